@@ -1,0 +1,1 @@
+"""Paceline: training on a parameter server that you can loosen or tighten."""

@@ -1,0 +1,86 @@
+"""Where every worker stands on one slice: the table that makes repeats harmless, and that policies compare."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paceline.core.values import Outcome, Push, Seat, Verdict, View, worker_order
+
+
+@dataclass(slots=True)
+class Entry:
+    """One worker's line in the table: all that is kept of its past, and what a repeat of its last push is answered with."""
+
+    incarnation: int = 0
+    clock: int = 0
+    """Pushes this worker has completed here; only grows, across its incarnations too."""
+    seen: int | None = None
+    """Pushes counted on the slice up to this worker's last one; None since it took its seat."""
+    outcome: Outcome = Outcome.FOLDED
+    reason: str = ""
+    staleness: int = 0
+    others: int | None = None
+    """Pushes by others between this worker's last two ([SHAT] c_i)."""
+    lr: float = 0.0
+
+
+class Clocks:
+    """worker -> pushes so far, who counts, and the slice's version. `progress` = clock + handicap."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        """Folds applied to the slice."""
+        self.pushes = 0
+        """Pushes of any worker counted on the slice."""
+        self.examples = 0
+        """Training examples behind them."""
+        self.view = View()
+        self.table: dict[str, Entry] = {}
+
+    def entry(self, worker: str) -> Entry:
+        return self.table.setdefault(worker, Entry())
+
+    @property
+    def members(self) -> Iterable[str]:
+        return self.view.seats.keys()
+
+    def progress(self, worker: str) -> int:
+        """Comparable between workers: a joiner's handicap puts it level with the slowest."""
+        return self.entry(worker).clock + self.view.seats[worker].handicap
+
+    def is_done(self, worker: str) -> bool:
+        """Whether the member has reached the last clock named for it."""
+        last = self.view.seats[worker].last
+        return last is not None and self.entry(worker).clock >= last
+
+    def slowest(self) -> int:
+        """Progress of the slowest member that still has clocks to go; of the fastest where none has; 0 without members."""
+        running = [self.progress(worker) for worker in self.members if not self.is_done(worker)]
+        return min(running) if running else max((self.progress(worker) for worker in self.members), default=0)
+
+    def lead(self, worker: str) -> int:
+        """Clocks by which the worker is ahead of the slowest."""
+        return self.progress(worker) - self.slowest()
+
+    def advance(self, push: Push, verdict: Verdict, staleness: int, lr: float) -> None:
+        """Counts a push and stores the scalars of its reply."""
+        entry = self.entry(push.worker)
+        entry.others = None if entry.seen is None else self.pushes - entry.seen
+        self.pushes += 1
+        self.examples += push.examples
+        entry.clock, entry.seen = push.clock, self.pushes
+        (entry.outcome, entry.reason), entry.staleness, entry.lr = verdict, staleness, lr
+
+    def take_view(self, view: View) -> None:
+        """Who counts from now on; a new incarnation starts without a last push."""
+        for worker, seat in view.seats.items():
+            entry = self.entry(worker)
+            if entry.incarnation != seat.incarnation:
+                entry.incarnation, entry.seen = seat.incarnation, None
+        self.view = view
+
+    def in_order(self) -> list[str]:
+        """Members in worker order, in which BSP adds."""
+        return sorted(self.members, key=worker_order)
+
+    def seat(self, worker: str) -> Seat | None:
+        return self.view.seats.get(worker)

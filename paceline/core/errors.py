@@ -1,0 +1,125 @@
+"""The exception tree of Paceline: each error is one gRPC status and one process exit code, and its text says what was
+seen, what was expected and what to do."""
+
+
+class PacelineError(Exception):
+    """Anything that Paceline refuses or fails at. `status` is the gRPC status name, `exit_code` the process's."""
+
+    status = "INTERNAL"
+    exit_code = 70
+
+
+class UsageError(PacelineError):
+    """A command line that can't be understood."""
+
+    status = "INVALID_ARGUMENT"
+    exit_code = 64
+
+
+class DataError(PacelineError):
+    """Input data, shards or a checkpoint are missing, damaged or don't fit."""
+
+    status = "FAILED_PRECONDITION"
+    exit_code = 65
+
+
+class ServersGone(PacelineError):
+    """A server or the chief did not answer until the deadline."""
+
+    status = "UNAVAILABLE"
+    exit_code = 69
+
+
+class DiskError(PacelineError):
+    """A file or folder can't be written."""
+
+    status = "INTERNAL"
+    exit_code = 73
+
+
+class TryAgain(PacelineError):
+    """Not now: the same call may succeed later."""
+
+    status = "UNAVAILABLE"
+    exit_code = 75
+
+
+class PoolFull(TryAgain):
+    """All seats of the run are taken; the worker waits for one."""
+
+    status = "RESOURCE_EXHAUSTED"
+
+
+class NotYet(TryAgain):
+    """The slice can take this push only after the next view, its first weights or its recovery; nothing was touched."""
+
+
+class Overloaded(TryAgain):
+    """A bounded queue or byte budget is full; the client backs off and repeats."""
+
+    status = "RESOURCE_EXHAUSTED"
+
+
+class ConfigError(PacelineError):
+    """A setting is wrong, or two processes of one run have different ones."""
+
+    status = "FAILED_PRECONDITION"
+    exit_code = 78
+
+
+class PlanMismatch(ConfigError):
+    """Two processes cut the model differently."""
+
+
+class Fenced(ConfigError):
+    """A newer process holds this worker's seat; this one must not push any more."""
+
+    status = "ABORTED"
+
+
+class Unauthenticated(ConfigError):
+    """The token is missing or wrong."""
+
+    status = "UNAUTHENTICATED"
+
+
+class PermissionDenied(ConfigError):
+    """The token is right but may not do this."""
+
+    status = "PERMISSION_DENIED"
+
+
+class BadPush(PacelineError):
+    """A push whose sizes, values or order can't be right; nothing was touched."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class Gap(PacelineError):
+    """The server does not know this push (it restarted, or never got it): send the whole push again."""
+
+    status = "OUT_OF_RANGE"
+
+
+class VersionGone(PacelineError):
+    """The version asked for is no longer kept."""
+
+    status = "OUT_OF_RANGE"
+
+
+class Stopped(PacelineError):
+    """The process was told to stop (SIGTERM)."""
+
+    status = "CANCELLED"
+    exit_code = 143
+
+
+def error_classes() -> dict[str, type[PacelineError]]:
+    """Every class of the tree by name, so that the far side of a call can raise the same one."""
+    found: dict[str, type[PacelineError]] = {}
+    waiting: list[type[PacelineError]] = [PacelineError]
+    while waiting:
+        kind = waiting.pop()
+        found[kind.__name__] = kind
+        waiting += kind.__subclasses__()
+    return found

@@ -1,0 +1,170 @@
+"""Who counts: the chief's book of seats, leases and incarnations, published as numbered views."""
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from paceline.core.clocks import Clocks
+from paceline.core.errors import Fenced, PoolFull
+from paceline.core.values import Seat, View
+
+
+@dataclass(slots=True)
+class Place:
+    """A claim to one of the pool's seats: held from Join until the worker leaves or its lease lapses."""
+
+    index: int
+    """Which shards go with it."""
+    incarnation: int
+    last_beat: float
+    is_idle: bool = False
+    """No heartbeats are due: it has finished, or its lease lapsed and the run waits for it."""
+
+
+@dataclass
+class Membership:
+    """Admits, seats and expels workers. Rounds: a change of the view takes effect two rounds on, so that every server has
+    the view before it can come that far; the chief's slice holds the round before until they say so. Not thread-safe."""
+
+    pool: int
+    lease: float
+    rounds: bool
+    waits_for_lost: bool = False
+    view: View = field(default_factory=View)
+    incarnations: dict[str, int] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+    candidates: dict[str, int] = field(default_factory=dict)
+    """Workers that asked for a seat before the start, and the clock they have."""
+    _ticked: float | None = None
+
+    def join(self, worker: str, was_fenced: bool, now: float) -> int:
+        """A new process under this name: its incarnation. It takes over the name's place, else needs a vacant one (PoolFull);
+        a process that was replaced before may not replace its successor (Fenced)."""
+        place = self.places.get(worker)
+        if place is not None and was_fenced and not place.is_idle:
+            raise Fenced(f"{worker} lost its seat to incarnation {place.incarnation}, which is alive. Stop this process.")
+        index = place.index if place else self._vacant_index(worker)
+        self.incarnations[worker] = self.incarnations.get(worker, 0) + 1
+        self.places[worker] = Place(index, self.incarnations[worker], now)
+        self.candidates.pop(worker, None)
+        return self.incarnations[worker]
+
+    def candidate(self, worker: str, incarnation: int, clock: int, now: float) -> None:
+        """A worker is ready before the start."""
+        self._check(worker, incarnation)
+        self.candidates[worker] = clock
+        self.places[worker].last_beat = now
+
+    def start(self, lasts: dict[str, int], now: float) -> None:
+        """The first view: everyone who is ready, all level."""
+        seats = {
+            worker: Seat(self.places[worker].incarnation, -clock, lasts.get(worker))
+            for worker, clock in self.candidates.items()
+        }
+        self.candidates = {}
+        self._publish(seats)
+        self.renew_leases(now)
+
+    def seat(self, worker: str, incarnation: int, clock: int, last: int | None, clocks: Clocks, now: float) -> None:
+        """A worker that is ready counts from now on (in rounds: from the next but one): level with the slowest. One that
+        takes over a living seat keeps its handicap."""
+        self._check(worker, incarnation)
+        place, old = self.places[worker], self.view.seats.get(worker)
+        place.last_beat, place.is_idle = now, False
+        if old is not None and old.incarnation == incarnation:
+            return
+        level = clocks.version + 2 if self.rounds else clocks.slowest()
+        seat = replace(old, incarnation=incarnation) if old else Seat(incarnation, level - clock, last)
+        self._publish(self.view.seats | {worker: seat})
+
+    def beat(self, worker: str, incarnation: int, now: float) -> None:
+        """Keeps the lease; Fenced where the worker does not count any more."""
+        place, seat = self.places.get(worker), self.view.seats.get(worker)
+        if place is not None and place.incarnation == incarnation:
+            place.last_beat, place.is_idle = now, place.is_idle and seat is None  # a finished worker's late beat
+        elif seat is None or seat.incarnation != incarnation:
+            raise Fenced(f"{worker} (incarnation {incarnation}) was expelled or replaced. Join again.")
+
+    def leave(self, worker: str, incarnation: int, finished: bool = False) -> None:
+        """The worker goes; its place is vacant, unless it has `finished` its share, which nobody needs to do again."""
+        place = self.places.get(worker)
+        if place is None or incarnation != place.incarnation:
+            return
+        if finished:
+            place.is_idle = True
+        else:
+            del self.places[worker]
+        self.candidates.pop(worker, None)
+        if worker in self.view.seats:
+            self._publish({name: seat for name, seat in self.view.seats.items() if name != worker})
+
+    def tick(self, now: float) -> list[str]:
+        """Ends leases that have lapsed and returns whose; starts them all anew where the chief itself was late."""
+        late = self._ticked is not None and now - self._ticked > self.lease / 2
+        self._ticked = now
+        if late:
+            self.renew_leases(now)
+        lapsed = [worker for worker, place in self.places.items() if now - place.last_beat > self.lease and not place.is_idle]
+        for worker in lapsed:
+            if self.waits_for_lost and worker in self.view.seats:
+                self.places[worker].is_idle = True
+            else:
+                self.leave(worker, self.places[worker].incarnation)
+        return lapsed
+
+    def renew_leases(self, now: float) -> None:
+        """Starts all leases anew: the chief was away or late, which is not the workers' fault."""
+        for place in self.places.values():
+            place.last_beat = now
+
+    def stop(self, clocks: Clocks) -> None:
+        """Names the last clock of every member: in rounds the next but one (one more where a joiner counts only from then
+        on, so that everybody's last clock is still to come), else each worker's own next."""
+        seats, final = {}, clocks.version + 2
+        if any(clocks.entry(worker).clock + seat.handicap >= final for worker, seat in self.view.seats.items()):
+            final += 1
+        for worker, seat in self.view.seats.items():
+            last = final - seat.handicap if self.rounds else clocks.entry(worker).clock + 1
+            seats[worker] = replace(seat, last=last if seat.last is None else min(seat.last, last))
+        self._publish(seats)
+
+    def shards(self, worker: str, total: int) -> list[int]:
+        """The shards that go with the worker's place in the pool."""
+        return list(range(self.places[worker].index, total, self.pool))
+
+    def state(self) -> dict[str, Any]:
+        """What a restarted chief needs: plain JSON values."""
+        return {
+            "view": self.view.number,
+            "seats": {worker: [seat.incarnation, seat.handicap, seat.last] for worker, seat in self.view.seats.items()},
+            "incarnations": self.incarnations,
+            "places": {worker: [place.index, place.is_idle] for worker, place in self.places.items()},
+        }
+
+    def restore(self, state: dict[str, Any], now: float) -> None:
+        """Goes on where `state` was; all leases start anew."""
+        self.view = View(state["view"], {worker: Seat(*seat) for worker, seat in state["seats"].items()})
+        self.incarnations = dict(state["incarnations"])
+        self.places = {
+            worker: Place(index, self.incarnations[worker], now, is_idle)
+            for worker, (index, is_idle) in state["places"].items()
+            if worker in self.view.seats or is_idle
+        }
+
+    def _check(self, worker: str, incarnation: int) -> None:
+        place = self.places.get(worker)
+        if place is None or incarnation != place.incarnation:
+            raise Fenced(f"{worker} has no claim to a seat with incarnation {incarnation}. Join first.")
+
+    def _vacant_index(self, worker: str) -> int:
+        """The place with the worker's own number where it is free, else the first free one."""
+        taken = {place.index for place in self.places.values()}
+        free = [index for index in range(self.pool) if index not in taken]
+        if not free:
+            raise PoolFull(f"All {self.pool} seats are taken; {worker} waits for one. Raise 'workers' for a larger pool.")
+        number = re.search(r"\d+$", worker)
+        own = int(number[0]) if number else free[0]
+        return own if own in free else free[0]
+
+    def _publish(self, seats: dict[str, Seat]) -> None:
+        self.view = View(self.view.number + 1, seats)

@@ -1,0 +1,1 @@
+"""One synchronisation policy is one file; its stem is its name in the config."""

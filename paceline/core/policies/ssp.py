@@ -1,0 +1,18 @@
+"""Stale Synchronous Parallel: run ahead of the slowest by at most a bound."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from paceline.core.clocks import Clocks
+from paceline.core.policy import Policy
+
+
+class Ssp(Policy):
+    """Bounded staleness [Survey; Ho et al. 2013]: fold at once; worker p waits while t_p - min t > bound."""
+
+    shorthand: ClassVar[str | None] = "bound"
+    bound: int = Field(3, ge=0, description="Clocks a worker may be ahead of the slowest when it goes on.")
+
+    def may_proceed(self, worker: str, clocks: Clocks) -> bool:
+        return clocks.lead(worker) <= self.bound

@@ -1,0 +1,73 @@
+"""A registry is a folder: one extension is one file, and the file's stem is its name in the config."""
+
+import difflib
+import importlib
+import pkgutil
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from paceline.core.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def names(package: str) -> list[str]:
+    """The extensions in the package, sorted."""
+    folder = importlib.import_module(package)
+    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.name.startswith("_"))
+
+
+def find(package: str, base: type[T], name: str) -> type[T]:
+    """The one subclass of `base` that the file `name` of the package defines; ConfigError names the nearest file."""
+    known = names(package)
+    kind = package.rsplit(".", 1)[-1].replace("_", " ")
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise ConfigError(f"There is no '{name}' among the {kind}: {', '.join(known)}.{hint}")
+    module = importlib.import_module(f"{package}.{name}")
+    found = [
+        thing
+        for thing in vars(module).values()
+        if isinstance(thing, type) and issubclass(thing, base) and thing.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise ConfigError(f"{package}.{name} must define exactly one {base.__name__}, found {len(found)}.")
+    return found[0]
+
+
+def build(package: str, base: type[T], name: str, options: dict[str, Any], key: str) -> T:
+    """An instance of the extension `name` with its options checked; errors speak of `key` (policy, codec, ...)."""
+    kind = find(package, base, name)
+    try:
+        return kind(**options)
+    except ValidationError as error:
+        raise ConfigError("\n".join(explain(error, kind, f"{key}."))) from error
+
+
+def explain(error: ValidationError, model: type, prefix: str = "") -> list[str]:
+    """One sentence per mistake that pydantic found: the key, what was seen, what is expected, the nearest key."""
+    sentences = []
+    for mistake in error.errors():
+        place = [str(part) for part in mistake["loc"]]
+        key = prefix + ".".join(place)
+        if mistake["type"] == "extra_forbidden":
+            known = list(_fields(model, place[:-1]))
+            near = difflib.get_close_matches(place[-1], known, 1)
+            hint = f" Did you mean '{near[0]}'?" if near else f" Known here: {', '.join(sorted(known)) or 'none'}."
+            sentences.append(f"{key}: there is no such setting.{hint}")
+        elif mistake["type"] == "value_error":
+            sentences.append(f"{key}: {mistake['ctx']['error']}" if key else str(mistake["ctx"]["error"]))
+        else:
+            sentences.append(f"{key}: got {mistake['input']!r}; {mistake['msg'].lower()}.")
+    return sentences
+
+
+def _fields(model: type, place: list[str]) -> dict[str, Any]:
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return {}
+    if not place:
+        return dict(model.model_fields)
+    field = model.model_fields.get(place[0])
+    return _fields(field.annotation, place[1:]) if field is not None and isinstance(field.annotation, type) else {}

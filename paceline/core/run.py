@@ -1,0 +1,242 @@
+"""The life of one training as the chief sees it: waiting, training, stopping, scoring, finished."""
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from paceline.core.clocks import Clocks
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError, DataError
+from paceline.core.membership import Membership
+from paceline.core.policy import build_policy
+from paceline.core.values import worker_order
+
+
+class RunPhase(StrEnum):
+    """Where the run is."""
+
+    WAITING = "waiting"
+    """For workers and for the evaluation data."""
+    TRAINING = "training"
+    STOPPING = "stopping"
+    """The last clocks are named; workers reach them and leave."""
+    SCORING = "scoring"
+    """The evaluator scores the final version."""
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What the evaluator found for one version of the model."""
+
+    epoch: int
+    seconds: float
+    """Training time at which the version was taken."""
+    versions: list[int]
+    metrics: dict[str, float]
+    """Named split_metric, e.g. test_accuracy (ratio), validation_loss."""
+    final: bool = False
+
+
+@dataclass(slots=True)
+class WorkerReport:
+    """What a worker last said of itself, for status and for the stall check."""
+
+    clock: int = 0
+    phase: str = "joining"
+    phase_seconds: float = 0.0
+    figures: dict[str, float] = field(default_factory=dict)
+    seen: float = 0.0
+
+
+class Run:
+    """The chief's state machine; time (seconds on any steady clock) is handed in. Not thread-safe."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.phase = RunPhase.WAITING
+        self.membership = Membership(
+            config.workers, config.lease, build_policy(config.policy).rounds, config.on_lost_worker == "wait"
+        )
+        self.examples_per_epoch = 0
+        self.examples = 0
+        self.scores: list[Score] = []
+        self.reports: dict[str, WorkerReport] = {}
+        self.evaluator_ready = False
+        self.skipped_scores = 0
+        self.reason = ""
+        """Why the run stops."""
+        self._since: float | None = None
+        """When the present phase began."""
+        self._started: float | None = None
+        self._trained = 0.0
+        self._steps_per_epoch = 0
+        self._fingerprint = ""
+        self._anyone_finished = False
+
+    # workers
+    def join(self, worker: str, was_fenced: bool, examples: int, steps: int, fingerprint: str, now: float) -> int:
+        """Admits a worker whose shards hold `examples` in all and take `steps` an epoch; all must have the same data."""
+        if self.examples_per_epoch and (examples, steps, fingerprint) != self._facts():
+            raise DataError(
+                f"{worker} trains on other shards: {examples:,} examples in {steps:,} steps an epoch, the run has "
+                f"{self.examples_per_epoch:,} in {self._steps_per_epoch:,}. Point all workers at the same shards."
+            )
+        if not examples:
+            raise ConfigError(f"{worker} has no training examples; write shards first: paceline shard.")
+        incarnation = self.membership.join(worker, was_fenced, now)
+        self.examples_per_epoch, self._steps_per_epoch, self._fingerprint = examples, steps, fingerprint
+        self.reports[worker] = WorkerReport(seen=now)
+        return incarnation
+
+    def seat(self, worker: str, incarnation: int, clock: int, clocks: Clocks, now: float) -> bool:
+        """A worker is ready to train from `clock` on; returns whether it counts already."""
+        if self.phase is RunPhase.WAITING:
+            self.membership.candidate(worker, incarnation, clock, now)
+            self._maybe_start(now)
+        elif self.phase is RunPhase.TRAINING or (self.phase is RunPhase.STOPPING and worker in self.membership.view.seats):
+            self.membership.seat(worker, incarnation, clock, self._last_clock(), clocks, now)
+        seat = self.membership.view.seats.get(worker)
+        return seat is not None and seat.incarnation == incarnation
+
+    def beat(self, worker: str, incarnation: int, report: WorkerReport, now: float) -> None:
+        """Keeps a worker's lease. One that beats but makes no step for `stall_timeout` has to leave."""
+        self.membership.beat(worker, incarnation, now)
+        self.reports[worker] = report
+        if report.phase in ("data", "compute") and report.phase_seconds > self.config.stall_timeout:
+            self.membership.leave(worker, incarnation)
+
+    def leave(self, worker: str, incarnation: int, finished: bool, now: float) -> None:
+        """A worker has finished its last clock, or was told to stop before that."""
+        self.membership.leave(worker, incarnation, finished)
+        self._anyone_finished = self._anyone_finished or finished
+        self._maybe_all_left(now)
+
+    def counted(self, clocks: Clocks, now: float) -> None:
+        """Pushes were counted on the chief's slice: the budget may be spent."""
+        self.examples = clocks.examples
+        spent = self.examples >= self.config.epochs * self.examples_per_epoch
+        if self.phase is RunPhase.TRAINING and self.config.budget == "total" and spent:
+            self.stop("the budget of epochs is spent", clocks, now)
+
+    def stop(self, reason: str, clocks: Clocks, now: float) -> None:
+        """Names everybody's last clock."""
+        if self.phase in (RunPhase.WAITING, RunPhase.TRAINING):
+            self.reason = reason
+            self._enter(RunPhase.STOPPING, now)
+            self.membership.stop(clocks)
+            self._maybe_all_left(now)
+
+    # evaluator
+    def ready(self, now: float) -> None:
+        """The evaluator has its data."""
+        self.evaluator_ready = True
+        self._maybe_start(now)
+
+    @property
+    def epoch(self) -> int:
+        """Whole epochs counted over all workers."""
+        return self.examples // self.examples_per_epoch if self.examples_per_epoch else 0
+
+    def due_score(self) -> tuple[int, bool] | None:
+        """(epoch, final) that the evaluator should score next; None while there is nothing new."""
+        if self.phase is RunPhase.SCORING:
+            return self.epoch, True
+        scored = self.scores[-1].epoch if self.scores else -1
+        return (self.epoch, False) if self.phase is RunPhase.TRAINING and self.epoch > scored else None
+
+    def score(self, score: Score, now: float) -> None:
+        """The evaluator reports; the final score ends the run."""
+        before = self.scores[-1].epoch if self.scores else -1
+        self.skipped_scores += max(0, score.epoch - before - 1)
+        self.scores.append(score)
+        if score.final and self.phase is RunPhase.SCORING:
+            self._enter(RunPhase.FINISHED, now)
+
+    # time
+    def tick(self, now: float) -> list[str]:
+        """Lets time pass: leases, start and scoring time-outs. Returns workers whose lease lapsed."""
+        lapsed = self.membership.tick(now)
+        if self._since is None:
+            self._since = now
+        waited = now - self._since
+        if self.phase is RunPhase.WAITING and waited > self.config.start_timeout and self.membership.candidates:
+            self._start(now)
+        if self.phase is RunPhase.SCORING and waited > self.config.score_timeout:
+            self.reason += "; unscored: no evaluator reported in time"
+            self._enter(RunPhase.FINISHED, now)
+        self._maybe_all_left(now)
+        return lapsed
+
+    def seconds(self, now: float) -> float:
+        """Training time so far (seconds)."""
+        running = self.phase in (RunPhase.TRAINING, RunPhase.STOPPING) and self._started is not None
+        return self._trained + (now - self._started if running and self._started is not None else 0.0)
+
+    def missing(self) -> list[str]:
+        """Who the run waits for before it starts, in words."""
+        here = sorted(self.membership.candidates, key=worker_order)
+        joining = sorted(set(self.membership.places) - set(here), key=worker_order)
+        need = self.config.start_when or self.config.workers
+        words = []
+        if len(here) < need:
+            words.append(f"{need - len(here)} of {need} workers (ready: {', '.join(here) or 'none'}; joining: "
+                         f"{', '.join(joining) or 'none'})")  # fmt: skip
+        if not self.evaluator_ready:
+            words.append("the evaluator's data")
+        return words
+
+    # snapshots
+    def state(self) -> dict[str, Any]:
+        """What a restarted chief needs beside its slice's snapshot: plain JSON values."""
+        return {
+            "phase": self.phase,
+            "membership": self.membership.state(),
+            "facts": self._facts(),
+            "scores": [asdict(score) for score in self.scores],
+            "skipped": self.skipped_scores,
+            "reason": self.reason,
+            "trained": self._trained,
+            "anyone_finished": self._anyone_finished,
+        }
+
+    def restore(self, state: dict[str, Any], now: float) -> None:
+        """Goes on where `state` was; it does not wait for a start again."""
+        self.membership.restore(state["membership"], now)
+        self.examples_per_epoch, self._steps_per_epoch, self._fingerprint = state["facts"]
+        self.scores = [Score(**score) for score in state["scores"]]
+        self.skipped_scores, self.reason, self._trained = state["skipped"], state["reason"], state["trained"]
+        self._anyone_finished = state["anyone_finished"]
+        self._enter(RunPhase(state["phase"]), now)
+
+    def checkpoint_time(self, now: float) -> None:
+        """Notes the training time so far, so that a restarted chief counts on from here."""
+        self._trained, self._started = self.seconds(now), now
+
+    # inside
+    def _facts(self) -> tuple[int, int, str]:
+        return self.examples_per_epoch, self._steps_per_epoch, self._fingerprint
+
+    def _last_clock(self) -> int | None:
+        return self.config.epochs * self._steps_per_epoch if self.config.budget == "per_worker" else None
+
+    def _maybe_start(self, now: float) -> None:
+        if self.phase is RunPhase.WAITING and not self.missing():
+            self._start(now)
+
+    def _start(self, now: float) -> None:
+        last = self._last_clock()
+        lasts = {worker: last for worker in self.membership.candidates} if last is not None else {}
+        self.membership.start(lasts, now)
+        self._enter(RunPhase.TRAINING, now)
+
+    def _maybe_all_left(self, now: float) -> None:
+        left = not self.membership.view.seats
+        per_worker = self.config.budget == "per_worker" and self.phase is RunPhase.TRAINING and self._anyone_finished
+        if left and (self.phase is RunPhase.STOPPING or per_worker):
+            self.reason = self.reason or "every worker has finished its epochs"
+            self._enter(RunPhase.SCORING, now)
+
+    def _enter(self, phase: RunPhase, now: float) -> None:
+        self._trained, self._started = self.seconds(now), now
+        self.phase, self._since = phase, now

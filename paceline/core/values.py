@@ -1,0 +1,137 @@
+"""The plain values that travel between a worker and a slice."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float32]
+"""A flat float32 array: a worker's whole model or one server's slice of it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dense:
+    """An update with one value for every element of the slice."""
+
+    values: Vector
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """An update that changes nothing: it advances the clock and counts for barriers, and weighs nothing."""
+
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+Update = Dense | Empty
+
+
+class Outcome(StrEnum):
+    """What became of a push on one slice."""
+
+    FOLDED = "folded"
+    """It is in the weights."""
+    BUFFERED = "buffered"
+    """It waits in a sum for the fold it belongs to."""
+    DROPPED = "dropped"
+    """It was not used; the reply's reason says why. Its clock counts all the same."""
+
+
+class Verdict(NamedTuple):
+    """A policy's answer to 'may this push in?': the outcome, and the reason where it is DROPPED."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+class Base(NamedTuple):
+    """The weights a gradient was computed on: the server's term and the slice's version."""
+
+    term: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """One worker's update of one slice. (worker, incarnation, clock) makes a repeat harmless."""
+
+    worker: str
+    incarnation: int
+    clock: int
+    """Pushes this worker will have completed with this one, from 1; the same on every slice."""
+    update: Update
+    examples: int
+    """Training examples behind the update: its weight in a mean; 0 for an empty update."""
+    base: Base
+    view: int
+    """The newest membership view the worker knows."""
+    time: float
+    """Seconds on the server's monotonic clock; handed in, never read."""
+
+
+class Published:
+    """One version of a slice's weights that readers may look at; it does not change while it is pinned."""
+
+    __slots__ = ("pins", "values", "version")
+
+    def __init__(self, version: int, values: Vector) -> None:
+        self.version, self.values, self.pins = version, values, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to one push: what became of it, and the weights to go on with (pinned until `ModelSlice.release`)."""
+
+    worker: str
+    clock: int
+    outcome: Outcome
+    reason: str
+    term: int
+    weights: Published
+    staleness: int
+    """Folds by others since the weights this push was computed on (versions)."""
+    others: int | None
+    """Pushes by others since this worker's last one ([SHAT] c_i); None for the first push after a join."""
+    members: int
+    lr: float
+    """Learning rate of this fold."""
+    durable: int
+    """This worker's newest clock that would survive a crash of the server."""
+    pushed_at: float
+    """When the push came (its `time`), so that the driver can tell how long the policy made it wait."""
+    stop: bool
+    """The worker's last clock has come: leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One member in a view."""
+
+    incarnation: int
+    handicap: int
+    """progress = clock + handicap; set once at the seat's start so that a joiner begins with the slowest."""
+    last: int | None = None
+    """The last clock that is folded; None while no end is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Who counts, as the chief publishes it; numbers only grow."""
+
+    number: int = 0
+    seats: dict[str, Seat] = field(default_factory=dict)
+    examples: int = 0
+    """Training examples counted by the chief when the view was made."""
+
+
+def worker_order(name: str) -> tuple[int, str]:
+    """Sorting key that puts worker-2 before worker-10, so sums in worker order are the same everywhere."""
+    return len(name), name

@@ -1,0 +1,63 @@
+"""The published versions of a slice's weights: readers pin one, a fold writes the next one beside it."""
+
+import numpy as np
+
+from paceline.core.values import Published, Vector
+
+
+class Versions:
+    """Current and, where a policy has rounds, previous weights. A version is never changed while it is pinned; its array
+    is used again when nobody looks any more. Not thread-safe."""
+
+    def __init__(self, first: Vector, version: int, keep_previous: bool) -> None:
+        self.current = Published(version, first)
+        self.previous: Published | None = None
+        self._keep_previous = keep_previous
+        self._old: list[Published] = []
+        self._free: list[Vector] = []
+
+    def target(self) -> Vector:
+        """The array that the next version is written to: the current one where nobody needs it as it is."""
+        if not self._keep_previous and self.current.pins == 0:
+            return self.current.values
+        if not self._free:
+            return np.empty_like(self.current.values)
+        return self._free.pop()
+
+    def publish(self, values: Vector, version: int) -> None:
+        """Makes `values`, got from `target`, the current weights."""
+        if values is self.current.values:
+            self.current = Published(version, values)
+            return
+        retired = self.previous if self._keep_previous else self.current
+        if self._keep_previous:
+            self.previous = self.current
+        self.current = Published(version, values)
+        if retired is not None:
+            self._retire(retired)
+
+    def pin(self, version: int | None = None) -> Published | None:
+        """The version asked for (default: the current one), to be given to `release`; None where it is not kept."""
+        for known in (self.current, self.previous):
+            if known is not None and version in (None, known.version):
+                known.pins += 1
+                return known
+        return None
+
+    def release(self, published: Published) -> None:
+        """Ends one look at a version."""
+        published.pins -= 1
+        if published.pins == 0 and published in self._old:
+            self._old.remove(published)
+            self._free.append(published.values)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether the next fold would need an array more than the two that the memory formula counts."""
+        return len(self._old) > 0 and not self._free
+
+    def _retire(self, published: Published) -> None:
+        if published.pins:
+            self._old.append(published)
+        else:
+            self._free.append(published.values)

@@ -1,0 +1,118 @@
+"""Builds the config once, at the edge: defaults, then the task's own, the YAML file, PACELINE_* variables and flags."""
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from paceline.core import registry
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError, PacelineError, UsageError
+from paceline.core.optimizer import build_optimizer
+from paceline.core.policy import build_policy
+
+PREFIX = "PACELINE_"
+
+
+class _Environment(BaseSettings, Config):
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
+
+
+def load(path: Path | None = None, overrides: Mapping[str, Any] | None = None, task: Mapping[str, Any] | None = None) -> Config:
+    """The config from a file, the environment and flags (each wins over those before it); `task` are the task's own
+    defaults. ConfigError lists every mistake with its key, and the nearest known key for a typo."""
+    merged: dict[str, Any] = {"policy": {"name": "ssp"}, "optimizer": Config().optimizer.model_dump()}
+    for source in (task or {}, read_yaml(path) if path else {}, _environment(), overrides or {}):
+        merged = _merge(merged, source)
+    try:
+        config = Config.model_validate(merged)
+    except ValidationError as error:
+        where = f" (from {path})" if path else ""
+        raise ConfigError("\n".join(registry.explain(error, Config)) + where) from error
+    build_policy(config.policy)
+    build_optimizer(config.optimizer)
+    for codec in (config.codec.push, config.codec.pull):
+        if codec not in registry.names("paceline.core.codecs"):
+            registry.find("paceline.core.codecs", object, codec)
+    return config
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML mapping; ConfigError says what stands there instead."""
+    try:
+        found = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"Can't read the config {path}: {error.strerror}. Give the path of a YAML file.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The config {path} is not YAML: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"The config {path} holds {type(found).__name__}; expected keys like 'task: digits'.")
+    return found
+
+
+def write_yaml(config: Config, path: Path) -> None:
+    """Saves the config so that `load(path)` gives it back."""
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+
+
+def parse_sets(pairs: list[str]) -> dict[str, Any]:
+    """['policy.bound=3'] as {'policy': {'bound': 3}}; values are read as YAML."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--set {pair}: expected key=value, like policy.bound=3.")
+        try:
+            leaf: Any = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UsageError(f"--set {pair}: can't read the value: {error}") from error
+        for part in reversed(key.split(".")):
+            leaf = {part: leaf}
+        found = _merge(found, leaf)
+    return found
+
+
+@contextlib.contextmanager
+def exits(name: str) -> Iterator[None]:
+    """Ends the process with a message and the documented exit code for whatever the block raises."""
+    try:
+        yield
+    except PacelineError as error:
+        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception:
+        traceback.print_exc()
+        print(f"{name}: this is a bug in Paceline; please report the lines above.", file=sys.stderr, flush=True)
+        sys.exit(PacelineError.exit_code)
+
+
+def _environment() -> dict[str, Any]:
+    unknown = [
+        name
+        for name in os.environ
+        if name.startswith(PREFIX) and name[len(PREFIX) :].lower().split("__")[0] not in Config.model_fields
+    ]
+    if unknown:
+        raise ConfigError(f"{unknown[0]} is not a setting: after {PREFIX} comes a key of the config, inner keys after '__'.")
+    return EnvSettingsSource(_Environment)()
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings joined, `above` winning; a section that gets another `name` starts anew."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and value.get("name", old.get("name")) == old.get("name"):
+            merged[key] = _merge(old, value)
+        else:
+            merged[key] = value
+    return merged
