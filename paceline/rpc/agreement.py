@@ -1,0 +1,11 @@
+"""What a worker and the servers must have set alike, so that Join can compare it."""
+
+from paceline.core.config import Config
+
+_SHARED = ("task", "workers", "servers", "policy", "optimizer", "plan", "codec", "epochs", "budget", "batch_size", "seed")
+
+
+def agreed_settings(config: Config) -> list[str]:
+    """'key=value' for every setting that all processes of a run share."""
+    values = config.model_dump(mode="json", include=set(_SHARED))
+    return [f"{key}={values[key]}" for key in _SHARED]

@@ -1,0 +1,118 @@
+"""Calling a server: channels with sane settings, the token on every call, errors that come back as the class they were."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import grpc
+
+from paceline.core.errors import PacelineError, PoolFull, ServersGone, Stopped, TryAgain, error_classes
+from paceline.rpc.auth import HEADER, bearer
+
+T = TypeVar("T")
+ERROR_KEY = "paceline-error"
+_TRANSIENT = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+_OPTIONS = [
+    ("grpc.max_receive_message_length", 8 << 20),
+    ("grpc.max_send_message_length", 8 << 20),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    # gRPC resolves names again only after a failure, and waits 30 s by default: too long for a restarted pod.
+    ("grpc.dns_min_time_between_resolutions_ms", 1000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    # Retries are the client's own, with the clock as key: gRPC's skip big calls in silence.
+    ("grpc.enable_retries", 0),
+]
+
+
+def open_channel(address: str, token: str = "") -> grpc.Channel:
+    """A channel to one server; every call carries the token."""
+    channel = grpc.insecure_channel(address, options=_OPTIONS)
+    return grpc.intercept_channel(channel, _Token(token)) if token else channel
+
+
+def translated(error: grpc.RpcError) -> PacelineError:
+    """The exception that the far side raised; TryAgain for whatever may pass."""
+    for key, value in getattr(error, "trailing_metadata", tuple)() or ():
+        if key == ERROR_KEY and value in error_classes():
+            return error_classes()[value](error.details())
+    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
+    text = f"{code.name}: {error.details() if isinstance(error, grpc.Call) else error}"
+    if code in _TRANSIENT or code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return TryAgain(text)
+    return PacelineError(text)
+
+
+def call(method: Callable[..., T], request: Any, timeout: float) -> T:
+    """One unary call; raises what the far side raised."""
+    try:
+        return method(request, timeout=timeout)
+    except grpc.RpcError as error:
+        raise translated(error) from None
+
+
+def retried(attempt: Callable[[], T], deadline: float, what: str, stop: threading.Event, say: Callable[..., None]) -> T:
+    """Repeats an attempt that raises TryAgain (but not a full pool) until the deadline (time.monotonic seconds), with
+    jittered backoff; says every 10 s what it waits for. ServersGone when the time is up, Stopped when told to stop."""
+    said = time.monotonic()
+    for pause in backoff():
+        try:
+            return attempt()
+        except PoolFull:
+            raise
+        except TryAgain as error:
+            now = time.monotonic()
+            if now + pause > deadline:
+                raise ServersGone(f"{what} did not answer in time: {error}") from error
+            if now - said >= 10:
+                said = now
+                say(f"still waiting for {what}", why=str(error))
+        if stop.wait(pause):
+            raise Stopped("The process was told to stop.")
+    raise AssertionError("backoff never ends")
+
+
+def backoff() -> Iterator[float]:
+    """Pauses between attempts: 50 ms doubling to 2 s, with full jitter (seconds)."""
+    ceiling = 0.05
+    while True:
+        yield random.uniform(ceiling / 2, ceiling)
+        ceiling = min(2.0, ceiling * 2)
+
+
+class _Details(NamedTuple):
+    method: str
+    timeout: float | None
+    metadata: Any
+    credentials: Any
+    wait_for_ready: bool | None
+    compression: Any
+
+
+class _Token(
+    grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
+    grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
+    grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
+    grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
+):
+    """Adds the token to every call's metadata."""
+
+    def __init__(self, token: str) -> None:
+        self._entry = (HEADER, bearer(token))
+
+    def _with_token(self, details: Any) -> _Details:
+        metadata = [*(details.metadata or ()), self._entry]
+        return _Details(
+            details.method, details.timeout, metadata, details.credentials, details.wait_for_ready, details.compression
+        )
+
+    def intercept_unary_unary(self, go_on: Any, details: Any, request: Any) -> Any:
+        return go_on(self._with_token(details), request)
+
+    intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = intercept_unary_unary

@@ -1,0 +1,142 @@
+"""The data plane on grpcio: streams of hand-framed messages, one stream for each exchange."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from paceline.core.errors import BadPush, TryAgain
+from paceline.rpc.channel import translated
+from paceline.rpc.transport import OpenSink, ParameterService, Parts, Transport, Upload
+from paceline.rpc.wire import Message, frame, parse
+from paceline.v1 import parameter_service_pb2 as pb
+
+SERVICE = "paceline.v1.ParameterService"
+
+
+class GrpcTransport(Transport):
+    """Calls one server through a channel."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._resume = channel.unary_unary(
+            f"/{SERVICE}/Resume", pb.ResumeRequest.SerializeToString, pb.ResumeReply.FromString
+        )
+        self._initialise = channel.stream_unary(f"/{SERVICE}/Initialise", None, pb.InitialiseReply.FromString)
+        self._push_pull = channel.stream_stream(f"/{SERVICE}/PushPull", None, None)
+        self._pull = channel.unary_stream(f"/{SERVICE}/Pull", pb.PullRequest.SerializeToString, None)
+
+    def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
+        return _translating(self._resume, request, timeout)
+
+    def initialise(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.InitialiseReply:
+        return _translating(self._initialise, _frames(head.SerializeToString(), parts), timeout)
+
+    def push_pull(self, head: pb.PushHead, parts: Parts, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        return _received(self._push_pull(_frames(head.SerializeToString(), parts), timeout=timeout), open_sink)
+
+    def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        return _received(self._pull(request, timeout=timeout), open_sink)
+
+
+class GrpcServicer:
+    """Offers a ParameterService to gRPC clients; stock protobuf clients are served as well."""
+
+    def __init__(self, service: ParameterService) -> None:
+        self._service = service
+
+    def add_to(self, server: grpc.Server) -> None:
+        """Registers the service's methods."""
+        handlers = {
+            "Resume": grpc.unary_unary_rpc_method_handler(
+                lambda request, context: self._service.resume(request),
+                pb.ResumeRequest.FromString,
+                pb.ResumeReply.SerializeToString,
+            ),
+            "Initialise": grpc.stream_unary_rpc_method_handler(
+                self._initialise, None, pb.InitialiseReply.SerializeToString
+            ),
+            "PushPull": grpc.stream_stream_rpc_method_handler(self._push_pull, None, None),
+            "Push": grpc.stream_unary_rpc_method_handler(self._push, None, pb.PullPart.SerializeToString),
+            "Pull": grpc.unary_stream_rpc_method_handler(self._pull, pb.PullRequest.FromString, None),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    def _push_pull(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        head, parts = _opened(messages)
+        with self._service.push(head) as upload:
+            _pour(parts, upload)
+            with upload.finish(True) as outgoing:
+                yield from _frames(outgoing.head.SerializeToString(), outgoing.parts)
+
+    def _push(self, messages: Iterator[bytes], context: Any) -> pb.PullPart:
+        head, parts = _opened(messages)
+        with self._service.push(head) as upload:
+            _pour(parts, upload)
+            with upload.finish(False) as outgoing:
+                return pb.PullPart(head=outgoing.head)
+
+    def _initialise(self, messages: Iterator[bytes], context: Any) -> pb.InitialiseReply:
+        head, parts = _opened(messages)
+        with self._service.initialise(head) as upload:
+            _pour(parts, upload)
+            with upload.finish(False) as outgoing:
+                return pb.InitialiseReply(term=outgoing.head.term)
+
+    def _pull(self, request: pb.PullRequest, context: Any) -> Iterator[bytes]:
+        with self._service.pull(request) as outgoing:
+            yield from _frames(outgoing.head.SerializeToString(), outgoing.parts)
+
+
+def _frames(head: bytes, parts: Parts) -> Iterator[bytes]:
+    """The head with the first part, then the other parts."""
+    for offset, data in parts:
+        yield frame(head, offset, data)
+        head = b""
+    if head:
+        yield frame(head, 0, b"")
+
+
+def _opened(messages: Iterator[bytes]) -> tuple[pb.PushHead, Iterator[Message]]:
+    """The head of a push, and all its messages, the first one included."""
+    first = next(messages, None)
+    if first is None:
+        raise BadPush("The stream ended before its first message; send a PushPart with a head.")
+    message = parse(first)
+    try:
+        head = pb.PushHead.FromString(message.head)
+    except DecodeError as error:
+        raise BadPush("The head of the push is damaged: it is not a PushHead. Compare the versions.") from error
+    return head, itertools.chain((message,), map(parse, messages))
+
+
+def _pour(messages: Iterator[Message], upload: Upload) -> None:
+    for message in messages:
+        if len(message.data):
+            upload.take(message.offset, message.data)
+
+
+def _translating(method: Any, request: Any, timeout: float) -> Any:
+    try:
+        return method(request, timeout=timeout)
+    except grpc.RpcError as error:
+        raise translated(error) from None
+
+
+def _received(messages: Any, open_sink: OpenSink) -> pb.PullHead:
+    head: pb.PullHead | None = None
+    sink = None
+    try:
+        for raw in messages:
+            message = parse(raw)
+            if head is None:
+                head = pb.PullHead.FromString(message.head)
+                sink = open_sink(head)
+            if len(message.data) and sink is not None:
+                sink.take(message.offset, message.data)
+    except grpc.RpcError as error:
+        raise translated(error) from None
+    if head is None:
+        raise TryAgain("The server closed the stream without an answer.")
+    return head

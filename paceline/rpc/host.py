@@ -1,0 +1,130 @@
+"""Serving: one gRPC server with a bounded pool of threads, a gate in front of every call, and health on its own port."""
+
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.rpc.auth import HEADER, Authentication
+from paceline.rpc.channel import ERROR_KEY
+
+Observe = Callable[[str, str, float], None]
+"""(method, status name, seconds) of every finished call."""
+_OPTIONS = [
+    ("grpc.max_receive_message_length", 8 << 20),
+    ("grpc.max_send_message_length", 8 << 20),
+    # Without this a second server binds the same port in silence.
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+]
+
+
+def make_server(threads: int, authentication: Authentication, observe: Observe) -> grpc.Server:
+    """A server whose calls are checked, counted and answered with the right status when they raise."""
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="call")
+    return grpc.server(
+        pool, options=_OPTIONS, interceptors=[_Gate(authentication, observe)], maximum_concurrent_rpcs=threads
+    )
+
+
+def bind(server: grpc.Server, port: int, what: str) -> int:
+    """Listens on the port (0: any free one) and returns it; ConfigError when it is taken."""
+    try:
+        bound = server.add_insecure_port(f"[::]:{port}")
+    except RuntimeError:
+        bound = 0
+    if not bound:
+        raise ConfigError(f"Can't listen on {what} port {port}: it is in use. Choose another one, or 0 for any free port.")
+    return bound
+
+
+class Health:
+    """grpc.health.v1 on a port of its own, so that a busy server still answers."""
+
+    def __init__(self, port: int) -> None:
+        self._status = health.HealthServicer()
+        self._server = grpc.server(ThreadPoolExecutor(2, thread_name_prefix="health"), options=_OPTIONS)
+        health_pb2_grpc.add_HealthServicer_to_server(self._status, self._server)
+        self.port = bind(self._server, port, "health")
+        self.serving(False)
+        self._server.start()
+
+    def serving(self, ready: bool) -> None:
+        """Says whether the process is ready."""
+        status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
+        self._status.set("", status)
+
+    def stop(self) -> None:
+        self._server.stop(0)
+
+
+class _Gate(grpc.ServerInterceptor):  # type: ignore[misc]
+    """Stands before every handler: checks the token, turns exceptions into statuses, observes time and outcome."""
+
+    def __init__(self, authentication: Authentication, observe: Observe) -> None:
+        self._authentication, self._observe = authentication, observe
+
+    def intercept_service(self, continuation: Any, details: Any) -> Any:
+        handler = continuation(details)
+        if handler is None:
+            return None
+        name = details.method.rpartition("/")[2]
+        credentials = dict(details.invocation_metadata).get(HEADER)
+        make = _makers()[handler.request_streaming, handler.response_streaming]
+        inner = (
+            handler.stream_stream or handler.stream_unary or handler.unary_stream or handler.unary_unary
+        )
+        wrapped = self._stream(name, credentials, inner) if handler.response_streaming else self._unary(name, credentials, inner)
+        return make(wrapped, handler.request_deserializer, handler.response_serializer)
+
+    def _unary(self, name: str, credentials: Any, inner: Any) -> Any:
+        def handle(request: Any, context: grpc.ServicerContext) -> Any:
+            start = time.monotonic()
+            try:
+                self._authentication.check(credentials)
+                reply = inner(request, context)
+            except Exception as error:
+                self._fail(name, start, context, error)
+            self._observe(name, "OK", time.monotonic() - start)
+            return reply
+
+        return handle
+
+    def _stream(self, name: str, credentials: Any, inner: Any) -> Any:
+        def handle(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            start = time.monotonic()
+            try:
+                self._authentication.check(credentials)
+                yield from inner(request, context)
+            except Exception as error:
+                self._fail(name, start, context, error)
+            self._observe(name, "OK", time.monotonic() - start)
+
+        return handle
+
+    def _fail(self, name: str, start: float, context: grpc.ServicerContext, error: Exception) -> None:
+        """Ends the call with the error's status; what is no PacelineError is a bug, or a caller that went away."""
+        if not isinstance(error, PacelineError):
+            if not context.is_active():
+                self._observe(name, "CANCELLED", time.monotonic() - start)
+                raise error
+            traceback.print_exc()
+            error = PacelineError(f"A bug in the server: {type(error).__name__}: {error}. Its log has the details.")
+        self._observe(name, error.status, time.monotonic() - start)
+        context.set_trailing_metadata(((ERROR_KEY, type(error).__name__),))
+        context.abort(grpc.StatusCode[error.status], str(error))
+
+
+def _makers() -> dict[tuple[bool, bool], Any]:
+    return {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }

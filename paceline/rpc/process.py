@@ -1,0 +1,71 @@
+"""What every Paceline process does alike: memory settings, logs, signals, and telling where it listens."""
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
+MALLOC_ENVIRONMENT = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+    "MALLOC_ARENA_MAX": "1",
+}
+"""For children: keeps glibc from giving big blocks back, which costs page faults with every tensor (performance.md, 1)."""
+
+
+def tune_malloc() -> bool:
+    """The same from inside, for a process that was not started with MALLOC_ENVIRONMENT; False where libc ignores it."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    wanted = {_M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 64 << 20, _M_MMAP_THRESHOLD: 1 << 30, _M_ARENA_MAX: 1}
+    return all(mallopt(option, value) == 1 for option, value in wanted.items())
+
+
+def make_log(name: str) -> Callable[..., None]:
+    """A function that logs one event with its facts: JSON lines, or readable ones on a terminal."""
+    render: Any = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            render,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    return structlog.get_logger().bind(process=name).info  # type: ignore[no-any-return]
+
+
+def stop_on_signals() -> tuple[threading.Event, list[int]]:
+    """An event that SIGTERM or Ctrl-C sets, and the list that the signal's number is put in."""
+    event, seen = threading.Event(), list[int]()
+
+    def stop(number: int, frame: object) -> None:
+        seen.append(number)
+        event.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    return event, seen
+
+
+def report_ports(path: Path | None, **ports: int) -> None:
+    """Tells the parent where this process listens, atomically."""
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps({**ports, "pid": os.getpid()}))
+    temporary.replace(path)

@@ -1,0 +1,91 @@
+"""The data plane as both ends see it, whatever carries it: streams of parts towards a sink, and what a server offers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from paceline.core.codec import Codec
+from paceline.core.values import Vector
+from paceline.v1 import parameter_service_pb2 as pb
+
+Parts = Iterable[tuple[int, memoryview]]
+"""(first element, encoded elements) in order, covering a slice once."""
+
+
+class Sink(Protocol):
+    """Where the parts of one stream go."""
+
+    def take(self, offset: int, data: memoryview) -> None:
+        """Elements from `offset` on, encoded; they must follow the last ones without a gap (BadPush)."""
+
+
+OpenSink = Callable[[pb.PullHead], Sink]
+"""Chooses the sink when the head of a reply has come."""
+
+
+class Transport(ABC):
+    """A worker's way to one server. Every call raises what the server raised; TryAgain for whatever may pass."""
+
+    @abstractmethod
+    def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
+        """ParameterService.Resume."""
+
+    @abstractmethod
+    def initialise(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.InitialiseReply:
+        """ParameterService.Initialise."""
+
+    @abstractmethod
+    def push_pull(self, head: pb.PushHead, parts: Parts, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        """ParameterService.PushPull: returns the head of the reply when all its parts are in the sink."""
+
+    @abstractmethod
+    def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        """ParameterService.Pull, in the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A server's reply: its head, and the parts, which may be read once while the block is open."""
+
+    head: pb.PullHead
+    parts: Iterator[tuple[int, memoryview]]
+
+
+class Upload(Sink, Protocol):
+    """A push on its way in; leaving the block without `finish` forgets it."""
+
+    def finish(self, wants_weights: bool) -> AbstractContextManager[Outgoing]:
+        """All parts are in: hands the push to the slice and waits for the reply (WAIT after 20 s)."""
+
+
+class ParameterService(Protocol):
+    """What a server offers on its data plane."""
+
+    def resume(self, request: pb.ResumeRequest) -> pb.ResumeReply: ...
+
+    def initialise(self, head: pb.PushHead) -> AbstractContextManager[Upload]: ...
+
+    def push(self, head: pb.PushHead) -> AbstractContextManager[Upload]: ...
+
+    def pull(self, request: pb.PullRequest) -> AbstractContextManager[Outgoing]: ...
+
+
+def encoded_parts(values: Vector, codec: Codec, part_elements: int, scratch: np.ndarray | None = None) -> Iterator[tuple[int, memoryview]]:
+    """A flat vector cut and encoded part by part. With `scratch` (codec.bytes_for(len(values)) bytes) each part keeps a
+    place of its own; without it a part is valid until the next one."""
+    raw = memoryview(values).cast("B") if codec.name == "none" else None
+    room = scratch if scratch is not None or raw is not None else np.empty(codec.bytes_for(part_elements), np.uint8)
+    for start in range(0, len(values), part_elements):
+        stop = min(start + part_elements, len(values))
+        if raw is not None:
+            yield start, raw[4 * start : 4 * stop]
+            continue
+        assert room is not None
+        first = codec.bytes_for(start) if scratch is not None else 0
+        out = room[first : first + codec.bytes_for(stop - start)]
+        codec.encode(values[start:stop], out)
+        yield start, memoryview(out)
