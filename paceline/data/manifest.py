@@ -1,0 +1,124 @@
+"""What a folder of shards says about itself: written last, so a folder that has a manifest is whole."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from paceline.core.config import Section
+from paceline.core.errors import DataError
+from paceline.data.dataset import PartName
+
+MANIFEST = "manifest.json"
+FORMAT: Literal[1] = 1
+FIX = "Make the shards anew with `paceline shard --fresh`."
+MAX_BYTES = 16 << 20
+"""Largest manifest that is read (bytes); one shard takes about a kilobyte."""
+
+FileName = Literal["features", "labels", "ids"]
+FILES: tuple[FileName, ...] = ("features", "labels", "ids")
+
+
+class FileEntry(Section):
+    """One array on disk."""
+
+    bytes: int = Field(ge=0, description="Size of the file, header included (bytes).")
+    dtype: str = Field(description="numpy's name of the element type, byte order included.")
+    shape: tuple[int, ...] = Field(description="Rows first.")
+    sha256: str = Field(description="Digest of the whole file.")
+
+
+class ShardEntry(Section):
+    """One shard, or the validation or test examples."""
+
+    examples: int = Field(ge=1, description="Number of rows.")
+    classes: dict[str, int] = Field(description="Examples of each class; empty where labels are not classes.")
+    files: dict[FileName, FileEntry]
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "ShardEntry":
+        if any(file not in self.files or self.files[file].shape[:1] != (self.examples,) for file in FILES):
+            raise ValueError("every shard has features, labels and ids for each of its examples.")
+        return self
+
+
+class Recipe(Section):
+    """Everything that decides what the shards hold: an equal recipe makes equal shards."""
+
+    task: str = Field(description="Built-in task, or the name of the task's file.")
+    strategy: str = Field(description="How examples were dealt out.")
+    shards: int = Field(ge=1, description="Number of shards.")
+    validation: float = Field(description="Share of the training rows that was to be kept for validation (ratio).")
+    test: float = Field(description="Share that was to be kept for testing where the data has no test set (ratio).")
+    seed: int = Field(description="Seed of the splits and of the strategy.")
+    examples: str = Field(description="SHA-256 of the examples that the task handed over.")
+
+
+class Manifest(Section):
+    """The table of contents of a folder of shards."""
+
+    format: Literal[1] = FORMAT
+    source: str = Field(description="Name of the file or folder that the examples came from, for people.")
+    recipe: Recipe
+    train_examples: int = Field(ge=1, description="Examples in all shards together.")
+    shards: tuple[ShardEntry, ...] = Field(description="By number.")
+    parts: dict[PartName, ShardEntry] = Field(description="Examples that are not trained on.")
+
+    def entries(self) -> dict[str, ShardEntry]:
+        """Every folder's name with what it holds."""
+        found = {f"shard-{number}": entry for number, entry in enumerate(self.shards)}
+        found.update(self.parts.items())
+        return found
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal shards only: workers of one run compare it at Join."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    @property
+    def sizes(self) -> list[int]:
+        """Examples in each shard, by number."""
+        return [entry.examples for entry in self.shards]
+
+
+def render(manifest: Manifest) -> bytes:
+    """The manifest as the file holds it, with its own SHA-256 at the end."""
+    body = manifest.model_dump(mode="json")
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return (json.dumps({**body, "sha256": digest}, indent=1) + "\n").encode()
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The folder's manifest; DataError where there is none, or where a single bit of it has changed."""
+    path = folder / MANIFEST
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise DataError(f"{path} has {path.stat().st_size:,} bytes; no manifest is above {MAX_BYTES:,}. {FIX}")
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DataError(_missing(folder)) from error
+    except OSError as error:
+        raise DataError(f"Can't read {path}: {error.strerror}. {FIX}") from error
+    return _parse(content, path)
+
+
+def _missing(folder: Path) -> str:
+    if folder.is_dir():
+        return f"{folder} has no {MANIFEST}: it is half-written or not a folder of shards. {FIX}"
+    return f"There are no shards at {folder}: make them with `paceline shard`, or correct the path."
+
+
+def _parse(content: bytes, path: Path) -> Manifest:
+    try:
+        body = json.loads(content)
+        digest = body.pop("sha256")
+        if body["format"] != FORMAT:
+            raise DataError(f"{path} has format {body['format']!r}; this Paceline reads format {FORMAT}. {FIX}")
+        manifest = Manifest.model_validate(body)
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError, ValidationError) as error:
+        raise DataError(f"{path} is damaged: it does not read as a manifest of format {FORMAT}. {FIX}") from error
+    if render(manifest) != content:
+        raise DataError(f"{path} is damaged: its content does not match its checksum {str(digest)[:12]}. {FIX}")
+    return manifest

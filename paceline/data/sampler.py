@@ -1,0 +1,79 @@
+"""Which examples a worker takes at which clock: a pure function, so a worker that restarts goes on where it was."""
+
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from paceline.core.errors import ConfigError, DataError
+from paceline.data.dataset import Rows
+
+
+class Place(NamedTuple):
+    """A worker's position in its data: passes begun before this step, and steps made in this one, both from 0."""
+
+    epoch: int
+    offset: int
+
+
+class Batch(NamedTuple):
+    """Where the examples of one mini-batch lie: the number of the shard (among the worker's own) and the row in it."""
+
+    shards: Rows
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def steps_per_epoch(sizes: Sequence[int], owned: Iterable[Sequence[int]], batch_size: int) -> int:
+    """Steps that one pass takes, the same for every worker: as many as the worker with the most examples needs.
+    `sizes`: examples in each shard; `owned`: for each worker, the numbers of its shards."""
+    if batch_size < 1:
+        raise ConfigError(f"batch_size is {batch_size}; expected 1 or more.")
+    most = max((sum(sizes[shard] for shard in shards) for shards in owned), default=0)
+    if most < 1:
+        raise DataError("No worker owns any examples: give every worker a shard.")
+    return -(-most // batch_size)
+
+
+class Sampler:
+    """One worker's mini-batches. Each epoch is a fresh seeded permutation of all its examples, cut into
+    `steps_per_epoch` nearly equal batches: every example comes once per epoch, no batch is above `batch_size`;
+    some are empty where a worker has fewer examples than steps. Keeps the last epoch's permutation. Not thread-safe."""
+
+    def __init__(self, sizes: Sequence[int], batch_size: int, steps_per_epoch: int, seed: int, worker: str) -> None:
+        """`sizes`: examples in each of the worker's shards. ConfigError where they don't fit into the steps."""
+        if sum(sizes) < 1:
+            raise DataError(f"{worker} owns no examples: give it a shard.")
+        if sum(sizes) > batch_size * steps_per_epoch:
+            raise ConfigError(
+                f"{worker} owns {sum(sizes):,} examples, but {steps_per_epoch:,} steps of {batch_size} reach only "
+                f"{batch_size * steps_per_epoch:,}: take steps_per_epoch over all workers."
+            )
+        self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._steps = steps_per_epoch
+        self._seed = [seed, zlib.crc32(worker.encode())]
+        self._epoch = -1
+        self._batches: list[Rows] = []
+
+    def place(self, clock: int) -> Place:
+        """Where the step that makes the worker's clock `clock` (from 1) stands."""
+        if clock < 1:
+            raise DataError(f"There is no step that leads to clock {clock}; clocks of steps count from 1.")
+        return Place(*divmod(clock - 1, self._steps))
+
+    def indices(self, clock: int) -> Rows:
+        """The examples of that step, as positions in the worker's shards laid end to end."""
+        epoch, offset = self.place(clock)
+        if epoch != self._epoch:
+            order = np.random.default_rng([*self._seed, epoch]).permutation(self._starts[-1])
+            self._epoch, self._batches = epoch, np.array_split(order, self._steps)
+        return self._batches[offset]
+
+    def batch(self, clock: int) -> Batch:
+        """The same examples as (shard, row) pairs."""
+        positions = self.indices(clock)
+        shards = np.searchsorted(self._starts, positions, side="right") - 1
+        return Batch(shards, positions - self._starts[shards])

@@ -1,0 +1,71 @@
+"""Examples in memory are checked once, and a digest tells two data sets apart."""
+
+import numpy as np
+import pytest
+
+from paceline.core.errors import DataError
+from paceline.data.dataset import Dataset, Labelled, Selection
+
+
+def labelled(rows=4, first=0):
+    return Labelled(np.arange(first, first + rows * 3, dtype=np.float32).reshape(rows, 3), np.arange(rows) % 2)
+
+
+def test_examples_have_a_length_and_classes():
+    examples = labelled(5)
+
+    assert len(examples) == 5
+    assert examples.classes.tolist() == [0, 1, 0, 1, 0]
+
+
+def test_labels_that_are_no_whole_numbers_are_no_classes():
+    assert Labelled(np.zeros((2, 1)), np.array([0.5, 1.5])).classes is None
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "told"),
+    [
+        (np.zeros((3, 2)), np.zeros(2, int), "3 rows of features but 2 labels"),
+        (np.zeros((0, 2)), np.zeros(0, int), "no examples"),
+        (np.array([[1.0], [np.nan]]), np.zeros(2, int), "features of example 1 hold NaN or infinity"),
+        (np.zeros((2, 1)), np.array([0.0, np.inf]), "labels of example 1"),
+        (np.array([["a"], ["b"]], dtype=object), np.zeros(2, int), "features are an array of object"),
+        ([[1.0]], np.zeros(1, int), "features are list"),
+        (np.float32(1), np.zeros(1, int), "features are float32"),
+    ],
+)
+def test_arrays_that_are_no_training_data_are_refused(features, labels, told):
+    with pytest.raises(DataError, match=told):
+        Labelled(features, labels)
+
+
+def test_test_examples_must_look_like_training_examples():
+    with pytest.raises(DataError, match=r"the test set has shape \(2,\)"):
+        Dataset(train=labelled(), test=Labelled(np.zeros((1, 2)), np.zeros(1, int)))
+
+
+def test_the_digest_tells_data_sets_apart():
+    plain = Dataset(train=labelled())
+
+    assert plain.digest() == Dataset(train=labelled()).digest()
+    assert plain.digest() != Dataset(train=labelled(first=1)).digest()
+    assert Dataset(labelled(), test=labelled()).digest() != Dataset(labelled(), validation=labelled()).digest()
+
+
+def test_the_digest_does_not_depend_on_the_memory_layout():
+    features, labels = np.arange(6.0).reshape(2, 3), np.array([0, 1])
+
+    turned = Labelled(np.asfortranarray(features), labels)
+
+    assert Dataset(turned).digest() == Dataset(Labelled(features, labels)).digest()
+
+
+def test_a_selection_picks_rows_and_knows_their_ids():
+    selection = Selection(labelled(6), np.array([4, 2, 5]), first_id=100)
+
+    picked = selection.pick(np.array([2, 0]))
+
+    assert len(picked) == 2
+    assert picked.ids.tolist() == [105, 104]
+    assert picked.features[:, 0].tolist() == [15.0, 12.0]
+    assert picked.labels.tolist() == [1, 0]

@@ -1,0 +1,96 @@
+"""Splits are seeded, disjoint, complete and stratified."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.core.errors import DataError
+from paceline.data.dataset import Dataset, Labelled
+from paceline.data.splits import split
+
+
+def examples(labels):
+    labels = np.asarray(labels)
+    return Labelled(np.arange(len(labels), dtype=np.float32).reshape(-1, 1), labels)
+
+
+def rows(part):
+    return part.rows.tolist()
+
+
+def test_every_class_keeps_its_share():
+    dataset = Dataset(examples([0] * 60 + [1] * 40))
+
+    parts = split(dataset, validation=0.1, test=0.2, seed=1)
+
+    assert np.bincount(parts.train.labels).tolist() == [42, 28]
+    assert np.bincount(parts.kept["test"].labels).tolist() == [12, 8]
+    assert np.bincount(parts.kept["validation"].labels).tolist() == [6, 4]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(8, 30), min_size=1, max_size=5), st.floats(0.2, 0.4), st.floats(0.2, 0.4), st.integers(0))
+def test_every_example_is_in_one_part(sizes, validation, test, seed):
+    dataset = Dataset(examples(np.repeat(np.arange(len(sizes)), sizes)))
+
+    parts = split(dataset, validation, test, seed)
+    everything = [parts.train, *parts.kept.values()]
+
+    assert sorted(np.concatenate([part.rows for part in everything])) == list(range(sum(sizes)))
+    assert all(len(np.unique(part.labels)) == len(sizes) for part in everything)
+
+
+def test_the_seed_decides():
+    dataset = Dataset(examples([0, 1] * 50))
+
+    first, again, other = (rows(split(dataset, 0.2, 0.2, seed).kept["test"]) for seed in (1, 1, 2))
+
+    assert first == again
+    assert first != other
+
+
+def test_a_test_set_that_the_data_brings_is_kept():
+    dataset = Dataset(examples([0, 1] * 10), test=examples([0, 1, 1]))
+
+    parts = split(dataset, validation=0.2, test=0.5, seed=0)
+
+    assert parts.kept["test"].ids.tolist() == [20, 21, 22]
+    assert len(parts.kept["validation"]) == 4
+    assert len(parts.train) == 16
+
+
+def test_data_with_sets_of_its_own_is_not_split():
+    dataset = Dataset(examples([0]), test=examples([1, 1]), validation=examples([2]))
+
+    parts = split(dataset, validation=0.2, test=0.5, seed=0)
+
+    assert rows(parts.train) == [0]
+    assert parts.kept["validation"].ids.tolist() == [3]
+
+
+def test_a_share_of_zero_makes_no_part():
+    parts = split(Dataset(examples([0, 1])), validation=0, test=0, seed=0)
+
+    assert parts.kept == {}
+    assert rows(parts.train) == [0, 1]
+
+
+def test_labels_that_are_no_classes_are_cut_at_random():
+    parts = split(Dataset(examples(np.linspace(0, 1, 10))), validation=0.2, test=0.3, seed=0)
+
+    assert {name: len(part) for name, part in parts.kept.items()} == {"test": 3, "validation": 2}
+
+
+@pytest.mark.parametrize(
+    ("labels", "test", "told"),
+    [
+        ([0] * 10 + [7], 0.3, "Class 7 has only 1 example left when the test set"),
+        ([0, 1, 2, 3] * 5, 0.1, r"data\.test asks for 2 of 20 examples, .* at least 4 \(one for each class\)"),
+        ([0, 1, 2, 3] * 5, 0.9, r"data\.test asks for 18 of 20"),
+        ([0.5], 0.5, r"data\.test asks for 1 of 1"),
+    ],
+)
+def test_too_few_examples_for_a_split_are_refused(labels, test, told):
+    with pytest.raises(DataError, match=told):
+        split(Dataset(examples(labels)), validation=0, test=test, seed=0)
