@@ -1,0 +1,1 @@
+"""The built-in tasks: one file each, its stem is the name in the config."""

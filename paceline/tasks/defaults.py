@@ -1,0 +1,35 @@
+"""What a task's file need not say: inputs are float32, the loss is the cross entropy, the metric the accuracy."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import torch
+
+
+def prepare(
+    features: npt.NDArray[Any], labels: npt.NDArray[Any], rng: np.random.Generator | None
+) -> "tuple[torch.Tensor, torch.Tensor]":
+    """The examples as they are: float32 features; int64 labels, or float32 ones where they are not whole numbers."""
+    import torch
+
+    whole = labels.dtype.kind in "iub"
+    # np.array copies: shards are read-only memory maps, which torch must not write to
+    return (
+        torch.from_numpy(np.array(features, dtype=np.float32)),
+        torch.from_numpy(np.array(labels, dtype=np.int64 if whole else np.float32)),
+    )
+
+
+def loss(model: "torch.nn.Module", inputs: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
+    """Mean cross entropy of the model's outputs (examples, classes) against class numbers."""
+    from torch.nn import functional
+
+    return functional.cross_entropy(model(inputs), labels)
+
+
+def metrics(outputs: "torch.Tensor", labels: "torch.Tensor") -> dict[str, float]:
+    """Accuracy (ratio): how often the largest output is the label's."""
+    return {"accuracy": float((outputs.argmax(1) == labels).double().mean())}
