@@ -1,0 +1,132 @@
+"""One server from start to end: opens its folder, serves its slice, follows or is the chief, leaves when told."""
+
+import gc
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import CollectorRegistry, disable_created_metrics, start_http_server
+
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError, Stopped
+from paceline.core.run import Run, RunPhase
+from paceline.rpc.auth import authentication
+from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
+from paceline.rpc.host import Health, bind, make_server
+from paceline.rpc.process import make_log, report_ports, stop_on_signals, tune_malloc
+from paceline.v1 import parameter_service_pb2, run_service_pb2
+from paceline.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
+from server.chief import Chief
+from server.durability import Durability
+from server.follower import Follower
+from server.metrics import ServerMetrics
+from server.parameter_servicer import ParameterServicer
+from server.run_servicer import RunServicer
+from server.slice_driver import SliceDriver
+from server.store import Store
+
+
+class Server:
+    """All parts of one server, put together; several fit in one process for tests."""
+
+    def __init__(
+        self, config: Config, index: int, folder: Path, token: str = "", chief: str = "", port: int = 0,
+        health_port: int = 0, say: Callable[..., None] = lambda event, **facts: None,
+    ) -> None:  # fmt: skip
+        if not 0 <= index < config.servers:
+            raise ConfigError(f"Server {index} of {config.servers}: the index goes from 0 to {config.servers - 1}.")
+        if index and not chief:
+            raise ConfigError(f"Server {index} needs the chief's address: --chief HOST:PORT.")
+        self.registry = CollectorRegistry()
+        metrics = ServerMetrics(self.registry, config.policy.name)
+        self.store = Store(folder, config.checkpoint.keep, say)
+        self.driver = SliceDriver(config, index, self.store.term, metrics)
+        self._restore(say)
+        self._durability = Durability(self.driver, self.store, config.checkpoint.every, metrics, say)
+        # One thread for each worker's held reply, the same for its repeat, one for each server that follows, and some.
+        threads = 2 * config.workers + config.servers + 16
+        self._grpc = make_server(threads, authentication(token), metrics.call)
+        GrpcServicer(ParameterServicer(self.driver, self._durability, metrics)).add_to(self._grpc)
+        self.chief: Chief | None = None
+        self._follower: Follower | None = None
+        names = [SERVICE, reflection.SERVICE_NAME]
+        if index == 0:
+            self.chief = Chief(Run(config), self.driver, self.store, say)
+            add_RunServiceServicer_to_server(RunServicer(self.chief, config), self._grpc)
+            names.append(run_service_pb2.DESCRIPTOR.services_by_name["RunService"].full_name)
+        else:
+            self._follower = Follower(self.driver, chief, token, say)
+        assert parameter_service_pb2.DESCRIPTOR.services_by_name["ParameterService"].full_name == SERVICE
+        reflection.enable_server_reflection(names, self._grpc)
+        self.port = bind(self._grpc, port, "gRPC")
+        self.health = Health(health_port)
+
+    def start(self) -> None:
+        """Begins to serve."""
+        self._grpc.start()
+        self._durability.start()
+        part = self.chief or self._follower
+        assert part is not None
+        part.start()
+        self.health.serving(True)
+
+    @property
+    def phase(self) -> RunPhase:
+        """The run's phase as this server knows it."""
+        if self.chief is not None:
+            return self.chief.run.phase
+        assert self._follower is not None
+        return self._follower.phase
+
+    def close(self, grace: float) -> None:
+        """Drains: refuses new calls, lets running ones end within `grace` seconds, keeps the state."""
+        self.health.serving(False)
+        part = self.chief or self._follower
+        assert part is not None
+        self._grpc.stop(grace).wait()
+        part.close()
+        self._durability.close()
+        self.health.stop()
+
+    def _restore(self, say: Callable[..., None]) -> None:
+        found = self.store.newest_snapshot()
+        if found is None:
+            return
+        plan, state = found
+        self.driver.restore(plan, state)
+        say(
+            "resumed from a snapshot; waiting until every member has said where it stands", term=self.store.term,
+            version=state.table["version"], clocks={w: entry["clock"] for w, entry in state.table["clocks"].items()},
+        )  # fmt: skip
+
+
+def serve(
+    config: Config, index: int, folder: Path, token: str, chief: str, port: int, metrics_port: int, health_port: int,
+    report: Path | None,
+) -> int:  # fmt: skip
+    """Runs a server until it is told to stop; returns the exit code."""
+    disable_created_metrics()
+    tune_malloc()
+    say = make_log(f"server-{index}")
+    stop, signals = stop_on_signals()
+    server = Server(config, index, folder, token, chief, port, health_port, say)
+    try:
+        web, _ = start_http_server(metrics_port, registry=server.registry)
+    except OSError as error:
+        raise ConfigError(f"Can't listen on metrics port {metrics_port}: {error.strerror}. Choose another one.") from error
+    server.start()
+    gc.freeze()
+    report_ports(report, port=server.port, metrics_port=web.server_port, health_port=server.health.port)
+    say("serving", port=server.port, term=server.store.term, folder=os.fspath(folder))
+    stop.wait()
+    finished = server.phase is RunPhase.FINISHED
+    say("stopping", finished=finished)
+    server.close(grace=5.0)
+    web.shutdown()
+    if finished:
+        return 0
+    return 130 if signal.SIGINT in signals else Stopped.exit_code
+
+

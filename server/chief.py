@@ -1,0 +1,117 @@
+"""Server 0 as the chief: drives the run's state machine, publishes its views, keeps its state on disk."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from paceline.core.clocks import Clocks
+from paceline.core.errors import DiskError
+from paceline.core.membership import Membership
+from paceline.core.model_slice import ModelSlice
+from paceline.core.run import Run, Score, WorkerReport
+from server.slice_driver import HOLD, SliceDriver
+from server.store import Store
+
+_TICK = 0.25
+"""Time between two looks at leases and time-outs (seconds)."""
+
+
+class Chief:
+    """Everything happens under the slice driver's lock, so that run and slice agree. Thread-safe."""
+
+    def __init__(self, run: Run, driver: SliceDriver, store: Store, say: Callable[..., None]) -> None:
+        self.run, self._driver, self._store, self._say = run, driver, store, say
+        self.changed = driver.changed
+        self.acks: dict[int, int] = {}
+        """Newest view that each other server follows."""
+        self.terms: dict[int, int] = {0: driver.term}
+        self._published = -1
+        self._said_phase = run.phase
+        self._stopping = threading.Event()
+        driver.after_push = self._counted
+        saved = store.load_run()
+        if saved is not None:
+            run.restore(saved, time.monotonic())
+        with self.changed:
+            self.settle()
+        self._thread = threading.Thread(target=self._tick_on, name="chief", daemon=True)
+
+    def start(self) -> None:
+        """Begins to watch leases and time-outs."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the watching and keeps the state."""
+        self._stopping.set()
+        self._thread.join()
+        with self.changed:
+            self.run.checkpoint_time(time.monotonic())
+            self._save()
+
+    @property
+    def membership(self) -> Membership:
+        return self.run.membership
+
+    def clocks(self) -> Clocks:
+        """The chief's slice's clocks. Hold the lock."""
+        return self._driver.clocks
+
+    def settle(self) -> None:
+        """After any change of the run: publishes a new view, keeps it on disk, says a new phase. Hold the lock."""
+        view = self.membership.view
+        if view.number != self._published or self.run.phase is not self._said_phase:
+            self._save()
+        if view.number != self._published:
+            self._published = view.number
+            has_others = self._driver.config.servers > 1
+            held_from = self._driver.clocks.version + 2 if self.membership.rounds and has_others else None
+            self._driver.view(view, held_from)
+        if self.run.phase is not self._said_phase:
+            self._said_phase = self.run.phase
+            self._say("phase", phase=str(self.run.phase), why=self.run.reason)
+        self.changed.notify_all()
+
+    def acknowledged(self, server: int, term: int, view: int) -> None:
+        """Another server follows this view. Hold the lock."""
+        self.acks[server], self.terms[server] = view, term
+        others = range(1, self._driver.config.servers)
+        if all(self.acks.get(other, -1) >= self._published for other in others):
+            self._driver.release_rounds()
+
+    def wait(self, is_over: Callable[[], bool], hold: float = HOLD) -> bool:
+        """Waits under the lock until something holds, for `hold` seconds at most."""
+        return self.changed.wait_for(is_over, hold)
+
+    def beat(self, worker: str, incarnation: int, report: WorkerReport) -> None:
+        """A heartbeat. Hold the lock."""
+        self.run.beat(worker, incarnation, report, report.seen)
+        self.settle()
+
+    def score(self, score: Score) -> None:
+        """The evaluator's news. Hold the lock."""
+        self.run.score(score, time.monotonic())
+        self._save()
+        self._say("score", epoch=score.epoch, final=score.final, **score.metrics)
+        if score.final:
+            accuracy = score.metrics.get("test_accuracy")
+            self._say("finished", test_accuracy=accuracy)
+        self.settle()
+
+    def _counted(self, model_slice: ModelSlice) -> None:
+        before = self.run.phase
+        self.run.counted(model_slice.clocks, time.monotonic())
+        if self.run.phase is not before:
+            self.settle()
+
+    def _tick_on(self) -> None:
+        while not self._stopping.wait(_TICK):
+            with self.changed:
+                for worker in self.run.tick(time.monotonic()):
+                    self._say("lease lapsed", worker=worker, lease=self.membership.lease)
+                self.settle()
+
+    def _save(self) -> None:
+        try:
+            self._store.save_run(self.run.state())
+        except DiskError as error:
+            self._say("can't keep the run's state; training goes on", why=str(error))

@@ -1,0 +1,55 @@
+"""A server that is not the chief follows the chief's views, and learns from it when the run is finished."""
+
+import threading
+from collections.abc import Callable
+
+from paceline.core.errors import PacelineError
+from paceline.core.run import RunPhase
+from paceline.core.values import Seat, View
+from paceline.rpc.channel import backoff, call, open_channel
+from paceline.v1 import run_service_pb2 as pb
+from paceline.v1.run_service_pb2_grpc import RunServiceStub
+from server.slice_driver import HOLD, SliceDriver
+
+
+class Follower:
+    """Asks the chief for what is new, again and again; while the chief is away, the last view holds."""
+
+    def __init__(self, driver: SliceDriver, chief: str, token: str, say: Callable[..., None]) -> None:
+        self._driver, self._say = driver, say
+        self._stub = RunServiceStub(open_channel(chief, token))
+        self.phase = RunPhase.WAITING
+        self._view = View()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="follower", daemon=True)
+
+    def start(self) -> None:
+        """Begins to follow."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops following; a call that is under way ends with the process."""
+        self._stopping.set()
+
+    def _follow(self) -> None:
+        pauses = backoff()
+        while not self._stopping.is_set():
+            ack = pb.ViewAck(server=self._driver.index, term=self._driver.term, view=self._view.number, phase=self.phase)
+            try:
+                self._take(call(self._stub.FollowView, ack, timeout=HOLD + 10))
+                pauses = backoff()
+            except PacelineError as error:
+                self._say("no word from the chief; the last view holds", why=str(error))
+                self._stopping.wait(next(pauses))
+
+    def _take(self, message: pb.View) -> None:
+        if message.phase != self.phase:
+            self.phase = RunPhase(message.phase)
+            self._say("phase", phase=str(self.phase))
+        if message.number != self._view.number:
+            seats = {
+                worker: Seat(seat.incarnation, seat.handicap, seat.last if seat.HasField("last") else None)
+                for worker, seat in message.seats.items()
+            }
+            self._view = View(message.number, seats)
+            self._driver.view(self._view)

@@ -1,0 +1,253 @@
+"""The server's side of the data plane: checks what comes in, puts pushes together, sends weights out."""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import numpy as np
+
+from paceline.core import kernels
+from paceline.core.codec import Codec, load_codec
+from paceline.core.config import NAME
+from paceline.core.errors import BadPush, NotYet
+from paceline.core.values import Base, Dense, Empty, Published, Push, Reply, Update, Vector
+from paceline.rpc.transport import Outgoing, Upload, encoded_parts
+from paceline.v1 import parameter_service_pb2 as pb
+from server.durability import Durability
+from server.metrics import ServerMetrics
+from server.slice_driver import SliceDriver
+
+_WAIT = Outgoing(pb.PullHead(outcome=pb.WAIT), iter(()))
+
+
+class ParameterServicer:
+    """Offers one slice to workers (see paceline.rpc.transport.ParameterService). Thread-safe."""
+
+    def __init__(self, driver: SliceDriver, durability: Durability, metrics: ServerMetrics) -> None:
+        self._driver, self._durability, self._metrics = driver, durability, metrics
+        self._part_elements = driver.config.part_bytes // 4
+
+    def resume(self, request: pb.ResumeRequest) -> pb.ResumeReply:
+        """Fixes or checks the plan, and says where the worker stands."""
+        _check_name(request.worker)
+        shapes = [(tensor.name, tuple(tensor.shape)) for tensor in request.tensors]
+        self._driver.adopt(shapes).check(request.plan_hash, request.worker)
+        standing = self._driver.resume(request.worker, request.incarnation, request.clock)
+        first, last = standing.lost or (0, 0)
+        return pb.ResumeReply(
+            term=standing.term, clock=standing.clock, version=standing.version, phase=standing.phase,
+            lost_first=first, lost_last=last,
+        )  # fmt: skip
+
+    def initialise(self, head: pb.PushHead) -> AbstractContextManager[Upload]:
+        """Takes the first weights of the slice and keeps them on disk before it says so."""
+        self._check(head)
+        return _opened(_FirstWeights(self, head, self._length()))
+
+    def push(self, head: pb.PushHead) -> AbstractContextManager[Upload]:
+        """Takes one push; its head is checked before any memory is given to it."""
+        self._check(head)
+        if head.ask or not head.elements:
+            return _opened(_NoParts(self, head))
+        return _opened(_PartsOfPush(self, head, load_codec(head.codec)))
+
+    @contextmanager
+    def pull(self, request: pb.PullRequest) -> Iterator[Outgoing]:
+        """Weights of one version, for the evaluator and for workers that start."""
+        if self._driver.plan is None:
+            raise NotYet("No worker has told this server the model's shapes yet.")
+        self._driver.plan.check(request.plan_hash, request.reader)
+        published = self._driver.pull(request.version if request.HasField("version") else None)
+        if published is None:
+            yield _WAIT
+            return
+        head = pb.PullHead(term=self._driver.term, version=published.version)
+        with self._sending(published, head, request.codec) as outgoing:
+            yield outgoing
+
+    # used by the uploads
+    @contextmanager
+    def reply(self, head: pb.PushHead, reply: Reply | None, wants_weights: bool) -> Iterator[Outgoing]:
+        """The answer to a push, its weights pinned while it is sent."""
+        if reply is None:
+            yield _WAIT
+            return
+        waited = time.monotonic() - reply.pushed_at
+        self._metrics.wait.observe(waited)
+        self._metrics.staleness.observe(reply.staleness)
+        if reply.reason:
+            self._metrics.rejected.labels(reply.reason).inc()
+        answer = pb.PullHead(
+            outcome=pb.Outcome.Value(reply.outcome.name), reason=reply.reason, term=reply.term,
+            version=reply.weights.version, clock=reply.clock, durable_clock=reply.durable, staleness=reply.staleness,
+            others=reply.others, members=reply.members, lr=reply.lr, waited=waited, stop=reply.stop,
+        )  # fmt: skip
+        if wants_weights:
+            with self._sending(reply.weights, answer, head.pull_codec) as outgoing:
+                yield outgoing
+        else:
+            self._driver.release(reply.weights)
+            yield Outgoing(answer, iter(()))
+
+    def count(self, head: pb.PushHead, update: Update, values: Vector | None) -> Reply | None:
+        """Hands a complete push to the slice."""
+        base = Base(head.base_term, head.base_version)
+        push = Push(
+            head.worker, head.incarnation, head.clock, update, head.examples, base, head.view, time.monotonic()
+        )
+        return self._driver.push(push, values)
+
+    def ask(self, head: pb.PushHead) -> Reply | None:
+        """The answer to a push that was counted before."""
+        return self._driver.ask(head.worker, head.incarnation, head.clock)
+
+    def take_buffer(self, worker: str) -> Vector:
+        return self._driver.take_buffer(worker)
+
+    def give_back(self, values: Vector) -> None:
+        self._driver.give_back(values)
+
+    def received(self, encoded_bytes: int) -> None:
+        self._metrics.received.inc(encoded_bytes)
+
+    def reject(self, reason: str) -> None:
+        self._metrics.rejected.labels(reason).inc()
+
+    def keep_first(self, weights: Vector, digest: bytes) -> int:
+        """The first weights are complete: takes them, and writes them down before anybody trains on them."""
+        if self._driver.initialise(weights, digest):
+            self._durability.snapshot_now()
+        return self._driver.term
+
+    def _length(self) -> int:
+        return self._driver.model_slice.length
+
+    def _check(self, head: pb.PushHead) -> None:
+        _check_name(head.worker)
+        if self._driver.plan is None:
+            raise NotYet("No worker has told this server the model's shapes yet.")
+        self._driver.plan.check(head.plan_hash, head.worker)
+        if head.elements not in (0, self._length()):
+            raise BadPush(
+                f"{head.worker} announces {head.elements:,} values for server {self._driver.index}, whose slice holds "
+                f"{self._length():,}. Both must use the same plan: compare 'servers' and 'task' in their configs."
+            )
+
+    @contextmanager
+    def _sending(self, published: Published, head: pb.PullHead, codec_name: str) -> Iterator[Outgoing]:
+        try:
+            codec = load_codec(codec_name or "none")
+            head.codec, head.elements = codec.name, len(published.values)
+            self._metrics.sent.inc(codec.bytes_for(len(published.values)))
+            yield Outgoing(head, encoded_parts(published.values, codec, self._part_elements))
+        finally:
+            self._driver.release(published)
+
+
+class _NoParts:
+    """A push without values: an empty update, or a question for an answer."""
+
+    def __init__(self, servicer: ParameterServicer, head: pb.PushHead) -> None:
+        self._servicer, self._head = servicer, head
+
+    def take(self, offset: int, data: memoryview) -> None:
+        raise BadPush(f"{self._head.worker} announced no values, but sent {len(data)} bytes.")
+
+    def finish(self, wants_weights: bool) -> AbstractContextManager[Outgoing]:
+        if self._head.ask:
+            reply = self._servicer.ask(self._head)
+        else:
+            reply = self._servicer.count(self._head, Empty(self._servicer._length()), None)
+        return self._servicer.reply(self._head, reply, wants_weights)
+
+    def close(self) -> None:
+        return
+
+
+class _Assembly:
+    """Parts that must cover an array in order, without gaps, with finite values."""
+
+    def __init__(self, worker: str, values: Vector, codec: Codec) -> None:
+        self.values, self._worker, self._codec, self._filled = values, worker, codec, 0
+
+    def take(self, offset: int, data: memoryview) -> None:
+        """Decodes one part to its place."""
+        each = self._codec.bytes_for(1)
+        count, rest = divmod(len(data), each)
+        if offset != self._filled or rest or offset + count > len(self.values):
+            raise BadPush(
+                f"{self._worker} sent {len(data)} bytes for element {offset:,} of {len(self.values):,}; expected whole "
+                f"elements of {each} bytes from {self._filled:,} on. Nothing was changed."
+            )
+        place = self.values[offset : offset + count]
+        self._codec.decode(data, place)
+        if not kernels.all_finite(place):
+            raise BadPush(f"{self._worker} pushed NaN or infinity near element {offset:,}. Nothing was changed.")
+        self._filled += count
+
+    def check_complete(self) -> None:
+        if self._filled != len(self.values):
+            raise BadPush(f"{self._worker} sent {self._filled:,} of {len(self.values):,} values. Nothing was changed.")
+
+
+class _PartsOfPush:
+    """A push on its way in, in a buffer of the pool."""
+
+    def __init__(self, servicer: ParameterServicer, head: pb.PushHead, codec: Codec) -> None:
+        self._servicer, self._head = servicer, head
+        self._buffer: Vector | None = servicer.take_buffer(head.worker)
+        self._assembly = _Assembly(head.worker, self._buffer, codec)
+
+    def take(self, offset: int, data: memoryview) -> None:
+        self._servicer.received(len(data))
+        try:
+            self._assembly.take(offset, data)
+        except BadPush:
+            self._servicer.reject("bad_values")
+            raise
+
+    def finish(self, wants_weights: bool) -> AbstractContextManager[Outgoing]:
+        self._assembly.check_complete()
+        values, self._buffer = self._buffer, None
+        reply = self._servicer.count(self._head, Dense(self._assembly.values), values)
+        return self._servicer.reply(self._head, reply, wants_weights)
+
+    def close(self) -> None:
+        """Gives the buffer back where the push was not completed."""
+        if self._buffer is not None:
+            self._servicer.give_back(self._buffer)
+
+
+class _FirstWeights:
+    """The first weights on their way in."""
+
+    def __init__(self, servicer: ParameterServicer, head: pb.PushHead, length: int) -> None:
+        self._servicer, self._digest = servicer, head.digest
+        self._assembly = _Assembly(head.worker, np.empty(length, np.float32), load_codec(head.codec or "none"))
+
+    def take(self, offset: int, data: memoryview) -> None:
+        self._assembly.take(offset, data)
+
+    @contextmanager
+    def finish(self, wants_weights: bool) -> Iterator[Outgoing]:
+        self._assembly.check_complete()
+        if hashlib.sha256(memoryview(self._assembly.values)).digest() != self._digest:
+            raise BadPush("The first weights don't have the digest that was announced. Send them again.")
+        yield Outgoing(pb.PullHead(term=self._servicer.keep_first(self._assembly.values, self._digest)), iter(()))
+
+    def close(self) -> None:
+        return
+
+
+@contextmanager
+def _opened(upload: "_NoParts | _PartsOfPush | _FirstWeights") -> Iterator[Upload]:
+    try:
+        yield upload
+    finally:
+        upload.close()
+
+
+def _check_name(worker: str) -> None:
+    if not NAME.fullmatch(worker):
+        raise BadPush(f"{worker!r} is no name for a worker: small letters, digits and inner hyphens, like worker-2.")

@@ -1,0 +1,164 @@
+"""RunService on the chief: joins, seats, heartbeats, scores and status as gRPC calls."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.core.config import NAME, Config
+from paceline.core.errors import BadPush, ConfigError
+from paceline.core.run import RunPhase, Score, WorkerReport
+from paceline.core.values import View, worker_order
+from paceline.rpc.agreement import agreed_settings
+from paceline.v1 import run_service_pb2 as pb
+from paceline.v1.run_service_pb2_grpc import RunServiceServicer
+from server.chief import Chief
+
+_OVER = (RunPhase.STOPPING, RunPhase.SCORING, RunPhase.FINISHED)
+
+
+class RunServicer(RunServiceServicer):
+    """Translates between messages and the chief. Thread-safe."""
+
+    def __init__(self, chief: Chief, config: Config) -> None:
+        self._chief, self._config = chief, config
+
+    def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinReply:
+        run = self._chief.run
+        self._check_join(request)
+        with self._chief.changed:
+            if run.phase in _OVER:
+                return pb.JoinReply(phase=run.phase)
+            incarnation = run.join(
+                request.worker, request.was_fenced, request.examples, request.steps, request.fingerprint, time.monotonic()
+            )
+            self._chief.settle()
+            shards = run.membership.shards(request.worker, request.shards)
+            place = run.membership.places[request.worker].index
+            return pb.JoinReply(incarnation=incarnation, shards=shards, phase=run.phase, place=place)
+
+    def Seat(self, request: pb.SeatRequest, context: Any) -> pb.SeatReply:
+        chief, run = self._chief, self._chief.run
+
+        def seated() -> bool:
+            return run.seat(request.worker, request.incarnation, request.clock, chief.clocks(), time.monotonic())
+
+        with chief.changed:
+            done = seated()
+            chief.settle()
+            if not done:
+                chief.wait(lambda: run.phase is not RunPhase.WAITING, hold=2.0)
+                done = run.phase is not RunPhase.WAITING and seated()
+                chief.settle()
+            view = run.membership.view
+            handicap = view.seats[request.worker].handicap if done else 0
+            return pb.SeatReply(
+                seated=done, view=view.number, handicap=handicap, phase=run.phase, missing=run.missing()
+            )
+
+    def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
+        report = WorkerReport(
+            request.clock, request.phase, request.phase_seconds, dict(request.figures), time.monotonic()
+        )
+        with self._chief.changed:
+            self._chief.beat(request.worker, request.incarnation, report)
+            terms = [self._chief.terms.get(server, 0) for server in range(self._config.servers)]
+            return pb.HeartbeatReply(
+                phase=self._chief.run.phase, view=self._chief.membership.view.number, terms=terms
+            )
+
+    def Leave(self, request: pb.LeaveRequest, context: Any) -> pb.LeaveReply:
+        with self._chief.changed:
+            self._chief.run.leave(request.worker, request.incarnation, request.finished, time.monotonic())
+            self._chief.settle()
+        return pb.LeaveReply()
+
+    def FollowView(self, request: pb.ViewAck, context: Any) -> pb.View:
+        chief = self._chief
+        with chief.changed:
+            chief.acknowledged(request.server, request.term, request.view)
+            chief.wait(
+                lambda: chief.membership.view.number != request.view or chief.run.phase != request.phase or not context.is_active()
+            )
+            return _view_message(chief.membership.view, chief.run.phase)
+
+    def Evaluate(self, request: pb.EvaluateRequest, context: Any) -> pb.EvaluateReply:
+        chief, run = self._chief, self._chief.run
+        with chief.changed:
+            run.ready(time.monotonic())
+            chief.settle()
+            if request.HasField("score"):
+                chief.score(_score_value(request.score))
+            chief.wait(lambda: run.due_score() is not None or run.phase is RunPhase.FINISHED or not context.is_active())
+            epoch, final = run.due_score() or (0, False)
+            return pb.EvaluateReply(
+                due=run.due_score() is not None, epoch=epoch, final=final, phase=run.phase,
+                seconds=run.seconds(time.monotonic()),
+            )  # fmt: skip
+
+    def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
+        chief, run, now = self._chief, self._chief.run, time.monotonic()
+        with chief.changed:
+            budget = self._config.epochs * run.examples_per_epoch
+            return pb.StatusReply(
+                run=self._config.run or "", phase=run.phase, reason=run.reason,
+                missing=run.missing() if run.phase is RunPhase.WAITING else [],
+                version=chief.clocks().version, examples=run.examples, budget=budget,
+                epoch=run.examples / run.examples_per_epoch if run.examples_per_epoch else 0.0,
+                seconds=run.seconds(now), workers=self._workers(now),
+                servers=[
+                    pb.ServerStatus(server=server, term=term, view=chief.acks.get(server, chief.membership.view.number))
+                    for server, term in sorted(chief.terms.items())
+                ],
+                scores=[_score_message(score) for score in run.scores], skipped_scores=run.skipped_scores,
+            )  # fmt: skip
+
+    def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
+        with self._chief.changed:
+            self._chief.run.stop(request.reason or "stopped on request", self._chief.clocks(), time.monotonic())
+            self._chief.settle()
+        return pb.StopReply()
+
+    def _workers(self, now: float) -> Sequence[pb.WorkerStatus]:
+        run, clocks = self._chief.run, self._chief.clocks()
+        found = []
+        for worker in sorted(run.reports, key=worker_order):
+            report, member = run.reports[worker], worker in clocks.view.seats
+            found.append(
+                pb.WorkerStatus(
+                    worker=worker, clock=clocks.entry(worker).clock, lead=clocks.lead(worker) if member else 0,
+                    phase=report.phase, phase_seconds=report.phase_seconds, silent=now - report.seen,
+                    figures=report.figures, member=member,
+                )
+            )  # fmt: skip
+        return found
+
+    def _check_join(self, request: pb.JoinRequest) -> None:
+        if not NAME.fullmatch(request.worker):
+            raise BadPush(f"{request.worker!r} is no name for a worker: small letters, digits and inner hyphens.")
+        if request.shards < self._config.workers:
+            raise ConfigError(
+                f"The run has {self._config.workers} workers but only {request.shards} shards: every worker needs one. "
+                f"Write more: paceline shard --set data.shards={self._config.workers} --fresh."
+            )
+        differing = sorted(set(agreed_settings(self._config)) ^ set(request.settings))
+        if differing:
+            raise ConfigError(
+                f"{request.worker} has other settings than the servers: {'; '.join(differing)}. Use one config for all."
+            )
+
+
+def _view_message(view: View, phase: RunPhase) -> pb.View:
+    message = pb.View(number=view.number, phase=phase)
+    for worker, seat in view.seats.items():
+        message.seats[worker].CopyFrom(pb.ViewSeat(incarnation=seat.incarnation, handicap=seat.handicap, last=seat.last))
+    return message
+
+
+def _score_message(score: Score) -> pb.Score:
+    return pb.Score(
+        epoch=score.epoch, seconds=score.seconds, versions=score.versions, metrics=score.metrics, final=score.final
+    )
+
+
+def _score_value(score: pb.Score) -> Score:
+    return Score(score.epoch, score.seconds, list(score.versions), dict(score.metrics), score.final)
