@@ -1,0 +1,40 @@
+"""`python -m worker`: trains on its shard against the servers."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline.settings import exits, load, parse_sets
+
+
+def main(
+    shards: Annotated[Path, typer.Option(help="Folder that the sharder wrote.")],
+    servers: Annotated[str, typer.Option(help="host:port of every server in order, separated by commas.")],
+    config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
+    rank: Annotated[int, typer.Option(help="Number of this worker; its name is worker-RANK.")] = 0,
+    token_file: Annotated[Path | None, typer.Option(help="File with the run's token.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = "auto",
+    threads: Annotated[int, typer.Option(help="CPU threads for torch; 1 gives the same bits everywhere.")] = 1,
+    metrics_port: Annotated[int, typer.Option(help="Prometheus port; 0 for any free one.")] = 0,
+    report: Annotated[Path | None, typer.Option(help="JSON file to write the port to.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Overrides, like policy.bound=3.")] = None,
+) -> None:
+    """Trains until the run is over, then exits with 0."""
+    with exits(f"worker-{rank}"):
+        loaded = load(config, parse_sets(settings or []))
+        from paceline.rpc.auth import read_token
+        from worker.app import work
+
+        code = work(
+            loaded, f"worker-{rank}", shards, servers, read_token(token_file), device, threads, metrics_port, report
+        )
+        # Threads that wait in gRPC calls must not keep a stopped process alive.
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,165 @@
+"""One worker from start to end: waits for shards and servers, joins, trains, leaves; joins anew when it lost its seat."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, disable_created_metrics, start_http_server
+
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError, Fenced, Stopped
+from paceline.core.plan import make_plan
+from paceline.core.policy import build_policy
+from paceline.data.sampler import Sampler, steps_per_epoch
+from paceline.data.shards import Shards, is_there, open_shards
+from paceline.rpc.process import make_log, report_ports, stop_on_signals, tune_malloc
+from paceline.tasks.task import load_task
+from paceline.v1 import parameter_service_pb2 as pb
+from worker.chief import ChiefClient, Heartbeat
+from worker.client import ParameterClient
+from worker.loop import Training, train
+from worker.progress import Progress
+from worker.replica import Replica, use_threads
+from worker.slowness import Slowness
+
+_PATIENCE = 10.0
+"""Time that a worker without place 0 gives the others to send the first weights (seconds)."""
+
+
+class Worker:
+    """What one worker process is made of."""
+
+    def __init__(
+        self, config: Config, name: str, shards: Shards, addresses: list[str], token: str, device: str,
+        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
+    ) -> None:  # fmt: skip
+        self.config, self.name, self._shards, self._stop, self._say = config, name, shards, stop, say
+        deadline = time.monotonic() + config.deadline
+        self.replica = Replica(load_task(config.task), device, config.seed)
+        plan = make_plan(self.replica.shapes, config.servers, config.plan)
+        self._chief = ChiefClient(addresses[0], token, config, name, deadline, stop, say)
+        self._client = ParameterClient(addresses, token, plan, config, name, deadline, stop, say)
+        self._progress = Progress(registry)
+        self._policy = build_policy(config.policy)
+
+    def run(self) -> None:
+        """Trains until the run is over. Fenced when another process holds this name's seat."""
+        was_fenced = False
+        while True:
+            try:
+                return self._session(was_fenced)
+            except Fenced as error:
+                if was_fenced:
+                    raise
+                self._say("joining anew", why=str(error))
+                was_fenced = True
+
+    def _session(self, was_fenced: bool) -> None:
+        sizes = self._shards.manifest.sizes
+        owned = [range(place, len(sizes), self.config.workers) for place in range(self.config.workers)]
+        steps = steps_per_epoch(sizes, owned, self.config.batch_size)
+        manifest = self._shards.manifest
+        joined = self._chief.join(was_fenced, manifest.train_examples, steps, manifest.fingerprint, len(sizes))
+        if joined is None:
+            self._say("the run is over; nothing left to do")
+            return
+        heartbeat = Heartbeat(
+            self._chief, self.config.heartbeat, joined.incarnation, self._progress.state,
+            self._client.resume_after_restart, self._client.fenced, self._say,
+        )  # fmt: skip
+        finished = False
+        try:
+            mine = list(joined.shards)
+            for shard in mine:
+                self._shards.verify(shard)
+            sampler = Sampler([sizes[shard] for shard in mine], self.config.batch_size, steps, self.config.seed, self.name)
+            finished = self._train(joined.incarnation, joined.place, mine, sampler)
+        finally:
+            self._progress.enter("done")
+            heartbeat.close()
+            self._chief.leave(joined.incarnation, finished)
+
+    def _train(self, incarnation: int, place: int, mine: list[int], sampler: Sampler) -> bool:
+        """Takes the seat and trains to the last clock; False when the run was over before that."""
+        clock = min(standing.clock for standing in self._ready(incarnation, place))
+        self._progress.enter("waiting")
+        seat = self._chief.seat(incarnation, clock)
+        if seat is None:
+            return True
+        versions = self._client.pull(self.replica.local, clock + seat.handicap if self._policy.rounds else None)
+        self.replica.refresh()
+        self._say("training", clock=clock, versions=versions, view=seat.view, shards=mine)
+        training = Training(
+            self.replica, self._client, self._policy, sampler, [self._shards.shard(shard) for shard in mine],
+            self._progress, self._slowness(place), self.config.seed, place, seat.view,
+        )  # fmt: skip
+        last = train(training, clock)
+        self._say("done", clock=last, retries=self._client.retries)
+        return True
+
+    def _ready(self, incarnation: int, place: int) -> list[pb.ResumeReply]:
+        """Where this worker stands on every slice, once all have first weights; place 0 sends them."""
+        start = time.monotonic()
+        first = self.replica.local.copy()
+        while True:
+            standings = self._client.attach(incarnation)
+            if all(standing.phase != "empty" for standing in standings):
+                return standings
+            if place == 0 or time.monotonic() - start > _PATIENCE:
+                self._client.initialise(first)
+            elif self._stop.wait(0.1):
+                raise Stopped("The worker was told to stop.")
+
+    def _slowness(self, place: int) -> Slowness:
+        return Slowness(self.config.slow, place, self.config.nominal_step, self.config.seed, self._stop.wait)
+
+
+def wait_for_shards(folder: Path, config: Config, stop: threading.Event, say: Callable[..., None]) -> Shards:
+    """Opens the shards as soon as they are there; says every 10 s that it waits."""
+    said = time.monotonic()
+    while not is_there(folder):
+        if time.monotonic() - said >= 10:
+            said = time.monotonic()
+            say("waiting for shards; write them with: paceline shard", folder=str(folder))
+        if stop.wait(0.2):
+            raise Stopped("The process was told to stop.")
+    shards = open_shards(folder)
+    if len(shards) < config.workers:
+        raise ConfigError(
+            f"{config.workers} workers but only {len(shards)} shards in {folder}: every worker needs one. "
+            f"Write more: paceline shard --set data.shards={config.workers} --fresh."
+        )
+    return shards
+
+
+def check_addresses(addresses: str, config: Config) -> list[str]:
+    """'host:port,host:port' as a list with one address for each server."""
+    found = [address.strip() for address in addresses.split(",") if address.strip()]
+    if len(found) != config.servers:
+        raise ConfigError(f"--servers names {len(found)} addresses, but the config has {config.servers} servers.")
+    return found
+
+
+def work(
+    config: Config, name: str, folder: Path, servers: str, token: str, device: str, threads: int, metrics_port: int,
+    report: Path | None,
+) -> int:  # fmt: skip
+    """Runs a worker; returns the exit code."""
+    disable_created_metrics()
+    tune_malloc()
+    use_threads(threads)
+    say = make_log(name)
+    stop, signals = stop_on_signals()
+    addresses = check_addresses(servers, config)
+    registry = CollectorRegistry()
+    web, _ = start_http_server(metrics_port, registry=registry)
+    report_ports(report, metrics_port=web.server_port)
+    try:
+        shards = wait_for_shards(folder, config, stop, say)
+        Worker(config, name, shards, addresses, token, device, stop, say, registry).run()
+    except Stopped:
+        say("stopped on request")
+        return 130 if signal.SIGINT in signals else Stopped.exit_code
+    return 0

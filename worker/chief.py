@@ -1,0 +1,122 @@
+"""The chief as workers and the evaluator see it: calls that are repeated until they are answered."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from paceline.core.config import Config
+from paceline.core.errors import Fenced, PacelineError, PoolFull, Stopped
+from paceline.rpc.agreement import agreed_settings
+from paceline.rpc.channel import call, open_channel, retried
+from paceline.v1 import run_service_pb2 as pb
+from paceline.v1.run_service_pb2_grpc import RunServiceStub
+
+T = TypeVar("T")
+_SAY_EVERY = 10.0
+OVER = ("stopping", "scoring", "finished")
+"""Phases in which nobody joins any more."""
+
+
+class ChiefClient:
+    """The run service of one run. Thread-safe."""
+
+    def __init__(self, address: str, token: str, config: Config, worker: str, deadline: float, stop: threading.Event, say: Callable[..., None]) -> None:
+        self._stub = RunServiceStub(open_channel(address, token))
+        self._address, self._settings, self._worker = address, agreed_settings(config), worker
+        self._deadline, self._stop, self._say = deadline, stop, say
+
+    def join(self, was_fenced: bool, examples: int, steps: int, fingerprint: str, shards: int) -> pb.JoinReply | None:
+        """Enters the run; waits while the pool is full. None when the run is over."""
+        request = pb.JoinRequest(
+            worker=self._worker, was_fenced=was_fenced, examples=examples, steps=steps, fingerprint=fingerprint,
+            shards=shards, settings=self._settings,
+        )  # fmt: skip
+        said = -_SAY_EVERY
+        while True:
+            try:
+                reply = self._retried(lambda: call(self._stub.Join, request, 10.0))
+                return reply if reply.phase not in OVER else None
+            except PoolFull as error:
+                if time.monotonic() - said >= _SAY_EVERY:
+                    said = time.monotonic()
+                    self._say("waiting for a seat", why=str(error))
+                self._pause(1.0)
+
+    def seat(self, incarnation: int, clock: int) -> pb.SeatReply | None:
+        """Waits until this worker counts. None when the run is over before that."""
+        request = pb.SeatRequest(worker=self._worker, incarnation=incarnation, clock=clock)
+        said = time.monotonic()
+        while True:
+            reply = self._retried(lambda: call(self._stub.Seat, request, 15.0))
+            if reply.seated:
+                return reply
+            if reply.phase in OVER:
+                return None
+            if time.monotonic() - said >= _SAY_EVERY:
+                said = time.monotonic()
+                self._say("waiting for the start", missing=list(reply.missing))
+            self._pause(0.05)
+
+    def beat(self, incarnation: int, clock: int, phase: str, seconds: float, figures: dict[str, float]) -> pb.HeartbeatReply:
+        """One heartbeat, not repeated."""
+        request = pb.HeartbeatRequest(
+            worker=self._worker, incarnation=incarnation, clock=clock, phase=phase, phase_seconds=seconds, figures=figures
+        )
+        return call(self._stub.Heartbeat, request, 5.0)
+
+    def leave(self, incarnation: int, finished: bool) -> None:
+        """Says goodbye; a chief that can't be reached learns it from the lease."""
+        request = pb.LeaveRequest(worker=self._worker, incarnation=incarnation, finished=finished)
+        try:
+            call(self._stub.Leave, request, 5.0)
+        except PacelineError as error:
+            self._say("could not say goodbye; the lease will end", why=str(error))
+
+    def evaluate(self, score: pb.Score | None) -> pb.EvaluateReply:
+        """Reports a score, if any, and learns what to score next."""
+        request = pb.EvaluateRequest(score=score)
+        return self._retried(lambda: call(self._stub.Evaluate, request, 30.0))
+
+    def _retried(self, attempt: Callable[[], T]) -> T:
+        return retried(attempt, self._deadline, f"the chief at {self._address}", self._stop, self._say)
+
+    def _pause(self, seconds: float) -> None:
+        if self._stop.wait(seconds):
+            raise Stopped("The process was told to stop.")
+
+
+class Heartbeat:
+    """Beats in a thread of its own: keeps the lease, notices restarted servers and a lost seat."""
+
+    def __init__(
+        self, chief: ChiefClient, every: float, incarnation: int, state: Callable[[], tuple[int, str, float, dict[str, float]]],
+        on_terms: Callable[[Sequence[int]], None], fenced: threading.Event, say: Callable[..., None],
+    ) -> None:  # fmt: skip
+        self._chief, self._every, self._incarnation, self._state = chief, every, incarnation, state
+        self._on_terms, self._fenced, self._say = on_terms, fenced, say
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Beats a last time, so that the chief has the last figures."""
+        self._stopping.set()
+        self._thread.join(timeout=10)
+
+    def _work(self) -> None:
+        while True:
+            last = self._stopping.is_set()
+            try:
+                reply = self._chief.beat(self._incarnation, *self._state())
+                self._on_terms(reply.terms)
+            except Fenced as error:
+                if not last:
+                    self._say("this worker's seat is lost", why=str(error))
+                    self._fenced.set()
+                return
+            except PacelineError as error:
+                self._say("heartbeat failed", why=str(error))
+            if last:
+                return
+            self._stopping.wait(self._every)

@@ -1,0 +1,82 @@
+"""All servers at once: a worker's way to push an update and pull the weights, slice by slice."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from paceline.core.config import Config
+from paceline.core.errors import Fenced, PacelineError, Stopped
+from paceline.core.plan import SlicePlan
+from paceline.core.values import Dense, Update, Vector
+from paceline.rpc.channel import open_channel
+from paceline.rpc.grpc_plane import GrpcTransport
+from paceline.v1 import parameter_service_pb2 as pb
+from worker.link import Link
+
+T = TypeVar("T")
+Choose = Callable[[int, pb.PullHead], Vector]
+"""(server, head of its reply) -> the flat vector that its weights go to."""
+
+
+class ParameterClient:
+    """One link for each server, used side by side. `stop` and `fenced` end a call that waits. One call at a time."""
+
+    def __init__(
+        self, addresses: Sequence[str], token: str, plan: SlicePlan, config: Config, worker: str, deadline: float,
+        stop: threading.Event, say: Callable[..., None],
+    ) -> None:  # fmt: skip
+        self.links = [
+            Link(index, GrpcTransport(open_channel(address, token)), plan, config, worker, deadline, say)
+            for index, address in enumerate(addresses)
+        ]
+        self._stop = stop
+        self.fenced = threading.Event()
+        self._threads = ThreadPoolExecutor(len(self.links), thread_name_prefix="link")
+
+    def attach(self, incarnation: int) -> list[pb.ResumeReply]:
+        """Tells every slice who this is now; returns where each stands."""
+        self.fenced.clear()
+        for link in self.links:
+            link.incarnation = incarnation
+        return self._everywhere(lambda link: link.resume())
+
+    def initialise(self, model: Vector) -> None:
+        """Sends the first weights to every slice."""
+        self._everywhere(lambda link: link.initialise(model))
+
+    def pull(self, target: Vector, version: int | None = None) -> list[int]:
+        """Receives the model into `target`; returns the version of each slice."""
+        return self._everywhere(lambda link: link.pull(version, target))
+
+    def push_pull(self, clock: int, view: int, update: Update, examples: int, choose: Choose) -> list[pb.PullHead]:
+        """Pushes one clock's update to every slice and receives the weights; returns the heads of the replies."""
+        gradient = update.values if isinstance(update, Dense) else None
+        return self._everywhere(
+            lambda link: link.push_pull(clock, view, gradient, examples, lambda head: choose(link.index, head))
+        )
+
+    def resume_after_restart(self, terms: Sequence[int]) -> None:
+        """Says Resume to each server whose term has grown: it waits for all members. For the heartbeat's thread."""
+        for link, term in zip(self.links, terms, strict=False):
+            if link.term and term > link.term:
+                link.resume()
+
+    @property
+    def retries(self) -> int:
+        """Exchanges that had to be repeated."""
+        return sum(link.retries for link in self.links)
+
+    def _everywhere(self, task: Callable[[Link], T]) -> list[T]:
+        futures = [self._threads.submit(task, link) for link in self.links]
+        while wait(futures, timeout=0.25, return_when="FIRST_EXCEPTION").not_done:
+            if any(future.done() and future.exception() for future in futures):
+                break
+            if self._stop.is_set():
+                raise Stopped("The worker was told to stop.")
+            if self.fenced.is_set():
+                raise Fenced("This worker's seat is gone or held by a newer process.")
+        failed = [future.exception() for future in futures if future.done() and future.exception()]
+        for error in failed:
+            raise error if isinstance(error, PacelineError) else RuntimeError("A call to a server failed.") from error
+        return [future.result() for future in futures]
