@@ -232,7 +232,7 @@ class _FirstWeights:
     @contextmanager
     def finish(self, wants_weights: bool) -> Iterator[Outgoing]:
         self._assembly.check_complete()
-        if hashlib.sha256(memoryview(self._assembly.values)).digest() != self._digest:
+        if hashlib.sha256(self._assembly.values.data).digest() != self._digest:
             raise BadPush("The first weights don't have the digest that was announced. Send them again.")
         yield Outgoing(pb.PullHead(term=self._servicer.keep_first(self._assembly.values, self._digest)), iter(()))
 

@@ -74,7 +74,8 @@ class Store:
 
     def load_run(self) -> dict[str, Any] | None:
         """The chief's run state, None before there is one."""
-        return self._read("run.json", None)
+        state: dict[str, Any] | None = self._read("run.json", None)
+        return state
 
     def _load(self, number: int) -> tuple[SlicePlan, SliceState]:
         manifest = self._read(_MANIFEST.format(number), None)

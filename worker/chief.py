@@ -48,7 +48,7 @@ class ChiefClient:
         request = pb.SeatRequest(worker=self._worker, incarnation=incarnation, clock=clock)
         said = time.monotonic()
         while True:
-            reply = self._retried(lambda: call(self._stub.Seat, request, 15.0))
+            reply: pb.SeatReply = self._retried(lambda: call(self._stub.Seat, request, 15.0))
             if reply.seated:
                 return reply
             if reply.phase in OVER:
@@ -63,7 +63,8 @@ class ChiefClient:
         request = pb.HeartbeatRequest(
             worker=self._worker, incarnation=incarnation, clock=clock, phase=phase, phase_seconds=seconds, figures=figures
         )
-        return call(self._stub.Heartbeat, request, 5.0)
+        reply: pb.HeartbeatReply = call(self._stub.Heartbeat, request, 5.0)
+        return reply
 
     def leave(self, incarnation: int, finished: bool) -> None:
         """Says goodbye; a chief that can't be reached learns it from the lease."""
@@ -76,7 +77,8 @@ class ChiefClient:
     def evaluate(self, score: pb.Score | None) -> pb.EvaluateReply:
         """Reports a score, if any, and learns what to score next."""
         request = pb.EvaluateRequest(score=score)
-        return self._retried(lambda: call(self._stub.Evaluate, request, 30.0))
+        reply: pb.EvaluateReply = self._retried(lambda: call(self._stub.Evaluate, request, 30.0))
+        return reply
 
     def _retried(self, attempt: Callable[[], T]) -> T:
         return retried(attempt, self._deadline, f"the chief at {self._address}", self._stop, self._say)

@@ -71,7 +71,7 @@ class Link:
         codec = load_codec("none")
         head = pb.PushHead(
             worker=self._worker, plan_hash=self._plan.hash, codec=codec.name, elements=self._length,
-            digest=hashlib.sha256(memoryview(mine)).digest(),
+            digest=hashlib.sha256(mine.data).digest(),
         )  # fmt: skip
         self._transport.initialise(head, encoded_parts(mine, codec, self._part_elements), self._timeout)
 

@@ -96,7 +96,6 @@ def mix(training: Training, heads: list[pb.PullHead], step: Step | None) -> None
             where = slice(part.start, part.stop)
             local = training.replica.local[where]
             if training.policy.takes_local_step and step is not None and step.finite:
-                kernels.plain_step(local, step.gradient[where], np.float32(head.lr))
-            if share > 0:
-                kernels.mix(local, training.pulled[where], np.float32(share))
+                kernels.plain_step(local, step.gradient[where], head.lr)
+            kernels.mix(local, training.pulled[where], share)
     training.replica.refresh()

@@ -55,6 +55,6 @@ class Accumulator:
         if not isinstance(push.update, Dense) or push.examples == 0:
             return
         combine = kernels.add_scaled if self.examples else kernels.scale_into
-        combine(self._total, push.update.values, np.float32(push.examples))
+        combine(self._total, push.update.values, push.examples)
         self.pushes += 1
         self.examples += push.examples

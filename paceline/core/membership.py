@@ -17,6 +17,8 @@ class Place:
     """Which shards go with it."""
     incarnation: int
     last_beat: float
+    is_heard: bool = False
+    """The process that joined has been heard of since: a fenced one can't be repeating a Join whose answer it missed."""
     is_idle: bool = False
     """No heartbeats are due: it has finished, or its lease lapsed and the run waits for it."""
 
@@ -41,7 +43,7 @@ class Membership:
         """A new process under this name: its incarnation. It takes over the name's place, else needs a vacant one (PoolFull);
         a process that was replaced before may not replace its successor (Fenced)."""
         place = self.places.get(worker)
-        if place is not None and was_fenced and not place.is_idle:
+        if place is not None and was_fenced and place.is_heard and not place.is_idle:
             raise Fenced(f"{worker} lost its seat to incarnation {place.incarnation}, which is alive. Stop this process.")
         index = place.index if place else self._vacant_index(worker)
         self.incarnations[worker] = self.incarnations.get(worker, 0) + 1
@@ -53,7 +55,7 @@ class Membership:
         """A worker is ready before the start."""
         self._check(worker, incarnation)
         self.candidates[worker] = clock
-        self.places[worker].last_beat = now
+        self.places[worker].last_beat, self.places[worker].is_heard = now, True
 
     def start(self, lasts: dict[str, int], now: float) -> None:
         """The first view: everyone who is ready, all level."""
@@ -70,7 +72,7 @@ class Membership:
         takes over a living seat keeps its handicap."""
         self._check(worker, incarnation)
         place, old = self.places[worker], self.view.seats.get(worker)
-        place.last_beat, place.is_idle = now, False
+        place.last_beat, place.is_heard, place.is_idle = now, True, False
         if old is not None and old.incarnation == incarnation:
             return
         level = clocks.version + 2 if self.rounds else clocks.slowest()
@@ -81,7 +83,8 @@ class Membership:
         """Keeps the lease; Fenced where the worker does not count any more."""
         place, seat = self.places.get(worker), self.view.seats.get(worker)
         if place is not None and place.incarnation == incarnation:
-            place.last_beat, place.is_idle = now, place.is_idle and seat is None  # a finished worker's late beat
+            place.last_beat, place.is_heard = now, True
+            place.is_idle = place.is_idle and seat is None  # a finished worker's late beat changes nothing
         elif seat is None or seat.incarnation != incarnation:
             raise Fenced(f"{worker} (incarnation {incarnation}) was expelled or replaced. Join again.")
 
@@ -146,7 +149,7 @@ class Membership:
         self.view = View(state["view"], {worker: Seat(*seat) for worker, seat in state["seats"].items()})
         self.incarnations = dict(state["incarnations"])
         self.places = {
-            worker: Place(index, self.incarnations[worker], now, is_idle)
+            worker: Place(index, self.incarnations[worker], now, is_heard=True, is_idle=is_idle)
             for worker, (index, is_idle) in state["places"].items()
             if worker in self.view.seats or is_idle
         }

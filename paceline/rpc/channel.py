@@ -96,10 +96,10 @@ class _Details(NamedTuple):
 
 
 class _Token(
-    grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
-    grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
-    grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
-    grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
+    grpc.UnaryUnaryClientInterceptor[Any, Any],
+    grpc.UnaryStreamClientInterceptor[Any, Any],
+    grpc.StreamUnaryClientInterceptor[Any, Any],
+    grpc.StreamStreamClientInterceptor[Any, Any],
 ):
     """Adds the token to every call's metadata."""
 
@@ -115,4 +115,11 @@ class _Token(
     def intercept_unary_unary(self, go_on: Any, details: Any, request: Any) -> Any:
         return go_on(self._with_token(details), request)
 
-    intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = intercept_unary_unary
+    def intercept_unary_stream(self, go_on: Any, details: Any, request: Any) -> Any:
+        return go_on(self._with_token(details), request)
+
+    def intercept_stream_unary(self, go_on: Any, details: Any, requests: Any) -> Any:
+        return go_on(self._with_token(details), requests)
+
+    def intercept_stream_stream(self, go_on: Any, details: Any, requests: Any) -> Any:
+        return go_on(self._with_token(details), requests)

@@ -28,10 +28,12 @@ class GrpcTransport(Transport):
         self._pull = channel.unary_stream(f"/{SERVICE}/Pull", pb.PullRequest.SerializeToString, None)
 
     def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
-        return _translating(self._resume, request, timeout)
+        reply: pb.ResumeReply = _translating(self._resume, request, timeout)
+        return reply
 
     def initialise(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.InitialiseReply:
-        return _translating(self._initialise, _frames(head.SerializeToString(), parts), timeout)
+        reply: pb.InitialiseReply = _translating(self._initialise, _frames(head.SerializeToString(), parts), timeout)
+        return reply
 
     def push_pull(self, head: pb.PushHead, parts: Parts, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         return _received(self._push_pull(_frames(head.SerializeToString(), parts), timeout=timeout), open_sink)

@@ -77,7 +77,7 @@ class ParameterService(Protocol):
 def encoded_parts(values: Vector, codec: Codec, part_elements: int, scratch: np.ndarray | None = None) -> Iterator[tuple[int, memoryview]]:
     """A flat vector cut and encoded part by part. With `scratch` (codec.bytes_for(len(values)) bytes) each part keeps a
     place of its own; without it a part is valid until the next one."""
-    raw = memoryview(values).cast("B") if codec.name == "none" else None
+    raw = memoryview(values.data).cast("B") if codec.name == "none" else None
     room = scratch if scratch is not None or raw is not None else np.empty(codec.bytes_for(part_elements), np.uint8)
     for start in range(0, len(values), part_elements):
         stop = min(start + part_elements, len(values))
@@ -88,4 +88,4 @@ def encoded_parts(values: Vector, codec: Codec, part_elements: int, scratch: np.
         first = codec.bytes_for(start) if scratch is not None else 0
         out = room[first : first + codec.bytes_for(stop - start)]
         codec.encode(values[start:stop], out)
-        yield start, memoryview(out)
+        yield start, out.data

@@ -1,0 +1,52 @@
+# Paceline. `make help` lists the targets.
+PYTHON ?= python3
+VENV   ?= .venv
+# Another index for torch, e.g. make demo TORCH_INDEX="--index-url <your index of CPU wheels>"
+TORCH_INDEX ?=
+TORCH  ?= torch>=2.10,<3
+BIN    := $(VENV)/bin
+DATA   ?=
+EPOCHS ?= 1
+export PYTHONDONTWRITEBYTECODE ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench protos lock clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/.ready ## a virtual environment with everything (5 GB with torch; two minutes)
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Paceline needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: setup ## train for real: servers, workers and evaluator, three policies, slow workers (DATA=, EPOCHS= for CIFAR-10)
+	$(BIN)/paceline demo $(if $(DATA),--data $(DATA) --epochs $(EPOCHS))
+
+test: setup ## all tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: setup ## lint, format, types, layers, stale stubs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos --check
+
+bench: setup ## speed as ratios to other systems in one run (long)
+	$(BIN)/python -m benchmarks
+
+protos: setup ## the stubs in paceline/v1, from protos/
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos
+
+lock: setup ## requirements.lock anew, from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --extra sharder --extra dev --extra tensorboard -o requirements.lock pyproject.toml
+
+clean: ## forget the virtual environment and the runs
+	rm -rf $(VENV) runs
