@@ -10,7 +10,7 @@ EPOCHS ?= 1
 export PYTHONDONTWRITEBYTECODE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench protos lock clean
+.PHONY: help setup demo test check bench protos docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,18 +31,22 @@ demo: setup ## train for real: servers, workers and evaluator, three policies, s
 test: setup ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-check: setup ## lint, format, types, layers, stale stubs
+check: setup ## lint, format, types, layers, stale stubs and pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos --check
+	$(BIN)/python -m tools.settings_page --check
 
 bench: setup ## speed as ratios to other systems in one run (long)
 	$(BIN)/python -m benchmarks
 
 protos: setup ## the stubs in paceline/v1, from protos/
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos
+
+docs: setup ## docs/settings.md anew, from the code
+	$(BIN)/python -m tools.settings_page
 
 lock: setup ## requirements.lock anew, from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \

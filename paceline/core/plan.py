@@ -1,6 +1,7 @@
 """Who owns which elements of the model: the same on every process, from shapes and settings alone."""
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -82,7 +83,7 @@ def make_plan(shapes: Shapes, servers: int, config: PlanConfig) -> SlicePlan:
     elif config.slices == "layerwise":
         slices = _layerwise(whole, sizes, servers)
     elif config.max_slice_bytes is not None:
-        slices = _least_loaded(sizes, servers, config.max_slice_bytes // 4)
+        slices = _least_loaded(_layer_sizes(whole, sizes), servers, config.max_slice_bytes // 4)
     else:
         slices = _equal_cuts(sum(sizes), servers, config.alignment)
     return SlicePlan(whole, tuple(_joined(ranges) for ranges in slices), config.slices)
@@ -106,14 +107,25 @@ def _layerwise(shapes: Shapes, sizes: Sequence[int], servers: int) -> list[list[
     start = 0
     layers: dict[str, int] = {}
     for (name, _), size in zip(shapes, sizes, strict=True):
-        layer = layers.setdefault(name.rpartition(".")[0] or name, len(layers))
+        layer = layers.setdefault(_layer(name), len(layers))
         slices[layer % servers].append(Range(start, start + size))
         start += size
     return slices
 
 
+def _layer(name: str) -> str:
+    """The layer that a tensor belongs to: conv1 for conv1.weight."""
+    return name.rpartition(".")[0] or name
+
+
+def _layer_sizes(shapes: Shapes, sizes: Sequence[int]) -> list[int]:
+    """Elements of each layer in model order; tensors of one layer that stand together count together."""
+    tensors = zip((_layer(name) for name, _ in shapes), sizes, strict=True)
+    return [sum(size for _, size in layer) for _, layer in itertools.groupby(tensors, key=lambda tensor: tensor[0])]
+
+
 def _least_loaded(sizes: Sequence[int], servers: int, largest: int) -> list[list[Range]]:
-    """[SHAT]'s form of memorywise: tensors in model order, each to the least loaded server; only larger ones are split."""
+    """[SHAT]'s form of memorywise: layers in model order, each to the least loaded server; only larger ones are split."""
     slices: list[list[Range]] = [[] for _ in range(servers)]
     loads, start = [0] * servers, 0
     for size in sizes:

@@ -96,10 +96,10 @@ class _Details(NamedTuple):
 
 
 class _Token(
-    grpc.UnaryUnaryClientInterceptor[Any, Any],
-    grpc.UnaryStreamClientInterceptor[Any, Any],
-    grpc.StreamUnaryClientInterceptor[Any, Any],
-    grpc.StreamStreamClientInterceptor[Any, Any],
+    grpc.UnaryUnaryClientInterceptor,  # type: ignore[type-arg]
+    grpc.UnaryStreamClientInterceptor,  # type: ignore[type-arg]
+    grpc.StreamUnaryClientInterceptor,  # type: ignore[type-arg]
+    grpc.StreamStreamClientInterceptor,  # type: ignore[type-arg]
 ):
     """Adds the token to every call's metadata."""
 

@@ -64,7 +64,7 @@ class Health:
         self._server.stop(0)
 
 
-class _Gate(grpc.ServerInterceptor[Any, Any]):
+class _Gate(grpc.ServerInterceptor):  # type: ignore[type-arg]
     """Stands before every handler: checks the token, turns exceptions into statuses, observes time and outcome."""
 
     def __init__(self, authentication: Authentication, observe: Observe) -> None:

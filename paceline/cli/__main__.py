@@ -1,0 +1,183 @@
+"""The command `paceline`. Only what reads a command line and a config is imported here, so mistakes show at once."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from paceline.cli.options import read_config
+from paceline.core.errors import UsageError
+from paceline.settings import exits
+
+USAGE_OF_TYPER = 2
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Paceline trains a model with several workers and servers, in lock-step or as loosely as you like.",
+)
+
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="TASK|CONFIG.yaml", help="A task (digits, cifar10, ./mine.py) or a YAML file with all settings."
+    ),
+]
+Workers = Annotated[int | None, typer.Option("-w", "--workers", help="How many workers compute gradients.")]
+Servers = Annotated[int | None, typer.Option("-s", "--servers", help="How many servers share the model.")]
+Policy = Annotated[str | None, typer.Option(help="When workers wait for each other: bsp, ssp, ssp:3, asp, shat.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, like optimizer.lr=0.05; may be repeated."),
+]
+Data = Annotated[str | None, typer.Option(metavar="PATH", help="Where the data set is, if the task does not bring it.")]
+Epochs = Annotated[int | None, typer.Option(help="How often to go through the training data.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name of the run; the newest one if not given.")]
+
+
+@app.command()
+def run(
+    what: What,
+    workers: Workers = None,
+    servers: Servers = None,
+    policy: Policy = None,
+    sets: Sets = None,
+    slow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WHO=HOW", help="Pretend that workers are slow: 2=10x, or all=10x@5% at random steps."),
+    ] = None,
+    epochs: Epochs = None,
+    data: Data = None,
+    name: Annotated[
+        str | None, typer.Option("--run", metavar="NAME", help="Name of the run; one that exists is resumed.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start the named run over; what it had is deleted.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model on this machine: starts servers and workers, shows how it goes, says where the model is."""
+    with _exits():
+        config = read_config(what, workers, servers, policy, sets or [], slow or [], epochs, data, name)
+        from paceline.cli.run import run as go
+
+        sys.exit(go(config, fresh, as_json))
+
+
+@app.command()
+def status(
+    name: Run = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every second until the run ends.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show where a run is, how fast it goes, and how each worker does."""
+    with _exits():
+        from paceline.cli import status as looking
+        from paceline.cli.run_folder import find_run
+
+        look = looking.watch if watch else looking.show_status
+        look(find_run(name), _console(), as_json)
+
+
+@app.command()
+def stop(name: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]) -> None:
+    """End a run early but properly: the model is scored and kept as it is then."""
+    with _exits():
+        from paceline.cli.run_folder import find_run
+        from paceline.cli.status import stop_run
+
+        print(stop_run(find_run(name)))
+
+
+@app.command()
+def shard(
+    what: What,
+    out: Annotated[Path, typer.Option(help="Folder for the shards; made if it is not there.")],
+    workers: Workers = None,
+    sets: Sets = None,
+    data: Data = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace shards that are there already.")] = False,
+) -> None:
+    """Cut a data set into one shard for each worker, a validation and a test part."""
+    with _exits():
+        config = read_config(what, workers, sets=sets or [], data=data)
+        from sharder.app import make_shards
+
+        make_shards(config, out, fresh, print)
+
+
+@app.command()
+def plan(
+    what: What,
+    workers: Workers = None,
+    servers: Servers = None,
+    policy: Policy = None,
+    sets: Sets = None,
+    shapes: Annotated[
+        Path | None,
+        typer.Option(
+            help='JSON file with the model\'s shapes, [["layer.weight", [64, 64]], ...]; then torch is not needed.'
+        ),
+    ] = None,
+    gbit: Annotated[float, typer.Option(help="Speed of a network link (Gbit/s).", min=0.001)] = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Show what a run will need: each server's slice and memory, and how many steps the network allows."""
+    with _exits():
+        config = read_config(what, workers, servers, policy, sets or [])
+        from paceline.cli import plan as planning
+
+        found = planning.read_shapes(shapes) if shapes else planning.task_shapes(config)
+        report = planning.plan_report(config, found, gbit)
+        _json(report) if as_json else planning.print_report(report, _console())
+
+
+@app.command()
+def demo(
+    data: Data = None, epochs: Annotated[int | None, typer.Option(help="Epochs of each run.", min=1)] = None
+) -> None:
+    """Train the same model under several policies with slow workers, and compare; with --data ResNet-20 on CIFAR-10."""
+    with _exits():
+        from paceline.cli.demo import cifar_demo, digits_demo
+
+        sys.exit(cifar_demo(_console(), data, epochs or 1) if data else digits_demo(_console(), epochs))
+
+
+@contextmanager
+def _exits() -> Iterator[None]:
+    """Errors as sentences with their exit codes; a reader that has gone (`| head`) is none."""
+    with exits("paceline"):
+        try:
+            yield
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
+            sys.exit(128 + signal.SIGPIPE)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console()
+
+
+def _json(values: dict[str, Any]) -> None:
+    import json
+
+    print(json.dumps(values, indent=1))
+
+
+def main() -> None:
+    """The entry point, with the exit codes of all Paceline processes."""
+    try:
+        app(prog_name="paceline")
+    except SystemExit as end:
+        sys.exit(UsageError.exit_code if end.code == USAGE_OF_TYPER else end.code)
+
+
+if __name__ == "__main__":
+    main()

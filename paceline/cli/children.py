@@ -1,0 +1,152 @@
+"""The processes of a local run: started afresh, each with a log of its own, named when they die, and all ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from paceline.cli import tether
+
+TAIL_LINES = 12
+TAIL_BYTES = 16 << 10
+WORKERS_LEAVE, ALL_GONE = 5.0, 10.0
+"""Seconds after the end was asked for: servers are told after the first, whoever is left is killed after the second."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One process and its successors under the same name. Start it from a thread that lives as long as the launcher:
+    the kernel ends children when the thread that started them ends."""
+
+    name: str
+    role: str
+    """server, worker, evaluator or sharder."""
+    arguments: list[str]
+    """What follows `python -P -m`."""
+    log: Path
+    environment: Mapping[str, str]
+    restarts_left: int = 0
+    code: int | None = None
+    """How the newest process ended; negative for a signal."""
+    given_up: bool = False
+    peak: int = 0
+    """Largest memory of the process that ended last (bytes)."""
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    _log_start: int = 0
+
+    def start(self) -> None:
+        """A new process in a session of its own, so that a Ctrl-C reaches it through the launcher only."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        command = [sys.executable, "-P", "-m", *self.arguments]
+        tethered = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                tethered, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment, start_new_session=True
+            )
+        self.code = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self.poll() is None
+
+    def poll(self) -> int | None:
+        """The exit code once the process has ended; notes its peak memory."""
+        if self._process is None or self.code is not None:
+            return self.code
+        pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+        if pid:
+            self.code = self._process.returncode = os.waitstatus_to_exitcode(status)
+            self.peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return self.code
+
+    def signal(self, number: int) -> None:
+        """Sends it to the process and whatever that has started."""
+        if self.running and self._process:
+            os.killpg(self._process.pid, number)
+
+    def tail(self) -> str:
+        """The last lines that the newest process wrote, indented."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as log:
+            log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = log.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
+        return "".join(f"\n    {_printable(line)}" for line in lines)
+
+    def how_it_ended(self) -> str:
+        """In words: the exit code, or the signal, with the memory where it may have been too much."""
+        assert self.code is not None
+        if self.code >= 0:
+            return f"ended with exit code {self.code}"
+        name = signal.Signals(-self.code).name
+        if -self.code != signal.SIGKILL:
+            return f"was ended by signal {-self.code} ({name})"
+        return (
+            f"was killed ({name}): by someone, or by the kernel because memory ran out. Its peak was "
+            f"{self.peak / 2**20:,.0f} MiB, the limit here is {memory_limit() / 2**20:,.0f} MiB for all processes"
+        )
+
+
+def child_environment(threads: int) -> dict[str, str]:
+    """What a child sees: malloc set for big messages (no page faults for each), its threads, and none of our settings,
+    because they are in the config file already."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
+    return inherited | {
+        "MALLOC_MMAP_THRESHOLD_": "1073741824",
+        "MALLOC_TRIM_THRESHOLD_": "4294967296",
+        "MALLOC_TOP_PAD_": "67108864",
+        "MALLOC_ARENA_MAX": "1",
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def end_all(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:
+    """SIGTERM to workers and evaluator, then to the servers, SIGKILL to whoever is left after 10 s, or at once in a
+    `hurry` (a second Ctrl-C). Returns when all are gone."""
+    start = time.monotonic()
+    told: set[str] = set()
+    while any(child.running for child in children):
+        elapsed = time.monotonic() - start
+        clients = [child for child in children if child.role != "server" and child.running]
+        if elapsed > ALL_GONE or hurry():
+            _tell(children, signal.SIGKILL, set())
+        elif clients and elapsed < WORKERS_LEAVE:
+            _tell(clients, signal.SIGTERM, told)
+        else:
+            _tell(children, signal.SIGTERM, told)
+        time.sleep(0.02)
+
+
+def memory_limit() -> int:
+    """Bytes this machine, or the container, has for all processes."""
+    limit = int(psutil.virtual_memory().total)
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limit = min(limit, int(Path(file).read_text()))
+        except (OSError, ValueError):  # not there, or 'max'
+            continue
+    return limit
+
+
+def _tell(children: Iterable[Child], number: int, told: set[str]) -> None:
+    for child in children:
+        if child.name not in told:
+            child.signal(number)
+            told.add(child.name)
+
+
+def _printable(line: str) -> str:
+    """Without control characters, which could drive the terminal."""
+    return "".join(letter if letter.isprintable() or letter == "\t" else "?" for letter in line)

@@ -1,0 +1,158 @@
+"""`paceline demo`: the same training under each policy, so that one sees what the policies are for."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from paceline.cli.launcher import Outcome, run_local
+from paceline.cli.run_folder import open_run
+from paceline.core.config import Config
+from paceline.settings import load
+from paceline.tasks.task import load_task
+
+GOAL = 0.95
+"""Test accuracy that the digits must pass."""
+POLICIES = ("bsp", "ssp", "shat")
+DIGITS: dict[str, Any] = {"task": "digits", "workers": 4, "servers": 2, "nominal_step": 0.01, "epochs": 8}
+DIGITS_SECONDS = 100
+"""What the six runs take together on 2 cores."""
+CIFAR_POLICIES = ("bsp", "ssp", "asp", "shat")
+CIFAR: dict[str, Any] = {"task": "cifar10", "workers": 2, "servers": 2}
+CIFAR_SPEED = 250
+"""Images per second that 2 cores train ResNet-20 with."""
+CIFAR_START = 20
+"""Seconds that a run takes besides (start and scores)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What is wrong with the workers."""
+
+    name: str
+    title: str
+    slow: dict[str, str]
+
+
+CONDITIONS = (
+    Condition("slow", "worker 2 is 10 times slow", {"2": "10x"}),
+    Condition("random", "random stragglers: each step of each worker is 10 times slow with 5 %", {"all": "10x@5%"}),
+)
+Results = dict[str, Outcome]
+"""By policy."""
+
+
+def digits_demo(console: Console, epochs: int | None, run: Callable[..., Outcome] = run_local) -> int:
+    """Both conditions under each policy; the exit code, 1 when any accuracy is not above 95 %."""
+    say(console, f"digits: 4 workers, 2 servers, 6 runs; about {DIGITS_SECONDS} s on 2 cores.")
+    accurate = True
+    for condition in CONDITIONS:
+        settings = DIGITS | {"slow": condition.slow} | ({"epochs": epochs} if epochs else {})
+        results, code = _runs(console, settings, POLICIES, condition.name, run)
+        if code:
+            return code
+        console.print(comparison(results, condition.title))
+        say(console, lesson(condition, results))
+        accurate &= all((outcome.accuracy or 0.0) > GOAL for outcome in results.values())
+    if not accurate:
+        say(console, f"An accuracy is not above {GOAL:.0%}: something is wrong with this build.")
+    return 0 if accurate else 1
+
+
+def cifar_demo(console: Console, data: str, epochs: int, run: Callable[..., Outcome] = run_local) -> int:
+    """ResNet-20 on CIFAR-10 files under each policy, without a bar for the accuracy."""
+    images = len(load_task("cifar10").data(data).train)
+    seconds = len(CIFAR_POLICIES) * (images * epochs / CIFAR_SPEED + CIFAR_START)
+    plural = "epoch" if epochs == 1 else "epochs"
+    what = (
+        f"CIFAR-10, ResNet-20: {images:,} images, {epochs} {plural}, 2 workers, 2 servers, {len(CIFAR_POLICIES)} runs"
+    )
+    say(console, f"{what}; about {seconds / 60:.0f} min on 2 cores.")
+    settings = CIFAR | {"epochs": epochs, "data": {"path": data}}
+    results, code = _runs(console, settings, CIFAR_POLICIES, "cifar10", run)
+    if not code:
+        console.print(comparison(results, f"ResNet-20, {epochs} {plural}"))
+    return code
+
+
+def _runs(
+    console: Console, settings: dict[str, Any], policies: Sequence[str], name: str, run: Callable[..., Outcome]
+) -> tuple[Results, int]:
+    """The outcomes, and the exit code of a run that failed."""
+    results: Results = {}
+    for policy in policies:
+        config, start = _config(settings, policy, name), time.monotonic()
+        folder, config = open_run(config)
+        outcome = run(config, folder.path, say=lambda text: say(console, f"  {text}"))
+        if outcome.exit_code:
+            say(console, f"{folder.name}: {outcome.reason}")
+            return results, outcome.exit_code
+        results[policy] = outcome
+        say(console, f"  {policy}: {_accuracy(outcome)} after {outcome.seconds:.1f} s of training "
+                     f"({time.monotonic() - start:.1f} s with the start of all processes)")  # fmt: skip
+    return results, 0
+
+
+def _config(settings: dict[str, Any], policy: str, name: str) -> Config:
+    run = f"demo-{name}-{policy}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return load(None, settings | {"policy": {"name": policy}, "run": run}, load_task(settings["task"]).settings)
+
+
+def comparison(results: Results, title: str) -> Table:
+    """One row for each policy."""
+    table = Table(
+        "policy", "test accuracy", "time to 95 %", "total time", "examples/s", "waiting (mean of workers)", title=title
+    )
+    for policy, outcome in results.items():
+        reached = seconds_to(outcome, GOAL)
+        table.add_row(
+            policy,
+            _accuracy(outcome),
+            "-" if reached is None else f"{reached:.1f} s",
+            f"{outcome.seconds:.1f} s",
+            f"{outcome.examples / outcome.seconds:,.0f}" if outcome.seconds else "-",
+            f"{waiting(outcome):.1f} s",
+        )
+    return table
+
+
+def lesson(condition: Condition, results: Results) -> str:
+    """Two sentences with what the numbers show."""
+    bsp, ssp, shat = (results[policy] for policy in POLICIES)
+    waits = ", ".join(f"{policy} {waiting(outcome):.1f} s" for policy, outcome in results.items())
+    if condition.name == "slow":
+        first = f"Lock-step and bounded staleness go at the slow worker's pace, SHAT does not: a worker waited {waits}."
+        second = f"So SHAT took {_times(bsp, shat)} BSP's time, SSP {_times(bsp, ssp)} of it."
+    else:
+        first = (
+            f"In lock-step a slow step holds up all; a bound lets the others go on meanwhile: a worker waited {waits}."
+        )
+        second = f"So SSP took {_times(bsp, ssp)} BSP's time and SHAT {_times(bsp, shat)} of it."
+    return f"{first} {second}"
+
+
+def waiting(outcome: Outcome) -> float:
+    """Seconds that a worker waited for others, as the mean of the workers."""
+    waits = [figures.get("wait_seconds", 0.0) for figures in outcome.figures.values()]
+    return sum(waits) / len(waits) if waits else 0.0
+
+
+def seconds_to(outcome: Outcome, goal: float) -> float | None:
+    """Training time at which a score on the test data was first above the goal."""
+    return next((score.seconds for score in outcome.scores if score.metrics.get("test_accuracy", 0.0) > goal), None)
+
+
+def say(console: Console, text: str) -> None:
+    """One line as it is, without colours and line breaks of the console's own."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _accuracy(outcome: Outcome) -> str:
+    return "not scored" if outcome.accuracy is None else f"{outcome.accuracy:.4f}"
+
+
+def _times(before: Outcome, after: Outcome) -> str:
+    return f"{after.seconds / before.seconds:.2f} of" if before.seconds else "?"

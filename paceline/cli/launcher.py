@@ -1,0 +1,304 @@
+"""Runs a whole training on this machine: starts the processes in order, watches them, and leaves none behind."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from paceline.cli import chief
+from paceline.cli.chief import Chief, RemoteChief, Speed, accuracy
+from paceline.cli.children import Child, child_environment, end_all
+from paceline.cli.records import Records
+from paceline.cli.run_folder import RunFolder
+from paceline.cli.signals import Signals
+from paceline.cli.stall import Stall
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError, DataError, PacelineError, ServersGone, UsageError
+from paceline.core.run import Score
+from paceline.v1.run_service_pb2 import StatusReply
+
+T = TypeVar("T")
+POLL = 0.5
+"""Seconds between two questions to the chief."""
+FAREWELL = 30.0
+"""Seconds that workers and evaluator have to end by themselves after the run is finished (the model is written)."""
+HOPELESS = (UsageError.exit_code, DataError.exit_code, ConfigError.exit_code)
+"""Exit codes of mistakes that a second start would only repeat."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended."""
+
+    exit_code: int = PacelineError.exit_code
+    accuracy: float | None = None
+    """Of the final version on the test data (ratio); None when it was not scored."""
+    seconds: float = 0.0
+    """Training time, without the start of the processes."""
+    scores: list[Score] = field(default_factory=list)
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The last figures of each worker by name, e.g. wait_seconds."""
+    examples: int = 0
+    version: int = 0
+    reason: str = ""
+    """Why it ended, in words."""
+
+
+class _Ended(Exception):
+    """The run can't or must not go on."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code, self.reason = code, reason
+
+
+def run_local(
+    config: Config,
+    folder: Path,
+    say: Callable[[str], None] = print,
+    show: Callable[[StatusReply, float], None] = lambda status, rate: None,
+    connect: Callable[[str, str], Chief] = RemoteChief,
+) -> Outcome:
+    """Trains as `config` says, in a folder that `open_run` has prepared; resumes what is there. `say` gets messages,
+    `show` each status with the examples per second. Ctrl-C and SIGTERM end it in order. ConfigError: it runs now."""
+    place = RunFolder(folder)
+    with place.locked(), Signals() as signals, closing(Records(place.path, place.metrics)) as records:
+        launch = _Launch(config, place, say, show, connect, signals, records)
+        try:
+            launch.train()
+        except _Ended as end:
+            launch.outcome.exit_code, launch.outcome.reason = end.code, end.reason
+        finally:
+            launch.end()
+        return launch.outcome
+
+
+class _Launch:
+    """One go at a run. Lives in the main thread, because children end with the thread that started them."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        say: Callable[[str], None],
+        show: Callable[[StatusReply, float], None],
+        connect: Callable[[str, str], Chief],
+        signals: Signals,
+        records: Records,
+    ) -> None:
+        self.outcome = Outcome()
+        self._config, self._folder, self._say, self._show, self._connect = config, folder, say, show, connect
+        self._signals, self._records = signals, records
+        self._children: list[Child] = []
+        self._chief: Chief | None = None
+        self._speed = Speed()
+        self._threads = max(1, _cores() // config.workers)
+        self._environment = child_environment(self._threads)
+
+    def train(self) -> None:
+        """From the shards to the final score; _Ended where that is not reached."""
+        self._folder.write_facts(
+            run=self._folder.name, launcher=os.getpid(), exit_code=None, chief=None, finished=False
+        )
+        self._shard()
+        servers = self._serve()
+        self._chief = self._connect(servers[0], self._folder.read_token())
+        self._work(servers)
+        self._watch(self._chief)
+        self.outcome.exit_code = 0
+        self._let_end()
+
+    def end(self) -> None:
+        """No process is left after this."""
+        end_all(self._children, self._signals.hurry)
+        if self._chief is not None:
+            self._chief.close()
+        out = self.outcome
+        self._folder.write_facts(
+            finished=out.exit_code == 0,
+            exit_code=out.exit_code,
+            accuracy=out.accuracy,
+            seconds=out.seconds,
+            reason=out.reason,
+            pids={},
+        )
+
+    # starting
+    def _shard(self) -> None:
+        sharder = self._start("sharder", "sharder", "--out", str(self._folder.shards))
+        self._wait_for(lambda: sharder.poll() == 0)
+
+    def _serve(self) -> list[str]:
+        """Starts the servers, the chief first; their addresses."""
+        first = self._start_server(0)
+        addresses = [self._address(first, 0)]
+        others = [self._start_server(index, "--chief", addresses[0]) for index in range(1, self._config.servers)]
+        addresses += [self._address(child, index) for index, child in enumerate(others, 1)]
+        self._folder.write_facts(chief=addresses[0], servers=addresses, pids=self._pids())
+        return addresses
+
+    def _start_server(self, index: int, *to_chief: str) -> Child:
+        folder = self._folder.server(index)
+        folder.mkdir(exist_ok=True)
+        (folder / "ports.json").unlink(missing_ok=True)
+        place = ["--index", str(index), "--folder", str(folder), "--token-file", str(self._folder.token)]
+        ports = ["--port", "0", "--metrics-port", "0", "--health-port", "0", "--report", str(folder / "ports.json")]
+        return self._start(f"server-{index}", "server", *place, *ports, *to_chief)
+
+    def _address(self, server: Child, index: int) -> str:
+        """Where the server listens, once it does; it keeps that port when it is started again."""
+        report = self._folder.server(index) / "ports.json"
+        ports = self._wait_for(lambda: _ports(report, server.pid), self._config.start_timeout)
+        if ports is None:
+            seconds = f"{self._config.start_timeout:.0f} s"
+            raise _Ended(
+                ServersGone.exit_code, f"{server.name} did not listen within {seconds}. Its last lines:{server.tail()}"
+            )
+        server.arguments[server.arguments.index("--port") + 1] = str(ports["port"])
+        return f"127.0.0.1:{ports['port']}"
+
+    def _work(self, servers: list[str]) -> None:
+        """Starts workers and evaluator together."""
+        shared = [
+            "--shards",
+            str(self._folder.shards),
+            "--servers",
+            ",".join(servers),
+            "--token-file",
+            str(self._folder.token),
+        ]
+        self._folder.models.mkdir(exist_ok=True)
+        for rank in range(self._config.workers):
+            self._start(f"worker-{rank}", "worker", "--rank", str(rank), *shared, "--threads", str(self._threads))
+        self._start("evaluator", "evaluator", *shared, "--models", str(self._folder.models))
+        self._folder.write_facts(pids=self._pids())
+
+    def _start(self, name: str, role: str, *arguments: str) -> Child:
+        module = "worker.evaluator" if role == "evaluator" else role
+        child = Child(
+            name,
+            role,
+            [module, "--config", str(self._folder.config), *arguments],
+            self._folder.log(name),
+            self._environment,
+            restarts_left=0 if role == "sharder" else self._config.restarts,
+        )
+        self._children.append(child)
+        child.start()
+        return child
+
+    # watching
+    def _watch(self, server: Chief) -> None:
+        """Follows the run until it is finished."""
+        stall = Stall(time.monotonic())
+        alone_since: float | None = None
+        while True:
+            status, now = server.status(), time.monotonic()
+            if status is not None:
+                self._note(status)
+                if status.phase == "finished":
+                    return
+            stalled = stall.check(status, now)
+            if stalled:
+                self._say(stalled)
+            alone_since = None if any(child.running for child in self._clients()) else alone_since or now
+            if alone_since is not None and now - alone_since > self._config.score_timeout + FAREWELL:
+                raise _Ended(
+                    PacelineError.exit_code, "workers and evaluator have ended, but the servers never finished the run"
+                )
+            self._wait_for(lambda: False, POLL)
+
+    def _note(self, status: StatusReply) -> None:
+        """Takes in what the chief says."""
+        rate, out = self._speed.note(status), self.outcome
+        out.seconds, out.examples, out.version, out.reason = (
+            status.seconds,
+            status.examples,
+            status.version,
+            status.reason,
+        )
+        out.scores = chief.scores(status)
+        out.figures |= {worker.worker: dict(worker.figures) for worker in status.workers if worker.figures}
+        if out.scores and out.scores[-1].final:
+            out.accuracy = accuracy(out.scores[-1].metrics)
+        self._records.note(status, rate)
+        self._show(status, rate)
+
+    def _wait_for(self, ready: Callable[[], T], seconds: float = float("inf")) -> T | None:
+        """Looks after the children until `ready` gives something, or None when the time is over. _Ended on a signal."""
+        end = time.monotonic() + seconds
+        while True:
+            if self._signals.exit_code is not None:
+                raise _Ended(self._signals.exit_code, "stopped on request")
+            self._attend()
+            found = ready()
+            left = end - time.monotonic()
+            if found or left <= 0:
+                return found or None
+            time.sleep(min(0.05, left))
+
+    def _let_end(self) -> None:
+        """Workers leave and the evaluator writes the model; a signal cuts that short."""
+        end = time.monotonic() + FAREWELL
+        while any(child.running for child in self._clients()) and time.monotonic() < end and not self._signals.seen:
+            time.sleep(0.05)
+        for child in self._clients():
+            if child.role == "evaluator" and child.poll():
+                how = f"{child.name} {child.how_it_ended()} after the end; its model may be missing"
+                self._say(f"{how}. It said:{child.tail()}")
+
+    def _attend(self) -> None:
+        """Names dead children and starts them again where that can help."""
+        for child in self._children:
+            code = child.poll()
+            if code is None or child.given_up or (code == 0 and child.role != "server"):
+                continue
+            self._died(child, code)
+
+    def _died(self, child: Child, code: int) -> None:
+        what = f"{child.name} {child.how_it_ended()}"
+        if code in HOPELESS:
+            raise _Ended(code, f"{what}. It said:{child.tail()}")
+        if child.restarts_left:
+            child.restarts_left -= 1
+            self._say(f"{what}; starting it again ({child.restarts_left} restarts left). Its last lines:{child.tail()}")
+            child.start()
+            self._folder.write_facts(pids=self._pids())
+            return
+        child.given_up = True
+        workers = [other for other in self._children if other.role == "worker"]
+        if child.role != "worker" or all(worker.given_up for worker in workers):
+            last = "the last worker, " if child.role == "worker" else ""
+            raise _Ended(
+                code if code > 0 else PacelineError.exit_code,
+                f"{last}{what}, and has no restarts left. Its last lines:{child.tail()}",
+            )
+        self._say(f"{what} and has no restarts left; the others go on without it. Its last lines:{child.tail()}")
+
+    # looking things up
+    def _child(self, name: str) -> Child:
+        return next(child for child in self._children if child.name == name)
+
+    def _clients(self) -> list[Child]:
+        return [child for child in self._children if child.role != "server"]
+
+    def _pids(self) -> dict[str, int]:
+        return {child.name: child.pid for child in self._children if child.pid is not None and child.running}
+
+
+def _ports(report: Path, pid: int | None) -> dict[str, int] | None:
+    """What a server reported, once it is this process's report."""
+    try:
+        found: dict[str, int] = json.loads(report.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if found.get("pid") == pid else None
+
+
+def _cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,122 @@
+"""What a run will need before it is started: slices, memory of each server, bytes on the wire."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Column, Table
+
+from paceline.core.codec import load_codec
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError, UsageError
+from paceline.core.optimizer import build_optimizer
+from paceline.core.plan import Shapes, make_plan, server_memory
+from paceline.core.policy import build_policy
+
+MiB = 1 << 20
+PROCESS = 256 * MiB
+"""A server without a model: Python, numpy, numba, gRPC and its threads (bytes)."""
+HEADROOM = 1.1
+STEP = 64 * MiB
+"""Limits are whole multiples of this."""
+
+
+def read_shapes(path: Path) -> Shapes:
+    """[["layer.weight", [64, 64]], ...] from a JSON file; UsageError says what stands there instead."""
+    try:
+        found = json.loads(path.read_text())
+        shapes = tuple((str(name), tuple(int(size) for size in shape)) for name, shape in found)
+    except OSError as error:
+        raise UsageError(f"Can't read the shapes {path}: {error.strerror}.") from error
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f'{path} does not hold shapes ({error}); expected JSON like [["layer.weight", [64, 64]], ...].'
+        ) from error
+    if not shapes or any(size < 1 for _, shape in shapes for size in shape):
+        raise UsageError(f"{path} holds no tensors, or an empty one; expected sizes of 1 or more.")
+    return shapes
+
+
+def task_shapes(config: Config) -> Shapes:
+    """The shapes of the task's model, which takes torch to find out."""
+    try:
+        from worker.replica import Replica
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"The model's shapes need {error.name}, which is not installed here: pip install 'paceline[worker]', "
+            "or give --shapes FILE."
+        ) from error
+    from paceline.tasks.task import load_task
+
+    return Replica(load_task(config.task)).shapes
+
+
+def plan_report(config: Config, shapes: Shapes, gbit: float) -> dict[str, Any]:
+    """Everything `paceline plan` prints, in bytes, elements and steps per second."""
+    plan = make_plan(shapes, config.servers, config.plan)
+    slots, rounds = build_optimizer(config.optimizer).slots, build_policy(config.policy).rounds
+    servers = []
+    for index, length in enumerate(plan.lengths):
+        memory = server_memory(length, slots, rounds, config.workers, config.part_bytes)
+        limit = math.ceil((HEADROOM * sum(memory.values()) + PROCESS) / STEP) * STEP
+        servers.append({"server": index, "elements": length, "bytes": 4 * length, "memory": memory, "limit": limit})
+    return {
+        "elements": plan.total,
+        "bytes": 4 * plan.total,
+        "slices": plan.strategy,
+        "imbalance": plan.imbalance,
+        "plan": plan.hash,
+        "servers": servers,
+        "traffic": _traffic(config, plan.total, max(plan.lengths), gbit),
+    }
+
+
+def _traffic(config: Config, total: int, largest: int, gbit: float) -> dict[str, Any]:
+    """Bytes of a worker's step, and how many steps a second of all workers links of this speed let through: a worker's
+    carries its whole model each way, a server's the largest slice for every worker."""
+    push, pull = (load_codec(name).bytes_for(total) for name in (config.codec.push, config.codec.pull))
+    capacity = gbit * 1e9 / 8  # bytes/s, in each direction
+    busiest = max(push, pull, 1)
+    from_workers = config.workers * capacity / busiest
+    from_servers = capacity / (busiest * largest / total)
+    return {
+        "push_bytes": push,
+        "pull_bytes": pull,
+        "gbit": gbit,
+        "steps_per_second": min(from_workers, from_servers),
+        "limited_by": "workers' links" if from_workers < from_servers else "servers' links",
+    }
+
+
+def print_report(report: dict[str, Any], console: Console) -> None:
+    """The report as two tables and a sentence."""
+    slices = Table(
+        "server", *(Column(name, justify="right") for name in ("elements", "bytes", "suggested memory limit"))
+    )
+    for server in report["servers"]:
+        row = f"{server['elements']:,}", size(server["bytes"]), size(server["limit"])
+        slices.add_row(f"server-{server['server']}", *row)
+    largest = max(report["servers"], key=lambda server: int(server["elements"]))["memory"]
+    memory = Table("memory of the largest slice's server", Column("bytes", justify="right"))
+    for purpose, count in (*largest.items(), ("the process itself", PROCESS)):
+        memory.add_row(purpose, size(count))
+    traffic = report["traffic"]
+    cut = f"{report['slices']} slices, imbalance {report['imbalance']:.3f}"
+    console.print(f"model: {report['elements']:,} elements, {size(report['bytes'])}; {cut}", highlight=False)
+    console.print(slices, memory)
+    step = f"a step sends {size(traffic['push_bytes'])} and receives {size(traffic['pull_bytes'])}"
+    ceiling = (
+        f"{traffic['steps_per_second']:,.1f} steps/s of all workers together ({traffic['limited_by']} are full first)"
+    )
+    console.print(f"{step}; {traffic['gbit']:g} Gbit/s allow {ceiling}", highlight=False, soft_wrap=True)
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

@@ -1,0 +1,82 @@
+"""`paceline run`: a training on this machine, shown while it goes on, summed up at its end."""
+
+import json
+import sys
+from dataclasses import asdict
+
+from rich.console import Console
+
+from paceline.cli.launcher import Outcome, run_local
+from paceline.cli.run_folder import RunFolder, open_run
+from paceline.cli.table import Display, LiveTable, PlainLines
+from paceline.core.config import Config
+
+
+def run(config: Config, fresh: bool, as_json: bool) -> int:
+    """Starts or resumes the run; returns the exit code. With `as_json` stdout gets one object, people read stderr."""
+    folder, config = open_run(config, fresh)
+    console = Console(stderr=as_json, highlight=False)
+    facts = folder.facts()
+    if facts.get("finished"):
+        outcome = Outcome(0, facts.get("accuracy"), facts.get("seconds", 0.0), reason="it was finished before")
+        if not as_json:
+            _print(console, f"run {folder.name} is finished already; --fresh starts it over.")
+    else:
+        resumed = "resuming" if facts else "starting"
+        size = f"{config.workers} workers, {config.servers} servers, {config.epochs} epochs"
+        _print(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
+        with _display(console) as display:
+            outcome = run_local(config, folder.path, display.say, display.show)
+    if as_json:
+        print(
+            json.dumps(
+                {"run": folder.name, "folder": str(folder.path), "model": str(_model(folder)), **asdict(outcome)}
+            )
+        )
+    else:
+        for line in summary(config, folder, outcome):
+            _print(console, line)
+    return outcome.exit_code
+
+
+def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
+    """What to know at the end; the last line of a finished run is its test accuracy."""
+    if outcome.exit_code:
+        again = f"See {folder.path}/logs. It goes on from its last snapshot with: paceline run {folder.config}"
+        return [f"run {folder.name} ended with exit code {outcome.exit_code}: {outcome.reason}", again]
+    rate = outcome.examples / outcome.seconds if outcome.seconds else 0.0
+    told = (
+        f" ({outcome.examples:,} examples, {rate:,.0f} a second, version {outcome.version:,})"
+        if outcome.examples
+        else ""
+    )
+    return [
+        f"run {folder.name}: {outcome.seconds:.1f} s of training{told}; {outcome.reason or 'finished'}",
+        f"The model is {_model(folder)}, the best one of all epochs best.safetensors beside it. These lines load it:",
+        "    from safetensors.torch import load_file",
+        f"    model = ...  # model() of the task {config.task}",
+        f'    model.load_state_dict(load_file("{_model(folder)}"))',
+        f"Curves: tensorboard --logdir {folder.path}",
+        f"Next, see what one slow worker does: {_next(config)}",
+        f"test accuracy {outcome.accuracy:.4f}"
+        if outcome.accuracy is not None
+        else "test accuracy unknown: the run was not scored",
+    ]
+
+
+def _next(config: Config) -> str:
+    other = "bsp" if config.policy.name == "shat" else "shat"
+    return f"paceline run {config.task} --policy {other} --slow {config.workers - 1}=10x"
+
+
+def _model(folder: RunFolder) -> object:
+    return folder.models / "last.safetensors"
+
+
+def _display(console: Console) -> Display:
+    return LiveTable(console) if console.is_terminal else PlainLines(lambda text: _print(console, text))
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, markup=False, soft_wrap=True)
+    sys.stdout.flush()

@@ -1,0 +1,191 @@
+"""The folder of a run: what a later `paceline run`, `status` or `stop` needs to find again."""
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from paceline.core.config import NAME, Config
+from paceline.core.errors import ConfigError, DiskError, UsageError
+from paceline.core.registry import explain
+from paceline.settings import read_yaml, write_yaml
+
+RUNS = Path("runs")
+"""Under the working folder; each run has one folder in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Names the files of one run."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def token(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def shards(self) -> Path:
+        return self.path / "shards"
+
+    @property
+    def models(self) -> Path:
+        return self.path / "models"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def log(self, name: str) -> Path:
+        return self.path / "logs" / f"{name}.log"
+
+    def server(self, index: int) -> Path:
+        return self.path / f"server-{index}"
+
+    def facts(self) -> dict[str, Any]:
+        """run.json: addresses and pids while it runs, outcome afterwards; empty where there is none yet."""
+        try:
+            found = json.loads((self.path / "run.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def write_facts(self, **facts: Any) -> None:
+        """Adds to run.json; readers see the old or the new one."""
+        whole = self.facts() | facts
+        temporary = self.path / f".run.json.{os.getpid()}"
+        temporary.write_text(json.dumps(whole, indent=1) + "\n")
+        temporary.replace(self.path / "run.json")
+
+    def read_token(self) -> str:
+        try:
+            return self.token.read_text().strip()
+        except OSError as error:
+            raise ConfigError(f"Can't read the token of run '{self.name}' ({self.token}): {error.strerror}.") from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one launcher drives a run; ConfigError for the second one."""
+        with (self.path / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                pid = self.facts().get("launcher", "?")
+                watch = f"paceline status {self.name} --watch"
+                raise ConfigError(
+                    f"Run '{self.name}' is going on already (process {pid}). Watch it with: {watch}"
+                ) from error
+            yield
+
+
+def open_run(config: Config, fresh: bool = False, runs: Path = RUNS) -> tuple[RunFolder, Config]:
+    """The folder that the config's `run` names, new or to be resumed, and the config with its name in it. ConfigError
+    where the folder holds another run; `fresh` empties it first."""
+    name = config.run or new_name(config, runs)
+    config = config.model_copy(update={"run": name})
+    folder = RunFolder(runs / name)
+    try:
+        if folder.path.exists():
+            _check_is_run(folder)
+        if fresh and folder.config.exists():
+            with folder.locked():
+                shutil.rmtree(folder.path)
+        if folder.config.exists():
+            _check_same(folder, config)
+        _fill(folder, config)
+    except OSError as error:
+        raise DiskError(
+            f"Can't use the run folder {folder.path}: {error.strerror}. Is there space, and may this user write?"
+        ) from error
+    return folder, config
+
+
+def new_name(config: Config, runs: Path = RUNS) -> str:
+    """task-policy-date-time, with a number where that is taken."""
+    stem = re.sub(r"[^a-z0-9]+", "-", Path(config.task).stem.lower()).strip("-") or "task"
+    base = f"{stem[:30].strip('-')}-{config.policy.name}-{time.strftime('%Y%m%d-%H%M%S')}".replace("_", "-")
+    name, number = base, 1
+    while (runs / name).exists():
+        number += 1
+        name = f"{base}-{number}"
+    return name
+
+
+def find_run(name: str | None, runs: Path = RUNS) -> RunFolder:
+    """The run of that name (or path of its folder), else the newest one; UsageError lists those there are."""
+    if name is not None and NAME.fullmatch(name) and (runs / name / "config.yaml").is_file():
+        return RunFolder(runs / name)
+    if name is not None and (Path(name) / "config.yaml").is_file():
+        return RunFolder(Path(name))
+    known = sorted(runs.glob("*/config.yaml"), key=lambda file: file.stat().st_mtime, reverse=True)
+    if name is not None:
+        there = ", ".join(file.parent.name for file in known[:5]) or "none"
+        raise UsageError(f"There is no run '{name}' in {runs.resolve()}. Newest ones: {there}.")
+    if not known:
+        raise UsageError(f"There are no runs in {runs.resolve()} yet. Start one: paceline run digits")
+    return RunFolder(known[0].parent)
+
+
+def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    """'policy.bound: 3 before, 5 now' for each key that is not the same."""
+    found = []
+    for key in sorted(before.keys() | now.keys()):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found.append(f"{prefix}{key}: {old!r} before, {new!r} now")
+    return found
+
+
+def _check_is_run(folder: RunFolder) -> None:
+    strange = not folder.path.is_dir() or any(not file.name.startswith(".") for file in folder.path.iterdir())
+    if strange and not folder.config.exists():
+        raise ConfigError(
+            f"{folder.path} is there, but is not the folder of a run; move it away or give --run another name."
+        )
+
+
+def _check_same(folder: RunFolder, config: Config) -> None:
+    try:
+        before = Config.model_validate(read_yaml(folder.config))
+    except ValidationError as error:
+        wrong = " ".join(explain(error, Config))
+        raise ConfigError(f"Can't read {folder.config}: {wrong} Start the run over with --fresh.") from error
+    found = differences(before.model_dump(mode="json"), config.model_dump(mode="json"))
+    if found:
+        listed = "".join(f"\n    {line}" for line in found)
+        raise ConfigError(
+            f"Run '{folder.name}' was started with other settings:{listed}\nGive the old ones to resume it, another "
+            "name (--run) for a run beside it, or --fresh to start it over."
+        )
+
+
+def _fill(folder: RunFolder, config: Config) -> None:
+    folder.path.mkdir(parents=True, exist_ok=True)
+    if not folder.config.exists():
+        temporary = folder.path / ".config.yaml"
+        write_yaml(config, temporary)
+        temporary.replace(folder.config)
+    if not folder.token.exists():
+        descriptor = os.open(folder.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")

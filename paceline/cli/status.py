@@ -1,0 +1,101 @@
+"""Looks at a run from outside: finds its chief, asks, shows."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+
+from paceline.cli.chief import Chief, RemoteChief, Speed, plain
+from paceline.cli.run_folder import RunFolder
+from paceline.cli.table import PlainLines, picture
+from paceline.core.errors import ServersGone
+from paceline.v1.run_service_pb2 import StatusReply
+
+Connect = Callable[[str, str], Chief]
+
+
+def show_status(folder: RunFolder, console: Console, as_json: bool, connect: Connect = RemoteChief) -> None:
+    """One look. ServersGone where the run has not ended, yet nobody answers."""
+    chief = _chief(folder, connect)
+    status = chief.status() if chief else None
+    if chief:
+        chief.close()
+    _last_look(folder, console, as_json, status)
+
+
+def _last_look(folder: RunFolder, console: Console, as_json: bool, status: StatusReply | None) -> None:
+    if status is None:
+        ended = _ended(folder)
+        _print(console, ended) if as_json else console.print(ended["said"], highlight=False, soft_wrap=True)
+    elif as_json:
+        _print(console, {"run": folder.name, "folder": str(folder.path), **plain(status)})
+    else:
+        _picture(folder, status, console)
+
+
+def watch(
+    folder: RunFolder, console: Console, as_json: bool, connect: Connect = RemoteChief, every: float = 1.0
+) -> None:
+    """Looks again and again until the run has ended."""
+    speed, lines = Speed(), PlainLines(lambda text: console.print(text, highlight=False, soft_wrap=True))
+    chief = _chief(folder, connect)
+    status = chief.status() if chief else None
+    while chief and status is not None and status.phase != "finished":
+        if as_json:
+            _print(console, {"run": folder.name, **plain(status)})
+        elif console.is_terminal:
+            console.clear()
+            console.print(picture(status, speed.note(status)))
+        else:
+            lines.show(status, speed.note(status))
+        time.sleep(every)
+        status = chief.status()
+    if chief:
+        chief.close()
+    _last_look(folder, console, as_json, status)
+
+
+def stop_run(folder: RunFolder, connect: Connect = RemoteChief) -> str:
+    """Asks the chief to end the training; what to tell the user."""
+    chief = _chief(folder, connect)
+    asked = chief.stop("paceline stop") if chief else False
+    if chief:
+        chief.close()
+    if not asked:
+        return str(_ended(folder)["said"])
+    return f"run {folder.name} stops: workers finish the step they are in, then the final version is scored and kept."
+
+
+def _chief(folder: RunFolder, connect: Connect) -> Chief | None:
+    address = folder.facts().get("chief")
+    return connect(str(address), folder.read_token()) if address and folder.facts().get("exit_code") is None else None
+
+
+def _ended(folder: RunFolder) -> dict[str, Any]:
+    """What is known of a run whose chief does not answer."""
+    facts = folder.facts()
+    code = facts.get("exit_code")
+    if code is None:
+        raise ServersGone(
+            f"Run '{folder.name}' has not ended, but its chief ({facts.get('chief') or 'not started yet'}) does not "
+            f"answer. If `paceline run` is not going any more, resume it with: paceline run {folder.config}"
+        )
+    if facts.get("finished"):
+        accuracy = facts.get("accuracy")
+        scored = f"test accuracy {accuracy:.4f}" if accuracy is not None else "not scored"
+        said = f"finished: {scored} after {facts.get('seconds', 0):.1f} s; the model is in {folder.models}"
+    else:
+        said = f"ended with exit code {code}: {facts.get('reason')}. Resume it with: paceline run {folder.config}"
+    return {"run": folder.name, "folder": str(folder.path), "said": f"run {folder.name} {said}", **facts}
+
+
+def _picture(folder: RunFolder, status: StatusReply, console: Console) -> None:
+    console.print(f"run {folder.name} ({folder.path})", highlight=False)
+    rate = sum(worker.figures.get("examples_per_second", 0.0) for worker in status.workers if worker.member)
+    console.print(picture(status, rate))
+
+
+def _print(console: Console, values: dict[str, Any]) -> None:
+    console.print(json.dumps(values), markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,25 @@
+"""Runs a program that must not outlive its launcher: the kernel ends it when the launcher dies, however that happens.
+
+python -I -S tether.py LAUNCHER-PID PROGRAM ARGUMENTS...   (a script of its own, because it must be quick to start)
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Becomes the program; the wish to die with the parent survives the exec."""
+    launcher, *command = sys.argv[1:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != int(launcher):  # it died before the wish was made
+        sys.exit(128 + signal.SIGKILL)
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""`python -m tools.settings_page [--check]`: writes docs/settings.md from the descriptions in the code, or tells whether it is stale."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from paceline.core import registry
+from paceline.core.config import Config, Options
+from paceline.core.optimizer import KINDS
+from paceline.core.policy import PACKAGE, Policy
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+HEAD = """# Settings
+
+Made by `make docs` from the descriptions in the code. Every key can stand in the YAML file (`paceline run my-run.yaml`), be given as
+`--set key=value` (`--set policy.bound=3`), or as an environment variable (`PACELINE_EPOCHS=3`, inner keys after two underscores:
+`PACELINE_POLICY__BOUND=3`). Later ones win: defaults, the task's own settings, YAML, environment, flags. Durations may be written as
+500ms, 5s, 10m, 1h; sizes as 1MiB.
+
+| key | default | meaning |
+|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    lines = [HEAD + "\n".join(_rows(Config, ""))]
+    for title, kinds in (
+        ("policy", {name: registry.find(PACKAGE, Policy, name) for name in registry.names(PACKAGE)}),
+        ("optimizer", KINDS),
+    ):
+        lines.append(f"\n## Options of each {title}\n\n| {title} | option | default | meaning |\n|---|---|---|---|")
+        lines += [f"| `{name}` {row}" for name, kind in kinds.items() for row in _rows(kind, "") or ["| | | |"]]
+    codecs = ", ".join(f"`{name}`" for name in registry.names("paceline.core.codecs"))
+    return "\n".join([*lines, f"\nCodecs: {codecs}.\n"])
+
+
+def _rows(model: type[BaseModel], prefix: str) -> list[str]:
+    rows = []
+    for name, field in model.model_fields.items():
+        key, kind = prefix + (field.alias or name), field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and kind is not Options:
+            rows += _rows(kind, f"{key}.")
+        else:
+            rows.append(f"| `{key}` | `{_shown(field.default)}` | {field.description or 'see below'} |")
+    return rows
+
+
+def _shown(value: Any) -> str:
+    if value is PydanticUndefined:
+        return "-"
+    return str(value.model_dump() if isinstance(value, BaseModel) else value)
+
+
+if __name__ == "__main__":
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(page())
+    elif PAGE.read_text() != page():
+        sys.exit("docs/settings.md is stale. Run: make docs")
