@@ -80,6 +80,11 @@ class Server:
         assert self._follower is not None
         return self._follower.phase
 
+    def drop_weights(self) -> None:
+        """The run is finished: keeps the final state on disk and gives the memory back."""
+        self._durability.snapshot_now()
+        self.driver.drop_weights()
+
     def close(self, grace: float) -> None:
         """Drains: refuses new calls, lets running ones end within `grace` seconds, keeps the state."""
         self.health.serving(False)
@@ -120,6 +125,11 @@ def serve(
     gc.freeze()
     report_ports(report, port=server.port, metrics_port=web.server_port, health_port=server.health.port)
     say("serving", port=server.port, term=server.store.term, folder=os.fspath(folder))
+    while not stop.wait(1.0) and server.phase is not RunPhase.FINISHED:
+        pass
+    if server.phase is RunPhase.FINISHED:
+        server.drop_weights()
+        say("finished; the weights are on disk, idling")
     stop.wait()
     finished = server.phase is RunPhase.FINISHED
     say("stopping", finished=finished)

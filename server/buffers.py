@@ -19,7 +19,7 @@ class AssemblyBuffers:
     def take(self, worker: str, next_in_order: str | None) -> Vector | None:
         """An array for the worker's push; None while it has to wait."""
         left = len(self._free) + self._unmade
-        if left == 0 or (left == 1 and next_in_order not in (None, worker) and self._handed):
+        if left == 0 or (left == 1 and next_in_order not in (None, worker)):
             return None
         if self._free:
             return self._free.pop()

@@ -53,6 +53,7 @@ class SliceDriver:
         self._calls: dict[str, _Call] = {}
         self._readers: list[_Reader] = []
         self._view = View()
+        self._clocks = Clocks()
 
     # the plan
     def adopt(self, shapes: Shapes) -> SlicePlan:
@@ -79,8 +80,8 @@ class SliceDriver:
 
     @property
     def clocks(self) -> Clocks:
-        """The slice's clocks, empty ones before there is a slice. Hold the lock."""
-        return self.slice.clocks if self.slice is not None else Clocks()
+        """The slice's clocks: empty ones before there is a slice, the last ones after it. Hold the lock."""
+        return self._clocks
 
     # membership and start
     def view(self, view: View, held_from: int | None = None) -> None:
@@ -170,7 +171,8 @@ class SliceDriver:
     def release(self, published: Published) -> None:
         """A reply's or pull's weights are sent."""
         with self.changed:
-            self.model_slice.release(published)
+            if self.slice is not None:
+                self.slice.release(published)
             self.changed.notify_all()
 
     def pull(self, version: int | None) -> Published | None:
@@ -199,6 +201,11 @@ class SliceDriver:
         with self.changed:
             self.model_slice.note_durable(state)
 
+    def drop_weights(self) -> None:
+        """Gives the slice's memory back; calls answer as before there was a plan."""
+        with self.changed:
+            self.slice = self._buffers = None
+
     # inside; all with the lock held
     @property
     def _pool(self) -> AssemblyBuffers:
@@ -212,6 +219,7 @@ class SliceDriver:
         self.plan = plan
         self.slice = ModelSlice(length, policy, optimizer, self.term)
         self._buffers = AssemblyBuffers(length, assembly_buffers(self.config.workers))
+        self._clocks = self.slice.clocks
         self.slice.view(self._view)
         self._metrics.slice_bytes.set(4 * length)
         self._metrics.optimizer_bytes.set(4 * length * optimizer.slots)
