@@ -1,0 +1,100 @@
+"""How far the compiled loops are from a copy of memory (targets 7 and 8). Run: python -m benchmarks.kernels [N]"""
+
+import sys
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+
+from paceline.core import kernels
+
+ELEMENTS = 23_500_000
+"""float32 values of ResNet-50: 94 MB."""
+ROUNDS = 15
+"""Times that every loop runs; all take turns, so that a slow moment of the machine meets them alike."""
+
+
+class Row(NamedTuple):
+    """One ratio (lower is better), and the target it must meet and should meet; None where it is there to compare."""
+
+    measure: str
+    value: float
+    must: float | None
+    goal: float | None
+
+
+def kernel_rows(n: int = ELEMENTS) -> list[Row]:
+    """Targets 7 (SGD) and 8 at `n` float32 values on one thread. Needs memory for 7 arrays of them."""
+    seconds = _interleaved(_loops(n))
+
+    def ratio(measured: str, copies: int = 1, against: str = "memcpy") -> float:
+        sums = [sum(times) for times in zip(*(seconds[name] for name in measured.split(" + ")), strict=True)]
+        return float(median(time / (copies * base) for time, base in zip(sums, seconds[against], strict=True)))
+
+    rows = [
+        Row("7 SGD fold in place / memcpy", ratio("sgd"), 1.5, 1.3),
+        Row("  SGD fold to another array / memcpy", ratio("sgd_out"), None, None),
+        Row("8 fp16 encode + decode / memcpy of each", ratio("fp16_encode + fp16_decode", 2), 2.0, 1.3),
+        Row("8 bf16 encode + decode / memcpy of each", ratio("bf16_encode + bf16_decode", 2), 2.0, 1.3),
+        Row("  fp16 encode + decode / one memcpy", ratio("fp16_encode + fp16_decode"), None, None),
+        Row("  bf16 encode + decode / one memcpy", ratio("bf16_encode + bf16_decode"), None, None),
+        Row("  screening for NaN and infinity / memcpy", ratio("all_finite"), None, None),
+    ]
+    if "torch" in seconds:
+        rows.insert(1, Row("  SGD fold in place / torch fused SGD", ratio("sgd", against="torch"), None, None))
+    return rows
+
+
+def _loops(n: int) -> dict[str, Callable[[], object]]:
+    random = np.random.default_rng(0)
+    weights, gradient, slot, out = (random.standard_normal(n, dtype=np.float32) for _ in range(4))
+    fp16, bf16 = np.zeros(n, np.uint16), np.zeros(n, np.uint16)
+    loops: dict[str, Callable[[], object]] = {
+        "memcpy": lambda: np.copyto(out, gradient),
+        "sgd": lambda: kernels.sgd(weights, weights, gradient, slot, 0.5, 1e-6, 0.9, 1e-4),
+        "sgd_out": lambda: kernels.sgd(weights, out, gradient, slot, 0.5, 1e-6, 0.9, 1e-4),
+        "fp16_encode": lambda: kernels.encode_fp16(gradient, fp16),
+        "fp16_decode": lambda: kernels.decode_fp16(fp16, out),
+        "bf16_encode": lambda: kernels.encode_bf16(gradient, bf16),
+        "bf16_decode": lambda: kernels.decode_bf16(bf16, out),
+        "all_finite": lambda: kernels.all_finite(gradient),
+    }
+    try:
+        loops["torch"] = _torch_step(n)
+    except ImportError:
+        print("torch is not installed: no comparison with its fused SGD", file=sys.stderr)
+    return loops
+
+
+def _torch_step(n: int) -> Callable[[], object]:
+    import torch
+
+    torch.set_num_threads(1)
+    weights = torch.nn.Parameter(torch.randn(n))
+    weights.grad = torch.randn(n)
+    return torch.optim.SGD([weights], lr=1e-6, momentum=0.9, weight_decay=1e-4, fused=True).step
+
+
+def _interleaved(loops: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
+    """Seconds of each loop, round by round, without a first round that touches the memory."""
+    seconds: dict[str, list[float]] = {name: [] for name in loops}
+    for _ in range(ROUNDS + 1):
+        for name, loop in loops.items():
+            start = perf_counter()
+            loop()
+            seconds[name].append(perf_counter() - start)
+    return {name: times[1:] for name, times in seconds.items()}
+
+
+def main() -> None:
+    """Prints the ratios of one run."""
+    print(f"{'ratio':44}{'value':>7}{'must':>7}{'goal':>7}")
+    for row in kernel_rows(int(sys.argv[1]) if len(sys.argv) > 1 else ELEMENTS):
+        targets = "".join(f"{target:7.2f}" if target is not None else f"{'':7}" for target in (row.must, row.goal))
+        print(f"{row.measure:44}{row.value:7.2f}{targets}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""The benchmark harness with contenders of a few lines, the layouts, and the real peers at a tiny size."""
+
+import io
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from benchmarks import contenders, environments, report, slicing
+from benchmarks.contender import (
+    LEARNING_RATE,
+    MOMENTUM,
+    WEIGHT_DECAY,
+    Job,
+    Vector,
+    WrongResult,
+    expected,
+    play,
+    probes,
+    verify,
+)
+from benchmarks.contenders import CONTENDERS, Contender, Entry, Shape, suite
+from benchmarks.environments import NoEnvironment, python_of
+from benchmarks.harness import REPOSITORY, Limits, Measured, StartFailed, command_of, measure, parse, start
+from benchmarks.layouts import layout, resnet50, vgg16
+from benchmarks.targets import TARGETS, judge
+from paceline.core.config import PlanConfig
+from paceline.core.errors import UsageError
+from paceline.core.plan import make_plan
+
+HONEST = """
+import json
+for k, s in enumerate([9, 9, .4, .2, .3]): print(json.dumps({"iteration": k, "seconds": s}))
+print(json.dumps({"cpu_seconds": 1, "minor_faults_per_gb": 7}))
+"""
+
+
+def entry(script: str, name: str = "fake", workers: int = 1, environment: str = "project") -> Entry:
+    return Entry(Contender(name, ("-c", script), environment), Shape(1000, workers, 1))
+
+
+def measured(name: str, workers: int, servers: int, *seconds: float, faults: float | None = None) -> Measured:
+    costs = {} if faults is None else {"minor_faults_per_gb": [faults]}
+    return Measured(Entry(Contender(name, ()), Shape(1000, workers, servers)), list(seconds), costs)
+
+
+def test_the_first_two_iterations_of_every_start_are_dropped() -> None:
+    (result,) = measure([entry(HONEST)], Limits(rounds=2, iterations=5))
+    assert result.seconds == [0.4, 0.2, 0.3] * 2
+    assert result.median == pytest.approx(0.3)
+    assert result.best == 0.2
+    assert result.cost("minor_faults_per_gb") == 7
+    assert result.cost("cpu_seconds_per_gb") is None
+
+
+def test_contenders_take_turns() -> None:
+    said: list[str] = []
+    measure([entry(HONEST, "a"), entry(HONEST, "b")], Limits(rounds=2, iterations=5), said.append)
+    assert [line.split(": ")[1] for line in said] == ["a W1S1", "b W1S1", "a W1S1", "b W1S1"]
+
+
+def test_a_contender_that_fails_is_reported_and_the_others_go_on() -> None:
+    broken = entry("raise ValueError('no such thing')", "broken")
+    bad, good = measure([broken, entry(HONEST)], Limits(rounds=2, iterations=5))
+    assert "ValueError: no such thing" in bad.failure
+    assert not bad.seconds
+    assert len(good.seconds) == 6
+
+
+def test_a_contender_that_hangs_is_ended_with_all_its_processes(tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    script = f"""
+import pathlib, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+pathlib.Path({str(note)!r}).write_text(str(child.pid))
+child.wait()
+"""
+    with pytest.raises(StartFailed, match="ended: took longer than 3 s"):
+        start([sys.executable, "-c", script], 3.0)
+    assert _gone(int(note.read_text()))
+
+
+def _gone(process: int) -> bool:
+    """Whether the process has ended; an orphan's new parent may take a moment to bury it, so a zombie counts."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state in "ZX":
+            return True
+    return False
+
+
+def test_a_contender_that_leaves_a_child_behind_has_it_ended(tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    script = f"""
+import pathlib, subprocess, sys
+null = subprocess.DEVNULL
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=null, stderr=null)
+pathlib.Path({str(note)!r}).write_text(str(child.pid))
+"""
+    assert start([sys.executable, "-c", script], 30.0) == ""
+    assert _gone(int(note.read_text()))
+
+
+def test_nothing_starts_when_the_time_is_over() -> None:
+    moments = iter([0.0, 1.0, 99.0])
+    first, second = measure([entry(HONEST), entry(HONEST)], Limits(1, 5, total=10.0), clock=lambda: next(moments))
+    assert first.seconds
+    assert second.failure == "not started: the 10 s of --limit were over"
+
+
+@pytest.mark.parametrize("limits", [{"rounds": 0}, {"iterations": 2}])
+def test_a_run_that_measures_nothing_is_refused(limits: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="measure nothing"):
+        Limits(**limits)
+
+
+@pytest.mark.parametrize(
+    "printed", ["hello", '{"iteration": 0}', '{"iteration": 0, "seconds": "fast"}', "[1]", '{"cpu_seconds": 1}', ""]
+)
+def test_lines_other_than_agreed_are_refused(printed: str) -> None:
+    with pytest.raises(StartFailed, match="wrong output"):
+        parse(printed)
+
+
+def test_the_command_carries_the_shape() -> None:
+    command = command_of(Path("python"), Entry(CONTENDERS["paceline-bsp"], Shape(10, 2, 4)), 6)
+    assert command[:3] == ["python", "-m", "benchmarks.peers.paceline"]
+    assert " ".join(command[3:7]) == "--policy bsp --codec none"
+    assert " ".join(command[7:]) == "--elements 10 --workers 2 --servers 4 --iterations 6"
+
+
+def test_every_target_names_rows_of_the_standard_run() -> None:
+    keys = {row.key for row in suite()}
+    assert {key for target in TARGETS for key in (target.above, target.below) if key} <= keys
+    assert len(keys) == len(suite())
+
+
+def test_a_suite_can_be_narrowed() -> None:
+    assert [row.key for row in suite(only=["gloo"], shapes=["W2S1"])] == [("gloo", 2, 1)]
+    assert {row.shape.workers for row in suite(contenders.LARGE, large=True)} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("only", "shapes", "said"),
+    [
+        (["glue"], [], "no contender 'glue'"),
+        ([], ["2x1"], "Can't read the shape"),
+        (["gloo"], ["W1S1"], "Nothing to run"),
+    ],
+)
+def test_a_suite_with_a_typo_is_refused(only: Sequence[str], shapes: Sequence[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        suite(only=only, shapes=shapes)
+
+
+def test_ratios_are_judged_against_must_and_goal() -> None:
+    rows = [
+        measured("paceline-asp", 1, 1, 0.2, 0.2, 0.1, faults=9000),
+        measured("tutorial-grpc", 1, 1, 2.0, 2.0, 1.0),  # ratio .10: goal .12
+        measured("tensorflow-ps", 1, 1, 0.22),  # ratio .91: must .95
+        measured("torch-rpc", 1, 1, 0.1),  # ratio 2: must 1.3
+    ]
+    verdicts = {outcome.target.number: outcome for outcome in judge(rows)}
+    assert verdicts["1"].value == pytest.approx(0.1)
+    assert (verdicts["1"].best, verdicts["1"].verdict) == (0.1, "goal")
+    assert verdicts["2"].verdict == "must"
+    assert verdicts["3"].verdict == "missed"
+    assert (verdicts["6"].value, verdicts["6"].verdict) == (9000, "missed")
+    assert verdicts["5"].verdict == "not measured: paceline-bsp W2S1 was not in this run"
+
+
+def test_a_target_without_its_peer_says_so() -> None:
+    rows = [measured("paceline-asp", 1, 1, 0.2), measured("tensorflow-ps", 1, 1)]
+    verdicts = {outcome.target.number: outcome.verdict for outcome in judge(rows)}
+    assert verdicts["2"] == "not measured: tensorflow-ps W1S1 failed"
+    assert verdicts["6"] == "not measured: it does not tell"
+
+
+def test_an_environment_that_cannot_be_built_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(environments.REQUIREMENTS, "broken", ("something",))
+    (tmp_path / "file").touch()
+    with pytest.raises(NoEnvironment, match=r"'broken' can't be built, `-m venv .*` said: .*Not a directory"):
+        python_of("broken", tmp_path / "file")
+
+
+def test_an_environment_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+
+    def build(name: str, folder: Path, _: tuple[str, ...]) -> None:
+        built.append(name)
+        folder.mkdir(exist_ok=True)
+
+    monkeypatch.setattr(environments, "_build", build)
+    first, second = python_of("tensorflow", tmp_path), python_of("tensorflow", tmp_path)
+    assert first == second == tmp_path / "tensorflow" / "bin" / "python"
+    assert built == ["tensorflow"]
+
+
+def test_a_peer_without_an_environment_is_a_row_with_a_reason() -> None:
+    (row,) = measure([entry(HONEST, environment="nowhere")], Limits(1, 5))
+    assert row.failure == "no environment: there is no 'nowhere'; known are project, tensorflow."
+
+
+def test_the_tables_and_the_record_hold_every_row(tmp_path: Path) -> None:
+    rows = [measured("paceline-asp", 1, 1, 0.2, faults=5), measured("tutorial-grpc", 1, 1)]
+    rows[1].failure = "failed: a | b"
+    shown, file = io.StringIO(), tmp_path / "results.md"
+    report.show(Console(file=shown, width=200), "title", rows, judge(rows))
+    report.record(["python", "-m", "benchmarks"], [(report.ROWS, [report.row_cells(row) for row in rows])], file)
+    assert "0.200" in shown.getvalue()
+    assert "8,000" in shown.getvalue()
+    assert "| tutorial-grpc | W1S1 |  |  | 0 |  |  | failed: a \\| b |" in file.read_text()
+    assert "`python -m benchmarks` at commit" in file.read_text()
+    assert json.loads(json.dumps(report.as_json(rows, judge(rows))))["rows"][0]["seconds"] == [0.2]
+
+
+def test_a_wrong_option_ends_with_the_usage_code() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--only", "glue"], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert done.returncode == 64
+    assert done.stderr.startswith("There is no contender 'glue'")
+
+
+def test_the_layouts_have_the_published_sizes() -> None:
+    assert _total(resnet50(classes=1000)) == 25_557_032
+    assert _total(vgg16(classes=1000)) == 138_357_544
+    assert _total(layout("resnet50")) == 23_528_522
+    assert _total(layout("vgg16")) == 134_301_514
+
+
+def _total(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> int:
+    return sum(math.prod(shape) for _, shape in shapes)
+
+
+def test_the_layouts_name_every_tensor_once_and_in_model_order() -> None:
+    for name, tensors in (("resnet50", 161), ("vgg16", 32)):
+        names = [tensor for tensor, _ in layout(name)]
+        assert len(set(names)) == len(names) == tensors
+    assert resnet50()[0] == ("conv1.weight", (64, 3, 7, 7))
+    assert vgg16()[-1] == ("classifier.6.bias", (10,))
+
+
+def test_most_of_vgg16_is_in_one_layer_so_layerwise_slices_are_uneven() -> None:
+    uneven = make_plan(vgg16(), 4, PlanConfig(slices="layerwise")).imbalance
+    assert uneven > 3
+    assert make_plan(vgg16(), 4, PlanConfig(slices="memorywise")).imbalance < 1.001
+
+
+def test_an_unknown_layout_is_refused() -> None:
+    with pytest.raises(UsageError, match="no layout 'resnet5'"):
+        layout("resnet5")
+
+
+def test_speed_up_is_throughput_over_one_worker_with_the_model_whole() -> None:
+    rows = [
+        measured("vgg16 whole", 1, 4, 1.0),
+        measured("vgg16 whole", 4, 4, 4.0),
+        measured("vgg16 memorywise", 4, 4, 2.0),
+        measured("vgg16 memorywise", 2, 4),
+    ]
+    rows[3].failure = "took too long"
+    whole, memorywise = slicing.speed_ups(rows)
+    assert whole.speed_ups == {1: 1.0, 4: 1.0}
+    assert memorywise.speed_ups == {4: 2.0}
+    assert slicing.cells(memorywise, [2, 4]) == ["vgg16", "memorywise", "1.00", "", "2.00", "took too long"]
+
+
+def test_the_figure_asks_for_every_cut_of_every_layout() -> None:
+    todo = slicing.entries(["resnet50"], [1, 2], 0.5)
+    assert [(row.contender.name, row.shape.workers) for row in todo[:2]] == [
+        ("resnet50 whole", 1),
+        ("resnet50 layerwise", 1),
+    ]
+    assert "--layout resnet50 --slices memorywise --compute 0.5" in " ".join(todo[-1].contender.command)
+    assert len(todo) == 6
+
+
+def test_the_oracle_is_momentum_sgd_with_weight_decay() -> None:
+    job = Job(1, 1, 1, 2)
+    (gradient,) = job.gradient().astype(float)
+    first = -LEARNING_RATE * gradient
+    second = first - LEARNING_RATE * (MOMENTUM * gradient + gradient + WEIGHT_DECAY * first)
+    assert expected(job, 2) == pytest.approx([second], rel=1e-6)
+
+
+@given(st.integers(1, 10_000), st.integers(1, 16))
+def test_the_cuts_cover_every_element_once(elements: int, servers: int) -> None:
+    job = Job(elements, 1, servers, 3)
+    assert [index for cut in job.cuts() for index in range(elements)[cut]] == list(range(elements))
+
+
+@given(st.integers(1, 100_000))
+def test_the_probes_reach_both_ends(elements: int) -> None:
+    places = probes(Job(elements, 1, 1, 3))
+    assert (places[0], places[-1]) == (0, elements - 1)
+    assert len(np.unique(places)) == min(elements, 4096)
+
+
+def test_a_lost_or_misplaced_update_is_found() -> None:
+    job = Job(1000, 1, 1, 3)
+    right = expected(job, 3)
+    verify(job, right, 3, 1e-4)
+    wrong = right[::-1].copy()
+    broken = right.copy()
+    broken[7] = np.nan
+    for weights, folds in ((right, 4), (wrong, 3), (broken, 3), (right[:-1], 3)):
+        with pytest.raises(WrongResult):
+            verify(job, weights, folds, 1e-4)
+
+
+def serve_nothing(job: Job, server: int, announce: object) -> None:
+    """A server that ends before it announces an address."""
+
+
+def test_a_process_that_ends_early_is_named() -> None:
+    with pytest.raises(WrongResult, match="process of server 0 ended early"):
+        play(Job(10, 1, 1, 3), serve_nothing, serve_nothing, servers=1, workers=1, folds=3)  # type: ignore[arg-type]
+
+
+class Idler:
+    """A contender's worker that is fast because it does nothing."""
+
+    def __init__(self, job: Job, rank: int, addresses: Sequence[str]) -> None:
+        self._elements = job.elements
+
+    def iterate(self, gradient: Vector) -> None:
+        """Push nothing."""
+
+    def weights(self) -> Vector:
+        return np.zeros(self._elements, np.float32)
+
+
+def test_a_contender_that_does_not_do_the_work_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(WrongResult, match="lost, repeated or misplaced an update"):
+        play(Job(10, 2, 1, 4), serve_nothing, Idler, servers=0, workers=2, folds=8)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line.get("iteration") for line in lines] == [0, 1, 2, 3, None]
+
+
+@pytest.mark.parametrize("option", ["--elements=0", "--workers=-1", "--elements=many"])
+def test_a_contender_refuses_sizes_that_make_no_sense(option: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.peers.tutorial_grpc", "--elements=10", option],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "expected a whole number, 1 or more" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "servers"),
+    [("tutorial-grpc", 2, 2), ("torch-rpc", 1, 2), ("gloo", 2, 1), ("tensorflow-ps", 1, 2)],
+)
+def test_a_peer_computes_the_right_model(name: str, workers: int, servers: int) -> None:
+    peer = CONTENDERS[name]
+    if not (peer.environment == "project" or (REPOSITORY / ".bench" / peer.environment / "finished").is_file()):
+        pytest.skip(f"the environment '{peer.environment}' is built by the first `python -m benchmarks`")
+    (row,) = measure([Entry(peer, Shape(10_007, workers, servers))], Limits(rounds=1, iterations=4, start=100.0))
+    assert row.failure == ""
+    assert len(row.seconds) == 2
