@@ -2,15 +2,16 @@
 
 import contextlib
 import os
+import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from paceline.core import registry
 from paceline.core.config import Config
@@ -19,6 +20,7 @@ from paceline.core.optimizer import build_optimizer
 from paceline.core.policy import build_policy
 
 PREFIX = "PACELINE_"
+_USAGE_OF_TYPER = 2
 
 
 class _Environment(BaseSettings, Config):
@@ -67,7 +69,7 @@ def parse_sets(pairs: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        if not equals or not key:
+        if not equals or not all(key.split(".")):
             raise UsageError(f"--set {pair}: expected key=value, like policy.bound=3.")
         try:
             leaf: Any = yaml.safe_load(value)
@@ -95,6 +97,16 @@ def exits(name: str) -> Iterator[None]:
         sys.exit(PacelineError.exit_code)
 
 
+def run_command(main: Callable[..., None]) -> None:
+    """Runs a process's typer command; a command line that can't be understood exits with 64, as everywhere in Paceline."""
+    import typer
+
+    try:
+        typer.run(main)
+    except SystemExit as stop:
+        sys.exit(UsageError.exit_code if stop.code == _USAGE_OF_TYPER else stop.code)
+
+
 def _environment() -> dict[str, Any]:
     unknown = [
         name
@@ -103,7 +115,14 @@ def _environment() -> dict[str, Any]:
     ]
     if unknown:
         raise ConfigError(f"{unknown[0]} is not a setting: after {PREFIX} comes a key of the config, inner keys after '__'.")
-    return EnvSettingsSource(_Environment)()
+    try:
+        return EnvSettingsSource(_Environment)()
+    except SettingsError as error:
+        field = re.search(r'field "(\w+)"', str(error))
+        name = PREFIX + (field[1].upper() if field else "*")
+        raise ConfigError(
+            f"{name} can't be read: whole sections are JSON; single keys are shorter, like {PREFIX}POLICY__NAME=ssp."
+        ) from error
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,8 +130,13 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping) and value.get("name", old.get("name")) == old.get("name"):
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and _same_name(old, value):
             merged[key] = _merge(old, value)
         else:
             merged[key] = value
     return merged
+
+
+def _same_name(below: Mapping[str, Any], above: Mapping[str, Any]) -> bool:
+    """Whether both speak of one extension; where one of them has no name, they do."""
+    return bool(above.get("name", below.get("name")) == below.get("name", above.get("name")))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.settings import exits, load, parse_sets
+from paceline.settings import exits, load, parse_sets, run_command
 
 
 def main(
@@ -15,10 +15,10 @@ def main(
     config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
     index: Annotated[int, typer.Option(help="Number of this server; 0 is the chief.")] = 0,
     chief: Annotated[str, typer.Option(help="host:port of server 0, for the other servers.")] = "",
-    port: Annotated[int, typer.Option(help="gRPC port; 0 for any free one.")] = 0,
-    metrics_port: Annotated[int, typer.Option(help="Prometheus port; 0 for any free one.")] = 0,
-    health_port: Annotated[int, typer.Option(help="gRPC health port; 0 for any free one.")] = 0,
-    token_file: Annotated[Path | None, typer.Option(help="File with the run's token; without one anybody may call.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port; 0 for any free one.")] = 0,
+    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Prometheus port; 0 for any free one.")] = 0,
+    health_port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC health port; 0 for any free one.")] = 0,
+    token_file: Annotated[Path | None, typer.Option(help="File with the run's token; else anybody may call.")] = None,
     report: Annotated[Path | None, typer.Option(help="JSON file to write the ports to once they are open.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Overrides, like policy.bound=3.")] = None,
 ) -> None:
@@ -35,4 +35,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

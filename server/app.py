@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from grpc_reflection.v1alpha import reflection
-from prometheus_client import CollectorRegistry, disable_created_metrics, start_http_server
+from prometheus_client import CollectorRegistry
 
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, Stopped
@@ -15,7 +15,8 @@ from paceline.core.run import Run, RunPhase
 from paceline.rpc.auth import authentication
 from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
 from paceline.rpc.host import Health, bind, make_server
-from paceline.rpc.process import make_log, report_ports, stop_on_signals, tune_malloc
+from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
+from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2, run_service_pb2
 from paceline.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
 from server.chief import Chief
@@ -48,7 +49,8 @@ class Server:
         # One thread for each worker's held reply, the same for its repeat, one for each server that follows, and some.
         threads = 2 * config.workers + config.servers + 16
         self._grpc = make_server(threads, authentication(token), metrics.call)
-        GrpcServicer(ParameterServicer(self.driver, self._durability, metrics)).add_to(self._grpc)
+        self._watchdog = Watchdog()
+        GrpcServicer(ParameterServicer(self.driver, self._durability, metrics), self._watchdog).add_to(self._grpc)
         self.chief: Chief | None = None
         self._follower: Follower | None = None
         names = [SERVICE, reflection.SERVICE_NAME]
@@ -66,6 +68,7 @@ class Server:
     def start(self) -> None:
         """Begins to serve."""
         self._grpc.start()
+        self._watchdog.start()
         self._durability.start()
         part = self.chief or self._follower
         assert part is not None
@@ -94,6 +97,7 @@ class Server:
         part.close()
         self._durability.close()
         self.health.stop()
+        self.store.close()
 
     def _restore(self, say: Callable[..., None]) -> None:
         found = self.store.newest_snapshot()
@@ -112,18 +116,14 @@ def serve(
     report: Path | None,
 ) -> int:  # fmt: skip
     """Runs a server until it is told to stop; returns the exit code."""
-    disable_created_metrics()
     tune_malloc()
     say = make_log(f"server-{index}")
     stop, signals = stop_on_signals()
     server = Server(config, index, folder, token, chief, port, health_port, say)
-    try:
-        web, _ = start_http_server(metrics_port, registry=server.registry)
-    except OSError as error:
-        raise ConfigError(f"Can't listen on metrics port {metrics_port}: {error.strerror}. Choose another one.") from error
+    metrics_port = serve_metrics(metrics_port, server.registry)
     server.start()
     gc.freeze()
-    report_ports(report, port=server.port, metrics_port=web.server_port, health_port=server.health.port)
+    report_ports(report, port=server.port, metrics_port=metrics_port, health_port=server.health.port)
     say("serving", port=server.port, term=server.store.term, folder=os.fspath(folder))
     while not stop.wait(1.0) and server.phase is not RunPhase.FINISHED:
         pass
@@ -134,7 +134,6 @@ def serve(
     finished = server.phase is RunPhase.FINISHED
     say("stopping", finished=finished)
     server.close(grace=5.0)
-    web.shutdown()
     if finished:
         return 0
     return 130 if signal.SIGINT in signals else Stopped.exit_code

@@ -26,13 +26,15 @@ class Chief:
         """Newest view that each other server follows."""
         self.terms: dict[int, int] = {0: driver.term}
         self._published = -1
+        self._saved: tuple[object, ...] = ()
         self._said_phase = run.phase
         self._stopping = threading.Event()
         driver.after_push = self._counted
         saved = store.load_run()
-        if saved is not None:
-            run.restore(saved, time.monotonic())
         with self.changed:
+            if saved is not None:
+                run.restore(saved, time.monotonic())
+                run.counted(driver.clocks, time.monotonic())
             self.settle()
         self._thread = threading.Thread(target=self._tick_on, name="chief", daemon=True)
 
@@ -43,9 +45,9 @@ class Chief:
     def close(self) -> None:
         """Ends the watching and keeps the state."""
         self._stopping.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         with self.changed:
-            self.run.checkpoint_time(time.monotonic())
             self._save()
 
     @property
@@ -57,9 +59,12 @@ class Chief:
         return self._driver.clocks
 
     def settle(self) -> None:
-        """After any change of the run: publishes a new view, keeps it on disk, says a new phase. Hold the lock."""
+        """After any change of the run: keeps it on disk before anybody learns of it (joins, views and phases: seldom),
+        publishes a new view, says a new phase. Hold the lock."""
         view = self.membership.view
-        if view.number != self._published or self.run.phase is not self._said_phase:
+        mark = (view.number, self.run.phase, sum(self.membership.incarnations.values()))
+        if mark != self._saved:
+            self._saved = mark
             self._save()
         if view.number != self._published:
             self._published = view.number
@@ -85,16 +90,18 @@ class Chief:
     def beat(self, worker: str, incarnation: int, report: WorkerReport) -> None:
         """A heartbeat. Hold the lock."""
         self.run.beat(worker, incarnation, report, report.seen)
+        if worker not in self.membership.places:
+            self._say("a worker beats but makes no step and has to leave", worker=worker, phase=report.phase,
+                      seconds=report.phase_seconds)  # fmt: skip
         self.settle()
 
     def score(self, score: Score) -> None:
-        """The evaluator's news. Hold the lock."""
+        """The evaluator's news; a repeat is none. Hold the lock."""
+        if self.run.scores and self.run.scores[-1] == score:
+            return
         self.run.score(score, time.monotonic())
         self._save()
-        self._say("score", epoch=score.epoch, final=score.final, **score.metrics)
-        if score.final:
-            accuracy = score.metrics.get("test_accuracy")
-            self._say("finished", test_accuracy=accuracy)
+        self._say("score", epoch=score.epoch, final=score.final, metrics=score.metrics)
         self.settle()
 
     def _counted(self, model_slice: ModelSlice) -> None:
@@ -111,6 +118,7 @@ class Chief:
                 self.settle()
 
     def _save(self) -> None:
+        self.run.checkpoint_time(time.monotonic())
         try:
             self._store.save_run(self.run.state())
         except DiskError as error:

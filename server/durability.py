@@ -11,9 +11,11 @@ from server.store import Store
 
 
 class Durability:
-    """Writes a snapshot every `every` seconds while something changes. A disk that fails costs durability, not the run."""
+    """Writes a snapshot every `every` seconds while something changes. A failing disk costs durability, not the run."""
 
-    def __init__(self, driver: SliceDriver, store: Store, every: float, metrics: ServerMetrics, say: Callable[..., None]) -> None:
+    def __init__(
+        self, driver: SliceDriver, store: Store, every: float, metrics: ServerMetrics, say: Callable[..., None]
+    ) -> None:
         self._driver, self._store, self._every = driver, store, every
         self._metrics, self._say = metrics, say
         self._writing = threading.Lock()
@@ -50,7 +52,8 @@ class Durability:
     def close(self) -> None:
         """Ends the background thread and writes the last state."""
         self._stop.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         self.snapshot_now()
 
     def _work(self) -> None:

@@ -32,14 +32,18 @@ class Follower:
         self._stopping.set()
 
     def _follow(self) -> None:
-        pauses = backoff()
+        pauses, is_away = backoff(), False
         while not self._stopping.is_set():
-            ack = pb.ViewAck(server=self._driver.index, term=self._driver.term, view=self._view.number, phase=self.phase)
+            ack = pb.ViewAck(
+                server=self._driver.index, term=self._driver.term, view=self._view.number, phase=self.phase
+            )
             try:
                 self._take(call(self._stub.FollowView, ack, timeout=HOLD + 10))
-                pauses = backoff()
+                pauses, is_away = backoff(), False
             except PacelineError as error:
-                self._say("no word from the chief; the last view holds", why=str(error))
+                if not is_away:
+                    self._say("no word from the chief; the last view holds", why=str(error))
+                is_away = True
                 self._stopping.wait(next(pauses))
 
     def _take(self, message: pb.View) -> None:

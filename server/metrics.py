@@ -2,10 +2,13 @@
 
 import resource
 import time
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20)
+_SECONDS = (0.001, 0.0025, 0.01, 0.025, 0.1, 0.5, 2.5, 20)
+"""Coarse, so that a server with 64 workers stays below 250 series."""
+_DATA_PLANE = {"Resume", "Initialise", "PushPull", "Push", "Pull"}
 
 
 class ServerMetrics:
@@ -25,7 +28,7 @@ class ServerMetrics:
         self.version = gauge("version", "Folds applied to the slice")
         self.rejected = counter("pushes_rejected_total", "Pushes refused or dropped", "reason")
         self.requests = counter("requests_total", "Finished calls", "method", "code")
-        self.handle = seconds("handle_seconds", "Time in a call, waiting included", "method")
+        self.handle = seconds("handle_seconds", "Time in a call of the data plane, waiting included", "method")
         self.received = counter("received_bytes_total", "Encoded tensor bytes received")
         self.sent = counter("sent_bytes_total", "Encoded tensor bytes sent")
         self.queue = gauge("queue_depth", "Pushes waiting for an assembly buffer")
@@ -40,6 +43,7 @@ class ServerMetrics:
         self.optimizer_bytes = gauge("optimizer_bytes", "Optimizer slots of the slice")
         self.members = gauge("members", "Workers that count")
         self.seen = gauge("member_seen_timestamp_seconds", "Last push of a worker", "worker")
+        self._seen: set[str] = set()
         self.checkpoint_time = gauge("checkpoint_timestamp_seconds", "Newest snapshot on disk")
         self.checkpoint_seconds = seconds("checkpoint_seconds", "Time to write a snapshot")
         self.checkpoint_failures = counter("checkpoint_failures_total", "Snapshots that could not be written")
@@ -52,9 +56,19 @@ class ServerMetrics:
     def call(self, method: str, code: str, seconds: float) -> None:
         """One finished call."""
         self.requests.labels(method, code).inc()
-        self.handle.labels(method).observe(seconds)
+        if method in _DATA_PLANE:
+            self.handle.labels(method).observe(seconds)
 
     def saw(self, worker: str) -> None:
         """A push of the worker was counted."""
         self.updates.inc()
         self.seen.labels(worker).set(time.time())
+        self._seen.add(worker)
+
+    def follow(self, members: Iterable[str]) -> None:
+        """Who counts from now on; others' series end, so that names that come and go don't pile up."""
+        here = set(members)
+        self.members.set(len(here))
+        for worker in self._seen - here:
+            self.seen.remove(worker)
+        self._seen &= here

@@ -3,19 +3,18 @@
 import hashlib
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-
-import numpy as np
+from contextlib import AbstractContextManager, closing, contextmanager
 
 from paceline.core import kernels
 from paceline.core.codec import Codec, load_codec
 from paceline.core.config import NAME
-from paceline.core.errors import BadPush, NotYet
+from paceline.core.errors import BadPush, NotYet, PacelineError, PlanMismatch, TryAgain
 from paceline.core.values import Base, Dense, Empty, Published, Push, Reply, Update, Vector
-from paceline.rpc.transport import Outgoing, Upload, encoded_parts
+from paceline.rpc.transport import IsThere, Outgoing, Upload, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from server.durability import Durability
 from server.metrics import ServerMetrics
+from server.quarantine import Quarantine
 from server.slice_driver import SliceDriver
 
 _WAIT = Outgoing(pb.PullHead(outcome=pb.WAIT), iter(()))
@@ -27,12 +26,13 @@ class ParameterServicer:
     def __init__(self, driver: SliceDriver, durability: Durability, metrics: ServerMetrics) -> None:
         self._driver, self._durability, self._metrics = driver, durability, metrics
         self._part_elements = driver.config.part_bytes // 4
+        self._quarantine = Quarantine()
 
     def resume(self, request: pb.ResumeRequest) -> pb.ResumeReply:
         """Fixes or checks the plan, and says where the worker stands."""
         _check_name(request.worker)
         shapes = [(tensor.name, tuple(tensor.shape)) for tensor in request.tensors]
-        self._driver.adopt(shapes).check(request.plan_hash, request.worker)
+        self._driver.adopt(shapes, request.plan_hash, request.worker)
         standing = self._driver.resume(request.worker, request.incarnation, request.clock)
         first, last = standing.lost or (0, 0)
         return pb.ResumeReply(
@@ -40,25 +40,36 @@ class ParameterServicer:
             lost_first=first, lost_last=last,
         )  # fmt: skip
 
-    def initialise(self, head: pb.PushHead) -> AbstractContextManager[Upload]:
+    @contextmanager
+    def initialise(self, head: pb.PushHead, is_there: IsThere) -> Iterator[Upload]:
         """Takes the first weights of the slice and keeps them on disk before it says so."""
         self._check(head)
-        return _opened(_FirstWeights(self, head, self._length()))
-
-    def push(self, head: pb.PushHead) -> AbstractContextManager[Upload]:
-        """Takes one push; its head is checked before any memory is given to it."""
-        self._check(head)
-        if head.ask or not head.elements:
-            return _opened(_NoParts(self, head))
-        return _opened(_PartsOfPush(self, head, load_codec(head.codec)))
+        with closing(_FirstWeights(self, head, is_there)) as upload:
+            yield upload
 
     @contextmanager
-    def pull(self, request: pb.PullRequest) -> Iterator[Outgoing]:
+    def push(self, head: pb.PushHead, is_there: IsThere) -> Iterator[Upload]:
+        """Takes one push; its head is checked before any memory is given to it. Whoever sends poison again and
+        again is shut out."""
+        _check_name(head.worker)
+        self._quarantine.check(head.worker)
+        try:
+            self._check(head)
+            kind = _NoParts if head.ask or not head.elements else _PartsOfPush
+            with closing(kind(self, head, is_there)) as upload:
+                yield upload
+        except PacelineError as error:
+            self._refused(head.worker, error)
+            raise
+
+    @contextmanager
+    def pull(self, request: pb.PullRequest, is_there: IsThere) -> Iterator[Outgoing]:
         """Weights of one version, for the evaluator and for workers that start."""
+        _check_name(request.reader)
         if self._driver.plan is None:
             raise NotYet("No worker has told this server the model's shapes yet.")
         self._driver.plan.check(request.plan_hash, request.reader)
-        published = self._driver.pull(request.version if request.HasField("version") else None)
+        published = self._driver.pull(request.version if request.HasField("version") else None, is_there)
         if published is None:
             yield _WAIT
             return
@@ -90,29 +101,26 @@ class ParameterServicer:
             self._driver.release(reply.weights)
             yield Outgoing(answer, iter(()))
 
-    def count(self, head: pb.PushHead, update: Update, values: Vector | None) -> Reply | None:
+    def count(self, head: pb.PushHead, update: Update, values: Vector | None, is_there: IsThere) -> Reply | None:
         """Hands a complete push to the slice."""
         base = Base(head.base_term, head.base_version)
         push = Push(
             head.worker, head.incarnation, head.clock, update, head.examples, base, head.view, time.monotonic()
         )
-        return self._driver.push(push, values)
+        return self._driver.push(push, values, is_there)
 
-    def ask(self, head: pb.PushHead) -> Reply | None:
+    def ask(self, head: pb.PushHead, is_there: IsThere) -> Reply | None:
         """The answer to a push that was counted before."""
-        return self._driver.ask(head.worker, head.incarnation, head.clock)
+        return self._driver.ask(head.worker, head.incarnation, head.clock, is_there)
 
-    def take_buffer(self, worker: str) -> Vector:
-        return self._driver.take_buffer(worker)
+    def take_buffer(self, worker: str, is_there: IsThere) -> Vector:
+        return self._driver.take_buffer(worker, is_there)
 
-    def give_back(self, values: Vector) -> None:
-        self._driver.give_back(values)
+    def give_back(self, worker: str, values: Vector) -> None:
+        self._driver.give_back(worker, values)
 
     def received(self, encoded_bytes: int) -> None:
         self._metrics.received.inc(encoded_bytes)
-
-    def reject(self, reason: str) -> None:
-        self._metrics.rejected.labels(reason).inc()
 
     def keep_first(self, weights: Vector, digest: bytes) -> int:
         """The first weights are complete: takes them, and writes them down before anybody trains on them."""
@@ -120,19 +128,32 @@ class ParameterServicer:
             self._durability.snapshot_now()
         return self._driver.term
 
-    def _length(self) -> int:
+    @property
+    def length(self) -> int:
+        """Elements of the slice."""
         return self._driver.model_slice.length
+
+    def _refused(self, worker: str, error: PacelineError) -> None:
+        """Counts a refused push; poison of a member also for the member."""
+        if not isinstance(error, TryAgain):
+            self._metrics.rejected.labels(type(error).__name__).inc()
+        if isinstance(error, BadPush | PlanMismatch) and self._driver.clocks.seat(worker) is not None:
+            self._quarantine.strike(worker)
 
     def _check(self, head: pb.PushHead) -> None:
         _check_name(head.worker)
         if self._driver.plan is None:
             raise NotYet("No worker has told this server the model's shapes yet.")
         self._driver.plan.check(head.plan_hash, head.worker)
-        if head.elements not in (0, self._length()):
+        if head.elements not in (0, self.length):
             raise BadPush(
                 f"{head.worker} announces {head.elements:,} values for server {self._driver.index}, whose slice holds "
-                f"{self._length():,}. Both must use the same plan: compare 'servers' and 'task' in their configs."
+                f"{self.length:,}. Both must use the same plan: compare 'servers' and 'task' in their configs."
             )
+        if not head.elements and self.length and head.examples:
+            raise BadPush(f"{head.worker} announces {head.examples:,} examples, but no values; an empty update has 0.")
+        load_codec(head.codec or "none")
+        load_codec(head.pull_codec or "none")
 
     @contextmanager
     def _sending(self, published: Published, head: pb.PullHead, codec_name: str) -> Iterator[Outgoing]:
@@ -148,17 +169,17 @@ class ParameterServicer:
 class _NoParts:
     """A push without values: an empty update, or a question for an answer."""
 
-    def __init__(self, servicer: ParameterServicer, head: pb.PushHead) -> None:
-        self._servicer, self._head = servicer, head
+    def __init__(self, servicer: ParameterServicer, head: pb.PushHead, is_there: IsThere) -> None:
+        self._servicer, self._head, self._is_there = servicer, head, is_there
 
     def take(self, offset: int, data: memoryview) -> None:
         raise BadPush(f"{self._head.worker} announced no values, but sent {len(data)} bytes.")
 
     def finish(self, wants_weights: bool) -> AbstractContextManager[Outgoing]:
         if self._head.ask:
-            reply = self._servicer.ask(self._head)
+            reply = self._servicer.ask(self._head, self._is_there)
         else:
-            reply = self._servicer.count(self._head, Empty(self._servicer._length()), None)
+            reply = self._servicer.count(self._head, Empty(self._servicer.length), None, self._is_there)
         return self._servicer.reply(self._head, reply, wants_weights)
 
     def close(self) -> None:
@@ -194,58 +215,37 @@ class _Assembly:
 class _PartsOfPush:
     """A push on its way in, in a buffer of the pool."""
 
-    def __init__(self, servicer: ParameterServicer, head: pb.PushHead, codec: Codec) -> None:
-        self._servicer, self._head = servicer, head
-        self._buffer: Vector | None = servicer.take_buffer(head.worker)
-        self._assembly = _Assembly(head.worker, self._buffer, codec)
+    def __init__(self, servicer: ParameterServicer, head: pb.PushHead, is_there: IsThere) -> None:
+        self._servicer, self._head, self._is_there = servicer, head, is_there
+        self._buffer: Vector | None = servicer.take_buffer(head.worker, is_there)
+        self._assembly = _Assembly(head.worker, self._buffer, load_codec(head.codec or "none"))
 
     def take(self, offset: int, data: memoryview) -> None:
         self._servicer.received(len(data))
-        try:
-            self._assembly.take(offset, data)
-        except BadPush:
-            self._servicer.reject("bad_values")
-            raise
+        self._assembly.take(offset, data)
 
     def finish(self, wants_weights: bool) -> AbstractContextManager[Outgoing]:
         self._assembly.check_complete()
         values, self._buffer = self._buffer, None
-        reply = self._servicer.count(self._head, Dense(self._assembly.values), values)
+        reply = self._servicer.count(self._head, Dense(self._assembly.values), values, self._is_there)
         return self._servicer.reply(self._head, reply, wants_weights)
 
     def close(self) -> None:
         """Gives the buffer back where the push was not completed."""
         if self._buffer is not None:
-            self._servicer.give_back(self._buffer)
+            self._servicer.give_back(self._head.worker, self._buffer)
 
 
-class _FirstWeights:
-    """The first weights on their way in."""
-
-    def __init__(self, servicer: ParameterServicer, head: pb.PushHead, length: int) -> None:
-        self._servicer, self._digest = servicer, head.digest
-        self._assembly = _Assembly(head.worker, np.empty(length, np.float32), load_codec(head.codec or "none"))
-
-    def take(self, offset: int, data: memoryview) -> None:
-        self._assembly.take(offset, data)
+class _FirstWeights(_PartsOfPush):
+    """The first weights on their way in, in a buffer of the pool; the slice gets a copy."""
 
     @contextmanager
     def finish(self, wants_weights: bool) -> Iterator[Outgoing]:
         self._assembly.check_complete()
-        if hashlib.sha256(self._assembly.values.data).digest() != self._digest:
+        weights, digest = self._assembly.values, self._head.digest
+        if hashlib.sha256(weights.data).digest() != digest:
             raise BadPush("The first weights don't have the digest that was announced. Send them again.")
-        yield Outgoing(pb.PullHead(term=self._servicer.keep_first(self._assembly.values, self._digest)), iter(()))
-
-    def close(self) -> None:
-        return
-
-
-@contextmanager
-def _opened(upload: "_NoParts | _PartsOfPush | _FirstWeights") -> Iterator[Upload]:
-    try:
-        yield upload
-    finally:
-        upload.close()
+        yield Outgoing(pb.PullHead(term=self._servicer.keep_first(weights.copy(), digest)), iter(()))
 
 
 def _check_name(worker: str) -> None:

@@ -26,11 +26,13 @@ class RunServicer(RunServiceServicer):
         run = self._chief.run
         self._check_join(request)
         with self._chief.changed:
-            if run.phase in _OVER:
+            comes_back = run.phase is RunPhase.STOPPING and request.worker in run.membership.view.seats
+            if run.phase in _OVER and not comes_back:
                 return pb.JoinReply(phase=run.phase)
             incarnation = run.join(
-                request.worker, request.was_fenced, request.examples, request.steps, request.fingerprint, time.monotonic()
-            )
+                request.worker, request.was_fenced, request.examples, request.steps, request.fingerprint,
+                time.monotonic(),
+            )  # fmt: skip
             self._chief.settle()
             shards = run.membership.shards(request.worker, request.shards)
             place = run.membership.places[request.worker].index
@@ -50,10 +52,11 @@ class RunServicer(RunServiceServicer):
                 done = run.phase is not RunPhase.WAITING and seated()
                 chief.settle()
             view = run.membership.view
-            handicap = view.seats[request.worker].handicap if done else 0
+            seat = view.seats[request.worker] if done else None
             return pb.SeatReply(
-                seated=done, view=view.number, handicap=handicap, phase=run.phase, missing=run.missing()
-            )
+                seated=done, view=view.number, handicap=seat.handicap if seat else 0, last=seat.last if seat else None,
+                phase=run.phase, missing=run.missing(),
+            )  # fmt: skip
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
         report = WorkerReport(
@@ -74,11 +77,15 @@ class RunServicer(RunServiceServicer):
 
     def FollowView(self, request: pb.ViewAck, context: Any) -> pb.View:
         chief = self._chief
+
+        def has_news() -> bool:
+            return chief.membership.view.number != request.view or chief.run.phase != request.phase
+
+        if not 0 < request.server < self._config.servers:
+            raise BadPush(f"There is no server {request.server} to follow views; the run has {self._config.servers}.")
         with chief.changed:
             chief.acknowledged(request.server, request.term, request.view)
-            chief.wait(
-                lambda: chief.membership.view.number != request.view or chief.run.phase != request.phase or not context.is_active()
-            )
+            chief.wait(lambda: has_news() or not context.is_active())
             return _view_message(chief.membership.view, chief.run.phase)
 
     def Evaluate(self, request: pb.EvaluateRequest, context: Any) -> pb.EvaluateReply:
@@ -150,7 +157,8 @@ class RunServicer(RunServiceServicer):
 def _view_message(view: View, phase: RunPhase) -> pb.View:
     message = pb.View(number=view.number, phase=phase)
     for worker, seat in view.seats.items():
-        message.seats[worker].CopyFrom(pb.ViewSeat(incarnation=seat.incarnation, handicap=seat.handicap, last=seat.last))
+        found = pb.ViewSeat(incarnation=seat.incarnation, handicap=seat.handicap, last=seat.last)
+        message.seats[worker].CopyFrom(found)
     return message
 
 

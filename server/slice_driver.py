@@ -1,4 +1,4 @@
-"""The single writer of a slice: serialises calls, wakes whoever waits, and hands replies to the calls they belong to."""
+"""The single writer of a slice: serialises calls, wakes whoever waits, and hands replies to their calls."""
 
 import threading
 import time
@@ -8,18 +8,20 @@ from typing import TypeVar
 
 from paceline.core.clocks import Clocks
 from paceline.core.config import Config
-from paceline.core.errors import NotYet, Overloaded, TryAgain
+from paceline.core.errors import ConfigError, NotYet, Overloaded, TryAgain, VersionGone
 from paceline.core.model_slice import ModelSlice, Phase, SliceState, Standing
 from paceline.core.optimizer import build_optimizer
 from paceline.core.plan import Shapes, SlicePlan, assembly_buffers, make_plan
 from paceline.core.policy import build_policy
 from paceline.core.values import Published, Push, Reply, Vector, View
+from paceline.rpc.transport import IsThere
 from server.buffers import AssemblyBuffers
 from server.metrics import ServerMetrics
 
 HOLD = 20.0
 """Longest time that a reply is held back before the caller has to ask again (seconds)."""
-
+_LOOK = 1.0
+"""Time between two looks whether a caller that waits is still there (seconds)."""
 
 T = TypeVar("T")
 
@@ -29,14 +31,17 @@ class _Call:
     """A call that waits for a worker's reply."""
 
     reply: Reply | None = None
+    is_counted: bool = False
+    """The slice has the push."""
 
 
 @dataclass(eq=False, slots=True)
 class _Reader:
-    """A call that waits for a version to come."""
+    """A call that waits for a version (None: any) to come."""
 
-    version: int
+    version: int | None
     published: Published | None = None
+    gone: VersionGone | None = None
 
 
 class SliceDriver:
@@ -56,13 +61,13 @@ class SliceDriver:
         self._clocks = Clocks()
 
     # the plan
-    def adopt(self, shapes: Shapes) -> SlicePlan:
-        """The plan for a model of these shapes; the first ones fix it."""
+    def adopt(self, shapes: Shapes, plan_hash: str, worker: str) -> None:
+        """Checks the worker's plan; the first worker's shapes, where its plan fits them, fix the run's."""
         with self.changed:
+            plan = self.plan or make_plan(shapes, self.config.servers, self.config.plan)
+            plan.check(plan_hash, worker)
             if self.plan is None:
-                self._open(make_plan(shapes, self.config.servers, self.config.plan))
-            assert self.plan is not None
-            return self.plan
+                self._open(plan)
 
     def restore(self, plan: SlicePlan, state: SliceState) -> None:
         """Starts from a snapshot, before any call."""
@@ -89,9 +94,10 @@ class SliceDriver:
         with self.changed:
             self._view = view
             if self.slice is not None:
-                self.slice.held_from = held_from
+                if held_from is not None:
+                    self._after(self.slice.hold_rounds(held_from))
                 self._after(self.slice.view(view))
-            self._metrics.members.set(len(view.seats))
+            self._metrics.follow(view.seats)
             self.changed.notify_all()
 
     def release_rounds(self) -> None:
@@ -116,13 +122,16 @@ class SliceDriver:
             return before is Phase.EMPTY
 
     # pushes
-    def take_buffer(self, worker: str) -> Vector:
+    def take_buffer(self, worker: str, is_there: IsThere) -> Vector:
         """An array to put the worker's push together in; waits for one, Overloaded when none gets free."""
         start = time.monotonic()
         self._metrics.queue.inc()
         try:
             with self.changed:
-                values = self._wait_until(lambda: self._pool.take(worker, self.model_slice.next_in_order()), start + HOLD)
+                self._check_recovered()
+                values = self._wait_until(
+                    lambda: self._pool.take(worker, self.model_slice.next_in_order()), start + HOLD, is_there
+                )
         finally:
             self._metrics.queue.dec()
             self._metrics.queue_seconds.observe(time.monotonic() - start)
@@ -130,31 +139,27 @@ class SliceDriver:
             raise Overloaded(f"No buffer for {worker}'s push got free in {HOLD:g} s; repeat it.")
         return values
 
-    def give_back(self, values: Vector) -> None:
+    def give_back(self, worker: str, values: Vector) -> None:
         """The push that was put together there is given up."""
         with self.changed:
-            self._pool.give_back(values)
+            if self._buffers is not None:
+                self._buffers.give_back(worker, values)
             self.changed.notify_all()
 
-    def push(self, push: Push, values: Vector | None) -> Reply | None:
+    def push(self, push: Push, values: Vector | None, is_there: IsThere) -> Reply | None:
         """Counts the push and waits for its reply; None when that takes longer than HOLD. `values`: the buffer that the
         update lies in, which is the driver's from here on."""
         deadline = time.monotonic() + HOLD
         call = _Call()
         with self.changed:
             try:
-                counted = self._when_ready(lambda: self._count(push, values, call), deadline)
-            except BaseException:
-                self._calls.pop(push.worker, None)
-                if values is not None:
-                    self._pool.give_back(values)
-                self.changed.notify_all()
-                raise
-            if counted is None and values is not None:
-                self._pool.give_back(values)
-            return self._answer(push.worker, call, deadline) if counted else None
+                self._when_ready(lambda: self._count(push, values, call), deadline, is_there)
+            finally:
+                if values is not None and not call.is_counted:
+                    self.give_back(push.worker, values)
+            return self._answer(push.worker, call, deadline, is_there) if call.is_counted else None
 
-    def ask(self, worker: str, incarnation: int, clock: int) -> Reply | None:
+    def ask(self, worker: str, incarnation: int, clock: int, is_there: IsThere) -> Reply | None:
         """The reply to a push that was counted before; None when it takes longer than HOLD."""
         deadline = time.monotonic() + HOLD
         call = _Call()
@@ -166,7 +171,8 @@ class SliceDriver:
                 self._after(replies)
                 return True
 
-            return self._answer(worker, call, deadline) if self._when_ready(asked, deadline) else None
+            was_asked = self._when_ready(asked, deadline, is_there)
+            return self._answer(worker, call, deadline, is_there) if was_asked else None
 
     def release(self, published: Published) -> None:
         """A reply's or pull's weights are sent."""
@@ -175,18 +181,19 @@ class SliceDriver:
                 self.slice.release(published)
             self.changed.notify_all()
 
-    def pull(self, version: int | None) -> Published | None:
-        """Weights (of `version`, else the newest), pinned; None when they don't come within HOLD."""
-        deadline = time.monotonic() + HOLD
+    def pull(self, version: int | None, is_there: IsThere) -> Published | None:
+        """Weights (of `version`, else the newest), pinned the moment they are there; None after HOLD."""
+        reader = _Reader(version)
         with self.changed:
-            found = self._when_ready(lambda: self.model_slice.pull(version), deadline)
-            if found is not None or version is None:
-                return found
-            waiting = _Reader(version)
-            self._readers.append(waiting)
-            self._wait_until(lambda: waiting.published, deadline)
-            self._readers.remove(waiting)
-            return waiting.published
+            self._readers.append(reader)
+            try:
+                self._serve_readers()
+                self._wait_until(lambda: reader.published or reader.gone, time.monotonic() + HOLD, is_there)
+            finally:
+                self._readers.remove(reader)
+        if reader.gone is not None:
+            raise reader.gone
+        return reader.published
 
     # snapshots
     def state(self) -> tuple[SlicePlan, SliceState] | None:
@@ -216,10 +223,14 @@ class SliceDriver:
     def _open(self, plan: SlicePlan) -> None:
         policy, optimizer = build_policy(self.config.policy), build_optimizer(self.config.optimizer)
         length = plan.lengths[self.index]
-        self.plan = plan
-        self.slice = ModelSlice(length, policy, optimizer, self.term)
+        try:
+            self.slice = ModelSlice(length, policy, optimizer, self.term)
+        except (MemoryError, ValueError) as error:
+            raise ConfigError(
+                f"Server {self.index} has no memory for a slice of {length:,} values. Use more servers: paceline plan."
+            ) from error
+        self.plan, self._clocks = plan, self.slice.clocks
         self._buffers = AssemblyBuffers(length, assembly_buffers(self.config.workers))
-        self._clocks = self.slice.clocks
         self.slice.view(self._view)
         self._metrics.slice_bytes.set(4 * length)
         self._metrics.optimizer_bytes.set(4 * length * optimizer.slots)
@@ -228,13 +239,13 @@ class SliceDriver:
         """Hands the push to the slice, once no reader is so slow that its fold would need more memory."""
         if self.model_slice.crowded:
             return None
-        self._calls[push.worker] = call
         start = time.monotonic()
         replies = self.model_slice.push(push)
-        self._metrics.fold.observe(time.monotonic() - start)
-        self._metrics.saw(push.worker)
+        call.is_counted, self._calls[push.worker] = True, call
         if values is not None:
             self._pool.hand(push.worker, values)
+        self._metrics.fold.observe(time.monotonic() - start)
+        self._metrics.saw(push.worker)
         self.after_push(self.model_slice)
         self._after(replies)
         return True
@@ -248,43 +259,59 @@ class SliceDriver:
             else:
                 call.reply = reply
         self._pool.reclaim(self.model_slice.holds)
-        for reader in self._readers:
-            if reader.published is None and reader.version == self.model_slice.version:
-                reader.published = self.model_slice.pull(reader.version)
+        self._serve_readers()
         self._metrics.version.set(self.model_slice.version)
         self.changed.notify_all()
 
-    def _answer(self, worker: str, call: _Call, deadline: float) -> Reply | None:
-        """Waits for the call's reply, unless a repeat takes its place or the worker is expelled."""
-        clocks = self.model_slice.clocks
+    def _serve_readers(self) -> None:
+        for reader in self._readers:
+            if reader.published is None and self.slice is not None:
+                try:
+                    reader.published = self.slice.pull(reader.version)
+                except VersionGone as error:
+                    reader.gone = error
+
+    def _answer(self, worker: str, call: _Call, deadline: float, is_there: IsThere) -> Reply | None:
+        """Waits for the call's reply, unless a repeat takes its place, or the worker or the caller is gone."""
 
         def is_over() -> bool | None:
             replaced = self._calls.get(worker) is not call
-            return True if call.reply or replaced or clocks.seat(worker) is None else None
+            return True if call.reply or replaced or self._clocks.seat(worker) is None else None
 
-        self._wait_until(is_over, deadline)
-        if call.reply is None:
-            if self._calls.get(worker) is not call:
+        try:
+            self._wait_until(is_over, deadline, is_there)
+            if call.reply is None and self._calls.get(worker) is not call:
                 raise TryAgain(f"A repeat of {worker}'s push took this call's place.")
-            del self._calls[worker]
-        return call.reply
+            return call.reply
+        finally:
+            if self._calls.get(worker) is call:
+                del self._calls[worker]
 
-    def _when_ready(self, attempt: Callable[[], T | None], deadline: float) -> T | None:
+    def _check_recovered(self) -> None:
+        """A worker that has not noticed the restart learns it at once, for the slice waits for its Resume."""
+        if self.slice is not None and self.slice.phase is Phase.RECOVERING:
+            raise NotYet("The server is back from a snapshot and waits until every member has said Resume.")
+
+    def _when_ready(self, attempt: Callable[[], T | None], deadline: float, is_there: IsThere) -> T | None:
         """Repeats an attempt that raises NotYet or gives None each time that something changed, until the deadline."""
 
         def tried() -> T | None:
+            self._check_recovered()
             try:
                 return attempt()
             except NotYet:
                 return None
 
-        return self._wait_until(tried, deadline)
+        return self._wait_until(tried, deadline, is_there)
 
-    def _wait_until(self, found: Callable[[], T | None], deadline: float) -> T | None:
-        """The first result of `found` that is not None, asked whenever something changed; None when the time is up."""
+    def _wait_until(self, found: Callable[[], T | None], deadline: float, is_there: IsThere) -> T | None:
+        """The first result of `found` that is not None, asked whenever something changed; None when the time is up.
+        TryAgain where nobody waits for it any more, so that the thread is free."""
         while (result := found()) is None:
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            self.changed.wait(left)
+            if not is_there():
+                raise TryAgain("The caller has gone away.")
+            self.changed.wait(min(left, _LOOK))
         return result

@@ -1,4 +1,4 @@
-"""A server's folder: its lock and term, its snapshots, and the chief's run state. Nothing half-written is ever taken for
+"""A server's folder: its lock, term and snapshots, and the chief's run state. Nothing half-written is ever taken for
 whole: temporary file, fsync, rename, folder fsync, and the manifest with the checksum last."""
 
 import fcntl
@@ -30,43 +30,48 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = open(folder / "lock", "w")  # noqa: SIM115 - held as long as the process lives
         except OSError as error:
-            raise DiskError(f"Can't use the folder {folder}: {error.strerror}. Give --folder a place to write.") from error
+            raise DiskError(
+                f"Can't use the folder {folder}: {error.strerror}. Give --folder a place to write."
+            ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ConfigError(f"Another server uses {folder}. Stop it, or give this one a --folder of its own.") from error
+            raise ConfigError(
+                f"Another server uses {folder}. Stop it, or give this one a --folder of its own."
+            ) from error
         self.term = self._read("term.json", {"term": 0})["term"] + 1
         self._write("term.json", {"term": self.term})
+        self._sweep()
 
     def save_snapshot(self, plan: SlicePlan, state: SliceState) -> None:
         """Keeps a state, and only the newest `keep` of them. DiskError leaves the older ones as they were."""
-        number = 1 + max(self._numbers(), default=0)
-        data = self._folder / f"snapshot-{number:012d}.safetensors"
-        arrays = {"weights": state.weights} | {f"slot{index}": slot for index, slot in enumerate(state.slots)}
         try:
-            temporary = data.with_suffix(".tmp")
-            save_file(arrays, temporary)
-            digest = _digest(temporary)
-            _sync(temporary)
-            os.replace(temporary, data)
+            self._save(1 + max(self._numbers(), default=0), plan, state)
+            for old in sorted(self._numbers())[: -self._keep]:
+                (self._folder / _MANIFEST.format(old)).unlink(missing_ok=True)
+                self._data(old).unlink(missing_ok=True)
         except (OSError, SafetensorError) as error:
-            temporary.unlink(missing_ok=True)
             raise DiskError(f"Can't write a snapshot to {self._folder}: {error}. The older ones are intact.") from error
-        plan_facts = {"shapes": plan.shapes, "strategy": plan.strategy, "slices": _plain(plan.slices)}
-        manifest = {"sha256": digest, "bytes": data.stat().st_size, "plan": plan_facts, "table": state.table}
-        self._write(_MANIFEST.format(number), manifest)
-        for old in sorted(self._numbers())[: -self._keep]:
-            (self._folder / _MANIFEST.format(old)).unlink(missing_ok=True)
-            (self._folder / f"snapshot-{old:012d}.safetensors").unlink(missing_ok=True)
 
     def newest_snapshot(self) -> tuple[SlicePlan, SliceState] | None:
-        """The newest intact state; says aloud which damaged ones it passes over."""
-        for number in sorted(self._numbers(), reverse=True):
+        """The newest intact state, None before there is one; says aloud which damaged ones it passes over. DataError
+        where all are damaged: starting from nothing would lose the run in silence."""
+        numbers = sorted(self._numbers(), reverse=True)
+        for number in numbers:
             try:
                 return self._load(number)
-            except (DataError, OSError, SafetensorError, ValueError, KeyError) as error:
+            except (DataError, OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
                 self._say("snapshot is damaged, trying the one before", snapshot=number, why=str(error))
+        if numbers:
+            raise DataError(
+                f"None of the {len(numbers)} snapshots in {self._folder} is intact. Bring one back, or start the run "
+                "over with an empty folder."
+            )
         return None
+
+    def close(self) -> None:
+        """Lets another process have the folder."""
+        self._lock.close()
 
     def save_run(self, state: dict[str, Any]) -> None:
         """Keeps the chief's run state."""
@@ -77,9 +82,31 @@ class Store:
         state: dict[str, Any] | None = self._read("run.json", None)
         return state
 
+    def _save(self, number: int, plan: SlicePlan, state: SliceState) -> None:
+        data = self._data(number)
+        temporary = data.with_suffix(".tmp")
+        arrays = {"weights": state.weights} | {f"slot{index}": slot for index, slot in enumerate(state.slots)}
+        try:
+            save_file(arrays, temporary)
+            digest = _digest(temporary)
+            _sync(temporary)
+            os.replace(temporary, data)
+        finally:
+            temporary.unlink(missing_ok=True)
+        plan_facts = {"shapes": plan.shapes, "strategy": plan.strategy, "slices": _plain(plan.slices)}
+        manifest = {"sha256": digest, "bytes": data.stat().st_size, "plan": plan_facts, "table": state.table}
+        self._write(_MANIFEST.format(number), manifest)
+
+    def _sweep(self) -> None:
+        """Removes what an interrupted write left: temporary files, and data without its manifest."""
+        whole = {self._data(number) for number in self._numbers()}
+        for path in [*self._folder.glob("*.tmp"), *(set(self._folder.glob("snapshot-*.safetensors")) - whole)]:
+            self._say("removed what an interrupted write left", file=path.name)
+            path.unlink(missing_ok=True)
+
     def _load(self, number: int) -> tuple[SlicePlan, SliceState]:
         manifest = self._read(_MANIFEST.format(number), None)
-        data = self._folder / f"snapshot-{number:012d}.safetensors"
+        data = self._data(number)
         if data.stat().st_size != manifest["bytes"] or _digest(data) != manifest["sha256"]:
             raise DataError(f"{data.name} does not have the size and checksum of its manifest")
         arrays = load_file(data)
@@ -90,16 +117,20 @@ class Store:
         weights = np.ascontiguousarray(arrays["weights"])
         return SlicePlan(shapes, slices, facts["strategy"]), SliceState(weights, slots, manifest["table"])
 
+    def _data(self, number: int) -> Path:
+        return self._folder / f"snapshot-{number:012d}.safetensors"
+
     def _numbers(self) -> list[int]:
-        return [int(path.stem.rpartition("-")[2]) for path in self._folder.glob("snapshot-*.json")]
+        found = [path.stem.removeprefix("snapshot-") for path in self._folder.glob("snapshot-*.json")]
+        return [int(number) for number in found if number.isdecimal()]
 
     def _read(self, name: str, otherwise: Any) -> Any:
         """A JSON file whose own checksum is its last line; `otherwise` where there is none. DataError when damaged."""
         try:
-            text, _, digest = (self._folder / name).read_text().rstrip().rpartition("\n")
+            text, _, digest = (self._folder / name).read_bytes().rstrip().rpartition(b"\n")
         except FileNotFoundError:
             return otherwise
-        if hashlib.sha256(text.encode()).hexdigest() != digest:
+        if hashlib.sha256(text).hexdigest().encode() != digest:
             raise DataError(f"{self._folder / name} is damaged. Restore it, or start over with another folder.")
         return json.loads(text)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.settings import exits, load, parse_sets
+from paceline.settings import exits, load, parse_sets, run_command
 
 
 def main(
@@ -18,7 +18,7 @@ def main(
     token_file: Annotated[Path | None, typer.Option(help="File with the run's token.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = "auto",
     threads: Annotated[int, typer.Option(help="CPU threads for torch; 1 gives the same bits everywhere.")] = 1,
-    metrics_port: Annotated[int, typer.Option(help="Prometheus port; 0 for any free one.")] = 0,
+    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Prometheus port; 0 for any free one.")] = 0,
     report: Annotated[Path | None, typer.Option(help="JSON file to write the port to.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Overrides, like policy.bound=3.")] = None,
 ) -> None:
@@ -37,4 +37,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

@@ -1,12 +1,12 @@
-"""One worker from start to end: waits for shards and servers, joins, trains, leaves; joins anew when it lost its seat."""
+"""One worker from start to end: waits for shards and servers, joins, trains and leaves."""
 
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, disable_created_metrics, start_http_server
+from prometheus_client import CollectorRegistry
 
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, Fenced, Stopped
@@ -14,11 +14,13 @@ from paceline.core.plan import make_plan
 from paceline.core.policy import build_policy
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import Shards, is_there, open_shards
-from paceline.rpc.process import make_log, report_ports, stop_on_signals, tune_malloc
+from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
 from paceline.tasks.task import load_task
 from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1.run_service_pb2 import JoinReply
 from worker.chief import ChiefClient, Heartbeat
 from worker.client import ParameterClient
+from worker.link import no_snapshot
 from worker.loop import Training, train
 from worker.progress import Progress
 from worker.replica import Replica, use_threads
@@ -40,31 +42,32 @@ class Worker:
         self.replica = Replica(load_task(config.task), device, config.seed)
         plan = make_plan(self.replica.shapes, config.servers, config.plan)
         self._chief = ChiefClient(addresses[0], token, config, name, deadline, stop, say)
-        self._client = ParameterClient(addresses, token, plan, config, name, deadline, stop, say)
         self._progress = Progress(registry)
+        self._client = ParameterClient(
+            addresses, token, plan, config, name, deadline, stop, say, self._progress.retried
+        )
         self._policy = build_policy(config.policy)
 
     def run(self) -> None:
-        """Trains until the run is over. Fenced when another process holds this name's seat."""
-        was_fenced = False
+        """Trains until the run is over; joins anew when its seat is lost. Fenced when another process holds it."""
+        manifest, was_fenced = self._shards.manifest, False
+        sizes = manifest.sizes
+        owned = [range(place, len(sizes), self.config.workers) for place in range(self.config.workers)]
+        steps = steps_per_epoch(sizes, owned, self.config.batch_size)
         while True:
+            joined = self._chief.join(was_fenced, manifest.train_examples, steps, manifest.fingerprint, len(sizes))
+            if joined is None:
+                self._say("the run is over; nothing left to do")
+                return
             try:
-                return self._session(was_fenced)
+                self._session(joined, sizes, steps)
+                return
             except Fenced as error:
-                if was_fenced:
-                    raise
                 self._say("joining anew", why=str(error))
                 was_fenced = True
 
-    def _session(self, was_fenced: bool) -> None:
-        sizes = self._shards.manifest.sizes
-        owned = [range(place, len(sizes), self.config.workers) for place in range(self.config.workers)]
-        steps = steps_per_epoch(sizes, owned, self.config.batch_size)
-        manifest = self._shards.manifest
-        joined = self._chief.join(was_fenced, manifest.train_examples, steps, manifest.fingerprint, len(sizes))
-        if joined is None:
-            self._say("the run is over; nothing left to do")
-            return
+    def _session(self, joined: JoinReply, sizes: Sequence[int], steps: int) -> None:
+        """From Join to Leave."""
         heartbeat = Heartbeat(
             self._chief, self.config.heartbeat, joined.incarnation, self._progress.state,
             self._client.resume_after_restart, self._client.fenced, self._say,
@@ -74,7 +77,8 @@ class Worker:
             mine = list(joined.shards)
             for shard in mine:
                 self._shards.verify(shard)
-            sampler = Sampler([sizes[shard] for shard in mine], self.config.batch_size, steps, self.config.seed, self.name)
+            mine_sizes = [sizes[shard] for shard in mine]
+            sampler = Sampler(mine_sizes, self.config.batch_size, steps, self.config.seed, self.name)
             finished = self._train(joined.incarnation, joined.place, mine, sampler)
         finally:
             self._progress.enter("done")
@@ -86,7 +90,7 @@ class Worker:
         clock = min(standing.clock for standing in self._ready(incarnation, place))
         self._progress.enter("waiting")
         seat = self._chief.seat(incarnation, clock)
-        if seat is None:
+        if seat is None or (seat.HasField("last") and clock >= seat.last):
             return True
         versions = self._client.pull(self.replica.local, clock + seat.handicap if self._policy.rounds else None)
         self.replica.refresh()
@@ -105,8 +109,11 @@ class Worker:
         first = self.replica.local.copy()
         while True:
             standings = self._client.attach(incarnation)
-            if all(standing.phase != "empty" for standing in standings):
+            empty = [server for server, standing in enumerate(standings) if standing.phase == "empty"]
+            if not empty:
                 return standings
+            if any(standing.version for standing in standings):
+                raise no_snapshot(empty[0])
             if place == 0 or time.monotonic() - start > _PATIENCE:
                 self._client.initialise(first)
             elif self._stop.wait(0.1):
@@ -147,15 +154,13 @@ def work(
     report: Path | None,
 ) -> int:  # fmt: skip
     """Runs a worker; returns the exit code."""
-    disable_created_metrics()
     tune_malloc()
     use_threads(threads)
     say = make_log(name)
     stop, signals = stop_on_signals()
     addresses = check_addresses(servers, config)
     registry = CollectorRegistry()
-    web, _ = start_http_server(metrics_port, registry=registry)
-    report_ports(report, metrics_port=web.server_port)
+    report_ports(report, metrics_port=serve_metrics(metrics_port, registry))
     try:
         shards = wait_for_shards(folder, config, stop, say)
         Worker(config, name, shards, addresses, token, device, stop, say, registry).run()

@@ -21,7 +21,10 @@ OVER = ("stopping", "scoring", "finished")
 class ChiefClient:
     """The run service of one run. Thread-safe."""
 
-    def __init__(self, address: str, token: str, config: Config, worker: str, deadline: float, stop: threading.Event, say: Callable[..., None]) -> None:
+    def __init__(
+        self, address: str, token: str, config: Config, worker: str, deadline: float, stop: threading.Event,
+        say: Callable[..., None],
+    ) -> None:  # fmt: skip
         self._stub = RunServiceStub(open_channel(address, token))
         self._address, self._settings, self._worker = address, agreed_settings(config), worker
         self._deadline, self._stop, self._say = deadline, stop, say
@@ -36,7 +39,7 @@ class ChiefClient:
         while True:
             try:
                 reply = self._retried(lambda: call(self._stub.Join, request, 10.0))
-                return reply if reply.phase not in OVER else None
+                return reply if reply.incarnation else None
             except PoolFull as error:
                 if time.monotonic() - said >= _SAY_EVERY:
                     said = time.monotonic()
@@ -58,19 +61,24 @@ class ChiefClient:
                 self._say("waiting for the start", missing=list(reply.missing))
             self._pause(0.05)
 
-    def beat(self, incarnation: int, clock: int, phase: str, seconds: float, figures: dict[str, float]) -> pb.HeartbeatReply:
+    def beat(
+        self, incarnation: int, clock: int, phase: str, seconds: float, figures: dict[str, float]
+    ) -> pb.HeartbeatReply:
         """One heartbeat, not repeated."""
         request = pb.HeartbeatRequest(
-            worker=self._worker, incarnation=incarnation, clock=clock, phase=phase, phase_seconds=seconds, figures=figures
-        )
+            worker=self._worker, incarnation=incarnation, clock=clock, phase=phase, phase_seconds=seconds,
+            figures=figures,
+        )  # fmt: skip
         reply: pb.HeartbeatReply = call(self._stub.Heartbeat, request, 5.0)
         return reply
 
     def leave(self, incarnation: int, finished: bool) -> None:
         """Says goodbye; a chief that can't be reached learns it from the lease."""
         request = pb.LeaveRequest(worker=self._worker, incarnation=incarnation, finished=finished)
+        deadline = min(self._deadline, time.monotonic() + 5)
+        chief = f"the chief at {self._address}"
         try:
-            call(self._stub.Leave, request, 5.0)
+            retried(lambda: call(self._stub.Leave, request, 5.0), deadline, chief, self._stop, self._say)
         except PacelineError as error:
             self._say("could not say goodbye; the lease will end", why=str(error))
 
@@ -92,7 +100,8 @@ class Heartbeat:
     """Beats in a thread of its own: keeps the lease, notices restarted servers and a lost seat."""
 
     def __init__(
-        self, chief: ChiefClient, every: float, incarnation: int, state: Callable[[], tuple[int, str, float, dict[str, float]]],
+        self, chief: ChiefClient, every: float, incarnation: int,
+        state: Callable[[], tuple[int, str, float, dict[str, float]]],
         on_terms: Callable[[Sequence[int]], None], fenced: threading.Event, say: Callable[..., None],
     ) -> None:  # fmt: skip
         self._chief, self._every, self._incarnation, self._state = chief, every, incarnation, state

@@ -24,10 +24,12 @@ class ParameterClient:
 
     def __init__(
         self, addresses: Sequence[str], token: str, plan: SlicePlan, config: Config, worker: str, deadline: float,
-        stop: threading.Event, say: Callable[..., None],
+        stop: threading.Event, say: Callable[..., None], on_retry: Callable[[str], None] = lambda code: None,
     ) -> None:  # fmt: skip
         self.links = [
-            Link(index, GrpcTransport(open_channel(address, token)), plan, config, worker, deadline, say)
+            Link(
+                index, GrpcTransport(open_channel(address, token)), plan, config, worker, deadline, stop, say, on_retry
+            )
             for index, address in enumerate(addresses)
         ]
         self._stop = stop
@@ -37,17 +39,15 @@ class ParameterClient:
     def attach(self, incarnation: int) -> list[pb.ResumeReply]:
         """Tells every slice who this is now; returns where each stands."""
         self.fenced.clear()
-        for link in self.links:
-            link.incarnation = incarnation
-        return self._everywhere(lambda link: link.resume())
+        return self._everywhere(lambda link: link.attach(incarnation))
 
     def initialise(self, model: Vector) -> None:
         """Sends the first weights to every slice."""
         self._everywhere(lambda link: link.initialise(model))
 
-    def pull(self, target: Vector, version: int | None = None) -> list[int]:
+    def pull(self, target: Vector, version: int | None = None, is_patient: bool = True) -> list[int]:
         """Receives the model into `target`; returns the version of each slice."""
-        return self._everywhere(lambda link: link.pull(version, target))
+        return self._everywhere(lambda link: link.pull(version, target, is_patient))
 
     def push_pull(self, clock: int, view: int, update: Update, examples: int, choose: Choose) -> list[pb.PullHead]:
         """Pushes one clock's update to every slice and receives the weights; returns the heads of the replies."""
@@ -68,15 +68,19 @@ class ParameterClient:
         return sum(link.retries for link in self.links)
 
     def _everywhere(self, task: Callable[[Link], T]) -> list[T]:
+        self._check_wanted()  # also where every call is so quick that none is ever waited for
         futures = [self._threads.submit(task, link) for link in self.links]
         while wait(futures, timeout=0.25, return_when="FIRST_EXCEPTION").not_done:
             if any(future.done() and future.exception() for future in futures):
                 break
-            if self._stop.is_set():
-                raise Stopped("The worker was told to stop.")
-            if self.fenced.is_set():
-                raise Fenced("This worker's seat is gone or held by a newer process.")
+            self._check_wanted()
         failed = [future.exception() for future in futures if future.done() and future.exception()]
         for error in failed:
             raise error if isinstance(error, PacelineError) else RuntimeError("A call to a server failed.") from error
         return [future.result() for future in futures]
+
+    def _check_wanted(self) -> None:
+        if self._stop.is_set():
+            raise Stopped("The worker was told to stop.")
+        if self.fenced.is_set():
+            raise Fenced("This worker's seat is gone or held by a newer process.")

@@ -1,6 +1,7 @@
 """A worker's line to one server: sends a push until it is answered, and receives weights into the flat model."""
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable
 
@@ -8,10 +9,10 @@ import numpy as np
 
 from paceline.core.codec import Codec, load_codec
 from paceline.core.config import Config
-from paceline.core.errors import BadPush, DataError, Gap, ServersGone, TryAgain, VersionGone
+from paceline.core.errors import BadPush, DataError, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.plan import Range, SlicePlan
 from paceline.core.values import Base, Vector
-from paceline.rpc.channel import backoff
+from paceline.rpc.channel import backoff, retried
 from paceline.rpc.transport import Transport, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor
@@ -28,15 +29,16 @@ class Link:
 
     def __init__(
         self, index: int, transport: Transport, plan: SlicePlan, config: Config, worker: str, deadline: float,
-        say: Callable[..., None],
+        stop: threading.Event, say: Callable[..., None], on_retry: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.index, self._transport, self._plan, self._worker = index, transport, plan, worker
         self.ranges, self._length = plan.slices[index], plan.lengths[index]
-        self._deadline, self._say = deadline, say
+        self._deadline, self._stop, self._say, self._on_retry = deadline, stop, say, on_retry
         self._push_codec, self._pull_codec = load_codec(config.codec.push), load_codec(config.codec.pull)
         self._part_elements = config.part_bytes // 4
         self._timeout = _HOLD + 10 + 8 * self._length / _SLOWEST
-        self._scratch = None if self._push_codec.lossless else np.empty(self._push_codec.bytes_for(self._length), np.uint8)
+        room = self._push_codec.bytes_for(self._length)
+        self._scratch = None if self._push_codec.lossless else np.empty(room, np.uint8)
         self._tensors = [Tensor(name=name, shape=shape) for name, shape in plan.shapes]
         self.incarnation = 0
         self.answered = 0
@@ -45,6 +47,13 @@ class Link:
         self.base = Base(0, 0)
         """Term and version of the weights that came last."""
         self.retries = 0
+        self._open: SliceSink | None = None
+        """Where the weights of the present exchange go."""
+
+    def attach(self, incarnation: int) -> pb.ResumeReply:
+        """Tells the slice who this is now; waits for a server that is not there yet."""
+        self.incarnation = incarnation
+        return retried(self.resume, self._deadline, f"server {self.index}", self._stop, self._say)
 
     def resume(self) -> pb.ResumeReply:
         """Says where this worker stands, and learns where the slice is."""
@@ -57,26 +66,30 @@ class Link:
         if reply.lost_last:
             self._say("a restart lost pushes", server=self.index, first=reply.lost_first, last=reply.lost_last)
         if reply.phase == "empty" and self.answered:
-            raise DataError(
-                f"Server {self.index} came back without its snapshot. Give it its folder back, or start the run over."
-            )
+            raise no_snapshot(self.index)
         if self.term and reply.term != self.term:
             self._say("server is back under a new term", server=self.index, term=reply.term, version=reply.version)
         self.term = reply.term
         return reply
 
     def initialise(self, model: Vector) -> None:
-        """Sends the first weights of the slice."""
+        """Sends the first weights of the slice until the server has them."""
         mine = self._gather(model)
         codec = load_codec("none")
         head = pb.PushHead(
             worker=self._worker, plan_hash=self._plan.hash, codec=codec.name, elements=self._length,
             digest=hashlib.sha256(mine.data).digest(),
         )  # fmt: skip
-        self._transport.initialise(head, encoded_parts(mine, codec, self._part_elements), self._timeout)
 
-    def pull(self, version: int | None, target: Vector) -> int:
-        """Weights of `version` (where it is not kept any more, or None: the newest) into the flat model; returns which."""
+
+        def send() -> pb.InitialiseReply:
+            return self._transport.initialise(head, encoded_parts(mine, codec, self._part_elements), self._timeout)
+
+        retried(send, self._deadline, f"server {self.index}", self._stop, self._say)
+
+    def pull(self, version: int | None, target: Vector, is_patient: bool = True) -> int:
+        """Weights of `version` (None, or where it is not kept any more: the newest) into the flat model; returns which.
+        Whoever is not patient gets the newest too when the version does not come within 20 s."""
         request = pb.PullRequest(
             reader=self._worker, plan_hash=self._plan.hash, codec=self._pull_codec.name, version=version
         )
@@ -85,11 +98,13 @@ class Link:
                 head = self._transport.pull(request, lambda head: self._sink(head, target), self._timeout)
                 if head.outcome != pb.WAIT:
                     return self._took(head)
+                if not is_patient:
+                    request.ClearField("version")
             except VersionGone:
                 request.ClearField("version")
             except TryAgain as error:
-                self._check_time(error)
-            time.sleep(pause)
+                self._failed(error)
+            self._pause(pause)
         raise AssertionError("backoff never ends")
 
     def push_pull(
@@ -100,7 +115,8 @@ class Link:
         head = pb.PushHead(
             worker=self._worker, incarnation=self.incarnation, clock=clock, examples=examples, view=view,
             base_term=self.base.term, base_version=self.base.version, plan_hash=self._plan.hash,
-            codec=self._push_codec.name, pull_codec=self._pull_codec.name, elements=0 if gradient is None else self._length,
+            codec=self._push_codec.name, pull_codec=self._pull_codec.name,
+            elements=0 if gradient is None else self._length,
         )  # fmt: skip
         parts = [] if gradient is None else self._encoded(gradient)
         pauses = backoff()
@@ -110,17 +126,16 @@ class Link:
                     head, () if head.ask else parts, lambda found: self._sink(found, choose(found)), self._timeout
                 )
                 if answer.outcome != pb.WAIT:
-                    self.answered = clock
                     self._took(answer)
+                    self.answered = clock
                     return answer
                 head.ask = True
             except Gap:
                 head.ask = self._was_counted(clock)
-                time.sleep(next(pauses))
+                self._pause(next(pauses))
             except TryAgain as error:
-                self.retries += 1
-                self._check_time(error)
-                time.sleep(next(pauses))
+                self._failed(error)
+                self._pause(next(pauses))
                 head.ask = self._was_counted(clock)
 
     def _was_counted(self, clock: int) -> bool:
@@ -131,22 +146,35 @@ class Link:
                 if standing.phase == "serving":
                     return standing.clock >= clock
             except TryAgain as error:
-                self._check_time(error)
-            time.sleep(pause)
+                self._failed(error)
+            self._pause(pause)
         raise AssertionError("backoff never ends")
 
-    def _check_time(self, error: Exception) -> None:
+    def _pause(self, seconds: float) -> None:
+        if self._stop.wait(seconds):
+            raise Stopped("The process was told to stop.")
+
+    def _failed(self, error: TryAgain) -> None:
+        """Counts a failure that may pass; ServersGone where there is no time left for another try."""
+        self.retries += 1
+        self._on_retry(error.status)
         if time.monotonic() > self._deadline:
             raise ServersGone(f"Server {self.index} did not answer until the run's deadline: {error}") from error
 
     def _took(self, head: pb.PullHead) -> int:
+        """Notes which weights have come; TryAgain where the stream ended before all had."""
+        if self._open is not None and self._open.filled != head.elements:
+            raise TryAgain(f"Server {self.index} sent {self._open.filled:,} of {head.elements:,} weights.")
         self.base, self.term = Base(head.term, head.version), head.term
         return head.version
 
     def _sink(self, head: pb.PullHead, target: Vector) -> "SliceSink":
         if head.elements not in (0, self._length):
             raise BadPush(f"Server {self.index} announces {head.elements:,} weights, expected {self._length:,}.")
-        return SliceSink(target, self.ranges, load_codec(head.codec or "none"))
+        if head.outcome != pb.WAIT and head.term < self.term:
+            raise TryAgain(f"Server {self.index} answered from its past: term {head.term}, it is at {self.term}.")
+        self._open = SliceSink(target, self.ranges, load_codec(head.codec or "none"))
+        return self._open
 
     def _gather(self, model: Vector) -> Vector:
         """The slice's elements as one array; a view where they lie together."""
@@ -158,24 +186,33 @@ class Link:
         return list(encoded_parts(self._gather(model), self._push_codec, self._part_elements, self._scratch))
 
 
+def no_snapshot(server: int) -> DataError:
+    """What to raise when a server has lost what it had."""
+    return DataError(
+        f"Server {server} came back without its snapshot. Give it its folder back, or start the run over."
+    )
+
+
 class SliceSink:
     """Puts a slice's parts where they belong in the flat model."""
 
     def __init__(self, model: Vector, ranges: tuple[Range, ...], codec: Codec) -> None:
-        self._codec, self._each, self._filled = codec, codec.bytes_for(1), 0
+        self._codec, self._each, self._nothing = codec, codec.bytes_for(1), model[:0]
+        self.filled = 0
+        """Elements received so far."""
         self._targets = [model[part.start : part.stop] for part in ranges]
 
     def take(self, offset: int, data: memoryview) -> None:
         """Decodes a part; it must follow the last one."""
-        if offset != self._filled:
-            raise BadPush(f"A part starts at element {offset:,}, expected {self._filled:,}.")
+        if offset != self.filled:
+            raise BadPush(f"A part starts at element {offset:,}, expected {self.filled:,}.")
         while len(data):
-            target = self._targets[0]
+            target = self._targets[0] if self._targets else self._nothing
             count = min(len(target), len(data) // self._each)
             if not count:
-                raise BadPush(f"{len(data)} bytes too many came after element {self._filled:,}.")
+                raise BadPush(f"{len(data)} bytes too many came after element {self.filled:,}.")
             self._codec.decode(data[: count * self._each], target[:count])
-            data, self._filled = data[count * self._each :], self._filled + count
+            data, self.filled = data[count * self._each :], self.filled + count
             self._targets[0] = target[count:]
             if not len(self._targets[0]):
                 self._targets.pop(0)

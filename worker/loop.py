@@ -45,7 +45,8 @@ def train(training: Training, clock: int) -> int:
         training.progress.enter("exchange")
         heads = training.client.push_pull(clock, training.view, update, weight(step), destination(training))
         mix(training, heads, step)
-        training.progress.stepped(clock, step, heads, min(alpha(training, head) for head in heads))
+        smallest = min(alpha(training, head) for head in heads)
+        training.progress.stepped(clock, training.sampler.place(clock).epoch, step, heads, smallest)
         if any(head.stop for head in heads):
             return clock
 

@@ -26,7 +26,12 @@ class Progress:
 
         self._examples = Counter("paceline_worker_examples_total", "Examples pushed", registry=registry)
         self._steps = Counter("paceline_worker_steps_total", "Steps completed", registry=registry)
-        self._screened = Counter("paceline_worker_screened_steps_total", "Steps whose gradient was not finite", registry=registry)
+        self._screened = Counter(
+            "paceline_worker_screened_steps_total", "Steps whose gradient was not finite", registry=registry
+        )
+        self._retries = Counter(
+            "paceline_worker_retries_total", "Exchanges that failed and were repeated", ["code"], registry=registry
+        )
         self._seconds = Histogram(
             "paceline_worker_step_seconds", "Time of a step by phase", ["phase"], registry=registry,
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
@@ -34,6 +39,7 @@ class Progress:
         self._alpha = gauge("alpha_ratio", "Weight of the global model in the last mix")
         self._staleness = gauge("staleness", "Staleness of the last push, the largest over the slices")
         self._loss = gauge("loss", "Loss of the last mini-batch")
+        self._epoch = gauge("epoch", "Epoch of the last step, from 0")
 
     def enter(self, phase: str) -> None:
         """The loop goes over to another phase: joining, waiting, data, compute, exchange or done."""
@@ -43,10 +49,15 @@ class Progress:
                 self._seconds.labels(self.phase).observe(now - self._since)
             self.phase, self._since = phase, now
 
-    def stepped(self, clock: int, step: Step | None, heads: Sequence[pb.PullHead], alpha: float) -> None:
+    def retried(self, code: str) -> None:
+        """An exchange failed with this status and is repeated."""
+        self._retries.labels(code).inc()
+
+    def stepped(self, clock: int, epoch: int, step: Step | None, heads: Sequence[pb.PullHead], alpha: float) -> None:
         """One clock is completed."""
         waited = max(head.waited for head in heads)
         self._steps.inc()
+        self._epoch.set(epoch)
         self._alpha.set(alpha)
         self._staleness.set(max(head.staleness for head in heads))
         self._seconds.labels("wait").observe(waited)

@@ -1,27 +1,57 @@
 """Scores versions of the model on training, validation and test data, and writes the last and the best one down."""
 
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+from prometheus_client import CollectorRegistry, Gauge
+from safetensors import SafetensorError, safe_open
 
 from paceline.core.config import Config
-from paceline.core.errors import DataError
+from paceline.core.errors import DataError, Stopped
 from paceline.core.plan import make_plan
 from paceline.core.policy import build_policy
-from paceline.data.dataset import Labelled
 from paceline.data.shards import Shards, take
+from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
+from worker.app import check_addresses, wait_for_shards
 from worker.chief import ChiefClient
 from worker.client import ParameterClient
 from worker.model_file import save_model
-from worker.replica import Array, Replica
+from worker.replica import Array, Replica, use_threads
 
 _CALIBRATION = 2000
 """Training examples that BatchNorm statistics are estimated on, and training accuracy is measured on (protocol 22)."""
+
+
+_AHEAD = (0, 4, 16)
+"""Versions ahead of the newest that are asked for, one try after the other, until all slices give the same one: the
+newest itself where rounds are slow, or over; later ones where rounds are so quick that it has gone meanwhile."""
+
+
+class ScoreMetrics:
+    """The `paceline_eval_*` metrics of one process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._loss = Gauge("paceline_eval_loss", "Loss of the version scored last", ["split"], registry=registry)
+        self._accuracy = Gauge(
+            "paceline_eval_accuracy_ratio", "Accuracy of the version scored last", ["split"], registry=registry
+        )
+        self._epoch = Gauge("paceline_eval_epoch", "Epoch of the version scored last", registry=registry)
+        self._seconds = Gauge("paceline_eval_score_seconds", "Time that the last scoring took", registry=registry)
+
+    def note(self, epoch: int, seconds: float, scores: Mapping[str, Mapping[str, float]]) -> None:
+        """A version was scored."""
+        self._epoch.set(epoch)
+        self._seconds.set(seconds)
+        for split, values in scores.items():
+            self._loss.labels(split).set(values["loss"])
+            if "accuracy" in values:
+                self._accuracy.labels(split).set(values["accuracy"])
 
 
 class Scorer:
@@ -29,9 +59,9 @@ class Scorer:
 
     def __init__(
         self, config: Config, shards: Shards, addresses: list[str], token: str, models: Path, device: str,
-        stop: threading.Event, say: Callable[..., None],
+        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
     ) -> None:  # fmt: skip
-        self._models, self._say = models, say
+        self._models, self._say, self._metrics = models, say, ScoreMetrics(registry)
         models.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + config.deadline
         self._replica = Replica(load_task(config.task), device, config.seed)
@@ -40,7 +70,7 @@ class Scorer:
         self._client = ParameterClient(addresses, token, plan, config, "evaluator", deadline, stop, say)
         self._rounds = build_policy(config.policy).rounds
         self._splits = self._open(shards, config.seed)
-        self._best = float("-inf")
+        self._best = _kept(models / "best.safetensors")
 
     def run(self) -> None:
         """Scores until the run is finished."""
@@ -54,38 +84,33 @@ class Scorer:
                 score = self._score(reply)
 
     def _score(self, due: pb.EvaluateReply) -> pb.Score:
-        versions = self._pull(due.final)
+        start = time.monotonic()
+        versions = self._pull()
         self._replica.refresh()
         self._replica.recalibrate(*self._splits["train"])
-        metrics = {
-            f"{split}_{name}": value
-            for split, arrays in self._splits.items()
-            for name, value in self._replica.score(*arrays).items()
-        }
+        scores = {split: self._replica.score(*arrays) for split, arrays in self._splits.items()}
+        self._metrics.note(due.epoch, time.monotonic() - start, scores)
+        metrics = {f"{split}_{name}": value for split, values in scores.items() for name, value in values.items()}
         self._keep(metrics, due)
         self._say("scored", epoch=due.epoch, final=due.final, versions=versions, **metrics)
         return pb.Score(epoch=due.epoch, seconds=due.seconds, versions=versions, metrics=metrics, final=due.final)
 
-    def _pull(self, final: bool) -> list[int]:
+    def _pull(self) -> list[int]:
         """One exact version of all slices in rounds; else each slice's newest, whose versions are reported."""
-        target = self._replica.local
-        if not self._rounds or final:
-            return self._client.pull(target)
-        versions = self._client.pull(target)
-        for _ in range(3):
+        versions = self._client.pull(self._replica.local)
+        for ahead in _AHEAD if self._rounds else ():
             if len(set(versions)) == 1:
-                return versions
-            versions = self._client.pull(target, max(versions) + 2)
+                break
+            versions = self._client.pull(self._replica.local, max(versions) + ahead, is_patient=False)
         return versions
 
     def _keep(self, metrics: dict[str, float], due: pb.EvaluateReply) -> None:
-        """Writes the model: always as the last one, and as the best one when its validation loss is the lowest yet."""
+        """Writes the model: the final one as the last, and as the best one what is best on the validation data."""
         facts = {"epoch": str(due.epoch), **{name: f"{value:.6g}" for name, value in metrics.items()}}
-        value = metrics.get("validation_accuracy", -metrics.get("validation_loss", metrics["train_loss"]))
         if due.final:
             save_model(self._models / "last.safetensors", self._replica, facts)
-        if value > self._best:
-            self._best = value
+        if _value(metrics) > self._best:
+            self._best = _value(metrics)
             save_model(self._models / "best.safetensors", self._replica, facts)
 
     def _open(self, shards: Shards, seed: int) -> dict[str, tuple[Array, Array]]:
@@ -105,3 +130,39 @@ class Scorer:
             shards.verify(name)
             found[name] = (np.asarray(part.features), np.asarray(part.labels))
         return found
+
+
+def _value(metrics: Mapping[str, float]) -> float:
+    """What 'best' compares: validation accuracy, or loss where the task has no accuracy; more is better."""
+    loss = metrics.get("validation_loss", metrics.get("train_loss", float("inf")))
+    return metrics.get("validation_accuracy", -loss)
+
+
+def _kept(best: Path) -> float:
+    """The value of the best model on disk, from an earlier start of this run."""
+    try:
+        with safe_open(best, "numpy") as file:
+            facts: dict[str, str] = file.metadata() or {}
+    except (OSError, SafetensorError):
+        return float("-inf")
+    return _value({name: float(value) for name, value in facts.items() if name.endswith(("_accuracy", "_loss"))})
+
+
+def evaluate(
+    config: Config, folder: Path, servers: str, token: str, models: Path, device: str, threads: int, metrics_port: int,
+    report: Path | None,
+) -> int:  # fmt: skip
+    """Runs the evaluator; returns the exit code."""
+    use_threads(threads)
+    say = make_log("evaluator")
+    stop, signals = stop_on_signals()
+    addresses = check_addresses(servers, config)
+    registry = CollectorRegistry()
+    report_ports(report, metrics_port=serve_metrics(metrics_port, registry))
+    try:
+        shards = wait_for_shards(folder, config, stop, say)
+        Scorer(config, shards, addresses, token, models, device, stop, say, registry).run()
+    except Stopped:
+        say("stopped on request")
+        return 130 if signal.SIGINT in signals else Stopped.exit_code
+    return 0

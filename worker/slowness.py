@@ -8,9 +8,11 @@ from paceline.core.config import slowness
 
 
 class Slowness:
-    """Pauses (factor - 1) x a nominal step, always or at random steps. The same steps are slow in every run of a seed."""
+    """Pauses (factor - 1) x a nominal step, always or at random steps; the same ones in every run of a seed."""
 
-    def __init__(self, settings: Mapping[str, str], place: int, nominal: float, seed: int, pause: Callable[[float], object]) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], place: int, nominal: float, seed: int, pause: Callable[[float], object]
+    ) -> None:
         mine = [(who, how) for who, how in settings.items() if who in ("all", str(place))]
         self._rules = [slowness(who, how) for who, how in mine]
         self._place, self._nominal, self._seed, self._pause = place, nominal, seed, pause

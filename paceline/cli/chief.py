@@ -36,7 +36,7 @@ class RemoteChief:
         from paceline.v1.run_service_pb2_grpc import RunServiceStub
 
         self._channel = open_channel(address, token)
-        self._service: Any = RunServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._service: Any = RunServiceStub(self._channel)
 
     def status(self) -> StatusReply | None:
         found: StatusReply | None = self._call(self._service.Status, StatusRequest())

@@ -62,12 +62,14 @@ def run_local(
     say: Callable[[str], None] = print,
     show: Callable[[StatusReply, float], None] = lambda status, rate: None,
     connect: Callable[[str, str], Chief] = RemoteChief,
+    shards: Path | None = None,
 ) -> Outcome:
     """Trains as `config` says, in a folder that `open_run` has prepared; resumes what is there. `say` gets messages,
-    `show` each status with the examples per second. Ctrl-C and SIGTERM end it in order. ConfigError: it runs now."""
+    `show` each status with the examples per second; `shards` of another run with the same data save the time to write
+    them. Ctrl-C and SIGTERM end it in order. ConfigError: it runs now."""
     place = RunFolder(folder)
     with place.locked(), Signals() as signals, closing(Records(place.path, place.metrics)) as records:
-        launch = _Launch(config, place, say, show, connect, signals, records)
+        launch = _Launch(config, place, say, show, connect, shards, signals, records)
         try:
             launch.train()
         except _Ended as end:
@@ -87,12 +89,14 @@ class _Launch:
         say: Callable[[str], None],
         show: Callable[[StatusReply, float], None],
         connect: Callable[[str, str], Chief],
+        shards: Path | None,
         signals: Signals,
         records: Records,
     ) -> None:
         self.outcome = Outcome()
         self._config, self._folder, self._say, self._show, self._connect = config, folder, say, show, connect
         self._signals, self._records = signals, records
+        self._shards = shards
         self._children: list[Child] = []
         self._chief: Chief | None = None
         self._speed = Speed()
@@ -129,8 +133,10 @@ class _Launch:
 
     # starting
     def _shard(self) -> None:
-        sharder = self._start("sharder", "sharder", "--out", str(self._folder.shards))
-        self._wait_for(lambda: sharder.poll() == 0)
+        if self._shards is None:
+            self._shards = self._folder.shards
+            sharder = self._start("sharder", "sharder", "--out", str(self._shards))
+            self._wait_for(lambda: sharder.poll() == 0)
 
     def _serve(self) -> list[str]:
         """Starts the servers, the chief first; their addresses."""
@@ -165,7 +171,7 @@ class _Launch:
         """Starts workers and evaluator together."""
         shared = [
             "--shards",
-            str(self._folder.shards),
+            str(self._shards),
             "--servers",
             ",".join(servers),
             "--token-file",

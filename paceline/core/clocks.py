@@ -33,6 +33,8 @@ class Clocks:
         """Pushes of any worker counted on the slice."""
         self.examples = 0
         """Training examples behind them."""
+        self.is_recovering = False
+        """Back from a snapshot, and members have not all said yet where they stand: too low to seat or to stop by."""
         self.view = View()
         self.table: dict[str, Entry] = {}
 
@@ -44,8 +46,10 @@ class Clocks:
         return self.view.seats.keys()
 
     def progress(self, worker: str) -> int:
-        """Comparable between workers: a joiner's handicap puts it level with the slowest."""
-        return self.entry(worker).clock + self.view.seats[worker].handicap
+        """Comparable between workers: a joiner's handicap puts it level with the slowest. Clocks after the last one, which a
+        slice may know from before a restart of the chief, don't count."""
+        seat, clock = self.view.seats[worker], self.entry(worker).clock
+        return (clock if seat.last is None else min(clock, seat.last)) + seat.handicap
 
     def is_done(self, worker: str) -> bool:
         """Whether the member has reached the last clock named for it."""

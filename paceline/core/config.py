@@ -21,7 +21,7 @@ def seconds(value: Any) -> Any:
     """'500ms', '5s', '10m' or '1h' as seconds; plain numbers are seconds already."""
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(r"\s*([0-9.]+)\s*(ms|s|m|h)?\s*", value)
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h)?\s*", value)
     if not match:
         raise ValueError(f"got {value!r}; a duration looks like 500ms, 5s, 10m or 1h.")
     return float(match[1]) * _UNITS[match[2] or "s"]
@@ -143,8 +143,8 @@ class Config(Section):
 
 def slowness(who: str, how: str) -> tuple[float, float]:
     """(factor, probability of a step being slow) of one `slow` entry; ValueError where it can't be read."""
-    match = re.fullmatch(r"([0-9.]+)x(?:@([0-9.]+)%)?", how)
-    if not (who == "all" or who.isdigit()) or not match or float(match[1]) < 1:
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)x(?:@([0-9]*\.?[0-9]+)%)?", how)
+    if not (who == "all" or who.isdigit()) or not match or float(match[1]) < 1 or float(match[2] or 0) > 100:
         raise ValueError(
             f"slow: can't read {who!r}: {how!r}; write a worker's number or 'all', and 10x or 10x@5% (factor 1 or more)."
         )

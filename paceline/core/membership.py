@@ -121,11 +121,11 @@ class Membership:
             place.last_beat = now
 
     def stop(self, clocks: Clocks) -> None:
-        """Names the last clock of every member: in rounds the next but one (one more where a joiner counts only from then
-        on, so that everybody's last clock is still to come), else each worker's own next."""
+        """Names the last clock of every member: in rounds the next but one (later where a joiner counts only from then on,
+        so that everybody's last clock is still to come), else each worker's own next."""
         seats, final = {}, clocks.version + 2
-        if any(clocks.entry(worker).clock + seat.handicap >= final for worker, seat in self.view.seats.items()):
-            final += 1
+        for worker, seat in self.view.seats.items():
+            final = max(final, clocks.entry(worker).clock + seat.handicap + 1)
         for worker, seat in self.view.seats.items():
             last = final - seat.handicap if self.rounds else clocks.entry(worker).clock + 1
             seats[worker] = replace(seat, last=last if seat.last is None else min(seat.last, last))

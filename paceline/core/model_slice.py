@@ -204,7 +204,7 @@ class ModelSlice:
         self._slots = list(state.slots)
         self._versions = Versions(state.weights, self.version, self.policy.rounds)
         self.note_durable(state)
-        self.phase = Phase.RECOVERING
+        self.phase, self.clocks.is_recovering = Phase.RECOVERING, True
 
     def note_durable(self, state: SliceState) -> None:
         """A snapshot of this state is safe on disk."""
@@ -288,7 +288,7 @@ class ModelSlice:
             self._versions.current.version = self.version
         for entry in self.clocks.table.values():
             entry.seen = None
-        self.phase = Phase.SERVING
+        self.phase, self.clocks.is_recovering = Phase.SERVING, False
 
     def _reply(self, worker: str, clock: int, pushed_at: float) -> Reply:
         entry, published = self.clocks.entry(worker), self._versions.pin()

@@ -68,6 +68,6 @@ def _fields(model: type, place: list[str]) -> dict[str, Any]:
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return {}
     if not place:
-        return dict(model.model_fields)
+        return {field.alias or name: field for name, field in model.model_fields.items()}
     field = model.model_fields.get(place[0])
     return _fields(field.annotation, place[1:]) if field is not None and isinstance(field.annotation, type) else {}

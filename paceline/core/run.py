@@ -6,7 +6,7 @@ from typing import Any
 
 from paceline.core.clocks import Clocks
 from paceline.core.config import Config
-from paceline.core.errors import ConfigError, DataError
+from paceline.core.errors import ConfigError, DataError, NotYet
 from paceline.core.membership import Membership
 from paceline.core.policy import build_policy
 from paceline.core.values import worker_order
@@ -94,7 +94,7 @@ class Run:
         if self.phase is RunPhase.WAITING:
             self.membership.candidate(worker, incarnation, clock, now)
             self._maybe_start(now)
-        elif self.phase is RunPhase.TRAINING or (self.phase is RunPhase.STOPPING and worker in self.membership.view.seats):
+        elif self._may_seat(worker, clocks):
             self.membership.seat(worker, incarnation, clock, self._last_clock(), clocks, now)
         seat = self.membership.view.seats.get(worker)
         return seat is not None and seat.incarnation == incarnation
@@ -115,13 +115,19 @@ class Run:
     def counted(self, clocks: Clocks, now: float) -> None:
         """Pushes were counted on the chief's slice: the budget may be spent."""
         self.examples = clocks.examples
-        spent = self.examples >= self.config.epochs * self.examples_per_epoch
+        spent = self.examples >= self.config.epochs * self.examples_per_epoch and not clocks.is_recovering
         if self.phase is RunPhase.TRAINING and self.config.budget == "total" and spent:
             self.stop("the budget of epochs is spent", clocks, now)
 
     def stop(self, reason: str, clocks: Clocks, now: float) -> None:
-        """Names everybody's last clock."""
-        if self.phase in (RunPhase.WAITING, RunPhase.TRAINING):
+        """Names everybody's last clock. A run that has not started has nothing to score and is finished at once. NotYet
+        while the chief does not know how far its members are."""
+        if self.phase is RunPhase.WAITING:
+            self.reason = f"{reason}; unscored: nothing was trained"
+            self._enter(RunPhase.FINISHED, now)
+        elif self.phase is RunPhase.TRAINING:
+            if clocks.is_recovering:
+                raise NotYet("The chief has just restarted and waits for its workers; ask again in a few seconds.")
             self.reason = reason
             self._enter(RunPhase.STOPPING, now)
             self.membership.stop(clocks)
@@ -214,6 +220,12 @@ class Run:
         self._trained, self._started = self.seconds(now), now
 
     # inside
+    def _may_seat(self, worker: str, clocks: Clocks) -> bool:
+        """A seat that is held may change hands until the end; a new one needs to know how far the others are."""
+        if worker in self.membership.view.seats:
+            return self.phase in (RunPhase.TRAINING, RunPhase.STOPPING)
+        return self.phase is RunPhase.TRAINING and not clocks.is_recovering
+
     def _facts(self) -> tuple[int, int, str]:
         return self.examples_per_epoch, self._steps_per_epoch, self._fingerprint
 
@@ -226,7 +238,7 @@ class Run:
 
     def _start(self, now: float) -> None:
         last = self._last_clock()
-        lasts = {worker: last for worker in self.membership.candidates} if last is not None else {}
+        lasts = dict.fromkeys(self.membership.candidates, last) if last is not None else {}
         self.membership.start(lasts, now)
         self._enter(RunPhase.TRAINING, now)
 

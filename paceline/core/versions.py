@@ -54,7 +54,8 @@ class Versions:
     @property
     def crowded(self) -> bool:
         """Whether the next fold would need an array more than the two that the memory formula counts."""
-        return len(self._old) > 0 and not self._free
+        needs_one = self._keep_previous or self.current.pins > 0
+        return needs_one and len(self._old) > 0 and not self._free
 
     def _retire(self, published: Published) -> None:
         if published.pins:

@@ -2,7 +2,9 @@
 
 from paceline.core.config import Config
 
-_SHARED = ("task", "workers", "servers", "policy", "optimizer", "plan", "codec", "epochs", "budget", "batch_size", "seed")
+_SHARED = (
+    "task", "workers", "servers", "policy", "optimizer", "plan", "codec", "epochs", "budget", "batch_size", "seed",
+)  # fmt: skip
 
 
 def agreed_settings(config: Config) -> list[str]:

@@ -1,4 +1,4 @@
-"""Calling a server: channels with sane settings, the token on every call, errors that come back as the class they were."""
+"""Calling a server: channels with sane settings, the token on every call, errors as the class they were."""
 
 import random
 import threading

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from paceline.core.errors import BadPush, TryAgain
 from paceline.rpc.channel import translated
 from paceline.rpc.transport import OpenSink, ParameterService, Parts, Transport, Upload
+from paceline.rpc.watchdog import Watchdog
 from paceline.rpc.wire import Message, frame, parse
 from paceline.v1 import parameter_service_pb2 as pb
 
@@ -45,8 +46,8 @@ class GrpcTransport(Transport):
 class GrpcServicer:
     """Offers a ParameterService to gRPC clients; stock protobuf clients are served as well."""
 
-    def __init__(self, service: ParameterService) -> None:
-        self._service = service
+    def __init__(self, service: ParameterService, watchdog: Watchdog) -> None:
+        self._service, self._watchdog = service, watchdog
 
     def add_to(self, server: grpc.Server) -> None:
         """Registers the service's methods."""
@@ -66,29 +67,31 @@ class GrpcServicer:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     def _push_pull(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        head, parts = _opened(messages)
-        with self._service.push(head) as upload:
+        head, parts = _opened(self._watchdog.receiving(messages, context.cancel))
+        with self._service.push(head, context.is_active) as upload:
             _pour(parts, upload)
             with upload.finish(True) as outgoing:
-                yield from _frames(outgoing.head.SerializeToString(), outgoing.parts)
+                frames = _frames(outgoing.head.SerializeToString(), outgoing.parts)
+                yield from self._watchdog.sending(frames, context.cancel)
 
     def _push(self, messages: Iterator[bytes], context: Any) -> pb.PullPart:
-        head, parts = _opened(messages)
-        with self._service.push(head) as upload:
+        head, parts = _opened(self._watchdog.receiving(messages, context.cancel))
+        with self._service.push(head, context.is_active) as upload:
             _pour(parts, upload)
             with upload.finish(False) as outgoing:
                 return pb.PullPart(head=outgoing.head)
 
     def _initialise(self, messages: Iterator[bytes], context: Any) -> pb.InitialiseReply:
-        head, parts = _opened(messages)
-        with self._service.initialise(head) as upload:
+        head, parts = _opened(self._watchdog.receiving(messages, context.cancel))
+        with self._service.initialise(head, context.is_active) as upload:
             _pour(parts, upload)
             with upload.finish(False) as outgoing:
                 return pb.InitialiseReply(term=outgoing.head.term)
 
     def _pull(self, request: pb.PullRequest, context: Any) -> Iterator[bytes]:
-        with self._service.pull(request) as outgoing:
-            yield from _frames(outgoing.head.SerializeToString(), outgoing.parts)
+        with self._service.pull(request, context.is_active) as outgoing:
+            frames = _frames(outgoing.head.SerializeToString(), outgoing.parts)
+            yield from self._watchdog.sending(frames, context.cancel)
 
 
 def _frames(head: bytes, parts: Parts) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Serving: one gRPC server with a bounded pool of threads, a gate in front of every call, and health on its own port."""
+"""Serving: a gRPC server with a bounded pool of threads, a gate before every call, and health on its own port."""
 
 import time
 import traceback
@@ -22,6 +22,9 @@ _OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    # Finds callers whose machine or network is gone: their calls would hold threads for ever.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
 ]
 
 
@@ -40,7 +43,9 @@ def bind(server: grpc.Server, port: int, what: str) -> int:
     except RuntimeError:
         bound = 0
     if not bound:
-        raise ConfigError(f"Can't listen on {what} port {port}: it is in use. Choose another one, or 0 for any free port.")
+        raise ConfigError(
+            f"Can't listen on {what} port {port}: it is in use. Choose another one, or 0 for any free port."
+        )
     return bound
 
 
@@ -80,8 +85,8 @@ class _Gate(grpc.ServerInterceptor):  # type: ignore[type-arg]
         inner = (
             handler.stream_stream or handler.stream_unary or handler.unary_stream or handler.unary_unary
         )
-        wrapped = self._stream(name, credentials, inner) if handler.response_streaming else self._unary(name, credentials, inner)
-        return make(wrapped, handler.request_deserializer, handler.response_serializer)
+        wrap = self._stream if handler.response_streaming else self._unary
+        return make(wrap(name, credentials, inner), handler.request_deserializer, handler.response_serializer)
 
     def _unary(self, name: str, credentials: Any, inner: Any) -> Any:
         def handle(request: Any, context: grpc.ServicerContext) -> Any:

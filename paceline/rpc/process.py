@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry, disable_created_metrics, start_http_server
+
+from paceline.core.errors import ConfigError
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 MALLOC_ENVIRONMENT = {
@@ -20,7 +23,7 @@ MALLOC_ENVIRONMENT = {
     "MALLOC_TOP_PAD_": str(64 << 20),
     "MALLOC_ARENA_MAX": "1",
 }
-"""For children: keeps glibc from giving big blocks back, which costs page faults with every tensor (performance.md, 1)."""
+"""For children: keeps glibc from giving big blocks back, which costs page faults with every tensor."""
 
 
 def tune_malloc() -> bool:
@@ -46,6 +49,16 @@ def make_log(name: str) -> Callable[..., None]:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     return structlog.get_logger().bind(process=name).info  # type: ignore[no-any-return]
+
+
+def serve_metrics(port: int, registry: CollectorRegistry) -> int:
+    """Offers the metrics on a port of their own (0: any free one) and returns it; ConfigError when it is taken."""
+    disable_created_metrics()
+    try:
+        web, _ = start_http_server(port, registry=registry)
+    except OSError as error:
+        raise ConfigError(f"Can't listen on metrics port {port}: {error.strerror}. Choose another one.") from error
+    return web.server_port
 
 
 def stop_on_signals() -> tuple[threading.Event, list[int]]:

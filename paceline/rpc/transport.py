@@ -1,4 +1,4 @@
-"""The data plane as both ends see it, whatever carries it: streams of parts towards a sink, and what a server offers."""
+"""The data plane as both ends see it, whatever carries it: parts on their way to a sink, and what a server offers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -62,19 +62,25 @@ class Upload(Sink, Protocol):
         """All parts are in: hands the push to the slice and waits for the reply (WAIT after 20 s)."""
 
 
+IsThere = Callable[[], bool]
+"""Whether the caller still waits for its answer."""
+
+
 class ParameterService(Protocol):
-    """What a server offers on its data plane."""
+    """What a server offers on its data plane. Calls that wait end with TryAgain when the caller has gone away."""
 
     def resume(self, request: pb.ResumeRequest) -> pb.ResumeReply: ...
 
-    def initialise(self, head: pb.PushHead) -> AbstractContextManager[Upload]: ...
+    def initialise(self, head: pb.PushHead, is_there: IsThere) -> AbstractContextManager[Upload]: ...
 
-    def push(self, head: pb.PushHead) -> AbstractContextManager[Upload]: ...
+    def push(self, head: pb.PushHead, is_there: IsThere) -> AbstractContextManager[Upload]: ...
 
-    def pull(self, request: pb.PullRequest) -> AbstractContextManager[Outgoing]: ...
+    def pull(self, request: pb.PullRequest, is_there: IsThere) -> AbstractContextManager[Outgoing]: ...
 
 
-def encoded_parts(values: Vector, codec: Codec, part_elements: int, scratch: np.ndarray | None = None) -> Iterator[tuple[int, memoryview]]:
+def encoded_parts(
+    values: Vector, codec: Codec, part_elements: int, scratch: np.ndarray | None = None
+) -> Iterator[tuple[int, memoryview]]:
     """A flat vector cut and encoded part by part. With `scratch` (codec.bytes_for(len(values)) bytes) each part keeps a
     place of its own; without it a part is valid until the next one."""
     raw = memoryview(values.data).cast("B") if codec.name == "none" else None

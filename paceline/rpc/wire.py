@@ -12,7 +12,7 @@ _HEAD, _OFFSET, _DATA = 0x0A, 0x10, 0x7A
 
 
 class Message(NamedTuple):
-    """One PushPart or PullPart: serialised head (empty but in the first), offset in elements, and a view of the data."""
+    """One PushPart or PullPart: serialised head (in the first only), offset in elements, and a view of the data."""
 
     head: bytes
     offset: int

@@ -129,12 +129,15 @@ class SeatReply(_message.Message):
     HANDICAP_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
     seated: _builtins.bool
     """Whether the worker counts now."""
     view: _builtins.int
     handicap: _builtins.int
     """The worker's progress is its clock + handicap; in rounds, that of its start is the version to pull first."""
     phase: _builtins.str
+    last: _builtins.int
+    """Last clock of this worker; absent while no end is named."""
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What the run waits for, in words."""
@@ -147,12 +150,15 @@ class SeatReply(_message.Message):
         handicap: _builtins.int = ...,
         phase: _builtins.str = ...,
         missing: _abc.Iterable[_builtins.str] | None = ...,
+        last: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "last", b"last"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["handicap", b"handicap", "missing", b"missing", "phase", b"phase", "seated", b"seated", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "handicap", b"handicap", "last", b"last", "missing", b"missing", "phase", b"phase", "seated", b"seated", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__last: _TypeAlias = _typing.Literal["last"]  # noqa: Y015
+    _WhichOneofArgType__last: _TypeAlias = _typing.Literal["_last", b"_last"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last) -> _WhichOneofReturnType__last | None: ...
 
 Global___SeatReply: _TypeAlias = SeatReply  # noqa: Y015
 

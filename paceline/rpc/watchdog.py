@@ -1,0 +1,91 @@
+"""Ends streams whose far side does nothing: neither a partial upload nor a stuck reader may hold memory for ever."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+IDLE = 30.0
+"""Longest wait for the far side to send or take the next message (seconds)."""
+TOTAL = 600.0
+"""Longest time for all messages of one direction (seconds)."""
+
+
+class _Watched:
+    """One direction of a stream that is under way."""
+
+    __slots__ = ("cancel", "since", "start")
+
+    def __init__(self, cancel: Callable[[], Any], now: float) -> None:
+        self.cancel, self.start = cancel, now
+        self.since: float | None = None
+        """When we began to wait for the far side; None while the work is ours."""
+
+
+class Watchdog:
+    """Watches streams; `look` cancels the ones whose time is up. Thread-safe. The clock is handed in."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._watched: set[_Watched] = set()
+        self._lock = threading.Lock()
+
+    def start(self, every: float = 1.0) -> None:
+        """Looks every second as long as the process lives."""
+
+        def work() -> None:
+            while True:
+                time.sleep(every)
+                self.look()
+
+        threading.Thread(target=work, name="watchdog", daemon=True).start()
+
+    def look(self) -> None:
+        """Cancels every stream whose far side has been idle, or at it altogether, for too long."""
+        now = self._clock()
+        with self._lock:
+            late = [one for one in self._watched if _waits(one, now) > IDLE or now - one.start > TOTAL]
+            self._watched.difference_update(late)
+        for one in late:
+            one.cancel()
+
+    def receiving(self, messages: Iterator[T], cancel: Callable[[], Any]) -> Iterator[T]:
+        """The messages as they come; waiting for one is the far side's time."""
+        one = self._enter(cancel)
+        try:
+            while True:
+                one.since = self._clock()
+                message = next(messages, None)
+                one.since = None
+                if message is None:
+                    return
+                yield message
+        finally:
+            self._leave(one)
+
+    def sending(self, messages: Iterator[T], cancel: Callable[[], Any]) -> Iterator[T]:
+        """The messages as they are taken; taking one is the far side's time."""
+        one = self._enter(cancel)
+        try:
+            for message in messages:
+                one.since = self._clock()
+                yield message
+                one.since = None
+        finally:
+            self._leave(one)
+
+    def _enter(self, cancel: Callable[[], Any]) -> _Watched:
+        one = _Watched(cancel, self._clock())
+        with self._lock:
+            self._watched.add(one)
+        return one
+
+    def _leave(self, one: _Watched) -> None:
+        with self._lock:
+            self._watched.discard(one)
+
+
+def _waits(one: _Watched, now: float) -> float:
+    since = one.since
+    return 0.0 if since is None else now - since

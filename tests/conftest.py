@@ -1,0 +1,33 @@
+"""What several test modules share."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import pytest
+from hypothesis import settings
+
+from paceline.core.optimizer import Optimizer
+from paceline.core.values import Vector
+
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
+
+
+class Ledger(Optimizer):
+    """Adds the raw sum to the weights, so that they count, exactly, whose pushes are in them."""
+
+    name: ClassVar[str] = "ledger"
+
+    @property
+    def slots(self) -> int:
+        return 0
+
+    def step(
+        self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float, slots: Sequence[Vector]
+    ) -> None:
+        out[:] = weights + gradient
+
+
+@pytest.fixture(scope="session")
+def ledger() -> Optimizer:
+    return Ledger()

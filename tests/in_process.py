@@ -1,0 +1,136 @@
+"""Whole servers in the test's own process, and workers without a model that push what the test says."""
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paceline.core.config import Config, Options
+from paceline.core.plan import make_plan
+from paceline.core.values import Dense, Empty, Vector
+from paceline.rpc.agreement import agreed_settings
+from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1 import run_service_pb2 as run_pb
+from server.app import Server
+from server.run_servicer import RunServicer
+from worker.chief import ChiefClient
+from worker.client import ParameterClient
+
+PLAIN = Options(name="sgd", lr=1.0, momentum=0.0, weight_decay=0.0)
+SHAPES = (("first.weight", (20,)), ("first.bias", (5,)), ("last.weight", (15,)))
+LENGTH = 40
+
+
+class Said(list[tuple[str, dict[str, Any]]]):
+    """What a process said."""
+
+    def __call__(self, event: str, **facts: Any) -> None:
+        self.append((event, facts))
+
+    def has(self, words: str) -> bool:
+        return any(words in event for event, _ in self)
+
+
+class Context:
+    """A call that is never cancelled."""
+
+    def is_active(self) -> bool:
+        return True
+
+
+def config_of(policy: str | Options = "asp", workers: int = 1, servers: int = 1, **settings: Any) -> Config:
+    policy = Options(name=policy) if isinstance(policy, str) else policy
+    return Config(policy=policy, workers=workers, servers=servers, optimizer=PLAIN, **settings)
+
+
+def join_request(config: Config, worker: str, examples: int = 100, **more: Any) -> run_pb.JoinRequest:
+    facts: dict[str, Any] = {"steps": 10, "shards": config.workers, "settings": agreed_settings(config)}
+    return run_pb.JoinRequest(worker=worker, examples=examples, **(facts | more))
+
+
+class Cluster:
+    """All servers of a run; `restart` closes one and starts it again from its folder, on the same port."""
+
+    def __init__(self, config: Config, folder: Path, token: str = "") -> None:
+        self.config, self.folder, self.token = config, folder, token
+        self.said = [Said() for _ in range(config.servers)]
+        self.servers: list[Server] = []
+        for index in range(config.servers):
+            self.servers.append(self._begin(index, 0))
+
+    @property
+    def addresses(self) -> list[str]:
+        return [f"localhost:{server.port}" for server in self.servers]
+
+    @property
+    def run(self) -> RunServicer:
+        """The chief's service, called without gRPC."""
+        assert self.servers[0].chief is not None
+        return RunServicer(self.servers[0].chief, self.config)
+
+    def restart(self, index: int) -> None:
+        port = self.servers[index].port
+        self.servers[index].close(grace=0)
+        self.servers[index] = self._begin(index, port)
+
+    def evaluator_ready(self) -> None:
+        chief = self.servers[0].chief
+        assert chief is not None
+        with chief.changed:
+            chief.run.ready(time.monotonic())
+            chief.settle()
+
+    def metric(self, name: str, server: int = 0, **labels: str) -> float:
+        return self.servers[server].registry.get_sample_value(f"paceline_server_{name}", labels) or 0.0
+
+    def close(self) -> None:
+        for server in reversed(self.servers):
+            server.close(grace=0)
+
+    def _begin(self, index: int, port: int) -> Server:
+        chief = self.addresses[0] if index else ""
+        folder = self.folder / f"server-{index}"
+        server = Server(self.config, index, folder, self.token, chief, port, 0, self.said[index])
+        server.start()
+        return server
+
+
+class Pusher:
+    """A worker that has joined; `train` pushes so many gradients, each `value` in every element."""
+
+    def __init__(self, cluster: Cluster, number: int = 0, deadline: float = 60.0) -> None:
+        config, self.name, self.stop, self.said = cluster.config, f"worker-{number}", threading.Event(), Said()
+        end = time.monotonic() + deadline
+        plan = make_plan(SHAPES, config.servers, config.plan)
+        self.chief = ChiefClient(cluster.addresses[0], cluster.token, config, self.name, end, self.stop, self.said)
+        self.client = ParameterClient(
+            cluster.addresses, cluster.token, plan, config, self.name, end, self.stop, self.said
+        )
+        self.model: Vector = np.zeros(LENGTH, np.float32)
+        self.clock, self.view = 0, 0
+
+    def join(self) -> "Pusher":
+        joined = self.chief.join(False, 100, 10, "", 64)
+        assert joined is not None
+        self.incarnation = joined.incarnation
+        standings = self.client.attach(self.incarnation)
+        if any(standing.phase == "empty" for standing in standings):
+            self.client.initialise(self.model)
+        self.clock = min(standing.clock for standing in standings)
+        return self
+
+    def sit(self) -> "Pusher":
+        seat = self.chief.seat(self.incarnation, self.clock)
+        assert seat is not None
+        self.view = seat.view
+        self.client.pull(self.model)
+        return self
+
+    def push(self, value: float | None, examples: int = 1) -> Sequence[pb.PullHead]:
+        self.clock += 1
+        update = Empty(LENGTH) if value is None else Dense(np.full(LENGTH, value, np.float32))
+        weight = 0 if value is None else examples
+        return self.client.push_pull(self.clock, self.view, update, weight, lambda server, head: self.model)

@@ -1,0 +1,466 @@
+"""The command line: options, exit codes, the run folder, the plan, status, what people get to see."""
+
+import json
+import stat
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from paceline.cli import plan, status
+from paceline.cli.chief import Speed, plain
+from paceline.cli.launcher import Outcome
+from paceline.cli.options import read_config
+from paceline.cli.run import run, summary
+from paceline.cli.run_folder import RunFolder, differences, find_run, new_name, open_run
+from paceline.cli.table import EVERY, PlainLines, headline, picture
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError, ServersGone, UsageError
+from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
+
+
+def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """`paceline ...` in a process of its own."""
+    line = [sys.executable, "-P", "-m", "paceline.cli", *arguments]
+    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def console() -> tuple[Console, StringIO]:
+    text = StringIO()
+    return Console(file=text, width=120), text
+
+
+# options
+
+
+def test_flags_become_settings() -> None:
+    config = read_config("digits", workers=3, policy="ssp:5", slow=["2=10x"], epochs=2, data="a: b", run="mine")
+
+    assert (config.workers, config.epochs, config.run, config.data.path) == (3, 2, "mine", "a: b")
+    assert (config.policy.name, config.policy.options) == ("ssp", {"bound": 5})
+    assert config.slow == {"2": "10x"}
+
+
+def test_a_set_wins_over_a_flag_and_both_over_the_task() -> None:
+    config = read_config("digits", epochs=2, policy="ssp", sets=["epochs=3", "policy.bound=7", "optimizer.lr=0.01"])
+
+    assert config.epochs == 3
+    assert config.policy.options == {"bound": 7}
+    assert config.optimizer.options["lr"] == 0.01
+    assert config.batch_size == 16  # the task's own
+
+
+def test_a_yaml_file_lies_between_the_task_and_the_flags(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("task: digits\nepochs: 4\nworkers: 3\n")
+
+    config = read_config(str(file), workers=2)
+
+    assert (config.task, config.epochs, config.workers, config.batch_size) == ("digits", 4, 2, 16)
+
+
+@pytest.mark.parametrize("slow", ["2", "2.5=10x"])
+def test_a_slow_option_that_can_not_be_read_shows_how_to_write_it(slow: str) -> None:
+    with pytest.raises(UsageError, match="2=10x"):
+        read_config("digits", slow=[slow])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["run", "digits", "--set", "epoch=3"], 78, "Did you mean 'epochs'?"),
+        (["run", "digts"], 78, "Did you mean 'digits'?"),
+        (["run", "digits", "--policy", "spp"], 78, "Did you mean 'ssp'?"),
+        (["run", "digits", "--run", "../up"], 78, "small letters"),
+        (["run", "digits", "--set", "workers"], 64, "key=value"),
+        (["run", "digits", "--wokers", "3"], 64, "--wokers"),
+        (["run"], 64, "Missing argument"),
+        (["run", "none.yaml"], 78, "none.yaml"),
+        (["status"], 64, "no runs"),
+        (["stop", "nothing"], 64, "no run 'nothing'"),
+        (["plan", "digits", "--shapes", "none.json"], 64, "none.json"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_an_exit_code(arguments: list[str], code: int, words: str, tmp_path: Path) -> None:
+    done = command(*arguments, cwd=tmp_path)
+
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_command_line_is_checked_without_torch_numba_or_grpc(tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom paceline.cli.__main__ import app\n"
+        "sys.argv = ['paceline', 'run', 'digits', '--set', 'epoch=1']\n"
+        "try:\n    app()\nexcept SystemExit as end:\n    assert end.code == 78\n"
+        "print([name for name in ('torch', 'numba', 'grpc', 'sklearn') if name in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    done = command("--help", cwd=tmp_path)
+
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in ("run", "status", "stop", "shard", "plan", "demo"))
+
+
+# run folder
+
+
+def test_a_new_run_has_its_settings_and_a_secret_token(tmp_path: Path) -> None:
+    folder, config = open_run(Config(run="one", epochs=3), runs=tmp_path)
+
+    assert config.run == "one"
+    assert "epochs: 3" in folder.config.read_text()
+    assert stat.S_IMODE(folder.token.stat().st_mode) == 0o600
+    assert len(folder.read_token()) > 30
+
+
+def test_the_same_settings_resume_a_run_with_its_token(tmp_path: Path) -> None:
+    first, _ = open_run(Config(run="one"), runs=tmp_path)
+    token = first.read_token()
+
+    second, _ = open_run(Config(run="one"), runs=tmp_path)
+
+    assert second.read_token() == token
+
+
+def test_other_settings_are_refused_with_the_list_of_them(tmp_path: Path) -> None:
+    open_run(Config(run="one", epochs=3), runs=tmp_path)
+
+    with pytest.raises(ConfigError) as caught:
+        open_run(Config(run="one", epochs=5, policy={"name": "ssp", "bound": 2}), runs=tmp_path)
+
+    assert "epochs: 3 before, 5 now" in str(caught.value)
+    assert "policy.bound: None before, 2 now" in str(caught.value)
+    assert "--fresh" in str(caught.value)
+
+
+def test_fresh_starts_a_run_over(tmp_path: Path) -> None:
+    first, _ = open_run(Config(run="one", epochs=3), runs=tmp_path)
+    first.write_facts(finished=True)
+
+    second, _ = open_run(Config(run="one", epochs=5), fresh=True, runs=tmp_path)
+
+    assert second.facts() == {}
+    assert "epochs: 5" in second.config.read_text()
+
+
+def test_fresh_does_not_take_a_run_away_from_its_launcher(tmp_path: Path) -> None:
+    folder, config = open_run(Config(run="one"), runs=tmp_path)
+
+    with folder.locked(), pytest.raises(ConfigError, match="going on already"):
+        open_run(config, fresh=True, runs=tmp_path)
+
+    assert folder.config.exists()
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path, fresh: bool) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/thesis.txt").write_text("precious")
+
+    with pytest.raises(ConfigError, match="not the folder of a run"):
+        open_run(Config(run="one"), fresh, runs=tmp_path)
+
+    assert (tmp_path / "one/thesis.txt").read_text() == "precious"
+
+
+def test_names_of_runs_are_safe_and_never_taken_twice(tmp_path: Path) -> None:
+    config = Config(task="./My Task_1.py")
+
+    first, second = (open_run(config, runs=tmp_path)[0].name for _ in range(2))
+
+    assert first.startswith("my-task-1-ssp-")
+    assert first != second
+    assert new_name(config, tmp_path) not in (first, second)
+
+
+def test_differences_name_inner_keys() -> None:
+    assert differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}) == ["a.c: 2 before, 3 now"]
+
+
+def test_a_finished_run_says_so_and_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder, config = open_run(Config(run="one"))
+    folder.write_facts(finished=True, exit_code=0, accuracy=0.9741, seconds=3.0)
+
+    code = run(config, fresh=False, as_json=False)
+
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert "finished already" in printed
+    assert printed.splitlines()[-1] == "test accuracy 0.9741"
+
+
+def test_the_newest_run_is_found_and_others_by_name_or_path(tmp_path: Path) -> None:
+    one, _ = open_run(Config(run="one"), runs=tmp_path)
+    open_run(Config(run="two"), runs=tmp_path)
+
+    assert find_run("one", tmp_path).path == one.path
+    assert find_run(str(one.path), tmp_path).path == one.path
+    with pytest.raises(UsageError, match=r"Newest ones: .*one"):
+        find_run("three", tmp_path)
+
+
+# what people see
+
+
+def training(version: int = 12) -> StatusReply:
+    workers = [
+        WorkerStatus(
+            worker="worker-0", clock=8, lead=2, phase="exchange", phase_seconds=4.2, silent=7.0, member=True,
+            figures={"loss": 0.25, "alpha": 0.5, "staleness": 3, "wait_seconds": 1.5},
+        ),
+        WorkerStatus(worker="worker-1", clock=6, phase="compute", member=True, figures={"loss": 0.75}),
+    ]  # fmt: skip
+    scores = [Score(epoch=1, metrics={"validation_accuracy": 0.9, "test_accuracy": 0.8})]
+    return StatusReply(
+        phase="training",
+        version=version,
+        examples=500,
+        budget=1000,
+        epoch=1.5,
+        seconds=3.0,
+        workers=workers,
+        scores=scores,
+    )
+
+
+def test_the_headline_has_version_speed_loss_and_accuracy() -> None:
+    line = headline(training(), 166.6)
+
+    assert line == "training, version 12, epoch 1.5, 167 examples/s, loss 0.5000, validation accuracy 0.9000"
+
+
+def test_before_the_start_it_says_what_is_waited_for() -> None:
+    status = StatusReply(phase="waiting", missing=["1 of 4 workers (ready: worker-0)", "the evaluator's data"])
+
+    assert headline(status, 0.0) == "waiting for 1 of 4 workers (ready: worker-0), and the evaluator's data"
+
+
+def test_the_table_shows_each_worker() -> None:
+    screen, text = console()
+
+    screen.print(picture(training(), 166.6))
+
+    row = next(line for line in text.getvalue().splitlines() if "worker-0" in line)
+    assert [cell.strip() for cell in row.strip("│ ").split("│")] == [
+        "worker-0", "8", "2", "3", "0.50", "-", "0.2500", "1.5 s", "exchange 4.2 s", "7 s",
+    ]  # fmt: skip
+    assert "50%" in text.getvalue()
+
+
+def test_plain_lines_come_at_changes_and_every_few_seconds() -> None:
+    written: list[str] = []
+    time = [0.0]
+    lines = PlainLines(written.append, lambda: time[0])
+
+    lines.show(training(1), 1.0)
+    lines.show(training(2), 1.0)
+    time[0] = EVERY
+    lines.show(training(3), 1.0)
+    lines.show(StatusReply(phase="finished"), 1.0)
+
+    assert [line.split(",")[0] for line in written] == ["training", "training", "finished"]
+
+
+def test_speed_is_examples_over_the_last_seconds() -> None:
+    speed = Speed()
+
+    rates = [speed.note(StatusReply(seconds=second, examples=100 * second)) for second in (0, 1, 2, 20)]
+
+    assert rates == [0.0, 100.0, 100.0, 100.0]
+    assert speed.note(StatusReply(seconds=1, examples=5)) == 0.0  # the chief has restarted
+
+
+def test_a_status_as_json_has_numbers_not_texts() -> None:
+    found = json.loads(json.dumps(plain(training())))
+
+    assert found["version"] == 12
+    assert found["reason"] == ""
+    assert found["workers"][0]["figures"]["alpha"] == 0.5
+    assert found["scores"][0]["metrics"]["test_accuracy"] == 0.8
+
+
+def test_the_summary_ends_with_the_accuracy_and_says_how_to_load_the_model(tmp_path: Path) -> None:
+    lines = summary(Config(), RunFolder(tmp_path), Outcome(0, 0.9741, 2.0, examples=100, version=7))
+
+    assert lines[-1] == "test accuracy 0.9741"
+    assert any("load_file" in line and "last.safetensors" in line for line in lines)
+    assert "50 a second" in lines[0]
+
+
+def test_the_summary_of_a_stopped_run_says_how_to_go_on(tmp_path: Path) -> None:
+    lines = summary(Config(), RunFolder(tmp_path), Outcome(130, reason="stopped on request"))
+
+    assert "exit code 130: stopped on request" in lines[0]
+    assert f"paceline run {tmp_path}/config.yaml" in lines[1]
+
+
+# status
+
+
+class OneAnswer:
+    """A chief with one answer."""
+
+    def __init__(self, answer: StatusReply | None) -> None:
+        self.answer = answer
+        self.reasons: list[str] = []
+
+    def status(self) -> StatusReply | None:
+        return self.answer
+
+    def stop(self, reason: str) -> bool:
+        self.reasons.append(reason)
+        return self.answer is not None
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    found, _ = open_run(Config(run="one"), runs=tmp_path)
+    found.write_facts(chief="127.0.0.1:7000", exit_code=None)
+    return found
+
+
+def test_status_shows_the_run(folder: RunFolder) -> None:
+    screen, text = console()
+
+    status.show_status(folder, screen, as_json=False, connect=lambda *_: OneAnswer(training()))
+
+    assert "version 12" in text.getvalue()
+    assert "worker-1" in text.getvalue()
+
+
+def test_status_as_json_is_one_object(folder: RunFolder) -> None:
+    screen, text = console()
+
+    status.show_status(folder, screen, as_json=True, connect=lambda *_: OneAnswer(training()))
+
+    assert json.loads(text.getvalue())["version"] == 12
+
+
+def test_status_of_a_run_whose_chief_is_gone_is_an_error_that_says_how_to_resume(folder: RunFolder) -> None:
+    with pytest.raises(ServersGone, match="resume it with: paceline run"):
+        status.show_status(folder, console()[0], as_json=False, connect=lambda *_: OneAnswer(None))
+
+
+def test_status_of_a_finished_run_tells_its_accuracy(folder: RunFolder) -> None:
+    folder.write_facts(finished=True, exit_code=0, accuracy=0.97, seconds=3.0)
+    screen, text = console()
+
+    status.show_status(folder, screen, as_json=False)
+
+    assert "finished: test accuracy 0.9700 after 3.0 s" in text.getvalue()
+
+
+def test_watching_ends_with_the_run(folder: RunFolder) -> None:
+    screen, text = console()
+    answers = [training(1), training(2), StatusReply(phase="finished", version=3)]
+
+    class Series(OneAnswer):
+        def status(self) -> StatusReply | None:
+            return answers.pop(0)
+
+    status.watch(folder, screen, as_json=False, connect=lambda *_: Series(None), every=0.0)
+
+    assert "training, version 1" in text.getvalue()
+    assert "finished, version 3" in text.getvalue()
+
+
+def test_stop_asks_the_chief(folder: RunFolder) -> None:
+    chief = OneAnswer(training())
+
+    told = status.stop_run(folder, connect=lambda *_: chief)
+
+    assert chief.reasons == ["paceline stop"]
+    assert "run one stops" in told
+
+
+# plan
+
+
+SHAPES = [["conv.weight", [16, 3, 3, 3]], ["conv.bias", [16]], ["head.weight", [10, 16]]]
+
+
+@pytest.fixture
+def shapes(tmp_path: Path) -> Path:
+    file = tmp_path / "shapes.json"
+    file.write_text(json.dumps(SHAPES))
+    return file
+
+
+def test_the_plan_has_slices_memory_and_traffic(shapes: Path) -> None:
+    config = Config(servers=2, workers=4, policy={"name": "bsp"})
+
+    report = plan.plan_report(config, plan.read_shapes(shapes), gbit=8.0)
+
+    lengths = [server["elements"] for server in report["servers"]]
+    assert report["elements"] == sum(lengths) == 16 * 27 + 16 + 160
+    assert report["imbalance"] == max(lengths) * 2 / sum(lengths)
+    assert report["servers"][0]["memory"]["weights"] == 4 * lengths[0]
+    assert report["servers"][0]["limit"] > sum(report["servers"][0]["memory"].values())
+    assert report["traffic"]["push_bytes"] == report["bytes"]
+    # 1 GB/s each way through the larger slice's server, for all workers' steps
+    assert report["traffic"]["steps_per_second"] == pytest.approx(1e9 / (4 * max(lengths)))
+
+
+def test_one_worker_and_many_servers_are_limited_by_the_workers_link(shapes: Path) -> None:
+    config = Config(servers=4, workers=1, codec={"push": "fp16"})
+
+    traffic = plan.plan_report(config, plan.read_shapes(shapes), gbit=8.0)["traffic"]
+
+    assert traffic["limited_by"] == "workers' links"
+    assert traffic["push_bytes"] == traffic["pull_bytes"] / 2
+    assert traffic["steps_per_second"] == pytest.approx(1e9 / traffic["pull_bytes"])
+
+
+def test_the_plan_command_prints_json_without_torch(shapes: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys\nsys.modules['torch'] = None\nfrom paceline.cli.__main__ import main\n"
+        f"sys.argv = ['paceline', 'plan', 'digits', '-s', '3', '--json', '--shapes', {str(shapes)!r}]\nmain()"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert len(json.loads(done.stdout)["servers"]) == 3
+
+
+def test_the_plan_prints_for_people(shapes: Path) -> None:
+    screen, text = console()
+
+    plan.print_report(plan.plan_report(Config(), plan.read_shapes(shapes), 10.0), screen)
+
+    assert "model: 608 elements, 2.4 KiB" in text.getvalue()
+    assert "suggested memory limit" in text.getvalue()
+    assert "10 Gbit/s allow" in text.getvalue()
+
+
+@pytest.mark.parametrize("content", ["{", '["a"]', '[["a", ["x"]]]', "[]", '[["a", [0]]]', "3"])
+def test_shapes_that_can_not_be_read_are_refused(content: str, tmp_path: Path) -> None:
+    file = tmp_path / "shapes.json"
+    file.write_text(content)
+
+    with pytest.raises(UsageError, match=r"shapes\.json .*expected"):
+        plan.read_shapes(file)
+
+
+def test_sizes_are_readable() -> None:
+    values: list[Any] = [plan.size(count) for count in (12, 2048, 3 << 20, 5 << 30)]
+
+    assert values == ["12 B", "2.0 KiB", "3.0 MiB", "5.0 GiB"]

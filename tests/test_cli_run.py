@@ -1,0 +1,77 @@
+"""`paceline run` with real servers and workers: from a command line to a model that plain torch loads."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+TASK = ("digits", "-w", "2", "-s", "2", "--policy", "bsp", "--run", "short")
+
+
+def paceline(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-P", "-m", "paceline.cli", *arguments]
+    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=110, check=False)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("place")
+
+
+@pytest.fixture(scope="module")
+def first(place: Path) -> subprocess.CompletedProcess[str]:
+    """A short run, which the tests below look at."""
+    return paceline("run", *TASK, "--epochs", "3", cwd=place)
+
+
+def test_a_run_trains_and_its_last_line_is_the_test_accuracy(first: subprocess.CompletedProcess[str]) -> None:
+    assert first.returncode == 0, first.stdout + first.stderr
+    name, accuracy = first.stdout.splitlines()[-1].rsplit(" ", 1)
+    assert name == "test accuracy"
+    assert float(accuracy) > 0.5
+
+
+def test_three_lines_of_plain_torch_load_the_model(first: subprocess.CompletedProcess[str], place: Path) -> None:
+    from safetensors.torch import load_file
+
+    from paceline.tasks.builtin import digits
+
+    model = digits.model()
+    found = model.load_state_dict(load_file(place / "runs/short/models/last.safetensors"))
+
+    assert not found.missing_keys
+    assert 'load_file("runs/short/models/last.safetensors")' in first.stdout
+
+
+def test_the_metrics_tell_the_whole_run(first: subprocess.CompletedProcess[str], place: Path) -> None:
+    lines = [json.loads(line) for line in (place / "runs/short/metrics.jsonl").read_text().splitlines()]
+
+    assert lines[-1]["phase"] == "finished"
+    assert lines[-1]["examples"] >= lines[-1]["budget"] > 0
+    assert all("wait_seconds" in worker["figures"] for worker in lines[-1]["workers"])
+
+
+def test_a_finished_run_is_not_run_again(first: subprocess.CompletedProcess[str], place: Path) -> None:
+    again = paceline("run", *TASK, "--epochs", "3", cwd=place)
+
+    assert again.returncode == 0
+    assert "finished already" in again.stdout
+    assert again.stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
+
+
+def test_a_run_with_other_settings_is_refused(first: subprocess.CompletedProcess[str], place: Path) -> None:
+    other = paceline("run", *TASK, "--epochs", "4", cwd=place)
+
+    assert other.returncode == 78
+    assert "epochs: 3 before, 4 now" in other.stderr
+
+
+def test_status_tells_the_accuracy_of_the_newest_run(first: subprocess.CompletedProcess[str], place: Path) -> None:
+    found = json.loads(paceline("status", "--json", cwd=place).stdout)
+
+    assert found["finished"]
+    assert f"test accuracy {found['accuracy']:.4f}" == first.stdout.splitlines()[-1]

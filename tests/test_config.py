@@ -1,0 +1,194 @@
+"""Settings: precedence of their sources, and one readable sentence for every mistake."""
+
+import pytest
+
+from paceline.core.config import Config, slowness
+from paceline.core.errors import ConfigError, UsageError
+from paceline.settings import load, parse_sets, read_yaml, write_yaml
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch):
+    import os
+
+    for name in [name for name in os.environ if name.startswith("PACELINE_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def yaml(tmp_path):
+    def write(text):
+        path = tmp_path / "run.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+# precedence
+def test_defaults_stand_where_nothing_is_said():
+    assert load() == Config()
+
+
+def test_each_source_wins_over_those_before_it(yaml, monkeypatch):
+    task = {"epochs": 2, "batch_size": 2, "workers": 2, "seed": 2}
+    path = yaml("batch_size: 3\nworkers: 3\nseed: 3")
+    monkeypatch.setenv("PACELINE_WORKERS", "4")
+    monkeypatch.setenv("PACELINE_SEED", "4")
+
+    config = load(path, {"seed": 5}, task)
+
+    assert (config.servers, config.epochs, config.batch_size, config.workers, config.seed) == (2, 2, 3, 4, 5)
+
+
+def test_sections_of_several_sources_are_joined(yaml, monkeypatch):
+    monkeypatch.setenv("PACELINE_CHECKPOINT__KEEP", "7")
+
+    config = load(yaml("checkpoint: {every: 9s}\noptimizer: {lr: 0.5}"))
+
+    assert (config.checkpoint.every, config.checkpoint.keep) == (9.0, 7)
+    assert config.optimizer.options == {"lr": 0.5, "momentum": 0.9, "weight_decay": 1e-4}
+
+
+def test_options_of_an_extension_can_stand_in_the_environment(monkeypatch):
+    monkeypatch.setenv("PACELINE_POLICY__BOUND", "7")
+
+    assert load().policy.options == {"bound": "7"}
+
+
+def test_another_policy_starts_without_the_options_of_the_first(yaml):
+    config = load(yaml("policy: {name: ssp, bound: 9}"), {"policy": {"name": "bsp"}})
+
+    assert (config.policy.name, config.policy.options) == ("bsp", {})
+
+
+def test_an_option_alone_keeps_the_policy(yaml):
+    config = load(yaml("policy: {name: ssp, bound: 9}"), {"policy": {"bound": 1}})
+
+    assert (config.policy.name, config.policy.options) == ("ssp", {"bound": 1})
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    config = load(
+        None, {"run": "digits-1", "slow": {"2": "10x"}, "plan": {"max_slice_bytes": "1MiB"}, "policy": {"bound": 2}}
+    )
+
+    write_yaml(config, tmp_path / "config.yaml")
+
+    assert load(tmp_path / "config.yaml") == config
+
+
+def test_settings_on_the_command_line_are_read_as_yaml():
+    assert parse_sets(["policy.bound=3", "policy.name=ssp", "run=a", "start_when=null"]) == {
+        "policy": {"bound": 3, "name": "ssp"},
+        "run": "a",
+        "start_when": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("500ms", 0.5), ("5s", 5), ("10m", 600), ("1h", 3600), ("2.5", 2.5), (7, 7)]
+)
+def test_durations_have_units(text, value):
+    assert load(None, {"start_timeout": text}).start_timeout == value
+
+
+# mistakes
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"worker": 3}, r"^worker: there is no such setting\. Did you mean 'workers'\?"),
+        ({"checkpoint": {"evry": 3}}, r"^checkpoint\.evry: there is no such setting\. Did you mean 'every'\?"),
+        ({"policy": {"boud": 3}}, r"^policy\.boud: there is no such setting\. Did you mean 'bound'\?"),
+        ({"policy": {"name": "bps"}}, r"^There is no 'bps' among the policies: .*Did you mean 'bsp'\?"),
+        ({"policy": {"name": "shat", "alhpa": 1}}, r"^policy\.alhpa: there is no such setting\. Did you mean 'alpha"),
+        ({"optimizer": {"lr": -1}}, r"^optimizer\.lr: got -1; "),
+        ({"optimizer": {"name": "sdg"}}, r"^There is no 'sdg' among the optimizers: sgd\. Did you mean 'sgd'\?"),
+        ({"codec": {"push": "pf16"}}, r"^There is no 'pf16' among the codecs: .*Did you mean 'fp16'\?"),
+        ({"workers": "many"}, r"^workers: got 'many'; input should be a valid integer"),
+        ({"workers": 0}, r"^workers: got 0; input should be greater than or equal to 1"),
+        ({"policy": "ssp"}, r"^policy: got 'ssp'; "),
+        ({"run": "../etc"}, r"^run: got '\.\./etc'; a name has 1 to 63 small letters"),
+        ({"lease": "5 days"}, r"^lease: got '5 days'; a duration looks like 500ms"),
+        ({"budget": "none"}, r"^budget: got 'none'; input should be 'total' or 'per_worker'"),
+        ({"start_when": 9}, r"^start_when is 9, but there are only 4 workers"),
+        ({"lease": 3}, r"^lease \(3 s\) must be at least twice the heartbeat \(2 s\)"),
+        (
+            {"data": {"validation": 0.5, "test": 0.5}},
+            r"data\.validation and data\.test together leave no training data",
+        ),
+        (
+            {"data": {"shards": 2}},
+            r"4 workers but only 2 shards: every worker needs one\. Set data\.shards to 4 or more",
+        ),
+        ({"plan": {"slices": "whole", "max_slice_bytes": 4096}}, r"belongs to memorywise slices, not to whole ones"),
+        ({"slow": {"two": "10x"}}, r"can't read 'two': '10x'; write a worker's number or 'all'"),
+        ({"slow": {"2": "fast"}}, r"can't read '2': 'fast'"),
+        ({"slow": {"2": "1.2.3x"}}, r"can't read '2': '1\.2\.3x'"),
+        ({"lease": "1.2.3s"}, r"^lease: got '1\.2\.3s'; a duration looks like"),
+        ({"slow": {"2": "10x@200%"}}, r"can't read '2': '10x@200%'"),
+    ],
+)
+def test_a_mistake_is_a_sentence_with_its_key(settings, said):
+    with pytest.raises(ConfigError, match=said) as raised:
+        load(None, settings)
+
+    assert raised.value.exit_code == 78
+
+
+def test_all_mistakes_are_said_at_once():
+    with pytest.raises(ConfigError) as raised:
+        load(None, {"worker": 3, "server": 2, "epochs": 0})
+
+    assert len(str(raised.value).splitlines()) == 3
+
+
+def test_a_mistake_in_a_file_names_the_file(yaml):
+    with pytest.raises(ConfigError, match=r"run\.yaml"):
+        load(yaml("worker: 3"))
+
+
+def test_a_file_that_is_missing_or_no_mapping_is_refused(tmp_path, yaml):
+    with pytest.raises(ConfigError, match=r"Can't read the config .*No such file.* Give the path of a YAML file"):
+        read_yaml(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match=r"is not YAML"):
+        read_yaml(yaml("a: [1"))
+    with pytest.raises(ConfigError, match=r"holds list; expected keys like 'task: digits'"):
+        read_yaml(yaml("- a"))
+
+
+def test_an_unknown_variable_is_refused(monkeypatch):
+    monkeypatch.setenv("PACELINE_WORKRS", "3")
+
+    with pytest.raises(ConfigError, match=r"PACELINE_WORKRS is not a setting"):
+        load()
+
+
+def test_a_variable_that_can_not_be_read_is_a_sentence(monkeypatch):
+    monkeypatch.setenv("PACELINE_POLICY", "ssp")
+
+    with pytest.raises(ConfigError, match=r"PACELINE_POLICY"):
+        load()
+
+
+@pytest.mark.parametrize("pair", ["policy.bound", "=3", "policy..bound=3", "a=[1"])
+def test_a_set_without_key_or_value_is_refused(pair):
+    with pytest.raises(UsageError, match=r"--set"):
+        parse_sets([pair])
+
+
+def test_slowness_is_a_factor_and_a_share():
+    assert slowness("2", "10x") == (10.0, 1.0)
+    assert slowness("all", "1.5x@5%") == (1.5, 0.05)
+
+
+def test_every_setting_says_what_it_is():
+    def undocumented(section, prefix=""):
+        for name, field in section.model_fields.items():
+            inner = field.annotation
+            if isinstance(inner, type) and hasattr(inner, "model_fields") and inner.__name__ != "Options":
+                yield from undocumented(inner, f"{prefix}{name}.")
+            elif not field.description and name not in ("policy", "optimizer"):
+                yield prefix + name
+
+    assert list(undocumented(Config)) == []

@@ -1,0 +1,382 @@
+"""The launcher, with small scripts in place of servers and workers: exit codes, restarts, signals, nothing left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from paceline.cli import children, launcher
+from paceline.cli.launcher import Outcome, run_local
+from paceline.cli.run_folder import RunFolder, open_run
+from paceline.cli.stall import STILL, Stall
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError
+from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
+
+FAKE = '''
+import json, os, signal, sys, time
+from pathlib import Path
+
+def option(name):
+    return sys.argv[sys.argv.index(name) + 1]
+
+def play(name):
+    """Ends as the test says: a code, a negative signal, or "hang"."""
+    folder = Path(os.environ["FAKE_STAGE"])
+    with (folder / f"{name}.starts").open("a") as starts:
+        starts.write(json.dumps({"argv": sys.argv[1:], "pid": os.getpid(), "env": dict(os.environ)}) + "\\n")
+    number = len((folder / f"{name}.starts").read_text().splitlines())
+    roles = json.loads((folder / "plot.json").read_text())
+    acts = roles.get(name, ["hang"] if name.startswith("server") else [0])
+    act = acts[min(number, len(acts)) - 1]
+    print(f"{name}: start {number}, now {act}", flush=True)
+    if name.startswith("server") and act == "hang":
+        index = name.split("-")[1]
+        Path(option("--report")).write_text(json.dumps({"port": 7000 + int(index), "pid": os.getpid()}))
+    if act == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if act in ("hang", "deaf"):
+        (folder / f"{name}.hangs").touch()
+        while True:
+            time.sleep(60)
+    if act < 0:
+        os.kill(os.getpid(), -act)
+    sys.exit(act)
+'''
+SCRIPTS = {
+    "fakes.py": FAKE,
+    "server.py": "import fakes\nfakes.play('server-' + fakes.option('--index'))\n",
+    "sharder.py": "import fakes\nfakes.play('sharder')\n",
+    "worker/__init__.py": "",
+    "worker/__main__.py": "import fakes\nfakes.play('worker-' + fakes.option('--rank'))\n",
+    "worker/evaluator.py": "import fakes\nfakes.play('evaluator')\n",
+}
+
+
+class FakeChief:
+    """Says `training` until the test's condition holds, then `finished` with a score."""
+
+    def __init__(self, done: Callable[[], bool]) -> None:
+        self.done = done
+
+    def status(self) -> StatusReply:
+        workers = [
+            WorkerStatus(worker="worker-0", clock=3, phase="compute", figures={"loss": 0.5, "wait_seconds": 2.0})
+        ]
+        if not self.done():
+            return StatusReply(phase="training", version=3, workers=workers)
+        score = Score(epoch=1, seconds=4.0, versions=[3], metrics={"test_accuracy": 0.97}, final=True)
+        return StatusReply(phase="finished", version=3, examples=300, seconds=5.0, workers=workers, scores=[score])
+
+    def stop(self, reason: str) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+class Stage:
+    """A run folder, the scripts, and what each of them was started with."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        for name, text in SCRIPTS.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        self.run, self.config = open_run(Config(run="play", workers=2, servers=2, **settings), runs=folder / "runs")
+        self.said: list[str] = []
+
+    def plot(self, **acts: list[Any]) -> None:
+        """For each process the exit codes of its starts; processes left out do as they should."""
+        (self.folder / "plot.json").write_text(
+            json.dumps({name.replace("_", "-"): each for name, each in acts.items()})
+        )
+
+    def starts(self, name: str) -> list[dict[str, Any]]:
+        file = self.folder / f"{name}.starts"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def play(self, done: Callable[[], bool] | None = None) -> Outcome:
+        workers = (self.folder / "worker-0.starts", self.folder / "worker-1.starts")
+        all_started = lambda: all(file.exists() for file in workers)  # noqa: E731
+        return run_local(
+            self.config,
+            self.run.path,
+            say=self.said.append,
+            connect=lambda address, token: FakeChief(done or all_started),
+        )
+
+    def pids(self) -> list[int]:
+        return [start["pid"] for file in self.folder.glob("*.starts") for start in self.starts(file.stem)]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("FAKE_STAGE", str(tmp_path))
+    monkeypatch.setattr(launcher, "POLL", 0.02)
+    made = Stage(tmp_path, restarts=2)
+    made.plot()
+    return made
+
+
+def gone(pids: list[int]) -> bool:
+    """Whether none of them runs; waits for those that are just ending."""
+    left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    return not psutil.wait_procs(left, timeout=10)[1]
+
+
+def test_a_run_that_finishes_gives_its_accuracy_and_figures(stage: Stage) -> None:
+    outcome = stage.play()
+
+    assert (outcome.exit_code, outcome.accuracy, outcome.seconds) == (0, 0.97, 5.0)
+    assert outcome.figures["worker-0"]["wait_seconds"] == 2.0
+    facts = stage.run.facts()
+    assert facts["finished"]
+    assert facts["accuracy"] == 0.97
+    assert gone(stage.pids())
+
+
+def test_children_get_the_options_and_the_environment_they_need(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_EPOCHS", "3")
+
+    stage.play()
+
+    second, worker, evaluator = (stage.starts(name)[0] for name in ("server-1", "worker-1", "evaluator"))
+    assert second["argv"][second["argv"].index("--chief") + 1] == "127.0.0.1:7000"
+    assert worker["argv"][worker["argv"].index("--servers") + 1] == "127.0.0.1:7000,127.0.0.1:7001"
+    assert "--models" in evaluator["argv"]
+    assert worker["env"]["MALLOC_ARENA_MAX"] == "1"
+    assert "PACELINE_EPOCHS" not in worker["env"]  # it is in the config file already, and must not win over a flag
+
+
+def test_a_dead_worker_is_named_with_its_last_lines_and_started_again(stage: Stage) -> None:
+    stage.plot(worker_1=[3, 0])
+
+    outcome = stage.play(lambda: len(stage.starts("worker-1")) == 2)
+
+    assert outcome.exit_code == 0
+    assert any("worker-1 ended with exit code 3" in text and "start 1, now 3" in text for text in stage.said)
+
+
+def test_a_restarted_server_keeps_its_port(stage: Stage) -> None:
+    stage.plot(worker_0=["hang"])
+    killed: list[int] = []
+
+    def second_start() -> bool:
+        if not killed and (stage.folder / "worker-0.hangs").exists():
+            killed.append(stage.starts("server-1")[0]["pid"])
+            os.kill(killed[0], signal.SIGKILL)
+        if len(stage.starts("server-1")) < 2:
+            return False
+        for rank in stage.starts("worker-0"):
+            os.kill(rank["pid"], signal.SIGTERM)
+        return True
+
+    outcome = stage.play(second_start)
+
+    first, second = stage.starts("server-1")
+    assert first["argv"][first["argv"].index("--port") + 1] == "0"
+    assert second["argv"][second["argv"].index("--port") + 1] == "7001"
+    assert outcome.exit_code == 0
+    assert any("server-1 was killed (SIGKILL)" in text and "MiB" in text and "limit" in text for text in stage.said)
+
+
+def test_a_worker_that_keeps_dying_is_given_up_and_the_others_go_on(stage: Stage) -> None:
+    stage.plot(worker_1=[3])
+
+    outcome = stage.play(lambda: any("no restarts left" in text for text in stage.said))
+
+    assert outcome.exit_code == 0
+    assert len(stage.starts("worker-1")) == 3
+
+
+def test_without_any_worker_left_the_run_ends_with_an_error(stage: Stage) -> None:
+    stage.plot(worker_0=[3], worker_1=[4, -11])
+
+    outcome = stage.play(lambda: False)
+
+    assert outcome.exit_code in (3, 70)
+    assert "no restarts left" in outcome.reason
+    assert "the last worker" in outcome.reason
+    assert gone(stage.pids())
+
+
+@pytest.mark.parametrize("code", [64, 65, 78])
+def test_a_mistake_in_the_settings_or_data_is_not_tried_again(stage: Stage, code: int) -> None:
+    stage.plot(worker_0=[code], worker_1=["hang"])
+
+    outcome = stage.play(lambda: False)
+
+    assert outcome.exit_code == code
+    assert len(stage.starts("worker-0")) == 1
+    assert f"start 1, now {code}" in outcome.reason
+    assert gone(stage.pids())
+
+
+def test_a_server_that_keeps_dying_ends_the_run(stage: Stage) -> None:
+    stage.plot(server_1=[69])
+
+    outcome = stage.play()
+
+    assert outcome.exit_code == 69
+    assert len(stage.starts("server-1")) == 3
+    assert stage.starts("worker-0") == []
+
+
+def test_a_failing_sharder_ends_the_run_before_servers_start(stage: Stage) -> None:
+    stage.plot(sharder=[73])
+
+    outcome = stage.play()
+
+    assert outcome.exit_code == 73
+    assert "sharder ended with exit code 73" in outcome.reason
+    assert stage.starts("server-0") == []
+
+
+def test_a_server_that_never_listens_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.plot(server_0=["deaf"])
+    stage.config = stage.config.model_copy(update={"start_timeout": 0.3})
+    monkeypatch.setattr(children, "ALL_GONE", 0.2)
+
+    outcome = stage.play()
+
+    assert outcome.exit_code == 69
+    assert "server-0 did not listen" in outcome.reason
+    assert gone(stage.pids())
+
+
+def test_when_all_have_ended_but_the_run_never_finishes_it_says_so(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.config = stage.config.model_copy(update={"score_timeout": 0.0})
+    monkeypatch.setattr(launcher, "FAREWELL", 0.1)
+
+    outcome = stage.play(lambda: False)
+
+    assert outcome.exit_code == 70
+    assert "never finished" in outcome.reason
+
+
+def test_a_second_launcher_is_refused(stage: Stage) -> None:
+    with stage.run.locked(), pytest.raises(ConfigError, match="going on already"):
+        stage.play()
+
+
+LAUNCH = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_launcher import FakeChief
+from paceline.cli import children, launcher
+from paceline.cli.run_folder import RunFolder
+from paceline.settings import load
+children.ALL_GONE = {patience}
+launcher.POLL = 0.02
+stage = Path({stage!r})
+folder = RunFolder(stage / "runs/play")
+class Waiting(FakeChief):
+    def status(self):
+        if all((stage / (name + ".hangs")).exists() for name in ("worker-0", "worker-1", "evaluator")):
+            print("going", flush=True)
+        return super().status()
+outcome = launcher.run_local(load(folder.config), folder.path, connect=lambda *_: Waiting(lambda: False))
+sys.exit(outcome.exit_code)
+"""
+
+
+def going(stage: Stage, patience: float = 10.0) -> subprocess.Popen[str]:
+    """A launcher in a process of its own, whose children all run."""
+    script = LAUNCH.format(tests=str(Path(__file__).parent), stage=str(stage.folder), patience=patience)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "going\n"
+    return process
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_end_the_run_and_leave_no_process(stage: Stage, number: int, code: int) -> None:
+    stage.plot(worker_0=["hang"], worker_1=["hang"], evaluator=["hang"])
+    process = going(stage)
+
+    process.send_signal(number)
+    process.communicate(timeout=30)
+
+    assert process.returncode == code
+    assert gone(stage.pids())
+    assert RunFolder(stage.run.path).facts()["exit_code"] == code
+
+
+def test_a_child_that_does_not_listen_to_sigterm_is_killed(stage: Stage) -> None:
+    stage.plot(worker_0=["deaf"], worker_1=["hang"], evaluator=["hang"])
+    process = going(stage, patience=0.3)
+
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert gone(stage.pids())
+
+
+def test_a_killed_launcher_takes_its_children_with_it(stage: Stage) -> None:
+    stage.plot(worker_0=["deaf"], worker_1=["hang"], evaluator=["hang"])
+    process = going(stage)
+
+    process.kill()
+    process.communicate(timeout=30)
+
+    assert gone(stage.pids())
+
+
+def test_each_change_is_one_line_of_json_with_numbers(stage: Stage) -> None:
+    stage.play()
+
+    lines = [json.loads(line) for line in stage.run.metrics.read_text().splitlines()]
+    assert lines[-1]["phase"] == "finished"
+    assert lines[-1]["version"] == 3
+    assert lines[-1]["scores"][0]["metrics"] == {"test_accuracy": 0.97}
+    assert lines[-1]["workers"][0]["figures"]["loss"] == 0.5
+
+
+def test_tensorboard_can_read_the_curves(stage: Stage) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+
+    stage.play()
+
+    events = accumulator.EventAccumulator(str(stage.run.path)).Reload()
+    assert events.Scalars("test/accuracy")[0].value == pytest.approx(0.97)
+    assert events.Scalars("train/loss")[0].step == 3
+
+
+def test_a_stalled_run_says_where_each_worker_is() -> None:
+    stall = Stall(now=0.0)
+    worker = WorkerStatus(worker="worker-1", clock=7, phase="exchange", phase_seconds=61, silent=3)
+    status = StatusReply(phase="training", version=5, workers=[worker])
+
+    said = [stall.check(status, now) for now in (0.0, STILL - 1, STILL, STILL + 1, 2 * STILL)]
+
+    assert [text is not None for text in said] == [False, False, True, False, True]
+    assert "worker-1 in exchange for 61 s at clock 7, silent for 3 s" in str(said[2])
+
+
+def test_a_run_that_moves_or_waits_has_not_stalled() -> None:
+    stall = Stall(now=0.0)
+
+    moving = [stall.check(StatusReply(phase="training", version=i), i * STILL) for i in range(5)]
+    waiting = [stall.check(StatusReply(phase="waiting"), i * STILL) for i in range(5, 9)]
+
+    assert not any(moving + waiting)
+
+
+def test_a_chief_that_does_not_answer_is_told() -> None:
+    stall = Stall(now=0.0)
+
+    assert stall.check(None, 1.0) is None
+    assert "server-0 has not answered for 60 s" in str(stall.check(None, STILL))

@@ -1,0 +1,305 @@
+"""A worker's line to one server: whatever fails on the way, a push counts once and weights land in their places."""
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.core.codec import load_codec
+from paceline.core.config import CodecConfig, Config, PlanConfig
+from paceline.core.errors import BadPush, DataError, Fenced, Gap, ServersGone, Stopped, TryAgain, VersionGone
+from paceline.core.plan import make_plan
+from paceline.rpc.transport import OpenSink, Parts, Transport, encoded_parts
+from paceline.v1 import parameter_service_pb2 as pb
+from worker import link as link_module
+from worker.link import Link, SliceSink
+
+SHAPES = tuple((f"layer{index}.weight", (size,)) for index, size in enumerate((3, 5, 2, 4)))
+LAYERWISE = PlanConfig(slices="layerwise")
+WAIT = pb.PullHead(outcome=pb.WAIT)
+Act = Exception | pb.PullHead | Callable[[], pb.PullHead]
+
+
+def standing(clock: int = 0, phase: str = "serving", term: int = 1, **more: int) -> pb.ResumeReply:
+    return pb.ResumeReply(term=term, clock=clock, phase=phase, **more)
+
+
+def answer(term: int = 1, version: int = 1, **more: Any) -> pb.PullHead:
+    return pb.PullHead(outcome=pb.FOLDED, term=term, version=version, **more)
+
+
+class Script(Transport):
+    """A server that does what it is told, one act for each call, and keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.pushes: deque[Act] = deque()
+        self.standings: deque[Exception | pb.ResumeReply] = deque()
+        self.pulls: deque[Act] = deque()
+        self.firsts: deque[Exception | pb.InitialiseReply] = deque()
+        self.sent: list[tuple[pb.PushHead, bytes]] = []
+        self.resumed: list[pb.ResumeRequest] = []
+        self.asked: list[pb.PullRequest] = []
+        self.weights = np.arange(100, dtype=np.float32)
+
+    def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
+        self.resumed.append(request)
+        return played(self.standings.popleft())
+
+    def initialise(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.InitialiseReply:
+        self.sent.append((copied(head), b"".join(bytes(data) for _, data in parts)))
+        return played(self.firsts.popleft())
+
+    def push_pull(self, head: pb.PushHead, parts: Parts, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        self.sent.append((copied(head), b"".join(bytes(data) for _, data in parts)))
+        return self._delivered(played(self.pushes.popleft()), open_sink)
+
+    def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        kept = pb.PullRequest()
+        kept.CopyFrom(request)
+        self.asked.append(kept)
+        return self._delivered(played(self.pulls.popleft()), open_sink)
+
+    def _delivered(self, head: pb.PullHead, open_sink: OpenSink) -> pb.PullHead:
+        sink = open_sink(head)
+        for offset, data in encoded_parts(self.weights[: head.elements], load_codec("none"), 2):
+            sink.take(offset, data)
+        return head
+
+
+def copied(head: pb.PushHead) -> pb.PushHead:
+    copy = pb.PushHead()
+    copy.CopyFrom(head)
+    return copy
+
+
+def played(act: Any) -> Any:
+    if isinstance(act, Exception):
+        raise act
+    return act() if callable(act) else act
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Iterator[float]:
+        return itertools.repeat(0.0)
+
+    monkeypatch.setattr(link_module, "backoff", none)
+    monkeypatch.setattr("paceline.rpc.channel.backoff", none)
+
+
+class Line:
+    """A link to a scripted server, whose slice is layers 0 and 2 of the model: two ranges."""
+
+    def __init__(self, codec: str = "none", patience: float = 3600.0) -> None:
+        config = Config(servers=2, plan=LAYERWISE, codec=CodecConfig(push=codec))
+        self.server, self.stop = Script(), threading.Event()
+        self.said: list[tuple[str, dict[str, Any]]] = []
+        self.failures: list[str] = []
+        self.plan = make_plan(SHAPES, 2, config.plan)
+        self.link = Link(
+            0, self.server, self.plan, config, "worker-0", time.monotonic() + patience, self.stop,
+            lambda event, **facts: self.said.append((event, facts)), self.failures.append,
+        )  # fmt: skip
+        self.model = np.zeros(14, np.float32)
+        self.gradient = np.arange(14, dtype=np.float32) / 3
+
+    def push(self, clock: int = 1) -> pb.PullHead:
+        return self.link.push_pull(clock, 0, self.gradient, 8, lambda head: self.model)
+
+    @property
+    def heads(self) -> list[pb.PushHead]:
+        return [head for head, _ in self.server.sent]
+
+
+def test_a_slice_of_several_ranges_is_sent_and_received_in_its_places() -> None:
+    line = Line()
+    line.server.pushes.append(answer(elements=5))
+    line.push()
+    assert line.server.sent[0][1] == line.gradient[[0, 1, 2, 8, 9]].tobytes()
+    assert line.model.tolist() == [0, 1, 2, 0, 0, 0, 0, 0, 3, 4, 0, 0, 0, 0]
+
+
+def test_a_push_that_was_counted_before_the_line_broke_is_asked_for_not_sent_again() -> None:
+    line = Line()
+    line.server.pushes.extend([TryAgain("broken"), answer()])
+    line.server.standings.append(standing(clock=1))
+    line.push()
+    assert [(head.ask, bool(data)) for head, data in line.server.sent] == [(False, True), (True, False)]
+    assert line.failures == ["UNAVAILABLE"]
+
+
+@pytest.mark.parametrize("codec", ["none", "fp16", "bf16"])
+def test_a_push_that_never_came_is_sent_again_byte_for_byte(codec: str) -> None:
+    line = Line(codec)
+    line.server.pushes.extend([TryAgain("broken"), Gap("never came"), answer()])
+    line.server.standings.extend([standing(clock=0), standing(clock=0)])
+    line.push()
+    assert len({data for _, data in line.server.sent}) == 1
+    assert len(line.server.sent[0][1]) == load_codec(codec).bytes_for(5)
+    assert {head.SerializeToString() for head in line.heads} == {line.heads[0].SerializeToString()}
+
+
+def test_a_reply_that_has_to_wait_is_asked_for() -> None:
+    line = Line()
+    line.server.pushes.extend([WAIT, WAIT, answer()])
+    line.push()
+    assert [head.ask for head in line.heads] == [False, True, True]
+    assert line.link.answered == 1
+
+
+def test_a_question_for_a_push_that_never_came_turns_into_the_push() -> None:
+    line = Line()
+    line.server.pushes.extend([WAIT, Gap("never came"), answer()])
+    line.server.standings.append(standing(clock=0))
+    line.push()
+    assert [(head.ask, bool(data)) for head, data in line.server.sent] == [(False, True), (True, False), (False, True)]
+
+
+def test_a_restarted_server_hears_resume_before_the_push_comes_again() -> None:
+    line = Line()
+    line.server.pushes.append(answer())
+    line.push(1)
+    line.server.pushes.extend([TryAgain("gone"), answer(term=2, version=1)])
+    line.server.standings.extend([TryAgain("not up"), standing(1, "recovering", term=2), standing(1, term=2)])
+    line.push(2)
+    assert [request.clock for request in line.server.resumed] == [1, 1, 1]
+    assert line.heads[-1].base_term == 1
+    assert tuple(line.link.base) == (2, 1)
+    assert any("new term" in event for event, _ in line.said)
+
+
+def test_what_a_restart_lost_is_said() -> None:
+    line = Line()
+    line.server.standings.append(standing(7, term=2, lost_first=5, lost_last=7))
+    line.link.resume()
+    assert line.said[0][1] == {"server": 0, "first": 5, "last": 7}
+
+
+def test_a_server_that_lost_its_snapshot_is_named() -> None:
+    line = Line()
+    line.server.pushes.extend([answer(), TryAgain("gone")])
+    line.server.standings.append(standing(phase="empty", term=2))
+    line.push(1)
+    with pytest.raises(DataError, match="Server 0 came back without its snapshot"):
+        line.push(2)
+
+
+def test_nothing_is_given_up_before_the_deadline() -> None:
+    line = Line()
+    line.server.pushes.extend([*[TryAgain("down")] * 300, answer()])
+    line.server.standings.extend([standing(clock=0)] * 300)
+    assert line.push().version == 1
+    assert line.link.retries == 300
+
+
+def test_after_the_deadline_the_server_is_given_up() -> None:
+    line = Line(patience=-1.0)
+    line.server.pushes.append(TryAgain("down"))
+    with pytest.raises(ServersGone) as caught:
+        line.push()
+    assert caught.value.exit_code == 69
+
+
+def test_a_worker_that_is_told_to_stop_does_not_try_again() -> None:
+    line = Line()
+    line.stop.set()
+    line.server.pushes.append(TryAgain("down"))
+    with pytest.raises(Stopped):
+        line.push()
+
+
+@pytest.mark.parametrize("error", [Fenced("gone"), BadPush("poison")])
+def test_what_no_repeat_can_mend_is_raised_at_once(error: Exception) -> None:
+    line = Line()
+    line.server.pushes.append(error)
+    with pytest.raises(type(error)):
+        line.push()
+
+
+def test_attach_and_first_weights_wait_for_a_server_that_is_not_up_yet() -> None:
+    line = Line()
+    line.server.standings.extend([TryAgain("down"), TryAgain("down"), standing(phase="empty")])
+    line.server.firsts.extend([TryAgain("down"), pb.InitialiseReply(term=1)])
+    assert line.link.attach(4).phase == "empty"
+    line.link.initialise(line.gradient)
+    assert line.server.resumed[-1].incarnation == 4
+    assert {data for _, data in line.server.sent} == {line.gradient[[0, 1, 2, 8, 9]].tobytes()}
+
+
+def test_a_reply_of_a_lower_term_never_reaches_the_model() -> None:
+    line = Line()
+    line.server.pushes.extend([answer(term=1, elements=5), answer(term=2, version=3)])
+    line.server.standings.extend([standing(term=2), standing(term=2)])
+    line.link.resume()
+    assert line.push().version == 3
+    assert line.model.tolist() == [0.0] * 14
+
+
+def test_a_pull_waits_for_its_version() -> None:
+    line = Line()
+    line.server.pulls.extend([WAIT, TryAgain("down"), answer(version=5, elements=5)])
+    assert line.link.pull(5, line.model) == 5
+    assert [request.version for request in line.server.asked] == [5, 5, 5]
+
+
+@pytest.mark.parametrize("act", [WAIT, VersionGone("gone")])
+def test_an_impatient_pull_takes_the_newest_version(act: Act) -> None:
+    line = Line()
+    line.server.pulls.extend([act, answer(version=7, elements=5)])
+    assert line.link.pull(5, line.model, is_patient=False) == 7
+    assert not line.server.asked[-1].HasField("version")
+
+
+def test_weights_of_another_length_are_refused() -> None:
+    line = Line()
+    line.server.pushes.append(answer(elements=6))
+    with pytest.raises(BadPush, match="announces 6 weights, expected 5"):
+        line.push()
+
+
+def test_an_empty_update_has_no_parts() -> None:
+    line = Line()
+    line.server.pushes.append(answer())
+    line.link.push_pull(1, 0, None, 0, lambda head: line.model)
+    assert (line.heads[0].elements, line.server.sent[0][1]) == (0, b"")
+
+
+def test_weights_that_stop_half_way_are_asked_for_again() -> None:
+    line = Line()
+    half = answer(elements=5)
+    line.server.weights = np.arange(3, dtype=np.float32)
+    line.server.pushes.extend([half, lambda: setattr(line.server, "weights", np.arange(5, dtype=np.float32)) or half])
+    line.server.standings.append(standing(clock=1))
+    line.push()
+    assert [head.ask for head in line.heads] == [False, True]
+
+
+@given(st.lists(st.integers(1, 6), max_size=12), st.sampled_from(["none", "fp16", "bf16"]))
+def test_parts_of_any_size_fill_the_ranges_of_a_slice_and_nothing_else(sizes: list[int], name: str) -> None:
+    plan, codec = make_plan(SHAPES, 2, LAYERWISE), load_codec(name)
+    model, values = np.full(14, -1, np.float32), np.arange(5, dtype=np.float32)
+    sink, start = SliceSink(model, plan.slices[0], codec), 0
+    for size in [*sizes, 5]:
+        stop = min(start + size, 5)
+        if stop > start:
+            data = bytearray(codec.bytes_for(stop - start))
+            codec.encode(values[start:stop], data)
+            sink.take(start, memoryview(data))
+        start = stop
+    assert model.tolist() == [0, 1, 2, -1, -1, -1, -1, -1, 3, 4, -1, -1, -1, -1]
+
+
+def test_a_part_out_of_order_or_too_long_is_refused() -> None:
+    plan = make_plan(SHAPES, 2, LAYERWISE)
+    data = memoryview(bytes(4 * 6))
+    with pytest.raises(BadPush, match="expected 0"):
+        SliceSink(np.zeros(14, np.float32), plan.slices[0], load_codec("none")).take(1, data)
+    with pytest.raises(BadPush, match="too many"):
+        SliceSink(np.zeros(14, np.float32), plan.slices[0], load_codec("none")).take(0, data)

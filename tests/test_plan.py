@@ -1,0 +1,132 @@
+"""Cutting the model: the worked example of the design (algorithms 5), and invariants of every strategy."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.core.config import PlanConfig
+from paceline.core.errors import PlanMismatch
+from paceline.core.plan import assembly_buffers, make_plan, server_memory
+
+EXAMPLE = [("a", (10,)), ("b", (9, 10)), ("c", (3,)), ("d", (4,))]
+
+shapes = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5)), max_size=12).map(
+    lambda found: [(f"layer{number // 2}.tensor{number}", shape) for number, shape in enumerate(found)]
+)
+strategies = st.one_of(
+    st.builds(PlanConfig, slices=st.just("memorywise"), alignment=st.sampled_from([1, 4, 16])),
+    st.builds(PlanConfig, slices=st.just("memorywise"), max_slice_bytes=st.sampled_from([64, 100, 400])),
+    st.builds(PlanConfig, slices=st.sampled_from(["layerwise", "whole"])),
+)
+
+
+def cuts(plan):
+    return [[(part.start, part.stop) for part in ranges] for ranges in plan.slices]
+
+
+@pytest.mark.parametrize(
+    ("alignment", "expected"),
+    [(1, [(0, 26), (26, 53), (53, 80), (80, 107)]), (16, [(0, 16), (16, 48), (48, 80), (80, 107)])],
+)
+def test_memorywise_cuts_of_the_worked_example(alignment, expected):
+    plan = make_plan(EXAMPLE, 4, PlanConfig(alignment=alignment))
+
+    assert cuts(plan) == [[cut] for cut in expected]
+
+
+def test_imbalance_of_the_worked_example():
+    layerwise = make_plan(EXAMPLE, 4, PlanConfig(slices="layerwise"))
+    memorywise = make_plan(EXAMPLE, 4, PlanConfig(alignment=1))
+
+    assert layerwise.lengths == (10, 90, 3, 4)
+    assert layerwise.imbalance == pytest.approx(3.36, abs=0.005)
+    assert memorywise.imbalance == pytest.approx(1.01, abs=0.005)
+    assert (4 / memorywise.imbalance, 4 / layerwise.imbalance) == pytest.approx((3.96, 1.19), abs=0.01)
+
+
+def test_layerwise_keeps_the_tensors_of_a_layer_together():
+    model = [("conv1.weight", (3,)), ("conv1.bias", (1,)), ("fc.weight", (5,)), ("fc.bias", (2,))]
+
+    plan = make_plan(model, 2, PlanConfig(slices="layerwise"))
+
+    assert cuts(plan) == [[(0, 4)], [(4, 11)]]
+
+
+def test_whole_puts_everything_on_server_0():
+    assert make_plan(EXAMPLE, 3, PlanConfig(slices="whole")).lengths == (107, 0, 0)
+
+
+def test_shats_form_splits_only_layers_above_the_limit():
+    model = [("a.weight", (20,)), ("a.bias", (2,)), ("b.weight", (50,)), ("c.weight", (10,)), ("c.bias", (6,))]
+
+    plan = make_plan(model, 2, PlanConfig(max_slice_bytes=4 * 30))
+
+    assert cuts(plan) == [[(0, 22), (52, 72)], [(22, 52), (72, 88)]]
+
+
+def test_nine_elements_on_four_servers_leave_some_empty():
+    plan = make_plan([("w", (9,))], 4, PlanConfig())
+
+    assert sum(plan.lengths) == 9
+    assert 0 in plan.lengths
+
+
+@given(shapes, st.integers(1, 7), strategies)
+def test_every_element_is_on_one_server(model, servers, config):
+    plan = make_plan(model, servers, config)
+
+    owned = sorted(element for ranges in plan.slices for part in ranges for element in range(part.start, part.stop))
+
+    assert owned == list(range(plan.total))
+    assert plan.servers == servers
+
+
+@given(shapes, st.integers(1, 7), st.sampled_from([1, 4, 16]))
+def test_memorywise_slices_differ_by_the_alignment_and_a_tail(model, servers, alignment):
+    plan = make_plan(model, servers, PlanConfig(alignment=alignment))
+
+    assert max(plan.lengths) - min(plan.lengths) < 2 * alignment
+
+
+@given(shapes, st.integers(1, 5), strategies)
+def test_a_split_model_is_the_model(model, servers, config):
+    plan = make_plan(model, servers, config)
+    flat = np.arange(plan.total, dtype=np.float32)
+
+    parts = [part for slice_parts in plan.split(flat) for part in slice_parts]
+
+    assert all(np.shares_memory(part, flat) for part in parts)
+    assert sorted(np.concatenate([*parts, np.empty(0, np.float32)])) == list(flat)
+
+
+def test_equal_plans_have_equal_hashes_and_others_do_not():
+    plan = make_plan(EXAMPLE, 4, PlanConfig())
+    others = [
+        make_plan(EXAMPLE, 3, PlanConfig()),
+        make_plan(EXAMPLE, 4, PlanConfig(alignment=1)),
+        make_plan(EXAMPLE, 4, PlanConfig(slices="layerwise")),
+        make_plan([("z", (10,)), *EXAMPLE[1:]], 4, PlanConfig()),
+        make_plan([("a", (2, 5)), *EXAMPLE[1:]], 4, PlanConfig()),
+    ]
+
+    assert make_plan(list(EXAMPLE), 4, PlanConfig()).hash == plan.hash
+    assert len({plan.hash, *(other.hash for other in others)}) == 6
+
+
+def test_another_plan_is_refused_with_what_to_compare():
+    plan = make_plan(EXAMPLE, 4, PlanConfig())
+    plan.check(plan.hash, "worker-3")
+
+    with pytest.raises(PlanMismatch, match=r"worker-3 has another plan .* Compare 'task', 'servers' and 'plan'"):
+        plan.check("0" * 64, "worker-3")
+
+
+def test_memory_of_a_server_follows_the_formula():
+    memory = server_memory(1000, slots=1, rounds=True, workers=4, part_bytes=1 << 10)
+
+    assert memory == {
+        "weights": 4000, "optimizer": 4000, "snapshot": 8000, "published": 4000, "sum": 4000, "assembly": 8000,
+        "messages": 16 << 10,
+    }  # fmt: skip
+    assert assembly_buffers(1) == 1

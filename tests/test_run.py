@@ -1,0 +1,268 @@
+"""The life of a run: waiting, training, stopping, scoring, finished; budgets, time-outs and restarts of the chief."""
+
+import json
+from typing import Any
+
+import pytest
+
+from paceline.core.clocks import Clocks
+from paceline.core.config import Config, Options
+from paceline.core.errors import ConfigError, DataError, Fenced, NotYet
+from paceline.core.run import Run, RunPhase, Score, WorkerReport
+
+FACTS = (100, 10, "digest")
+
+
+def config(**settings: Any) -> Config:
+    return Config(**({"workers": 2, "epochs": 2, "policy": Options(name="asp")} | settings))
+
+
+def started(*workers: str, **settings: Any) -> tuple[Run, Clocks]:
+    """A run whose workers are seated, with the clocks of the chief's slice."""
+    run, clocks = Run(config(**({"workers": len(workers)} | settings))), Clocks()
+    run.ready(0.0)
+    for worker in workers:
+        run.seat(worker, run.join(worker, False, *FACTS, 0.0), 0, clocks, 0.0)
+    clocks.take_view(run.membership.view)
+    return run, clocks
+
+
+def test_a_run_waits_for_its_workers_and_says_for_whom():
+    run, clocks = Run(config(workers=3)), Clocks()
+    run.ready(0.0)
+    run.join("worker-1", False, *FACTS, 0.0)
+    incarnation = run.join("worker-0", False, *FACTS, 0.0)
+
+    assert run.seat("worker-0", incarnation, 0, clocks, 0.0) is False
+    assert run.missing() == ["2 of 3 workers (ready: worker-0; joining: worker-1)"]
+    assert run.phase is RunPhase.WAITING
+
+
+def test_a_run_waits_for_the_evaluators_data():
+    run, clocks = Run(config(workers=1)), Clocks()
+    incarnation = run.join("a", False, *FACTS, 0.0)
+
+    assert run.seat("a", incarnation, 0, clocks, 0.0) is False
+    assert run.missing() == ["the evaluator's data"]
+
+    run.ready(1.0)
+    assert run.phase is RunPhase.TRAINING
+    assert run.seat("a", incarnation, 0, clocks, 1.0) is True
+
+
+def test_a_run_starts_with_those_who_came_after_its_time_out():
+    run, clocks = Run(config(workers=2, start_timeout=60)), Clocks()
+    run.ready(0.0)
+    incarnation = run.join("a", False, *FACTS, 0.0)
+    run.seat("a", incarnation, 0, clocks, 0.0)
+
+    for now in range(62):
+        run.seat("a", incarnation, 0, clocks, float(now))
+        run.tick(float(now))
+
+    assert run.phase is RunPhase.TRAINING
+    assert set(run.membership.view.seats) == {"a"}
+
+
+def test_start_when_is_enough():
+    run, _ = started("a", "b", workers=3, start_when=2)
+
+    assert run.phase is RunPhase.TRAINING
+
+
+def test_workers_with_other_shards_are_refused():
+    run, _ = started("a")
+
+    with pytest.raises(DataError, match=r"b trains on other shards: 99 examples in 10 steps an epoch, the run has 100"):
+        run.join("b", False, 99, 10, "digest", 1.0)
+
+
+def test_workers_without_examples_are_refused():
+    with pytest.raises(ConfigError, match=r"a has no training examples; write shards first"):
+        Run(config()).join("a", False, 0, 0, "", 0.0)
+
+
+def test_the_budget_ends_the_run_with_a_view_that_names_clocks():
+    run, clocks = started("a", "b")
+    clocks.examples, clocks.entry("a").clock = 199, 7
+    run.counted(clocks, 5.0)
+    assert run.phase is RunPhase.TRAINING
+
+    clocks.examples = 200
+    run.counted(clocks, 6.0)
+
+    assert (run.phase, run.reason, run.epoch) == (RunPhase.STOPPING, "the budget of epochs is spent", 2)
+    assert {worker: seat.last for worker, seat in run.membership.view.seats.items()} == {"a": 8, "b": 1}
+
+
+def test_a_budget_per_worker_names_its_last_clock_at_the_start():
+    run, clocks = started("a", "b", budget="per_worker")
+    clocks.examples = 10_000
+
+    run.counted(clocks, 1.0)
+
+    assert run.phase is RunPhase.TRAINING
+    assert {seat.last for seat in run.membership.view.seats.values()} == {20}
+
+
+def test_a_run_with_a_budget_per_worker_ends_when_all_have_left():
+    run, _ = started("a", "b", budget="per_worker")
+
+    run.leave("a", 1, True, 1.0)
+    assert run.phase is RunPhase.TRAINING
+    run.leave("b", 1, True, 2.0)
+
+    assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
+
+
+def test_a_run_that_loses_all_its_workers_waits_for_others():
+    run, _ = started("a", budget="per_worker")
+
+    run.leave("a", 1, False, 1.0)
+
+    assert run.phase is RunPhase.TRAINING
+
+
+def test_the_run_is_finished_when_the_final_version_is_scored():
+    run, clocks = started("a")
+    run.stop("asked to", clocks, 5.0)
+    run.leave("a", 1, True, 6.0)
+    assert run.due_score() == (0, True)
+
+    run.score(Score(0, 6.0, [1], {"test_accuracy": 0.9}, final=False), 7.0)
+    assert run.phase is RunPhase.SCORING
+    run.score(Score(0, 6.0, [1], {"test_accuracy": 0.9}, final=True), 8.0)
+
+    assert run.phase is RunPhase.FINISHED
+
+
+def test_a_run_that_nobody_scores_finishes_and_says_so():
+    run, clocks = started("a", score_timeout=30)
+    run.stop("asked to", clocks, 5.0)
+    run.leave("a", 1, True, 6.0)
+
+    run.tick(37.0)
+
+    assert (run.phase, run.reason) == (RunPhase.FINISHED, "asked to; unscored: no evaluator reported in time")
+
+
+def test_a_run_that_is_stopped_before_its_start_is_finished_at_once():
+    run = Run(config())
+
+    run.stop("asked to", Clocks(), 0.0)
+
+    assert (run.phase, run.reason) == (RunPhase.FINISHED, "asked to; unscored: nothing was trained")
+
+
+def test_scores_are_due_at_epoch_ends_and_skips_are_counted():
+    run, clocks = started("a", epochs=9)
+    assert run.due_score() == (0, False)
+    run.score(Score(0, 0.0, [0], {}), 0.0)
+    assert run.due_score() is None
+
+    clocks.examples = 310
+    run.counted(clocks, 1.0)
+    assert run.due_score() == (3, False)
+    run.score(Score(3, 1.0, [9], {}), 2.0)
+
+    assert run.skipped_scores == 2
+
+
+def test_a_worker_that_beats_but_makes_no_step_has_to_leave():
+    run, _ = started("a", "b", stall_timeout=600)
+
+    run.beat("a", 1, WorkerReport(phase="exchange", phase_seconds=9999), 1.0)
+    run.beat("b", 1, WorkerReport(phase="compute", phase_seconds=601), 1.0)
+
+    assert set(run.membership.view.seats) == {"a"}
+    with pytest.raises(Fenced):
+        run.beat("b", 1, WorkerReport(), 2.0)
+
+
+def test_nobody_new_is_seated_while_the_run_stops():
+    run, clocks = started("a", workers=2, start_when=1)
+    run.stop("asked to", clocks, 1.0)
+
+    assert run.seat("b", run.join("b", False, *FACTS, 2.0), 0, clocks, 2.0) is False
+
+
+def test_a_member_that_was_replaced_takes_its_seat_over_while_the_run_stops():
+    run, clocks = started("a", "b")
+    run.stop("asked to", clocks, 1.0)
+
+    assert run.seat("b", run.join("b", False, *FACTS, 2.0), 0, clocks, 2.0) is True
+    assert (run.membership.view.seats["b"].incarnation, run.membership.view.seats["b"].last) == (2, 1)
+
+
+def test_a_worker_whose_lease_lapses_while_the_run_stops_does_not_keep_it():
+    run, clocks = started("a")
+    run.stop("asked to", clocks, 1.0)
+
+    for now in range(2, 20):
+        run.tick(float(now))
+
+    assert run.phase is RunPhase.SCORING
+
+
+def test_training_time_leaves_out_waiting_and_scoring():
+    run, clocks = Run(config(workers=1)), Clocks()
+    incarnation = run.join("a", False, *FACTS, 0.0)
+    run.seat("a", incarnation, 0, clocks, 0.0)
+    run.ready(10.0)
+    run.stop("asked to", clocks, 14.0)
+    run.leave("a", 1, True, 15.0)
+
+    assert (run.seconds(12.0), run.seconds(99.0)) == (5.0, 5.0)
+
+
+def test_a_restarted_chief_goes_on_where_it_was():
+    run, clocks = started("a", "b")
+    run.score(Score(0, 1.0, [0], {"test_accuracy": 0.1}), 1.0)
+    run.checkpoint_time(8.0)
+    state = json.loads(json.dumps(run.state()))
+
+    again = Run(config())
+    again.restore(state, 100.0)
+
+    assert (again.phase, again.scores, again.membership.view) == (RunPhase.TRAINING, run.scores, run.membership.view)
+    assert again.seconds(102.0) == 10.0
+    assert again.seat("a", 1, 0, clocks, 100.0) is True
+    with pytest.raises(DataError):
+        again.join("c", False, 99, 10, "digest", 101.0)
+
+
+def test_a_chief_that_does_not_know_how_far_its_members_are_neither_seats_nor_stops():
+    run, clocks = started("a", workers=2, start_when=1)
+    clocks.is_recovering, clocks.examples = True, 10_000
+
+    run.counted(clocks, 1.0)
+    assert run.seat("b", run.join("b", False, *FACTS, 1.0), 0, clocks, 1.0) is False
+    assert run.seat("a", run.join("a", False, *FACTS, 1.0), 0, clocks, 1.0) is True
+    with pytest.raises(NotYet, match=r"ask again in a few seconds"):
+        run.stop("asked to", clocks, 2.0)
+    assert run.phase is RunPhase.TRAINING
+
+    clocks.is_recovering = False
+    run.counted(clocks, 3.0)
+    assert run.phase is RunPhase.STOPPING
+
+
+def test_a_restarted_chief_remembers_that_a_worker_has_finished():
+    run, _ = started("a", "b", budget="per_worker")
+    run.leave("a", 1, True, 1.0)
+    again = Run(config(budget="per_worker"))
+    again.restore(json.loads(json.dumps(run.state())), 2.0)
+
+    again.leave("b", 1, False, 3.0)
+
+    assert again.phase is RunPhase.SCORING
+
+
+def test_a_restarted_chief_that_was_still_waiting_waits_again():
+    run = Run(config())
+    again = Run(config())
+
+    again.restore(json.loads(json.dumps(run.state())), 5.0)
+
+    assert again.phase is RunPhase.WAITING
+    assert again.missing()

@@ -1,0 +1,275 @@
+"""The slice driver: who waits, who is woken, and who owns which array."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from paceline.core.config import Config, Options
+from paceline.core.errors import ConfigError, Fenced, PlanMismatch, TryAgain, VersionGone
+from paceline.core.plan import make_plan
+from paceline.core.values import Base, Dense, Push, Reply, Seat, View
+from server import slice_driver
+from server.buffers import AssemblyBuffers
+from server.metrics import ServerMetrics
+from server.slice_driver import SliceDriver
+
+SHAPES = (("layer.weight", (4,)),)
+PLAIN = Options(name="sgd", lr=1.0, momentum=0.0, weight_decay=0.0)
+
+
+def always() -> bool:
+    return True
+
+
+LOCKSTEP = Options(name="ssp", bound=0)
+
+
+def config_of(policy: str | Options, workers: int) -> Config:
+    policy = Options(name=policy) if isinstance(policy, str) else policy
+    return Config(workers=workers, servers=1, policy=policy, optimizer=PLAIN)
+
+
+class Cast:
+    """A driver whose slice has its first weights, and its workers, each call in a thread of its own."""
+
+    def __init__(self, policy: str | Options, workers: int) -> None:
+        config = config_of(policy, workers)
+        self.driver = SliceDriver(config, 0, 1, ServerMetrics(CollectorRegistry(), config.policy.name))
+        self.driver.adopt(SHAPES, make_plan(SHAPES, 1, config.plan).hash, "worker-0")
+        self.driver.initialise(np.zeros(4, np.float32), b"first")
+        self.driver.view(View(1, {f"worker-{index}": Seat(1, 0) for index in range(workers)}))
+        self.clocks = {f"worker-{index}": 0 for index in range(workers)}
+        self.threads = ThreadPoolExecutor(8)
+
+    def push(
+        self, worker: str, incarnation: int = 1, repeat: bool = False, is_there: Callable[[], bool] = always
+    ) -> "Future[Reply | None]":
+        self.clocks[worker] += not repeat
+        clock = self.clocks[worker]
+        push = Push(worker, incarnation, clock, Dense(np.empty(0)), 1, Base(1, self.driver.model_slice.version), 0, 0.0)
+
+        def work() -> Reply | None:
+            values = self.driver.take_buffer(worker, is_there)
+            values[:] = -1.0
+            update = Dense(values)
+            own = Push(worker, incarnation, clock, update, push.examples, push.base, push.view, push.time)
+            return self.driver.push(own, values, is_there)
+
+        return self.threads.submit(work)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        pause = threading.Event()
+        for _ in range(2000):
+            with self.driver.changed:
+                if holds():
+                    return
+            pause.wait(0.002)
+        raise AssertionError("it never came to that")
+
+    def is_waiting(self, worker: str) -> bool:
+        return worker in self.driver._calls
+
+
+Stage = Callable[[str | Options, int], Cast]
+
+
+@pytest.fixture
+def cast() -> Iterator[Stage]:
+    made: list[Cast] = []
+
+    def make(policy: str | Options, workers: int) -> Cast:
+        made.append(Cast(policy, workers))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.threads.shutdown(wait=False, cancel_futures=True)
+
+
+def reply_of(future: "Future[Reply | None]") -> Reply:
+    reply = future.result(timeout=10)
+    assert reply is not None
+    return reply
+
+
+def test_a_round_answers_everybody_when_the_last_push_is_in(cast: Stage) -> None:
+    play = cast("bsp", 3)
+    replies = []
+    for worker in ("worker-2", "worker-0", "worker-1"):
+        replies.append(play.push(worker))
+    assert {reply_of(reply).weights.version for reply in replies} == {1}
+    assert reply_of(replies[0]).weights.values.tolist() == [1.0] * 4
+
+
+def test_a_repeat_takes_the_place_of_the_call_that_waits_and_is_not_folded_twice(cast: Stage) -> None:
+    play = cast(LOCKSTEP, 2)
+    for turn in range(1, 4):
+        first = play.push("worker-1")
+        play.until(lambda: play.is_waiting("worker-1"))
+        repeat = play.push("worker-1", repeat=True)
+        with pytest.raises(TryAgain, match="repeat"):
+            first.result(timeout=10)
+        last = play.push("worker-0")
+        for answered in (repeat, last):
+            play.driver.release(reply_of(answered).weights)
+        assert play.driver.model_slice._versions.current.values.tolist() == [2.0 * turn] * 4
+
+
+def test_an_array_that_brought_a_repeat_is_free_again_at_once() -> None:
+    pool = AssemblyBuffers(4, 2)
+    for _ in range(2):
+        values = pool.take("worker-1", "worker-1")
+        assert values is not None
+        pool.hand("worker-1", values)
+    pool.reclaim(lambda worker: True)
+    assert pool.take("worker-1", "worker-1") is not None
+
+
+def test_a_refused_push_leaves_the_call_that_waits_alone(cast: Stage) -> None:
+    play = cast(LOCKSTEP, 2)
+    play.driver.view(View(2, {"worker-0": Seat(1, 0), "worker-1": Seat(2, 0)}))
+    waiting = play.push("worker-1", incarnation=2)
+    play.until(lambda: play.is_waiting("worker-1"))
+    with pytest.raises(Fenced):
+        play.push("worker-1", incarnation=1, repeat=True).result(timeout=10)
+    play.push("worker-0")
+    assert reply_of(waiting).clock == 1
+
+
+def test_a_push_that_is_refused_gives_its_buffer_back(cast: Stage) -> None:
+    play = cast("asp", 2)
+    for _ in range(5):
+        with pytest.raises(Fenced):
+            play.push("worker-1", incarnation=0, repeat=True).result(timeout=10)
+    assert reply_of(play.push("worker-1")).weights.version == 1
+
+
+def test_a_reply_held_back_too_long_is_asked_for(cast: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = cast("bsp", 2)
+    monkeypatch.setattr(slice_driver, "HOLD", 0.01)
+    assert play.push("worker-0").result(timeout=10) is None
+    monkeypatch.setattr(slice_driver, "HOLD", 10.0)
+    asked = play.threads.submit(play.driver.ask, "worker-0", 1, 1, always)
+    play.until(lambda: play.is_waiting("worker-0"))
+    play.push("worker-1")
+    assert reply_of(asked).weights.version == 1
+
+
+def test_a_caller_that_goes_away_frees_its_thread_and_pins_nothing(
+    cast: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = cast("bsp", 2)
+    monkeypatch.setattr(slice_driver, "_LOOK", 0.005)
+    gone = threading.Event()
+    waiting = play.push("worker-1", is_there=lambda: not gone.is_set())
+    play.until(lambda: play.is_waiting("worker-1"))
+    gone.set()
+    with pytest.raises(TryAgain, match="gone away"):
+        waiting.result(timeout=10)
+    play.driver.release(reply_of(play.push("worker-0")).weights)
+    assert play.driver.model_slice._versions.current.pins == 0
+
+
+def test_a_caller_that_goes_away_while_it_waits_for_a_buffer_frees_its_thread(
+    cast: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = cast("asp", 2)
+    monkeypatch.setattr(slice_driver, "_LOOK", 0.005)
+    arrays = [play.driver.take_buffer("worker-0", always) for _ in range(2)]
+    with pytest.raises(TryAgain, match="gone away"):
+        play.push("worker-1", is_there=lambda: False).result(timeout=10)
+    play.driver.give_back("worker-0", arrays[0])
+    assert reply_of(play.push("worker-1", repeat=True)).weights.version == 1
+
+
+def test_a_reader_gets_exactly_the_version_it_waits_for(cast: Stage) -> None:
+    play = cast("bsp", 1)
+    reader = play.threads.submit(play.driver.pull, 2, always)
+    play.until(lambda: bool(play.driver._readers))
+    for _ in range(2):
+        reply_of(play.push("worker-0"))
+    found = reader.result(timeout=10)
+    assert found is not None
+    assert (found.version, found.values.tolist()) == (2, [2.0] * 4)
+
+
+def test_a_version_that_is_gone_is_said_at_once(cast: Stage) -> None:
+    play = cast("bsp", 1)
+    for _ in range(3):
+        play.driver.release(reply_of(play.push("worker-0")).weights)
+    assert play.driver.pull(2, always) is not None
+    with pytest.raises(VersionGone):
+        play.driver.pull(1, always)
+
+
+def test_a_plan_that_does_not_fit_does_not_become_the_runs_plan() -> None:
+    config = config_of("asp", 1)
+    driver = SliceDriver(config, 0, 1, ServerMetrics(CollectorRegistry(), "asp"))
+    with pytest.raises(PlanMismatch):
+        driver.adopt((("other", (7,)),), "0" * 64, "worker-0")
+    driver.adopt(SHAPES, make_plan(SHAPES, 1, config.plan).hash, "worker-0")
+    assert driver.model_slice.length == 4
+
+
+def test_a_slice_that_no_memory_holds_is_refused_with_the_fix() -> None:
+    config = config_of("bsp", 1)
+    driver = SliceDriver(config, 0, 1, ServerMetrics(CollectorRegistry(), "bsp"))
+    giant = (("giant", (1 << 58,)),)
+    with pytest.raises(ConfigError, match="more servers"):
+        driver.adopt(giant, make_plan(giant, 1, config.plan).hash, "worker-0")
+    driver.adopt(SHAPES, make_plan(SHAPES, 1, config.plan).hash, "worker-0")
+
+
+def test_a_second_view_does_not_loosen_the_hold_of_the_first(cast: Stage) -> None:
+    play = cast("bsp", 2)
+    play.driver.view(View(2, play.driver.clocks.view.seats), held_from=2)
+    play.driver.view(View(3, play.driver.clocks.view.seats), held_from=3)
+    assert play.driver.model_slice.held_from == 2
+    play.driver.release_rounds()
+    assert play.driver.model_slice.held_from is None
+
+
+def test_workers_out_of_order_leave_the_last_buffer_to_the_one_the_sum_waits_for() -> None:
+    pool = AssemblyBuffers(4, 2)
+    assert pool.take("worker-2", "worker-0") is not None
+    assert pool.take("worker-1", "worker-0") is None
+    assert pool.take("worker-0", "worker-0") is not None
+
+
+def test_the_next_in_order_and_one_more_upload_side_by_side() -> None:
+    pool = AssemblyBuffers(4, 2)
+    assert pool.take("worker-0", "worker-0") is not None
+    assert pool.take("worker-1", "worker-0") is not None
+
+
+@given(st.integers(2, 6), st.data())
+def test_no_order_of_uploads_leaves_a_round_without_a_buffer(workers: int, data: st.DataObject) -> None:
+    pool, names = AssemblyBuffers(1, 2), [f"worker-{index}" for index in range(workers)]
+    for _ in range(2):
+        filling: dict[str, np.ndarray] = {}
+        pushed: set[str] = set()
+        summed: set[str] = set()
+        while len(summed) < workers:
+            expected = next((name for name in names if name not in pushed), None)
+            takers = [name for name in names if name not in pushed and name not in filling]
+            moves = [("take", name) for name in takers] + [("finish", name) for name in filling]
+            move, name = data.draw(st.sampled_from(moves))
+            if move == "take":
+                values = pool.take(name, expected)
+                if values is not None:
+                    filling[name] = values
+                elif not filling:
+                    assert pool.take(expected or "", expected) is not None, "the round can't go on"
+                    filling[expected or ""] = np.empty(1)
+            else:
+                pool.hand(name, filling.pop(name))
+                pushed.add(name)
+                while (one := next((name for name in names if name not in summed), None)) in pushed:
+                    summed.add(str(one))
+                pool.reclaim((pushed - summed).__contains__)
