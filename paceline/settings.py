@@ -27,7 +27,9 @@ class _Environment(BaseSettings, Config):
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
 
 
-def load(path: Path | None = None, overrides: Mapping[str, Any] | None = None, task: Mapping[str, Any] | None = None) -> Config:
+def load(
+    path: Path | None = None, overrides: Mapping[str, Any] | None = None, task: Mapping[str, Any] | None = None
+) -> Config:
     """The config from a file, the environment and flags (each wins over those before it); `task` are the task's own
     defaults. ConfigError lists every mistake with its key, and the nearest known key for a typo."""
     merged: dict[str, Any] = {"policy": {"name": "ssp"}, "optimizer": Config().optimizer.model_dump()}
@@ -114,7 +116,9 @@ def _environment() -> dict[str, Any]:
         if name.startswith(PREFIX) and name[len(PREFIX) :].lower().split("__")[0] not in Config.model_fields
     ]
     if unknown:
-        raise ConfigError(f"{unknown[0]} is not a setting: after {PREFIX} comes a key of the config, inner keys after '__'.")
+        raise ConfigError(
+            f"{unknown[0]} is not a setting: after {PREFIX} comes a key of the config, inner keys after '__'."
+        )
     try:
         return EnvSettingsSource(_Environment)()
     except SettingsError as error:

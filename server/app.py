@@ -137,5 +137,3 @@ def serve(
     if finished:
         return 0
     return 130 if signal.SIGINT in signals else Stopped.exit_code
-
-

@@ -35,6 +35,7 @@ class Chief:
             if saved is not None:
                 run.restore(saved, time.monotonic())
                 run.counted(driver.clocks, time.monotonic())
+            run.tick(time.monotonic())  # from here on a late look is noticed
             self.settle()
         self._thread = threading.Thread(target=self._tick_on, name="chief", daemon=True)
 

@@ -104,9 +104,7 @@ class ParameterServicer:
     def count(self, head: pb.PushHead, update: Update, values: Vector | None, is_there: IsThere) -> Reply | None:
         """Hands a complete push to the slice."""
         base = Base(head.base_term, head.base_version)
-        push = Push(
-            head.worker, head.incarnation, head.clock, update, head.examples, base, head.view, time.monotonic()
-        )
+        push = Push(head.worker, head.incarnation, head.clock, update, head.examples, base, head.view, time.monotonic())
         return self._driver.push(push, values, is_there)
 
     def ask(self, head: pb.PushHead, is_there: IsThere) -> Reply | None:

@@ -65,9 +65,7 @@ class RunServicer(RunServiceServicer):
         with self._chief.changed:
             self._chief.beat(request.worker, request.incarnation, report)
             terms = [self._chief.terms.get(server, 0) for server in range(self._config.servers)]
-            return pb.HeartbeatReply(
-                phase=self._chief.run.phase, view=self._chief.membership.view.number, terms=terms
-            )
+            return pb.HeartbeatReply(phase=self._chief.run.phase, view=self._chief.membership.view.number, terms=terms)
 
     def Leave(self, request: pb.LeaveRequest, context: Any) -> pb.LeaveReply:
         with self._chief.changed:

@@ -1,4 +1,4 @@
-"""`python -m tools.settings_page [--check]`: writes docs/settings.md from the descriptions in the code, or tells whether it is stale."""
+"""`python -m tools.settings_page [--check]`: writes docs/settings.md from the code, or tells whether it is stale."""
 
 import sys
 from pathlib import Path
@@ -15,10 +15,10 @@ from paceline.core.policy import PACKAGE, Policy
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 HEAD = """# Settings
 
-Made by `make docs` from the descriptions in the code. Every key can stand in the YAML file (`paceline run my-run.yaml`), be given as
-`--set key=value` (`--set policy.bound=3`), or as an environment variable (`PACELINE_EPOCHS=3`, inner keys after two underscores:
-`PACELINE_POLICY__BOUND=3`). Later ones win: defaults, the task's own settings, YAML, environment, flags. Durations may be written as
-500ms, 5s, 10m, 1h; sizes as 1MiB.
+Made by `make docs` from the descriptions in the code. Every key can stand in the YAML file (`paceline run my-run.yaml`), be
+given as `--set key=value` (`--set policy.bound=3`), or as an environment variable (`PACELINE_EPOCHS=3`, inner keys after two
+underscores: `PACELINE_POLICY__BOUND=3`). Later ones win: defaults, the task's own settings, YAML, environment, flags.
+Durations may be written as 500ms, 5s, 10m, 1h; sizes as 1MiB.
 
 | key | default | meaning |
 |---|---|---|

@@ -88,6 +88,7 @@ class Worker:
     def _train(self, incarnation: int, place: int, mine: list[int], sampler: Sampler) -> bool:
         """Takes the seat and trains to the last clock; False when the run was over before that."""
         clock = min(standing.clock for standing in self._ready(incarnation, place))
+        self._client.start_after(clock)
         self._progress.enter("waiting")
         seat = self._chief.seat(incarnation, clock)
         if seat is None or (seat.HasField("last") and clock >= seat.last):

@@ -41,6 +41,11 @@ class ParameterClient:
         self.fenced.clear()
         return self._everywhere(lambda link: link.attach(incarnation))
 
+    def start_after(self, clock: int) -> None:
+        """This worker goes on after `clock`, whatever a server that restarts meanwhile may know of it."""
+        for link in self.links:
+            link.answered = max(link.answered, clock)
+
     def initialise(self, model: Vector) -> None:
         """Sends the first weights to every slice."""
         self._everywhere(lambda link: link.initialise(model))

@@ -81,7 +81,6 @@ class Link:
             digest=hashlib.sha256(mine.data).digest(),
         )  # fmt: skip
 
-
         def send() -> pb.InitialiseReply:
             return self._transport.initialise(head, encoded_parts(mine, codec, self._part_elements), self._timeout)
 
@@ -107,9 +106,7 @@ class Link:
             self._pause(pause)
         raise AssertionError("backoff never ends")
 
-    def push_pull(
-        self, clock: int, view: int, gradient: Vector | None, examples: int, choose: Choose
-    ) -> pb.PullHead:
+    def push_pull(self, clock: int, view: int, gradient: Vector | None, examples: int, choose: Choose) -> pb.PullHead:
         """Sends this clock's update (None: an empty one) until it is answered, byte for byte the same, and receives the
         weights. Raises Fenced, BadPush and the like; ServersGone at the deadline."""
         head = pb.PushHead(
@@ -188,9 +185,7 @@ class Link:
 
 def no_snapshot(server: int) -> DataError:
     """What to raise when a server has lost what it had."""
-    return DataError(
-        f"Server {server} came back without its snapshot. Give it its folder back, or start the run over."
-    )
+    return DataError(f"Server {server} came back without its snapshot. Give it its folder back, or start the run over.")
 
 
 class SliceSink:

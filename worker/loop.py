@@ -60,9 +60,7 @@ def compute(training: Training, clock: int) -> Step | None:
     features, labels = take(training.shards, *batch)
     training.progress.enter("compute")
     seeds = np.random.SeedSequence([training.seed, training.place, clock])
-    step = training.replica.gradient(
-        features, labels, int(seeds.generate_state(1)[0]), np.random.default_rng(seeds)
-    )
+    step = training.replica.gradient(features, labels, int(seeds.generate_state(1)[0]), np.random.default_rng(seeds))
     training.slowness.delay(clock)
     return step
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Protocol
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Column, Table
@@ -56,7 +57,7 @@ class LiveTable:
 
 
 class PlainLines:
-    """A line every few seconds, and at once when the phase, the scores or what is missing change."""
+    """A line every few seconds, and at once when the phase or what is missing changes."""
 
     def __init__(self, write: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
         self._write, self._now = write, now
@@ -73,7 +74,7 @@ class PlainLines:
         self._write(text)
 
     def show(self, status: StatusReply, rate: float) -> None:
-        here = (status.phase, len(status.scores), tuple(status.missing))
+        here = (status.phase, tuple(status.missing))
         if here != self._last or self._now() - self._at >= EVERY:
             self._last, self._at = here, self._now()
             self._write(headline(status, rate))
@@ -104,13 +105,14 @@ def picture(status: StatusReply, rate: float) -> RenderableType:
     """The run's line and progress, and a table of its workers."""
     done = f"  {min(1.0, status.examples / status.budget):.0%}" if status.budget else ""
     head = Text(f"{headline(status, rate)}{done}  {status.seconds:.1f} s", style="bold")
-    table = Table("worker", *(Column(name, justify="right") for name in _COLUMNS), "phase", "silent")
+    numbers = (Column(name, justify="right", no_wrap=True) for name in _COLUMNS)
+    table = Table(Column("worker", no_wrap=True), *numbers, Column("phase", no_wrap=True), box=SIMPLE_HEAD)
     for worker in status.workers:
         table.add_row(*_row(worker), style=None if worker.member else "dim")
     return Group(head, table)
 
 
-_COLUMNS = ("clock", "lead", "staleness", "alpha", "examples/s", "loss", "waiting")
+_COLUMNS = ("clock", "lead", "stale", "alpha", "ex/s", "loss", "waited")
 
 
 def _row(worker: WorkerStatus) -> list[RenderableType]:
@@ -125,8 +127,8 @@ def _row(worker: WorkerStatus) -> list[RenderableType]:
         _figure(figures, "wait_seconds", "{:.1f} s"),
     ]
     phase = f"{worker.phase} {worker.phase_seconds:.1f} s" if worker.phase_seconds >= 1 else worker.phase
-    silent = Text(f"{worker.silent:.0f} s", style="red") if worker.silent > LATE and worker.member else Text("")
-    return [worker.worker, *numbers, phase, silent]
+    late = worker.silent > LATE and worker.member
+    return [worker.worker, *numbers, Text(f"{phase}, silent {worker.silent:.0f} s", style="red") if late else phase]
 
 
 def _figure(figures: Mapping[str, float], name: str, form: str) -> str:

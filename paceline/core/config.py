@@ -13,7 +13,9 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 def checked_name(value: Any) -> Any:
     """A name that is safe as a host, a folder and a label value."""
     if isinstance(value, str) and not NAME.fullmatch(value):
-        raise ValueError(f"got {value!r}; a name has 1 to 63 small letters, digits and inner hyphens, like 'digits-ssp'.")
+        raise ValueError(
+            f"got {value!r}; a name has 1 to 63 small letters, digits and inner hyphens, like 'digits-ssp'."
+        )
     return value
 
 
@@ -64,7 +66,7 @@ class PlanConfig(Section):
     slices: Literal["memorywise", "layerwise", "whole"] = Field("memorywise", description="The cutting strategy.")
     alignment: int = Field(16, ge=1, description="Memorywise cuts fall on multiples of this (elements; 16 = 64 bytes).")
     max_slice_bytes: ByteSize | None = Field(
-        None, ge=64, description="[SHAT]'s form of memorywise: only layers above this size are split, others stay whole (bytes)."
+        None, ge=64, description="[SHAT]'s form of memorywise: only larger layers are split, others stay whole (bytes)."
     )
 
 
@@ -98,11 +100,13 @@ class Config(Section):
     codec: CodecConfig = CodecConfig()
     epochs: int = Field(10, ge=1, description="Length of the run: epochs x training examples.")
     budget: Literal["total", "per_worker"] = Field(
-        "total", description="total: the epochs are counted over all workers; per_worker: each passes over its own shard."
+        "total",
+        description="total: the epochs are counted over all workers; per_worker: each passes over its own shard.",
     )
     batch_size: int = Field(32, ge=1, description="Examples in a mini-batch of one worker.")
     on_lost_worker: Literal["shrink", "wait"] = Field(
-        "shrink", description="shrink: go on without it after its lease; wait: hold its place until it is back (same bits)."
+        "shrink",
+        description="shrink: go on without it after its lease; wait: hold its place until it is back (same bits).",
     )
     heartbeat: Seconds = Field(2.0, gt=0, description="Time between heartbeats of a worker (seconds).")
     lease: Seconds = Field(15.0, gt=0, description="A worker silent for this long is expelled (seconds).")

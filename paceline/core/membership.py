@@ -44,7 +44,9 @@ class Membership:
         a process that was replaced before may not replace its successor (Fenced)."""
         place = self.places.get(worker)
         if place is not None and was_fenced and place.is_heard and not place.is_idle:
-            raise Fenced(f"{worker} lost its seat to incarnation {place.incarnation}, which is alive. Stop this process.")
+            raise Fenced(
+                f"{worker} lost its seat to incarnation {place.incarnation}, which is alive. Stop this process."
+            )
         index = place.index if place else self._vacant_index(worker)
         self.incarnations[worker] = self.incarnations.get(worker, 0) + 1
         self.places[worker] = Place(index, self.incarnations[worker], now)
@@ -107,7 +109,9 @@ class Membership:
         self._ticked = now
         if late:
             self.renew_leases(now)
-        lapsed = [worker for worker, place in self.places.items() if now - place.last_beat > self.lease and not place.is_idle]
+        lapsed = [
+            worker for worker, place in self.places.items() if now - place.last_beat > self.lease and not place.is_idle
+        ]
         for worker in lapsed:
             if self.waits_for_lost and worker in self.view.seats:
                 self.places[worker].is_idle = True
@@ -164,7 +168,9 @@ class Membership:
         taken = {place.index for place in self.places.values()}
         free = [index for index in range(self.pool) if index not in taken]
         if not free:
-            raise PoolFull(f"All {self.pool} seats are taken; {worker} waits for one. Raise 'workers' for a larger pool.")
+            raise PoolFull(
+                f"All {self.pool} seats are taken; {worker} waits for one. Raise 'workers' for a larger pool."
+            )
         number = re.search(r"\d+$", worker)
         own = int(number[0]) if number else free[0]
         return own if own in free else free[0]

@@ -151,7 +151,9 @@ class ModelSlice:
     def push(self, push: Push) -> list[Reply]:
         """Counts a push once: no reply yet, its own, or everyone's. NotYet: repeat after the next view or recovery."""
         if push.view > self.clocks.view.number or self.phase is not Phase.SERVING:
-            raise NotYet(f"The slice is {self.phase} at view {self.clocks.view.number}; the push needs view {push.view}.")
+            raise NotYet(
+                f"The slice is {self.phase} at view {self.clocks.view.number}; the push needs view {push.view}."
+            )
         self._check(push)
         if push.clock <= self.clocks.entry(push.worker).clock:
             return self.ask(push.worker, push.incarnation, push.clock, push.time)
@@ -174,7 +176,9 @@ class ModelSlice:
             raise NotYet(f"The slice is {self.phase} at view {self.clocks.view.number}, which {worker} is not in yet.")
         self._check_seat(worker, incarnation)
         if clock > entry.clock:
-            raise Gap(f"Clock {clock} of {worker} never came; the slice has its clock {entry.clock}. Send the push again.")
+            raise Gap(
+                f"Clock {clock} of {worker} never came; the slice has its clock {entry.clock}. Send the push again."
+            )
         if clock < entry.clock:
             return [self._reply(worker, clock, time)]
         self._waiting[worker] = (clock, self._waiting.get(worker, (clock, time))[1])
@@ -197,7 +201,11 @@ class ModelSlice:
     def restore(self, state: SliceState) -> None:
         """Starts from a snapshot, RECOVERING until each member has said where it stands."""
         facts = state.table
-        self.clocks.version, self.clocks.pushes, self.clocks.examples = facts["version"], facts["pushes"], facts["examples"]
+        self.clocks.version, self.clocks.pushes, self.clocks.examples = (
+            facts["version"],
+            facts["pushes"],
+            facts["examples"],
+        )
         for worker, entry in facts["clocks"].items():
             self.clocks.table[worker] = Entry(**(entry | {"outcome": Outcome(entry["outcome"])}))
         self.policy.restore(facts["policy"])
@@ -221,7 +229,9 @@ class ModelSlice:
         if last is not None and push.clock > last:
             raise BadPush(f"{push.worker} pushed clock {push.clock}, but its last one is {last}: the run is stopping.")
         if push.base.term > self.term or (push.base.term == self.term and push.base.version > self.version):
-            raise BadPush(f"{push.worker} claims weights of {tuple(push.base)}; the slice is at {(self.term, self.version)}.")
+            raise BadPush(
+                f"{push.worker} claims weights of {tuple(push.base)}; the slice is at {(self.term, self.version)}."
+            )
 
     def _check_seat(self, worker: str, incarnation: int) -> None:
         seat = self.clocks.seat(worker)

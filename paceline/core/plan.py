@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -98,7 +99,7 @@ def _equal_cuts(total: int, servers: int, alignment: int) -> list[list[Range]]:
     """Memorywise: cut_p = min(T, A * floor(ceil(T / A) * p / P)), whatever the layers."""
     blocks = -(-total // alignment)
     cuts = [min(total, alignment * (blocks * server // servers)) for server in range(servers + 1)]
-    return [[Range(start, stop)] for start, stop in zip(cuts, cuts[1:], strict=False)]
+    return [[Range(start, stop)] for start, stop in itertools.pairwise(cuts)]
 
 
 def _layerwise(shapes: Shapes, sizes: Sequence[int], servers: int) -> list[list[Range]]:

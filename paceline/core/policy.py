@@ -49,7 +49,9 @@ class Policy(BaseModel, ABC):
         """Whether the buffered pushes fold now."""
         return False
 
-    def fold(self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float, slots: Sequence[Vector]) -> None:
+    def fold(
+        self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float, slots: Sequence[Vector]
+    ) -> None:
         """Writes the next version of the weights to `out` (which may be `weights`): one optimizer step by default."""
         optimizer.step(weights, out, gathered.total, gathered.scale, lr, slots)
 

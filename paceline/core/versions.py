@@ -17,9 +17,12 @@ class Versions:
         self._free: list[Vector] = []
 
     def target(self) -> Vector:
-        """The array that the next version is written to: the current one where nobody needs it as it is."""
+        """The array that the next version is written to: the oldest kept one where nobody looks at it."""
         if not self._keep_previous and self.current.pins == 0:
             return self.current.values
+        if self.previous is not None and self.previous.pins == 0:
+            values, self.previous = self.previous.values, None
+            return values
         if not self._free:
             return np.empty_like(self.current.values)
         return self._free.pop()

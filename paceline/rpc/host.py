@@ -82,9 +82,7 @@ class _Gate(grpc.ServerInterceptor):  # type: ignore[type-arg]
         name = details.method.rpartition("/")[2]
         credentials = dict(details.invocation_metadata).get(HEADER)
         make = _makers()[handler.request_streaming, handler.response_streaming]
-        inner = (
-            handler.stream_stream or handler.stream_unary or handler.unary_stream or handler.unary_unary
-        )
+        inner = handler.stream_stream or handler.stream_unary or handler.unary_stream or handler.unary_unary
         wrap = self._stream if handler.response_streaming else self._unary
         return make(wrap(name, credentials, inner), handler.request_deserializer, handler.response_serializer)
 

@@ -1,0 +1,77 @@
+"""The evaluator: one exact version in rounds, and the best model kept across its restarts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+scoring = pytest.importorskip("worker.scoring")
+
+
+class Client:
+    """Servers whose versions are what the test says, one list for each pull."""
+
+    def __init__(self, *versions: Sequence[int]) -> None:
+        self.versions, self.asked = list(versions), []
+
+    def pull(self, target: Any, version: int | None = None, is_patient: bool = True) -> list[int]:
+        self.asked.append((version, is_patient))
+        return list(self.versions.pop(0))
+
+
+def pulled(client: Client, rounds: bool = True) -> list[int]:
+    scorer = SimpleNamespace(_client=client, _rounds=rounds, _replica=SimpleNamespace(local=np.zeros(1)))
+    found: list[int] = scoring.Scorer._pull(scorer)
+    return found
+
+
+def test_versions_that_agree_are_taken_as_they_are() -> None:
+    client = Client([7, 7])
+    assert pulled(client) == [7, 7]
+    assert client.asked == [(None, True)]
+
+
+def test_in_rounds_the_newest_version_of_any_server_is_pulled_from_all() -> None:
+    client = Client([7, 8], [8, 8])
+    assert pulled(client) == [8, 8]
+    assert client.asked == [(None, True), (8, False)]
+
+
+def test_rounds_that_are_too_quick_are_met_further_ahead() -> None:
+    client = Client([7, 8], [9, 10], [14, 14])
+    assert pulled(client) == [14, 14]
+    assert client.asked[-1] == (14, False)
+
+
+def test_versions_that_never_agree_are_reported_as_they_are() -> None:
+    assert pulled(Client([1, 2], [3, 4], [5, 6], [7, 8])) == [7, 8]
+
+
+def test_without_rounds_the_newest_of_each_server_will_do() -> None:
+    assert pulled(Client([7, 9]), rounds=False) == [7, 9]
+
+
+@pytest.mark.parametrize(
+    ("facts", "value"),
+    [
+        ({"epoch": "3", "validation_accuracy": "0.75", "validation_loss": "0.5"}, 0.75),
+        ({"validation_loss": "0.5", "train_loss": "0.1"}, -0.5),
+        ({"train_loss": "0.25"}, -0.25),
+        ({}, float("-inf")),
+    ],
+)
+def test_the_best_model_on_disk_sets_the_bar_after_a_restart(
+    tmp_path: Path, facts: dict[str, str], value: float
+) -> None:
+    save_file({"weight": np.zeros(1)}, tmp_path / "best.safetensors", facts)
+    assert scoring._kept(tmp_path / "best.safetensors") == value
+
+
+def test_without_a_best_model_any_score_is_the_best(tmp_path: Path) -> None:
+    (tmp_path / "damaged.safetensors").write_bytes(b"damaged")
+    for name in ("missing", "damaged"):
+        assert scoring._kept(tmp_path / f"{name}.safetensors") == float("-inf")

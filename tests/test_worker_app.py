@@ -1,0 +1,89 @@
+"""A worker's life around the training loop: joining, losing its seat, and servers that are not what they were."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.errors import ConfigError, DataError, Fenced
+from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1 import run_service_pb2 as run_pb
+
+app = pytest.importorskip("worker.app")
+
+
+def worker(chief: Any = None, client: Any = None) -> Any:
+    made = app.Worker.__new__(app.Worker)
+    made.config = SimpleNamespace(workers=1, batch_size=2)
+    made._shards = SimpleNamespace(manifest=SimpleNamespace(sizes=[4], train_examples=4, fingerprint="same"))
+    made._say, made._stop = lambda event, **facts: None, threading.Event()
+    made._chief, made._client = chief, client
+    made.replica = SimpleNamespace(local=np.zeros(3, np.float32))
+    return made
+
+
+class Chief:
+    """Answers each Join as the test says."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.was_fenced = list(answers), []
+
+    def join(self, was_fenced: bool, *facts: Any) -> Any:
+        self.was_fenced.append(was_fenced)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def test_a_worker_that_lost_its_seat_joins_anew_as_often_as_the_seat_is_vacant() -> None:
+    chief = Chief(run_pb.JoinReply(), run_pb.JoinReply(), run_pb.JoinReply())
+    ends: list[Exception | None] = [Fenced("lease lapsed"), Fenced("lease lapsed"), None]
+
+    def session(joined: Any, sizes: Any, steps: int) -> None:
+        end = ends.pop(0)
+        if end is not None:
+            raise end
+
+    one = worker(chief)
+    one._session = session
+    one.run()
+    assert chief.was_fenced == [False, True, True]
+
+
+def test_a_worker_whose_seat_another_process_holds_gives_up() -> None:
+    one = worker(Chief(run_pb.JoinReply(), Fenced("held by another")))
+    one._session = lambda *facts: (_ for _ in ()).throw(Fenced("replaced"))
+    with pytest.raises(Fenced, match="held by another") as caught:
+        one.run()
+    assert caught.value.exit_code == 78
+
+
+def test_a_worker_that_comes_after_the_end_has_nothing_to_do() -> None:
+    worker(Chief(None)).run()
+
+
+def standing(phase: str, version: int = 0) -> pb.ResumeReply:
+    return pb.ResumeReply(term=1, phase=phase, version=version)
+
+
+def test_place_0_sends_the_first_weights_to_servers_that_have_none() -> None:
+    answers, sent = [[standing("empty"), standing("serving")], [standing("serving")] * 2], []
+    client = SimpleNamespace(attach=lambda incarnation: answers.pop(0), initialise=lambda first: sent.append(first))
+    assert len(worker(client=client)._ready(1, place=0)) == 2
+    assert len(sent) == 1
+
+
+def test_first_weights_are_never_mixed_with_trained_ones() -> None:
+    client = SimpleNamespace(attach=lambda incarnation: [standing("serving", version=9), standing("empty")])
+    with pytest.raises(DataError, match="Server 1 came back without its snapshot"):
+        worker(client=client)._ready(1, place=0)
+
+
+def test_one_address_for_each_server_is_needed() -> None:
+    config = SimpleNamespace(servers=2)
+    assert app.check_addresses("a:1, b:2,", config) == ["a:1", "b:2"]
+    with pytest.raises(ConfigError, match="names 1 addresses, but the config has 2"):
+        app.check_addresses("a:1", config)
