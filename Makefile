@@ -6,8 +6,7 @@ TORCH_INDEX ?=
 TORCH  ?= torch>=2.10,<3
 BIN    := $(VENV)/bin
 DATA   ?=
-EPOCHS ?= 1
-export PYTHONDONTWRITEBYTECODE ?= 1
+EPOCHS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench protos docs lock clean
@@ -26,7 +25,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	touch $@
 
 demo: setup ## train for real: servers, workers and evaluator, three policies, slow workers (DATA=, EPOCHS= for CIFAR-10)
-	$(BIN)/paceline demo $(if $(DATA),--data $(DATA) --epochs $(EPOCHS))
+	$(BIN)/paceline demo $(if $(DATA),--data $(DATA)) $(if $(EPOCHS),--epochs $(EPOCHS))
 
 test: setup ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile

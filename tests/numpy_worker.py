@@ -1,5 +1,5 @@
 """`python -m worker` without torch: the same loop, client and exit codes around a replica in numpy, so that process
-tests start fast. NUMPY_WORKER chooses the replica: softmax (trains), ledger (counts pushes), or the size of a big one."""
+tests start fast. NUMPY_WORKER chooses the replica: softmax (trains), ledger (counts pushes), or a big one's size."""
 
 import os
 import sys

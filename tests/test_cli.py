@@ -259,7 +259,7 @@ def test_the_table_shows_each_worker() -> None:
 
     row = next(line for line in text.getvalue().splitlines() if "worker-0" in line)
     assert re.split(r" {2,}", row.strip()) == [
-        "worker-0", "8", "2", "3", "0.50", "-", "0.2500", "1.5 s", "exchange 4.2 s, silent 7 s",
+        "worker-0", "8", "2", "3", "0.50", "1.5 s", "exchange 4.2 s, silent 7 s",
     ]  # fmt: skip
     assert "50%" in text.getvalue()
 

@@ -219,14 +219,15 @@ def test_the_defaults_are_float32_cross_entropy_and_accuracy(tmp_path: Path):
     assert task.loss(torch.nn.Identity(), outputs, torch.tensor([0, 1])) == expected
 
 
-def test_digits_are_small_images_that_prepare_scales_to_one():
+def test_digits_are_small_images_that_prepare_centres():
     task = load_task("digits")
 
     train = task.data("bundled").train
     inputs, _ = task.prepare(train.features, train.labels, None)
 
     assert (train.features.shape, train.features.dtype, train.features.max()) == ((1797, 64), np.uint8, 16)
-    assert (inputs.min(), inputs.max()) == (0, 1)
+    assert (inputs.min(), inputs.max()) == (-0.625, 1.375)
+    assert abs(inputs.mean()) < 0.02
 
 
 def test_digits_from_elsewhere_are_refused():

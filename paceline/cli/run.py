@@ -1,6 +1,7 @@
 """`paceline run`: a training on this machine, shown while it goes on, summed up at its end."""
 
 import json
+import shlex
 import sys
 from dataclasses import asdict
 
@@ -23,7 +24,7 @@ def run(config: Config, fresh: bool, as_json: bool) -> int:
             _print(console, f"run {folder.name} is finished already; --fresh starts it over.")
     else:
         resumed = "resuming" if facts else "starting"
-        size = f"{config.workers} workers, {config.servers} servers, {config.epochs} epochs"
+        size = f"workers {config.workers}, servers {config.servers}, epochs {config.epochs}"
         _print(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
         with _display(console) as display:
             outcome = run_local(config, folder.path, display.say, display.show)
@@ -66,7 +67,8 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
 
 def _next(config: Config) -> str:
     other = "bsp" if config.policy.name == "shat" else "shat"
-    return f"paceline run {config.task} --policy {other} --slow {config.workers - 1}=10x"
+    data = "" if config.data.path == "bundled" else f" --data {shlex.quote(config.data.path)}"
+    return f"paceline run {shlex.quote(config.task)}{data} --policy {other} --slow {config.workers - 1}=10x"
 
 
 def _model(folder: RunFolder) -> object:

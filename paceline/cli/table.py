@@ -106,13 +106,13 @@ def picture(status: StatusReply, rate: float) -> RenderableType:
     done = f"  {min(1.0, status.examples / status.budget):.0%}" if status.budget else ""
     head = Text(f"{headline(status, rate)}{done}  {status.seconds:.1f} s", style="bold")
     numbers = (Column(name, justify="right", no_wrap=True) for name in _COLUMNS)
-    table = Table(Column("worker", no_wrap=True), *numbers, Column("phase", no_wrap=True), box=SIMPLE_HEAD)
+    table = Table(Column("worker", no_wrap=True), *numbers, "phase", box=SIMPLE_HEAD)
     for worker in status.workers:
         table.add_row(*_row(worker), style=None if worker.member else "dim")
     return Group(head, table)
 
 
-_COLUMNS = ("clock", "lead", "stale", "alpha", "ex/s", "loss", "waited")
+_COLUMNS = ("clock", "lead", "staleness", "alpha", "waiting")
 
 
 def _row(worker: WorkerStatus) -> list[RenderableType]:
@@ -122,8 +122,6 @@ def _row(worker: WorkerStatus) -> list[RenderableType]:
         str(worker.lead) if worker.member else "-",
         _figure(figures, "staleness", "{:.0f}"),
         _figure(figures, "alpha", "{:.2f}"),
-        _figure(figures, "examples_per_second", "{:,.0f}"),
-        _figure(figures, "loss", "{:.4f}"),
         _figure(figures, "wait_seconds", "{:.1f} s"),
     ]
     phase = f"{worker.phase} {worker.phase_seconds:.1f} s" if worker.phase_seconds >= 1 else worker.phase

@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import itertools
 import json
 import math
 from collections.abc import Sequence

@@ -6,8 +6,8 @@ from paceline.core.values import Published, Vector
 
 
 class Versions:
-    """Current and, where a policy has rounds, previous weights. A version is never changed while it is pinned; its array
-    is used again when nobody looks any more. Not thread-safe."""
+    """Current and, where a policy has rounds, previous weights. A version is never changed while it is pinned; its
+    array is used again when nobody looks any more. Not thread-safe."""
 
     def __init__(self, first: Vector, version: int, keep_previous: bool) -> None:
         self.current = Published(version, first)

@@ -39,7 +39,7 @@ def model() -> "torch.nn.Module":
 def prepare(
     features: npt.NDArray[Any], labels: npt.NDArray[Any], rng: np.random.Generator | None
 ) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Pixels from 0 to 16 as float32 from 0 to 1."""
+    """Pixels from 0 to 16 as float32 around 0, which every policy trains faster on."""
     import torch
 
-    return torch.from_numpy(features.astype(np.float32) / 16), torch.from_numpy(labels.astype(np.int64))
+    return torch.from_numpy((features.astype(np.float32) - 5) / 8), torch.from_numpy(labels.astype(np.int64))
