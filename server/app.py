@@ -50,7 +50,7 @@ class Server:
         threads = 2 * config.workers + config.servers + 16
         self._grpc = make_server(threads, authentication(token), metrics.call)
         self._watchdog = Watchdog()
-        GrpcServicer(ParameterServicer(self.driver, self._durability, metrics), self._watchdog).add_to(self._grpc)
+        GrpcServicer(ParameterServicer(self.driver, self._durability, metrics, say), self._watchdog).add_to(self._grpc)
         self.chief: Chief | None = None
         self._follower: Follower | None = None
         names = [SERVICE, reflection.SERVICE_NAME]

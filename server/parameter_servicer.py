@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 
 from paceline.core import kernels
@@ -23,8 +23,10 @@ _WAIT = Outgoing(pb.PullHead(outcome=pb.WAIT), iter(()))
 class ParameterServicer:
     """Offers one slice to workers (see paceline.rpc.transport.ParameterService). Thread-safe."""
 
-    def __init__(self, driver: SliceDriver, durability: Durability, metrics: ServerMetrics) -> None:
-        self._driver, self._durability, self._metrics = driver, durability, metrics
+    def __init__(
+        self, driver: SliceDriver, durability: Durability, metrics: ServerMetrics, say: Callable[..., None]
+    ) -> None:
+        self._driver, self._durability, self._metrics, self._say = driver, durability, metrics, say
         self._part_elements = driver.config.part_bytes // 4
         self._quarantine = Quarantine()
 
@@ -35,6 +37,8 @@ class ParameterServicer:
         self._driver.adopt(shapes, request.plan_hash, request.worker)
         standing = self._driver.resume(request.worker, request.incarnation, request.clock)
         first, last = standing.lost or (0, 0)
+        if standing.lost:
+            self._say("the restart lost pushes", worker=request.worker, first=first, last=last, term=standing.term)
         return pb.ResumeReply(
             term=standing.term, clock=standing.clock, version=standing.version, phase=standing.phase,
             lost_first=first, lost_last=last,

@@ -12,6 +12,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 
 app = pytest.importorskip("worker.app")
+start = pytest.importorskip("worker.start")
 
 
 def worker(chief: Any = None, client: Any = None) -> Any:
@@ -84,6 +85,6 @@ def test_first_weights_are_never_mixed_with_trained_ones() -> None:
 
 def test_one_address_for_each_server_is_needed() -> None:
     config = SimpleNamespace(servers=2)
-    assert app.check_addresses("a:1, b:2,", config) == ["a:1", "b:2"]
+    assert start.check_addresses("a:1, b:2,", config) == ["a:1", "b:2"]
     with pytest.raises(ConfigError, match="names 1 addresses, but the config has 2"):
-        app.check_addresses("a:1", config)
+        start.check_addresses("a:1", config)

@@ -20,6 +20,9 @@ given as `--set key=value` (`--set policy.bound=3`), or as an environment variab
 underscores: `PACELINE_POLICY__BOUND=3`). Later ones win: defaults, the task's own settings, YAML, environment, flags.
 Durations may be written as 500ms, 5s, 10m, 1h; sizes as 1MiB.
 
+`paceline run` writes the whole config, the task's own settings included, into the run folder and gives that file to all its
+processes. Processes started by hand (`python -m server`, `python -m worker`, ...) take their file as it is: give them such a one.
+
 | key | default | meaning |
 |---|---|---|
 """

@@ -27,10 +27,10 @@ def main(
         loaded = load(config, parse_sets(settings or []))
         from paceline.rpc.auth import read_token
         from worker.app import work
+        from worker.start import Start
 
-        code = work(
-            loaded, f"worker-{rank}", shards, servers, read_token(token_file), device, threads, metrics_port, report
-        )
+        token, name = read_token(token_file), f"worker-{rank}"
+        code = work(Start(loaded, name, shards, servers, token, device, threads, metrics_port, report))
         # Threads that wait in gRPC calls must not keep a stopped process alive.
         sys.stderr.flush()
         os._exit(code)

@@ -1,20 +1,17 @@
 """One worker from start to end: waits for shards and servers, joins, trains and leaves."""
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from paceline.core.config import Config
-from paceline.core.errors import ConfigError, Fenced, Stopped
+from paceline.core.errors import Fenced, Stopped
 from paceline.core.plan import make_plan
 from paceline.core.policy import build_policy
 from paceline.data.sampler import Sampler, steps_per_epoch
-from paceline.data.shards import Shards, is_there, open_shards
-from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
+from paceline.data.shards import Shards
 from paceline.tasks.task import load_task
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import JoinReply
@@ -23,8 +20,9 @@ from worker.client import ParameterClient
 from worker.link import no_snapshot
 from worker.loop import Training, train
 from worker.progress import Progress
-from worker.replica import Replica, use_threads
+from worker.replica import Replica
 from worker.slowness import Slowness
+from worker.start import Start, Surroundings, run_process
 
 _PATIENCE = 10.0
 """Time that a worker without place 0 gives the others to send the first weights (seconds)."""
@@ -124,48 +122,13 @@ class Worker:
         return Slowness(self.config.slow, place, self.config.nominal_step, self.config.seed, self._stop.wait)
 
 
-def wait_for_shards(folder: Path, config: Config, stop: threading.Event, say: Callable[..., None]) -> Shards:
-    """Opens the shards as soon as they are there; says every 10 s that it waits."""
-    said = time.monotonic()
-    while not is_there(folder):
-        if time.monotonic() - said >= 10:
-            said = time.monotonic()
-            say("waiting for shards; write them with: paceline shard", folder=str(folder))
-        if stop.wait(0.2):
-            raise Stopped("The process was told to stop.")
-    shards = open_shards(folder)
-    if len(shards) < config.workers:
-        raise ConfigError(
-            f"{config.workers} workers but only {len(shards)} shards in {folder}: every worker needs one. "
-            f"Write more: paceline shard --set data.shards={config.workers} --fresh."
-        )
-    return shards
-
-
-def check_addresses(addresses: str, config: Config) -> list[str]:
-    """'host:port,host:port' as a list with one address for each server."""
-    found = [address.strip() for address in addresses.split(",") if address.strip()]
-    if len(found) != config.servers:
-        raise ConfigError(f"--servers names {len(found)} addresses, but the config has {config.servers} servers.")
-    return found
-
-
-def work(
-    config: Config, name: str, folder: Path, servers: str, token: str, device: str, threads: int, metrics_port: int,
-    report: Path | None,
-) -> int:  # fmt: skip
+def work(start: Start) -> int:
     """Runs a worker; returns the exit code."""
-    tune_malloc()
-    use_threads(threads)
-    say = make_log(name)
-    stop, signals = stop_on_signals()
-    addresses = check_addresses(servers, config)
-    registry = CollectorRegistry()
-    report_ports(report, metrics_port=serve_metrics(metrics_port, registry))
-    try:
-        shards = wait_for_shards(folder, config, stop, say)
-        Worker(config, name, shards, addresses, token, device, stop, say, registry).run()
-    except Stopped:
-        say("stopped on request")
-        return 130 if signal.SIGINT in signals else Stopped.exit_code
-    return 0
+
+    def trained(around: Surroundings) -> None:
+        Worker(
+            start.config, start.name, around.shards, around.addresses, start.token, start.device, around.stop, around.say,
+            around.registry,
+        ).run()  # fmt: skip
+
+    return run_process(start, trained)

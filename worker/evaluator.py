@@ -27,9 +27,11 @@ def main(
         loaded = load(config, parse_sets(settings or []))
         from paceline.rpc.auth import read_token
         from worker.scoring import evaluate
+        from worker.start import Start
 
         token = read_token(token_file)
-        code = evaluate(loaded, shards, servers, token, models, device, threads, metrics_port, report)
+        start = Start(loaded, "evaluator", shards, servers, token, device, threads, metrics_port, report)
+        code = evaluate(start, models)
         # Threads that wait in gRPC calls must not keep a stopped process alive.
         sys.stderr.flush()
         os._exit(code)

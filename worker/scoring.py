@@ -1,6 +1,5 @@
 """Scores versions of the model on training, validation and test data, and writes the last and the best one down."""
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -11,18 +10,17 @@ from prometheus_client import CollectorRegistry, Gauge
 from safetensors import SafetensorError, safe_open
 
 from paceline.core.config import Config
-from paceline.core.errors import DataError, Stopped
+from paceline.core.errors import DataError
 from paceline.core.plan import make_plan
 from paceline.core.policy import build_policy
 from paceline.data.shards import Shards, take
-from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
-from worker.app import check_addresses, wait_for_shards
 from worker.chief import ChiefClient
 from worker.client import ParameterClient
 from worker.model_file import save_model
-from worker.replica import Array, Replica, use_threads
+from worker.replica import Array, Replica
+from worker.start import Start, Surroundings, run_process
 
 _CALIBRATION = 2000
 """Training examples that BatchNorm statistics are estimated on, and training accuracy is measured on (protocol 22)."""
@@ -148,21 +146,13 @@ def _kept(best: Path) -> float:
     return _value({name: float(value) for name, value in facts.items() if name.endswith(("_accuracy", "_loss"))})
 
 
-def evaluate(
-    config: Config, folder: Path, servers: str, token: str, models: Path, device: str, threads: int, metrics_port: int,
-    report: Path | None,
-) -> int:  # fmt: skip
+def evaluate(start: Start, models: Path) -> int:
     """Runs the evaluator; returns the exit code."""
-    use_threads(threads)
-    say = make_log("evaluator")
-    stop, signals = stop_on_signals()
-    addresses = check_addresses(servers, config)
-    registry = CollectorRegistry()
-    report_ports(report, metrics_port=serve_metrics(metrics_port, registry))
-    try:
-        shards = wait_for_shards(folder, config, stop, say)
-        Scorer(config, shards, addresses, token, models, device, stop, say, registry).run()
-    except Stopped:
-        say("stopped on request")
-        return 130 if signal.SIGINT in signals else Stopped.exit_code
-    return 0
+
+    def scored(around: Surroundings) -> None:
+        Scorer(
+            start.config, around.shards, around.addresses, start.token, models, start.device, around.stop, around.say,
+            around.registry,
+        ).run()  # fmt: skip
+
+    return run_process(start, scored)

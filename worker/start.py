@@ -1,0 +1,86 @@
+"""How a worker and the evaluator begin and end: logs, signals, metrics, then shards and servers, then their own work."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError, Stopped
+from paceline.data.shards import Shards, is_there, open_shards
+from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
+from worker.replica import use_threads
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the command line gives to a process that reads shards and talks to servers."""
+
+    config: Config
+    name: str
+    shards: Path
+    servers: str
+    token: str
+    device: str
+    threads: int
+    metrics_port: int
+    report: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What such a process finds."""
+
+    shards: Shards
+    addresses: list[str]
+    stop: threading.Event
+    say: Callable[..., None]
+    registry: CollectorRegistry
+
+
+def run_process(start: Start, work: Callable[[Surroundings], None]) -> int:
+    """Waits for the shards, does the work, and returns the exit code."""
+    tune_malloc()
+    use_threads(start.threads)
+    say = make_log(start.name)
+    stop, signals = stop_on_signals()
+    addresses = check_addresses(start.servers, start.config)
+    registry = CollectorRegistry()
+    report_ports(start.report, metrics_port=serve_metrics(start.metrics_port, registry))
+    try:
+        shards = wait_for_shards(start.shards, start.config, stop, say)
+        work(Surroundings(shards, addresses, stop, say, registry))
+    except Stopped:
+        say("stopped on request")
+        return 130 if signal.SIGINT in signals else Stopped.exit_code
+    return 0
+
+
+def wait_for_shards(folder: Path, config: Config, stop: threading.Event, say: Callable[..., None]) -> Shards:
+    """Opens the shards as soon as they are there; says every 10 s that it waits."""
+    said = time.monotonic()
+    while not is_there(folder):
+        if time.monotonic() - said >= 10:
+            said = time.monotonic()
+            say("waiting for shards; write them with: paceline shard", folder=str(folder))
+        if stop.wait(0.2):
+            raise Stopped("The process was told to stop.")
+    shards = open_shards(folder)
+    if len(shards) < config.workers:
+        raise ConfigError(
+            f"{config.workers} workers but only {len(shards)} shards in {folder}: every worker needs one. "
+            f"Write more: paceline shard --set data.shards={config.workers} --fresh."
+        )
+    return shards
+
+
+def check_addresses(addresses: str, config: Config) -> list[str]:
+    """'host:port,host:port' as a list with one address for each server."""
+    found = [address.strip() for address in addresses.split(",") if address.strip()]
+    if len(found) != config.servers:
+        raise ConfigError(f"--servers names {len(found)} addresses, but the config has {config.servers} servers.")
+    return found
