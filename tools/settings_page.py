@@ -21,7 +21,7 @@ underscores: `PACELINE_POLICY__BOUND=3`). Later ones win: defaults, the task's o
 Durations may be written as 500ms, 5s, 10m, 1h; sizes as 1MiB.
 
 `paceline run` writes the whole config, the task's own settings included, into the run folder and gives that file to all its
-processes. Processes started by hand (`python -m server`, `python -m worker`, ...) take their file as it is: give them such a one.
+processes. Others, started by hand (`python -m server`, `python -m worker`, ...) take their file as it is: give them that one.
 
 | key | default | meaning |
 |---|---|---|
