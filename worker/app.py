@@ -77,20 +77,21 @@ class Worker:
                 self._shards.verify(shard)
             mine_sizes = [sizes[shard] for shard in mine]
             sampler = Sampler(mine_sizes, self.config.batch_size, steps, self.config.seed, self.name)
-            finished = self._train(joined.incarnation, joined.place, mine, sampler)
+            self._train(joined.incarnation, joined.place, mine, sampler)
+            finished = True
         finally:
             self._progress.enter("done")
             heartbeat.close()
             self._chief.leave(joined.incarnation, finished)
 
-    def _train(self, incarnation: int, place: int, mine: list[int], sampler: Sampler) -> bool:
-        """Takes the seat and trains to the last clock; False when the run was over before that."""
+    def _train(self, incarnation: int, place: int, mine: list[int], sampler: Sampler) -> None:
+        """Takes the seat and trains to the last clock; returns at once when the run is over before that."""
         clock = min(standing.clock for standing in self._ready(incarnation, place))
         self._client.start_after(clock)
         self._progress.enter("waiting")
         seat = self._chief.seat(incarnation, clock)
         if seat is None or (seat.HasField("last") and clock >= seat.last):
-            return True
+            return
         versions = self._client.pull(self.replica.local, clock + seat.handicap if self._policy.rounds else None)
         self.replica.refresh()
         self._say("training", clock=clock, versions=versions, view=seat.view, shards=mine)
@@ -100,7 +101,6 @@ class Worker:
         )  # fmt: skip
         last = train(training, clock)
         self._say("done", clock=last, retries=self._client.retries)
-        return True
 
     def _ready(self, incarnation: int, place: int) -> list[pb.ResumeReply]:
         """Where this worker stands on every slice, once all have first weights; place 0 sends them."""
