@@ -1,10 +1,9 @@
 """A worker's line to one server: sends a push until it is answered, and receives weights into the flat model."""
 
 import hashlib
-import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -116,7 +115,7 @@ class Link:
             codec=self._push_codec.name, pull_codec=self._pull_codec.name,
             elements=0 if gradient is None else self._length,
         )  # fmt: skip
-        parts = () if gradient is None else self._encoded(gradient)
+        parts = [] if gradient is None else self._encoded(gradient)
         pauses = backoff()
         while True:
             try:
@@ -179,26 +178,9 @@ class Link:
         views = [model[part.start : part.stop] for part in self.ranges]
         return views[0] if len(views) == 1 else np.concatenate(views) if views else np.empty(0, np.float32)
 
-    def _encoded(self, model: Vector) -> "_KeptParts":
-        """The slice's parts; without a codec they are the model's own memory."""
-        return _KeptParts(encoded_parts(self._gather(model), self._push_codec, self._part_elements, self._scratch))
-
-
-class _KeptParts:
-    """Parts that are encoded while the first ones travel already, once, and can be sent again byte for byte. Thread-safe:
-    a call that failed may still be reading when the next one begins."""
-
-    def __init__(self, parts: Iterator[tuple[int, memoryview]]) -> None:
-        self._parts, self._rest, self._lock = list[tuple[int, memoryview]](), parts, threading.Lock()
-
-    def __iter__(self) -> Iterator[tuple[int, memoryview]]:
-        for index in itertools.count():
-            with self._lock:
-                if index == len(self._parts):
-                    self._parts += itertools.islice(self._rest, 1)
-                if index == len(self._parts):
-                    return
-            yield self._parts[index]
+    def _encoded(self, model: Vector) -> list[tuple[int, memoryview]]:
+        """The slice's parts, encoded once; without a codec they are the model's own memory."""
+        return list(encoded_parts(self._gather(model), self._push_codec, self._part_elements, self._scratch))
 
 
 def no_snapshot(server: int) -> DataError:
