@@ -63,7 +63,10 @@ def test_a_worker_whose_seat_another_process_holds_gives_up() -> None:
 
 
 def test_a_worker_that_comes_after_the_end_has_nothing_to_do() -> None:
-    worker(Chief(None)).run()
+    late, said = worker(Chief(None)), list[str]()
+    late._say = lambda event, **facts: said.append(event)
+    late.run()
+    assert said == ["the run is over; nothing left to do"]
 
 
 def standing(phase: str, version: int = 0) -> pb.ResumeReply:
