@@ -286,9 +286,6 @@ class _Launch:
         self._say(f"{what} and has no restarts left; the others go on without it. Its last lines:{child.tail()}")
 
     # looking things up
-    def _child(self, name: str) -> Child:
-        return next(child for child in self._children if child.name == name)
-
     def _clients(self) -> list[Child]:
         return [child for child in self._children if child.role != "server"]
 
