@@ -23,8 +23,7 @@ class Quarantine:
                 "the first of them; a restart of the server lets it in again."
             )
 
-    def strike(self, worker: str) -> bool:
-        """One more bad push; returns whether it was the last that is borne."""
+    def strike(self, worker: str) -> None:
+        """One more bad push."""
         with self._lock:
             self._strikes[worker] = self._strikes.get(worker, 0) + 1
-            return self._strikes[worker] == STRIKES

@@ -13,6 +13,7 @@ from paceline.core.config import Config
 from paceline.core.errors import DataError
 from paceline.core.plan import make_plan
 from paceline.core.policy import build_policy
+from paceline.data.sampler import locate, starts_of
 from paceline.data.shards import Shards, take
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
@@ -24,8 +25,6 @@ from worker.start import Start, Surroundings, run_process
 
 _CALIBRATION = 2000
 """Training examples that BatchNorm statistics are estimated on, and training accuracy is measured on (protocol 22)."""
-
-
 _AHEAD = (0, 4, 16)
 """Versions ahead of the newest that are asked for, one try after the other, until all slices give the same one: the
 newest itself where rounds are slow, or over; later ones where rounds are so quick that it has gone meanwhile."""
@@ -113,13 +112,12 @@ class Scorer:
 
     def _open(self, shards: Shards, seed: int) -> dict[str, tuple[Array, Array]]:
         """The data of each split; of the training data a fixed sample."""
-        sizes = np.array(shards.manifest.sizes)
-        count = min(_CALIBRATION, int(sizes.sum()))
-        positions = np.sort(np.random.default_rng([seed, 11]).choice(int(sizes.sum()), count, replace=False))
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        which = np.searchsorted(starts, positions, side="right") - 1
-        everything = [shards.shard(index) for index in range(len(sizes))]
-        found: dict[str, tuple[Array, Array]] = {"train": take(everything, which, positions - starts[which])}
+        starts = starts_of(shards.manifest.sizes)
+        examples = int(starts[-1])
+        rng = np.random.default_rng([seed, 11])
+        positions = np.sort(rng.choice(examples, min(_CALIBRATION, examples), replace=False))
+        everything = [shards.shard(index) for index in range(len(shards))]
+        found: dict[str, tuple[Array, Array]] = {"train": take(everything, *locate(starts, positions))}
         for name in ("validation", "test"):
             try:
                 part = shards.part(name)

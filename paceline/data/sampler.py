@@ -38,6 +38,17 @@ def steps_per_epoch(sizes: Sequence[int], owned: Iterable[Sequence[int]], batch_
     return -(-most // batch_size)
 
 
+def starts_of(sizes: Sequence[int]) -> Rows:
+    """Where each shard begins when they lie end to end, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def locate(starts: Rows, positions: Rows) -> Batch:
+    """Positions in shards laid end to end (see `starts_of`) as (shard, row) pairs."""
+    shards = np.searchsorted(starts, positions, side="right") - 1
+    return Batch(shards, positions - starts[shards])
+
+
 class Sampler:
     """One worker's mini-batches. Each epoch is a fresh seeded permutation of all its examples, cut into
     `steps_per_epoch` nearly equal batches: every example comes once per epoch, no batch is above `batch_size`;
@@ -52,7 +63,7 @@ class Sampler:
                 f"{worker} owns {sum(sizes):,} examples, but {steps_per_epoch:,} steps of {batch_size} reach only "
                 f"{batch_size * steps_per_epoch:,}: take steps_per_epoch over all workers."
             )
-        self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._starts = starts_of(sizes)
         self._steps = steps_per_epoch
         self._seed = [seed, zlib.crc32(worker.encode())]
         self._epoch = -1
@@ -74,6 +85,4 @@ class Sampler:
 
     def batch(self, clock: int) -> Batch:
         """The same examples as (shard, row) pairs."""
-        positions = self.indices(clock)
-        shards = np.searchsorted(self._starts, positions, side="right") - 1
-        return Batch(shards, positions - self._starts[shards])
+        return locate(self._starts, self.indices(clock))
