@@ -225,6 +225,7 @@ def test_a_restarted_chief_goes_on_where_it_was():
     again.restore(state, 100.0)
 
     assert (again.phase, again.scores, again.membership.view) == (RunPhase.TRAINING, run.scores, run.membership.view)
+    assert sorted(again.reports) == ["a", "b"], "members are shown before they beat again"
     assert again.seconds(102.0) == 10.0
     assert again.seat("a", 1, 0, clocks, 100.0) is True
     with pytest.raises(DataError):

@@ -209,6 +209,8 @@ class Run:
     def restore(self, state: dict[str, Any], now: float) -> None:
         """Goes on where `state` was; it does not wait for a start again."""
         self.membership.restore(state["membership"], now)
+        # members are shown from the start, not only once each has beaten again
+        self.reports = {worker: WorkerReport(phase="unheard", seen=now) for worker in self.membership.view.seats}
         self.examples_per_epoch, self._steps_per_epoch, self._fingerprint = state["facts"]
         self.scores = [Score(**score) for score in state["scores"]]
         self.skipped_scores, self.reason, self._trained = state["skipped"], state["reason"], state["trained"]
