@@ -241,7 +241,7 @@ def test_a_frozen_worker_rejoins_a_vacant_seat_and_leaves_a_taken_one(tmp_path: 
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize("policy", ["bsp", "asp"])
 def test_a_server_with_three_workers_keeps_within_the_memory_formula(policy: str, tmp_path: Path) -> None:
-    length, process_base = 8 << 20, 48 << 20
+    length, process_base = 16 << 20, 80 << 20  # stacks, arenas and gRPC differ by machine, by less than one more array
     settings = {"workers": 3, "servers": 1, "policy": {"name": policy}, "epochs": ENDLESS, "checkpoint": {"every": 0.5}}
     with Cluster(tmp_path, **settings) as cluster:
         sharder, (server,) = cluster.sharder(), cluster.servers()
