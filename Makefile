@@ -38,11 +38,12 @@ check: setup ## lint, format, types, layers, stale stubs and pages
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos --check
 	$(BIN)/python -m tools.settings_page --check
 
-bench: setup ## speed as ratios to other systems, each part in one interleaved run (about an hour in all)
+bench: setup ## speed as ratios to other systems, each part in one interleaved run (an hour; DATA= adds CIFAR-10)
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks --large
 	$(BIN)/python -m benchmarks.kernels
 	$(BIN)/python -m benchmarks.slicing
+	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
 
 protos: setup ## the stubs in paceline/v1, from protos/
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos

@@ -4,11 +4,14 @@ import sys
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from paceline.core import kernels
+from paceline.core import kernels, steps
+from paceline.core.optimizers.adam import Adam
+from paceline.core.optimizers.adamw import AdamW
+from paceline.core.values import Vector
 
 ELEMENTS = 23_500_000
 """float32 values of ResNet-50: 94 MB."""
@@ -26,7 +29,7 @@ class Row(NamedTuple):
 
 
 def kernel_rows(n: int = ELEMENTS) -> list[Row]:
-    """Targets 7 (SGD) and 8 at `n` float32 values on one thread. Needs memory for 7 arrays of them."""
+    """Targets 7 and 8 at `n` float32 values on one thread. Needs memory for 11 arrays of them."""
     seconds = _interleaved(_loops(n))
 
     def ratio(measured: str, copies: int = 1, against: str = "memcpy") -> float:
@@ -42,19 +45,26 @@ def kernel_rows(n: int = ELEMENTS) -> list[Row]:
         Row("  bf16 encode + decode / one memcpy", ratio("bf16_encode + bf16_decode"), None, None),
         Row("  screening for NaN and infinity / memcpy", ratio("all_finite"), None, None),
     ]
-    if "torch" in seconds:
-        rows.insert(1, Row("  SGD fold in place / torch fused SGD", ratio("sgd", against="torch"), None, None))
+    if "torch_sgd" in seconds:
+        rows[1:1] = [
+            Row("7 Adam fold in place / torch fused Adam", ratio("adam", against="torch_adam"), 1.3, 1.0),
+            Row("7 AdamW fold in place / torch fused AdamW", ratio("adamw", against="torch_adamw"), 1.3, 1.0),
+            Row("  SGD fold in place / torch fused SGD", ratio("sgd", against="torch_sgd"), None, None),
+        ]
     return rows
 
 
 def _loops(n: int) -> dict[str, Callable[[], object]]:
     random = np.random.default_rng(0)
     weights, gradient, slot, out = (random.standard_normal(n, dtype=np.float32) for _ in range(4))
+    square = np.ones(n, np.float32)
     fp16, bf16 = np.zeros(n, np.uint16), np.zeros(n, np.uint16)
     loops: dict[str, Callable[[], object]] = {
         "memcpy": lambda: np.copyto(out, gradient),
-        "sgd": lambda: kernels.sgd(weights, weights, gradient, slot, 0.5, 1e-6, 0.9, 1e-4),
-        "sgd_out": lambda: kernels.sgd(weights, out, gradient, slot, 0.5, 1e-6, 0.9, 1e-4),
+        "sgd": lambda: steps.sgd(weights, weights, gradient, slot, 0.5, 1e-6, 0.9, 1e-4, False),
+        "sgd_out": lambda: steps.sgd(weights, out, gradient, slot, 0.5, 1e-6, 0.9, 1e-4, False),
+        "adam": lambda: Adam(weight_decay=1e-4).step(weights, weights, gradient, 0.5, 1e-6, [slot, square], 9),
+        "adamw": lambda: AdamW(weight_decay=1e-4).step(weights, weights, gradient, 0.5, 1e-6, [slot, square], 9),
         "fp16_encode": lambda: kernels.encode_fp16(gradient, fp16),
         "fp16_decode": lambda: kernels.decode_fp16(fp16, out),
         "bf16_encode": lambda: kernels.encode_bf16(gradient, bf16),
@@ -62,19 +72,25 @@ def _loops(n: int) -> dict[str, Callable[[], object]]:
         "all_finite": lambda: kernels.all_finite(gradient),
     }
     try:
-        loops["torch"] = _torch_step(n)
+        loops |= _torch_steps(weights, gradient)
     except ImportError:
-        print("torch is not installed: no comparison with its fused SGD", file=sys.stderr)
+        print("torch is not installed: no comparison with its fused optimizers", file=sys.stderr)
     return loops
 
 
-def _torch_step(n: int) -> Callable[[], object]:
+def _torch_steps(weights: Vector, gradient: Vector) -> dict[str, Callable[[], object]]:
+    """The same steps by torch, on the same arrays."""
     import torch
 
     torch.set_num_threads(1)
-    weights = torch.nn.Parameter(torch.randn(n))
-    weights.grad = torch.randn(n)
-    return torch.optim.SGD([weights], lr=1e-6, momentum=0.9, weight_decay=1e-4, fused=True).step
+    parameter = torch.nn.Parameter(torch.from_numpy(weights))
+    parameter.grad = torch.from_numpy(gradient)
+    options: dict[str, Any] = {"lr": 1e-6, "weight_decay": 1e-4, "fused": True}
+    return {
+        "torch_sgd": torch.optim.SGD([parameter], momentum=0.9, **options).step,
+        "torch_adam": torch.optim.Adam([parameter], **options).step,
+        "torch_adamw": torch.optim.AdamW([parameter], **options).step,
+    }
 
 
 def _interleaved(loops: dict[str, Callable[[], object]]) -> dict[str, list[float]]:

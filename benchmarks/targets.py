@@ -68,10 +68,10 @@ class Outcome:
     """goal, must, missed, or 'not measured: why'."""
 
 
-def judge(results: Sequence[Measured]) -> list[Outcome]:
+def judge(results: Sequence[Measured], targets: Sequence[Target] = TARGETS) -> list[Outcome]:
     """Every target against the rows that were measured."""
     rows = {result.entry.key: result for result in results}
-    return [_judge(target, rows) for target in TARGETS]
+    return [_judge(target, rows) for target in targets]
 
 
 def _judge(target: Target, rows: dict[Key, Measured]) -> Outcome:

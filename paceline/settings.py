@@ -1,6 +1,8 @@
-"""Builds the config once, at the edge: defaults, then the task's own, the YAML file, PACELINE_* variables and flags."""
+"""Builds the config once, at the edge: defaults, then the task's own, a preset, the YAML file, PACELINE_* variables and
+flags."""
 
 import contextlib
+import difflib
 import os
 import re
 import sys
@@ -20,6 +22,9 @@ from paceline.core.optimizer import build_optimizer
 from paceline.core.policy import build_policy
 
 PREFIX = "PACELINE_"
+CONNECT = PREFIX + "CONNECT"
+"""What a launcher tells a training script of one's own in (JSON); the one such variable that is no setting."""
+PRESETS = Path(__file__).parent / "presets"
 _USAGE_OF_TYPER = 2
 
 
@@ -28,24 +33,54 @@ class _Environment(BaseSettings, Config):
 
 
 def load(
-    path: Path | None = None, overrides: Mapping[str, Any] | None = None, task: Mapping[str, Any] | None = None
+    path: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    task: Mapping[str, Any] | None = None,
+    preset: str | None = None,
 ) -> Config:
     """The config from a file, the environment and flags (each wins over those before it); `task` are the task's own
-    defaults. ConfigError lists every mistake with its key, and the nearest known key for a typo."""
+    defaults, which lie below all, then comes the preset of that name. ConfigError lists every mistake with its key, and
+    the nearest known key for a typo."""
     merged: dict[str, Any] = {"policy": {"name": "ssp"}, "optimizer": Config().optimizer.model_dump()}
-    for source in (task or {}, read_yaml(path) if path else {}, _environment(), overrides or {}):
+    named = read_preset(preset) if preset is not None else {}
+    for source in (task or {}, named, read_yaml(path) if path else {}, _environment(), overrides or {}):
         merged = _merge(merged, source)
     try:
         config = Config.model_validate(merged)
     except ValidationError as error:
         where = f" (from {path})" if path else ""
         raise ConfigError("\n".join(registry.explain(error, Config)) + where) from error
-    build_policy(config.policy)
     build_optimizer(config.optimizer)
+    build_policy(config.policy).check(config)
     for codec in (config.codec.push, config.codec.pull):
         if codec not in registry.names("paceline.core.codecs"):
             registry.find("paceline.core.codecs", object, codec)
     return config
+
+
+def check_own_loop(config: Config) -> None:
+    """ConfigError for settings that only Paceline's own training loop carries out."""
+    for key in ("accumulate", "precision", "compile", "overlap"):
+        if getattr(config, key) != Config.model_fields[key].default:
+            raise ConfigError(
+                f"{key} is {getattr(config, key)}, but a training loop of your own computes the gradients. Do it there, and "
+                f"leave {key} out."
+            )
+
+
+def presets() -> list[str]:
+    """The names of the settings that reproduce a paper's training."""
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """A preset's settings; ConfigError names the nearest one for a typo."""
+    known = presets()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise ConfigError(f"There is no '{name}' among the presets: {', '.join(known)}.{hint}")
+    return read_yaml(PRESETS / f"{name}.yaml")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -113,7 +148,9 @@ def _environment() -> dict[str, Any]:
     unknown = [
         name
         for name in os.environ
-        if name.startswith(PREFIX) and name[len(PREFIX) :].lower().split("__")[0] not in Config.model_fields
+        if name.startswith(PREFIX)
+        and name != CONNECT
+        and name[len(PREFIX) :].lower().split("__")[0] not in Config.model_fields
     ]
     if unknown:
         raise ConfigError(

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from paceline.core.clocks import Clocks
+from paceline.core.config import Options
 from paceline.core.errors import DiskError
 from paceline.core.membership import Membership
 from paceline.core.model_slice import ModelSlice
@@ -24,6 +25,8 @@ class Chief:
         self.changed = driver.changed
         self.acks: dict[int, int] = {}
         """Newest view that each other server follows."""
+        self.switches: dict[int, int] = {}
+        """Change of policy that each other server has made last."""
         self.terms: dict[int, int] = {0: driver.term}
         self._published = -1
         self._saved: tuple[object, ...] = ()
@@ -77,12 +80,24 @@ class Chief:
             self._say("phase", phase=str(self.run.phase), why=self.run.reason)
         self.changed.notify_all()
 
-    def acknowledged(self, server: int, term: int, view: int) -> None:
+    def acknowledged(self, server: int, term: int, view: int, switch: int) -> None:
         """Another server follows this view. Hold the lock."""
-        self.acks[server], self.terms[server] = view, term
+        self.acks[server], self.terms[server], self.switches[server] = view, term, switch
         others = range(1, self._driver.config.servers)
         if all(self.acks.get(other, -1) >= self._published for other in others):
             self._driver.release_rounds()
+        self._maybe_switched()
+
+    def _maybe_switched(self) -> None:
+        """The change of policy is over once every server's slice has made it."""
+        switch = self.membership.view.switch
+        if switch is None or not self.run.is_switching:
+            return
+        made = [self.switches.get(server, 0) for server in range(1, self._driver.config.servers)]
+        if min([self._driver.switch_number, *made]) >= switch.number:
+            self.run.switched()
+            self._say("the new policy trains", policy=self.run.policy.model_dump(), version=switch.version)
+            self.settle()
 
     def wait(self, is_over: Callable[[], bool], hold: float = HOLD) -> bool:
         """Waits under the lock until something holds, for `hold` seconds at most."""
@@ -94,6 +109,14 @@ class Chief:
         if worker not in self.membership.places:
             self._say("a worker beats but makes no step and has to leave", worker=worker, phase=report.phase,
                       seconds=report.phase_seconds)  # fmt: skip
+        self.settle()
+
+    def switch(self, policy: Options) -> None:
+        """Somebody with the run's token wants another policy. Hold the lock."""
+        before = self.run.policy
+        self.run.switch(policy, self.clocks())
+        holds = {worker: seat.hold for worker, seat in self.membership.view.seats.items()}
+        self._say("the policy changes", before=before.model_dump(), policy=policy.model_dump(), after_clocks=holds)
         self.settle()
 
     def score(self, score: Score) -> None:
@@ -116,6 +139,7 @@ class Chief:
             with self.changed:
                 for worker in self.run.tick(time.monotonic()):
                     self._say("lease lapsed", worker=worker, lease=self.membership.lease)
+                self._maybe_switched()
                 self.settle()
 
     def _save(self) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from paceline.core.errors import PacelineError
 from paceline.core.run import RunPhase
-from paceline.core.values import Seat, View
+from paceline.core.values import View
 from paceline.rpc.channel import backoff, call, open_channel
+from paceline.rpc.views import view_value
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
 from server.slice_driver import HOLD, SliceDriver
@@ -35,8 +36,9 @@ class Follower:
         pauses, is_away = backoff(), False
         while not self._stopping.is_set():
             ack = pb.ViewAck(
-                server=self._driver.index, term=self._driver.term, view=self._view.number, phase=self.phase
-            )
+                server=self._driver.index, term=self._driver.term, view=self._view.number, phase=self.phase,
+                switch=self._driver.switch_number,
+            )  # fmt: skip
             try:
                 self._take(call(self._stub.FollowView, ack, timeout=HOLD + 10))
                 pauses, is_away = backoff(), False
@@ -51,9 +53,5 @@ class Follower:
             self.phase = RunPhase(message.phase)
             self._say("phase", phase=str(self.phase))
         if message.number != self._view.number:
-            seats = {
-                worker: Seat(seat.incarnation, seat.handicap, seat.last if seat.HasField("last") else None)
-                for worker, seat in message.seats.items()
-            }
-            self._view = View(message.number, seats)
+            self._view = view_value(message)
             self._driver.view(self._view)

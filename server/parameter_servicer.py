@@ -11,6 +11,7 @@ from paceline.core.config import NAME
 from paceline.core.errors import BadPush, NotYet, PacelineError, PlanMismatch, TryAgain
 from paceline.core.values import Base, Dense, Empty, Published, Push, Reply, Update, Vector
 from paceline.rpc.transport import IsThere, Outgoing, Upload, encoded_parts
+from paceline.rpc.views import switch_message
 from paceline.v1 import parameter_service_pb2 as pb
 from server.durability import Durability
 from server.metrics import ServerMetrics
@@ -77,7 +78,7 @@ class ParameterServicer:
         if published is None:
             yield _WAIT
             return
-        head = pb.PullHead(term=self._driver.term, version=published.version)
+        head = pb.PullHead(term=self._driver.term, version=published.version, lr=self._driver.lr)
         with self._sending(published, head, request.codec) as outgoing:
             yield outgoing
 
@@ -97,6 +98,7 @@ class ParameterServicer:
             outcome=pb.Outcome.Value(reply.outcome.name), reason=reply.reason, term=reply.term,
             version=reply.weights.version, clock=reply.clock, durable_clock=reply.durable, staleness=reply.staleness,
             others=reply.others, members=reply.members, lr=reply.lr, waited=waited, stop=reply.stop,
+            switch=switch_message(reply.switch, reply.view),
         )  # fmt: skip
         if wants_weights:
             with self._sending(reply.weights, answer, head.pull_codec) as outgoing:

@@ -1,18 +1,23 @@
 """RunService on the chief: joins, seats, heartbeats, scores and status as gRPC calls."""
 
+import json
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.core.config import NAME, Config
+from paceline.core.config import NAME, Config, Options
 from paceline.core.errors import BadPush, ConfigError
 from paceline.core.run import RunPhase, Score, WorkerReport
-from paceline.core.values import View, worker_order
+from paceline.core.values import worker_order
 from paceline.rpc.agreement import agreed_settings
+from paceline.rpc.views import switch_message, view_message
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer
 from server.chief import Chief
+from server.slice_driver import HOLD
 
+_SWITCHING = 0.1
+"""Hold of a server's call while the policy changes (seconds)."""
 _OVER = (RunPhase.STOPPING, RunPhase.SCORING, RunPhase.FINISHED)
 
 
@@ -31,7 +36,7 @@ class RunServicer(RunServiceServicer):
                 return pb.JoinReply(phase=run.phase)
             incarnation = run.join(
                 request.worker, request.was_fenced, request.examples, request.steps, request.fingerprint,
-                time.monotonic(),
+                time.monotonic(), request.address,
             )  # fmt: skip
             self._chief.settle()
             shards = run.membership.shards(request.worker, request.shards)
@@ -55,7 +60,7 @@ class RunServicer(RunServiceServicer):
             seat = view.seats[request.worker] if done else None
             return pb.SeatReply(
                 seated=done, view=view.number, handicap=seat.handicap if seat else 0, last=seat.last if seat else None,
-                phase=run.phase, missing=run.missing(),
+                phase=run.phase, missing=run.missing(), switch=switch_message(view.switch, view.number),
             )  # fmt: skip
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
@@ -65,7 +70,10 @@ class RunServicer(RunServiceServicer):
         with self._chief.changed:
             self._chief.beat(request.worker, request.incarnation, report)
             terms = [self._chief.terms.get(server, 0) for server in range(self._config.servers)]
-            return pb.HeartbeatReply(phase=self._chief.run.phase, view=self._chief.membership.view.number, terms=terms)
+            return pb.HeartbeatReply(
+                phase=self._chief.run.phase, view=self._chief.membership.view.number, terms=terms,
+                fastest=self._chief.run.fastest,
+            )  # fmt: skip
 
     def Leave(self, request: pb.LeaveRequest, context: Any) -> pb.LeaveReply:
         with self._chief.changed:
@@ -82,9 +90,11 @@ class RunServicer(RunServiceServicer):
         if not 0 < request.server < self._config.servers:
             raise BadPush(f"There is no server {request.server} to follow views; the run has {self._config.servers}.")
         with chief.changed:
-            chief.acknowledged(request.server, request.term, request.view)
-            chief.wait(lambda: has_news() or not context.is_active())
-            return _view_message(chief.membership.view, chief.run.phase)
+            chief.acknowledged(request.server, request.term, request.view, request.switch)
+            # a server on its way to a new policy says at once when it has begun
+            hold = _SWITCHING if chief.run.is_switching else HOLD
+            chief.wait(lambda: has_news() or not context.is_active(), hold)
+            return view_message(chief.membership.view, chief.run.phase)
 
     def Evaluate(self, request: pb.EvaluateRequest, context: Any) -> pb.EvaluateReply:
         chief, run = self._chief, self._chief.run
@@ -98,6 +108,7 @@ class RunServicer(RunServiceServicer):
             return pb.EvaluateReply(
                 due=run.due_score() is not None, epoch=epoch, final=final, phase=run.phase,
                 seconds=run.seconds(time.monotonic()),
+                switch=switch_message(run.membership.view.switch, run.membership.view.number), peers=run.peers,
             )  # fmt: skip
 
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
@@ -115,6 +126,7 @@ class RunServicer(RunServiceServicer):
                     for server, term in sorted(chief.terms.items())
                 ],
                 scores=[_score_message(score) for score in run.scores], skipped_scores=run.skipped_scores,
+                policy=json.dumps(run.policy.model_dump()), switching=run.is_switching,
             )  # fmt: skip
 
     def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
@@ -122,6 +134,13 @@ class RunServicer(RunServiceServicer):
             self._chief.run.stop(request.reason or "stopped on request", self._chief.clocks(), time.monotonic())
             self._chief.settle()
         return pb.StopReply()
+
+    def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.SetPolicyReply:
+        run = self._chief.run
+        with self._chief.changed:
+            self._chief.switch(_policy_of(request.policy, run.policy))
+            view = run.membership.view
+            return pb.SetPolicyReply(switch=switch_message(view.switch, view.number))
 
     def _workers(self, now: float) -> Sequence[pb.WorkerStatus]:
         run, clocks = self._chief.run, self._chief.clocks()
@@ -152,12 +171,16 @@ class RunServicer(RunServiceServicer):
             )
 
 
-def _view_message(view: View, phase: RunPhase) -> pb.View:
-    message = pb.View(number=view.number, phase=phase)
-    for worker, seat in view.seats.items():
-        found = pb.ViewSeat(incarnation=seat.incarnation, handicap=seat.handicap, last=seat.last)
-        message.seats[worker].CopyFrom(found)
-    return message
+def _policy_of(text: str, present: Options) -> Options:
+    """The policy asked for; without a name, or with the present one's, its options go on top of the present ones."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("name", ""), str):
+        raise BadPush(f'SetPolicy got {text[:80]!r}; expected a JSON object like {{"name": "ssp", "bound": 5}}.')
+    is_same = found.get("name", present.name) == present.name
+    return Options(**(present.model_dump() if is_same else {}) | found)
 
 
 def _score_message(score: Score) -> pb.Score:

@@ -88,6 +88,19 @@ class SliceDriver:
         """The slice's clocks: empty ones before there is a slice, the last ones after it. Hold the lock."""
         return self._clocks
 
+    @property
+    def switch_number(self) -> int:
+        """Number of the change of policy that the slice has made last; of the view's where there is no slice."""
+        with self.changed:
+            switch = self.slice.switch if self.slice is not None else self._view.switch
+            return switch.number if switch is not None else 0
+
+    @property
+    def lr(self) -> float:
+        """The schedule's rate just now; 0 without a slice."""
+        with self.changed:
+            return self.slice.lr if self.slice is not None else 0.0
+
     # membership and start
     def view(self, view: View, held_from: int | None = None) -> None:
         """Who counts from now on."""
@@ -224,7 +237,7 @@ class SliceDriver:
         policy, optimizer = build_policy(self.config.policy), build_optimizer(self.config.optimizer)
         length = plan.lengths[self.index]
         try:
-            self.slice = ModelSlice(length, policy, optimizer, self.term)
+            self.slice = ModelSlice(length, policy, optimizer, self.term, self.config.schedule, self.config.epochs)
         except (MemoryError, ValueError) as error:
             raise ConfigError(
                 f"Server {self.index} has no memory for a slice of {length:,} values. Use more servers: paceline plan."
@@ -233,7 +246,7 @@ class SliceDriver:
         self._buffers = AssemblyBuffers(length, assembly_buffers(self.config.workers))
         self.slice.view(self._view)
         self._metrics.slice_bytes.set(4 * length)
-        self._metrics.optimizer_bytes.set(4 * length * optimizer.slots)
+        self._metrics.optimizer_bytes.set(4 * length * self.slice.optimizer.slots)
 
     def _count(self, push: Push, values: Vector | None, call: _Call) -> bool | None:
         """Hands the push to the slice, once no reader is so slow that its fold would need more memory."""

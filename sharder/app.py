@@ -34,7 +34,8 @@ def shard(
     """Cut a data set into train shards, a validation and a test part. Doing it again changes nothing."""
     with exits("sharder"):
         overrides = parse_sets(sets or [])
-        task = load_task(load(config, overrides).task)
+        named = load(config, overrides)
+        task = load_task(named.task, named.model)
         make_shards(load(config, overrides, task.settings), out, fresh, print)
 
 
@@ -44,7 +45,7 @@ def make_shards(
     """Writes the shards that the config asks for to `out`, or finds them there from an earlier run. DataError where the
     data is bad or `out` holds other shards (unless `fresh`), DiskError where it can't be written."""
     strategy = build_strategy(config.data.strategy)
-    task = load_task(config.task)
+    task = load_task(config.task, config.model)
     dataset = task.data(config.data.path)
     recipe = _recipe(config, task.name, dataset)
     found = None if fresh else already_there(out, recipe)

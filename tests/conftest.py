@@ -23,8 +23,9 @@ class Ledger(Optimizer):
         return 0
 
     def step(
-        self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float, slots: Sequence[Vector]
-    ) -> None:
+        self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,
+        slots: Sequence[Vector], steps: int,
+    ) -> None:  # fmt: skip
         out[:] = weights + gradient
 
 

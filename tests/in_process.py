@@ -43,7 +43,8 @@ class Context:
 
 def config_of(policy: str | Options = "asp", workers: int = 1, servers: int = 1, **settings: Any) -> Config:
     policy = Options(name=policy) if isinstance(policy, str) else policy
-    return Config(policy=policy, workers=workers, servers=servers, optimizer=PLAIN, **settings)
+    constant = {"schedule": {"lr_scale": "none"}}
+    return Config(policy=policy, workers=workers, servers=servers, optimizer=PLAIN, **(constant | settings))
 
 
 def join_request(config: Config, worker: str, examples: int = 100, **more: Any) -> run_pb.JoinRequest:

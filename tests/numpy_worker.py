@@ -30,12 +30,15 @@ class Softmax:
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = (("weight", (64, 10)), ("bias", (10,)))
 
-    def __init__(self, task: Any, device: str = "cpu", seed: int = 0) -> None:
+    def __init__(self, task: Any, device: str = "cpu", seed: int = 0, **computing: Any) -> None:
         self.length = sum(int(np.prod(shape)) for _, shape in self.shapes)
         self.local = np.zeros(self.length, np.float32)
 
     def refresh(self) -> None:
         return
+
+    def keep_gradient(self) -> None:
+        """Every gradient has its own memory, or never changes."""
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
         inputs = features.astype(np.float32) / 16
@@ -65,7 +68,7 @@ class Ledger(Softmax):
 class Big(Softmax):
     """As many elements as asked for, with a gradient that costs nothing to compute."""
 
-    def __init__(self, task: Any, device: str = "cpu", seed: int = 0) -> None:
+    def __init__(self, task: Any, device: str = "cpu", seed: int = 0, **computing: Any) -> None:
         super().__init__(task, device, seed)
         self._gradient = np.full(self.length, 1e-3, np.float32)
 
@@ -101,8 +104,8 @@ def main() -> None:
     dropped: dict[int, list[int]] = {}
     mix, say = worker.loop.mix, make_log(f"worker-{rank}")
 
-    def noting(training: Any, heads: Any, step: Any) -> None:
-        mix(training, heads, step)
+    def noting(training: Any, heads: Any, *facts: Any) -> None:
+        mix(training, heads, *facts)
         for server, head in enumerate(heads):
             dropped.setdefault(server, []).extend([head.clock] if head.outcome == DROPPED else [])
         if any(head.stop for head in heads):

@@ -102,6 +102,7 @@ class Cluster:
     def __init__(self, folder: Path, **settings: Any) -> None:
         defaults: dict[str, Any] = {
             "task": "digits", "workers": 2, "servers": 2, "policy": {"name": "bsp"}, "heartbeat": 0.5, "lease": 15,
+            "schedule": {"lr_scale": "none"},
         }  # fmt: skip
         self.folder, self.settings = folder, defaults | settings
         self.processes: list[Process] = []

@@ -31,6 +31,7 @@ from benchmarks.contender import (
 from benchmarks.contenders import CONTENDERS, Contender, Entry, Shape, suite
 from benchmarks.environments import NoEnvironment, python_of
 from benchmarks.harness import REPOSITORY, Limits, Measured, StartFailed, command_of, measure, parse, start
+from benchmarks.kernels import kernel_rows
 from benchmarks.layouts import layout, resnet50, vgg16
 from benchmarks.targets import TARGETS, judge
 from paceline.core.config import PlanConfig
@@ -374,3 +375,17 @@ def test_a_peer_computes_the_right_model(name: str, workers: int, servers: int) 
     (row,) = measure([Entry(peer, Shape(10_007, workers, servers))], Limits(rounds=1, iterations=4, start=100.0))
     assert row.failure == ""
     assert len(row.seconds) == 2
+
+
+def test_the_kernels_are_measured_against_targets_7_and_8() -> None:
+    pytest.importorskip("torch")
+    rows = kernel_rows(1000)
+
+    assert all(row.value > 0 for row in rows)
+    assert [(row.measure[0], row.must, row.goal) for row in rows if row.must] == [
+        ("7", 1.5, 1.3),  # SGD
+        ("7", 1.3, 1.0),  # Adam
+        ("7", 1.3, 1.0),  # AdamW
+        ("8", 2.0, 1.3),  # fp16
+        ("8", 2.0, 1.3),  # bf16
+    ]

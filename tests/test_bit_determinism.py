@@ -10,7 +10,7 @@ from numpy_worker import Softmax
 from processes import Cluster
 
 from paceline.core import kernels
-from paceline.core.optimizer import Sgd
+from paceline.core.optimizers.sgd import Sgd
 from paceline.core.values import Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import open_shards, take
@@ -34,7 +34,7 @@ def in_one_process(replica: Any, shards: Path, rounds: int, workers: int = 2, ba
             step = replica.gradient(features, labels, int(seeds.generate_state(1)[0]), np.random.default_rng(seeds))
             (kernels.add_scaled if examples else kernels.scale_into)(total, step.gradient, step.examples)
             examples += step.examples
-        optimizer.step(replica.local, replica.local, total, 1.0 / examples, optimizer.lr, slots)
+        optimizer.step(replica.local, replica.local, total, 1.0 / examples, optimizer.lr, slots, clock)
         replica.refresh()
     return replica.local.copy()
 

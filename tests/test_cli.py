@@ -55,6 +55,24 @@ def test_a_set_wins_over_a_flag_and_both_over_the_task() -> None:
     assert config.batch_size == 16  # the task's own
 
 
+def test_a_preset_alone_says_what_is_trained_and_flags_win_over_it() -> None:
+    pytest.importorskip("torch")
+
+    config = read_config(None, workers=8, sets=["batch_size=64"], preset="shat")
+
+    assert (config.task, config.model, config.workers, config.batch_size) == ("cifar10", "resnet50", 8, 64)
+    assert config.policy.options == {"count": "literal", "alpha_min": 0.0}
+
+
+def test_a_cluster_with_a_slow_worker_can_be_named() -> None:
+    assert read_config("digits", workers=3, slow=["HE1"]).slow == {"2": "10x"}
+
+
+def test_a_clusters_name_stands_alone() -> None:
+    with pytest.raises(UsageError, match=r"--slow he1: expected .*or one name and nothing else: ho, he0"):
+        read_config("digits", slow=["he1", "0=2x"])
+
+
 def test_a_yaml_file_lies_between_the_task_and_the_flags(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("task: digits\nepochs: 4\nworkers: 3\n")

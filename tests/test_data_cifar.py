@@ -1,4 +1,4 @@
-"""CIFAR-10's binary files are read whole or refused with a reason."""
+"""The binary files of CIFAR-10 and CIFAR-100 are read whole or refused with a reason."""
 
 import contextlib
 import gzip
@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import DataError
-from paceline.data import cifar
-from paceline.data.cifar import RECORD, TEST, TRAIN, read_cifar10
+from paceline.data import archive
+from paceline.data.cifar import PIXELS, TEST, TRAIN, read_cifar10, read_cifar100
 
 REAL = Path(__file__).parents[2] / "shared/data/cifar10-small/cifar-10-small-binary.tar.gz"
+
+RECORD = 1 + PIXELS
 
 
 def batch(records, seed=0):
@@ -147,7 +149,7 @@ def test_a_member_of_absurd_size_is_refused_before_it_is_read(tmp_path):
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(cifar, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(archive, "MAX_BYTES", 100_000)
     path = write_archive(tmp_path / "bomb.tar.gz", {f"{number}": bytes(90_000) for number in range(3)})
 
     with pytest.raises(DataError, match="unpacks to more than 100,000 bytes"):
@@ -162,7 +164,7 @@ def test_an_archive_of_many_members_is_refused(tmp_path):
 
 
 def test_a_folder_with_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(cifar, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(archive, "MAX_BYTES", 10_000)
 
     with pytest.raises(DataError, match="more than the 10,000 that are read"):
         read_cifar10(write_folder(tmp_path / "cifar", small_files()))
@@ -190,3 +192,59 @@ def test_a_damaged_archive_never_gives_other_images(tmp_path):
         path.write_bytes(flipped)
         with contextlib.suppress(DataError):
             assert read_cifar10(path).digest() == good  # a bit of the stored file name may flip unseen
+
+
+def hundred(records, seed=0):
+    """One file of CIFAR-100: coarse labels 0, 1, 2 ..., fine ones five times that, and random pixels."""
+    content = np.random.default_rng(seed).integers(0, 256, (records, 2 + PIXELS), dtype=np.uint8)
+    content[:, 0] = np.arange(records) % 20
+    content[:, 1] = content[:, 0] * 5
+    return content
+
+
+def hundred_files():
+    return {"train.bin": hundred(25).tobytes(), "test.bin": hundred(4, seed=1).tobytes(), "fine_label_names.txt": b"a"}
+
+
+@pytest.mark.parametrize(("which", "labels"), [("fine", [0, 5, 10]), ("coarse", [0, 1, 2])])
+def test_cifar100_is_read_by_fine_and_by_coarse_labels(tmp_path, which, labels):
+    dataset = read_cifar100(write_folder(tmp_path / "cifar", hundred_files()), which)
+
+    assert dataset.train.features.shape == (25, 3, 32, 32)
+    assert np.array_equal(dataset.train.features.reshape(25, -1), hundred(25)[:, 2:])
+    assert dataset.train.labels[:3].tolist() == labels
+    assert len(dataset.test) == 4
+
+
+def test_fine_and_coarse_labels_are_of_the_same_examples_in_the_same_order(tmp_path):
+    folder = write_folder(tmp_path / "cifar", hundred_files())
+
+    fine, coarse = read_cifar100(folder, "fine"), read_cifar100(folder, "coarse")
+
+    assert np.array_equal(fine.train.features, coarse.train.features)
+    assert np.array_equal(fine.train.labels // 5, coarse.train.labels)
+
+
+def test_the_archive_of_cifar100_and_what_it_unpacks_to_are_the_same(tmp_path):
+    packed = write_archive(tmp_path / "cifar.tar.gz", hundred_files(), prefix="cifar-100-binary/")
+    write_folder(tmp_path / "unpacked/cifar-100-binary", hundred_files())
+
+    assert read_cifar100(packed, "fine").digest() == read_cifar100(tmp_path / "unpacked", "fine").digest()
+
+
+@pytest.mark.parametrize(("column", "label", "least"), [(0, 20, 19), (1, 100, 99)])
+def test_a_label_that_cifar100_does_not_have_is_refused(tmp_path, column, label, least):
+    content = hundred(3)
+    content[2, column] = label
+
+    with pytest.raises(DataError, match=rf"Record 2 of test\.bin .* label {label}; expected 0 to {least}"):
+        read_cifar100(write_folder(tmp_path / "cifar", {**hundred_files(), "test.bin": content.tobytes()}), "fine")
+
+
+def test_cifar10_is_not_taken_for_cifar100(tmp_path):
+    folder = write_folder(tmp_path / "cifar", small_files())
+
+    with pytest.raises(DataError, match=r"lacks train\.bin, test\.bin.*cifar-100-binary\.tar\.gz"):
+        read_cifar100(folder, "fine")
+    with pytest.raises(DataError, match="not a whole number of records of 3,074; it is truncated or not CIFAR-100"):
+        read_cifar100(write_folder(tmp_path / "renamed", {"train.bin": batch(2), "test.bin": batch(2)}), "coarse")

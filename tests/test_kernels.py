@@ -1,4 +1,4 @@
-"""The compiled loops: the numbers they must give, and that their bits depend on nothing but the numbers."""
+"""The compiled loops beside the optimizers': the numbers they must give, and that their bits depend on nothing else."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -30,41 +30,7 @@ def unaligned(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.frombuffer(b"x" + values.tobytes(), dtype=values.dtype, offset=1)
 
 
-# sgd
-def test_a_step_has_the_bits_of_the_formula_in_float32_without_fused_multiply_add() -> None:
-    weights, gradient, slot = numbers(1003, 1), numbers(1003, 2), numbers(1003, 3)
-    expected_slot = f32(0.9) * slot + (gradient * f32(0.25) + f32(1e-4) * weights)
-    expected = weights - f32(0.1) * expected_slot
-
-    kernels.sgd(weights, weights, gradient, slot, 0.25, 0.1, 0.9, 1e-4)
-
-    assert bits(slot) == bits(expected_slot)
-    assert bits(weights) == bits(expected)
-
-
-def test_a_step_out_of_place_leaves_the_weights_and_gives_the_bits_of_one_in_place() -> None:
-    weights, gradient, slot = numbers(1003, 1), numbers(1003, 2), numbers(1003, 3)
-    before, out, other_slot = weights.copy(), np.empty_like(weights), slot.copy()
-
-    kernels.sgd(weights, out, gradient, slot, 0.25, 0.1, 0.9, 1e-4)
-
-    assert bits(weights) == bits(before)
-    kernels.sgd(weights, weights, gradient, other_slot, 0.25, 0.1, 0.9, 1e-4)
-    assert bits(out) == bits(weights)
-    assert bits(slot) == bits(other_slot)
-
-
-def run_sgd(a: Vector, b: Vector, c: Vector) -> None:
-    kernels.sgd(a, a, b, c, 0.3, 0.1, 0.9, 1e-4)
-
-
-def run_sgd_without_momentum(a: Vector, b: Vector, c: Vector) -> None:
-    kernels.sgd_without_momentum(a, c, b, 0.3, 0.1, 1e-4)
-
-
 ELEMENTWISE: dict[str, Callable[[Vector, Vector, Vector], None]] = {
-    "sgd": run_sgd,
-    "sgd_without_momentum": run_sgd_without_momentum,
     "scale_into": lambda a, b, c: kernels.scale_into(a, b, 7.0),
     "add_scaled": lambda a, b, c: kernels.add_scaled(a, b, 7.1),
     "mix": lambda a, b, c: kernels.mix(a, b, 0.3),
@@ -87,16 +53,6 @@ def test_a_vector_cut_anywhere_gives_the_bits_of_the_whole_one(
         ELEMENTWISE[name](*(part[start:end] for part in parts))
 
     assert [bits(part) for part in parts] == [bits(array) for array in whole]
-
-
-def test_a_step_without_momentum_has_the_bits_of_one_with_momentum_zero() -> None:
-    weights, gradient = numbers(77, 1), numbers(77, 2)
-    out, other = np.empty_like(weights), np.empty_like(weights)
-
-    kernels.sgd_without_momentum(weights, out, gradient, 0.5, 0.1, 1e-4)
-    kernels.sgd(weights, other, gradient, np.zeros_like(weights), 0.5, 0.1, 0.0, 1e-4)
-
-    assert bits(out) == bits(other)
 
 
 def test_a_gradient_may_lie_anywhere_in_a_received_message() -> None:
@@ -137,6 +93,24 @@ def test_alpha_one_copies_and_alpha_zero_touches_nothing() -> None:
 
     kernels.mix(local, pulled, 1.0)
     assert bits(local) == bits(pulled)
+
+
+def test_the_dc_asgd_example_corrects_by_how_far_the_weights_have_moved() -> None:
+    gradient, square = np.array([0.2], f32), np.zeros(1, f32)
+
+    kernels.compensate(gradient, np.array([1.5], f32), np.array([1.0], f32), square, 2, 0)
+
+    np.testing.assert_allclose(gradient, [0.24], rtol=1e-6)
+
+
+def test_the_adaptive_correction_is_divided_by_the_root_of_the_mean_square() -> None:
+    # mean square 0.75 * 0 + 0.25 * 0.04 = 0.01, its root 0.1: 2 / 0.1 * 0.04 * 0.5
+    gradient, square = np.array([0.2], f32), np.zeros(1, f32)
+
+    kernels.compensate(gradient, np.array([1.5], f32), np.array([1.0], f32), square, 2, 0.75)
+
+    np.testing.assert_allclose(square, [0.01], rtol=1e-6)
+    np.testing.assert_allclose(gradient, [0.2 + 0.4], rtol=1e-4)
 
 
 # screening
@@ -245,12 +219,11 @@ def test_any_float32_becomes_the_nearest_bf16_and_nan_stays_nan(patterns: list[i
 def test_arrays_of_different_lengths_are_refused() -> None:
     short, long = np.zeros(3, f32), np.zeros(5, f32)
     calls: list[Callable[[], None]] = [
-        lambda: kernels.sgd(long, long, short, long, 1, 0.1, 0.9, 0),
-        lambda: kernels.sgd_without_momentum(long, short, long, 1, 0.1, 0),
         lambda: kernels.scale_into(long, short, 1),
         lambda: kernels.add_scaled(long, short, 1),
         lambda: kernels.mix(long, short, 1),
         lambda: kernels.plain_step(long, short, 1),
+        lambda: kernels.compensate(long, long, long, short, 2, 0.95),
         lambda: kernels.encode_fp16(long, np.zeros(3, np.uint16)),
         lambda: kernels.encode_bf16(long, np.zeros(3, np.uint16)),
         lambda: kernels.decode_fp16(np.zeros(3, np.uint16), long),

@@ -60,6 +60,10 @@ class Script(Transport):
         self.sent.append((copied(head), b"".join(bytes(data) for _, data in parts)))
         return self._delivered(played(self.pushes.popleft()), open_sink)
 
+    def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
+        self.sent.append((copied(head), b"".join(bytes(data) for _, data in parts)))
+        return played(self.pushes.popleft())
+
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         kept = pb.PullRequest()
         kept.CopyFrom(request)
@@ -111,7 +115,7 @@ class Line:
         self.gradient = np.arange(14, dtype=np.float32) / 3
 
     def push(self, clock: int = 1) -> pb.PullHead:
-        return self.link.push_pull(clock, 0, self.gradient, 8, lambda head: self.model)
+        return self.link.push_pull(clock, 0, self.gradient, 8, self.link.base, lambda head: self.model)
 
     @property
     def heads(self) -> list[pb.PushHead]:
@@ -267,7 +271,7 @@ def test_weights_of_another_length_are_refused() -> None:
 def test_an_empty_update_has_no_parts() -> None:
     line = Line()
     line.server.pushes.append(answer())
-    line.link.push_pull(1, 0, None, 0, lambda head: line.model)
+    line.link.push_pull(1, 0, None, 0, line.link.base, lambda head: line.model)
     assert (line.heads[0].elements, line.server.sent[0][1]) == (0, b"")
 
 
@@ -303,3 +307,21 @@ def test_a_part_out_of_order_or_too_long_is_refused() -> None:
         SliceSink(np.zeros(14, np.float32), plan.slices[0], load_codec("none")).take(1, data)
     with pytest.raises(BadPush, match="too many"):
         SliceSink(np.zeros(14, np.float32), plan.slices[0], load_codec("none")).take(0, data)
+
+
+def test_a_push_without_weights_leaves_the_base_where_the_weights_are_from() -> None:
+    line = Line()
+    line.server.pushes.extend([answer(version=4, elements=5), answer(version=9, lr=0.5)])
+    line.push(1)
+    reply = line.link.push_pull(2, 0, line.gradient, 8, line.link.base, None)
+    assert (reply.version, line.link.base.version, line.link.lr) == (9, 4, 0.5)
+    assert [head.base_version for head in line.heads] == [0, 4]
+    assert not line.link.is_stale
+
+
+def test_a_push_without_weights_notices_that_the_server_has_begun_a_new_term() -> None:
+    line = Line()
+    line.server.pushes.extend([answer(elements=5), answer(term=2)])
+    line.push(1)
+    line.link.push_pull(2, 0, line.gradient, 8, line.link.base, None)
+    assert line.link.is_stale

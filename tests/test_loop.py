@@ -1,20 +1,26 @@
 """The training loop against a scripted client: what it pushes, and what it makes of the replies."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from paceline.core.config import Options, PlanConfig
+from paceline.core.clip import Clip
+from paceline.core.config import ClipConfig, Options, PlanConfig
+from paceline.core.errors import ConfigError, Fenced
+from paceline.core.optimizers.sgd import Sgd
 from paceline.core.plan import make_plan
 from paceline.core.policy import Policy, build_policy
-from paceline.core.values import Dense, Empty, Update, Vector
+from paceline.core.values import Base, Dense, Empty, Switch, Update, Vector
 from paceline.data.sampler import Sampler
+from paceline.rpc.views import switch_message
 from paceline.v1 import parameter_service_pb2 as pb
 
 loop = pytest.importorskip("worker.loop")
+steps_module = pytest.importorskip("worker.steps")
+Training = pytest.importorskip("worker.training").Training
 Step = pytest.importorskip("worker.replica").Step
 SHAPES = (("a.weight", (2,)), ("b.weight", (3,)), ("c.weight", (2,)))
 PLAN = make_plan(SHAPES, 2, PlanConfig(slices="layerwise"))
@@ -30,64 +36,117 @@ class Replica:
         self.local: Vector = np.arange(7, dtype=np.float32)
         self.gradients = gradients
         self.seeds: list[int] = []
+        self.seen: list[float] = []
+        """The first weight at each gradient."""
+        self.examples: list[int] = []
         self.refreshed = 0
+        self.fails_at = -1
+        self._memory = [np.zeros(7, np.float32), np.zeros(7, np.float32)]
 
     def gradient(self, features: Any, labels: Any, seed: int, rng: np.random.Generator) -> Any:
+        if len(self.seeds) == self.fails_at:
+            raise ConfigError("loss() of the task failed.")
         value = self.gradients[len(self.seeds) % len(self.gradients)]
         self.seeds.append(seed)
-        values = np.full(7, np.nan if value is None else value, np.float32)
-        return Step(values, 1.0, len(features), value is not None)
+        self.seen.append(float(self.local[0]))
+        self.examples.append(len(features))
+        self._memory[0][:] = np.nan if value is None else value
+        return Step(self._memory[0], 1.0, len(features), value is not None)
 
     def refresh(self) -> None:
         self.refreshed += 1
 
+    def keep_gradient(self) -> None:
+        self._memory.reverse()
+
 
 class Client:
-    """All servers: answers each push with weights of 100 and the heads that the test gives, stops at the last clock."""
+    """All servers: answers push c with weights of 100 c and the heads that the test gives, stops at the last clock."""
 
-    def __init__(self, last: int, **heads: Any) -> None:
+    def __init__(self, last: int, switch_at: int = 0, switch: Switch | None = None, **heads: Any) -> None:
         self.links = [SimpleNamespace(ranges=ranges) for ranges in PLAN.slices]
-        self.last, self.heads = last, heads
+        self.last, self.heads, self.lr, self.is_stale = last, heads, LR, False
+        self.switch_at, self.switch = switch_at, switch
+        self.bases = [Base(1, 0)] * 2
         self.pushes: list[tuple[int, Update, int]] = []
+        self.values: list[float] = []
+        """The first element of each push, read when its reply is waited for."""
+        self.pushed_bases: list[int] = []
+        self.error: Exception | None = None
 
-    def push_pull(
-        self, clock: int, view: int, update: Update, examples: int, choose: Callable[[int, pb.PullHead], Vector]
-    ) -> list[pb.PullHead]:
+    def begin_push(
+        self, clock: int, view: int, update: Update, examples: int,
+        choose: Callable[[int, pb.PullHead], Vector] | None, bases: Sequence[Base],
+    ) -> Callable[[], list[pb.PullHead]]:  # fmt: skip
+        """The weights come as early as they can: at once."""
         self.pushes.append((clock, update, examples))
+        self.pushed_bases.append(bases[0].version)
         heads = []
         for server, ranges in enumerate(PLAN.slices):
             facts = {key: values[server] for key, values in self.heads.items() if values[server] is not None}
-            head = pb.PullHead(outcome=pb.FOLDED, lr=LR, stop=clock == self.last, **facts)
-            target = choose(server, head)
-            for part in ranges:
-                target[part.start : part.stop] = 100.0
+            begun = switch_message(self.switch, 9) if clock >= self.switch_at else None
+            head = pb.PullHead(outcome=pb.FOLDED, lr=LR, stop=clock == self.last, switch=begun, **facts)
+            if choose is not None:
+                target = choose(server, head)
+                for part in ranges:
+                    target[part.start : part.stop] = 100.0 * clock
             heads.append(head)
+        return lambda: self.end(clock, update, heads)
+
+    def end(self, clock: int, update: Update, heads: list[pb.PullHead]) -> list[pb.PullHead]:
+        if self.error is not None:
+            raise self.error
+        self.values.append(float(update.values[0]) if isinstance(update, Dense) else 0.0)
+        self.bases = [Base(1, clock)] * 2
         return heads
+
+    def pull(self, target: Vector, version: int | None = None) -> None:
+        target[:] = -1.0
+        self.bases = [Base(1, 77)] * 2
 
 
 class Progress:
-    def __init__(self) -> None:
+    def __init__(self, speed: float = 1.0) -> None:
+        self.speed = speed
         self.steps: list[tuple[int, int, float]] = []
+        self.phases: list[str] = []
+        self.rates: list[int] = []
 
     def enter(self, phase: str) -> None:
-        return
+        self.phases.append(phase)
+
+    def computed(self, examples: int, seconds: float) -> None:
+        self.rates.append(examples)
 
     def stepped(self, clock: int, epoch: int, step: Any, heads: Any, alpha: float) -> None:
         self.steps.append((clock, epoch, alpha))
 
 
-def training(policy: Policy, client: Client, replica: Replica, sizes: list[int] | None = None, steps: int = 2) -> Any:
+class Slowness:
+    def __init__(self) -> None:
+        self.shares: list[float] = []
+
+    def delay(self, clock: int, share: float = 1.0) -> None:
+        self.shares.append(share)
+
+
+def training(
+    policy: Policy, client: Client, replica: Replica, sizes: list[int] | None = None, steps: int = 2, batch: int = 2,
+    speed: float = 1.0, **more: Any,
+) -> Any:  # fmt: skip
     sizes = sizes or [4]
     shards = [SimpleNamespace(features=np.zeros((size, 1)), labels=np.zeros(size, np.int64)) for size in sizes]
-    slowness = SimpleNamespace(delay=lambda clock: None)
-    return loop.Training(
-        replica, client, policy, Sampler(sizes, 2, steps, 0, "worker-0"), shards, Progress(), slowness, 0, 0
-    )
+    sampler, plain = Sampler(sizes, batch, steps, 0, "worker-0"), Sgd(lr=9.0, momentum=0.0, weight_decay=0.0)
+    return Training(
+        replica, client, policy, plain, sampler, shards, Progress(speed), Slowness(), Clip(ClipConfig()), 0, 0, **more
+    )  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def rows_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "take", lambda shards, which, rows: (np.zeros((len(rows), 1)), np.zeros(len(rows))))
+    monkeypatch.setattr(
+        steps_module, "take", lambda shards, which, rows: (np.zeros((len(rows), 1)), np.zeros(len(rows)))
+    )
 
 
 def policy(name: str, **options: object) -> Policy:
@@ -145,3 +204,121 @@ def test_the_seed_of_a_step_depends_on_its_clock_alone() -> None:
     loop.train(training(policy("asp"), Client(6), rest), 3)
     assert whole.seeds[3:] == rest.seeds
     assert len(set(whole.seeds)) == 6
+
+
+def test_the_loop_keeps_clipped_what_is_above_the_limit() -> None:
+    client = Client(1)
+    play = training(policy("asp"), client, Replica([3.0]))
+    play.clip = Clip(ClipConfig(norm=7**0.5))  # the norm of seven ones
+    loop.train(play, 0)
+    assert client.values == pytest.approx([1.0])
+
+
+def test_own_steps_between_two_pushes_use_the_rate_of_the_last_reply() -> None:
+    replica, client = Replica([2.0]), Client(1)
+    loop.train(training(policy("local_sgd", steps=3), client, replica), 0)
+    # three steps of 0.5 * 2 each: the first weight goes 0, -1, -2, -3, and what is pushed is start - local
+    assert replica.seen == [0.0, -1.0, -2.0]
+    assert client.values == [3.0]
+    assert client.pushes[0][2] == 6
+
+
+# computation while a push is on its way
+def test_with_overlap_a_gradient_is_computed_on_the_weights_before_the_last_reply_and_says_so() -> None:
+    replica, client = Replica([1.0]), Client(4)
+    loop.train(training(policy("asp"), client, replica, overlap=True), 0)
+    # clocks 1 and 2 on the first weights, clock 3 on what came with clock 1's reply, and so on
+    assert replica.seen == [0.0, 0.0, 100.0, 200.0, 300.0]
+    assert client.pushed_bases == [0, 0, 1, 2]
+    assert replica.local.tolist() == [400.0] * 7
+
+
+def test_without_overlap_a_gradient_is_computed_on_the_last_reply() -> None:
+    replica, client = Replica([1.0]), Client(4)
+    loop.train(training(policy("asp"), client, replica), 0)
+    assert replica.seen == [0.0, 100.0, 200.0, 300.0]
+    assert client.pushed_bases == [0, 1, 2, 3]
+
+
+def test_with_overlap_every_clock_is_pushed_once_in_order_and_the_gradient_after_the_last_never() -> None:
+    replica, client = Replica([1.0, 2.0, 3.0]), Client(5)
+    play = training(policy("ssp"), client, replica, overlap=True)
+    assert loop.train(play, 2) == 5
+    assert [clock for clock, _, _ in client.pushes] == [3, 4, 5]
+    assert [clock for clock, _, _ in play.progress.steps] == [3, 4, 5]
+    assert len(replica.seeds) == 4
+    plain = Replica([1.0])
+    loop.train(training(policy("ssp"), Client(5), plain), 2)
+    assert replica.seeds[:3] == plain.seeds
+
+
+def test_what_is_sent_does_not_change_while_the_next_gradient_is_computed() -> None:
+    client = Client(3)
+    loop.train(training(policy("asp"), client, Replica([1.0, 2.0, 3.0]), overlap=True), 0)
+    assert client.values == [1.0, 2.0, 3.0]
+
+
+def test_a_policy_that_needs_each_reply_first_does_not_overlap() -> None:
+    replica, client = Replica([1.0]), Client(3)
+    loop.train(training(policy("bsp"), client, replica, overlap=True), 0)
+    assert replica.seen == [0.0, 100.0, 200.0]
+
+
+@pytest.mark.parametrize("new", ["bsp", "ssp"])
+def test_a_gradient_from_before_a_change_of_policy_is_computed_anew(new: str) -> None:
+    replica, client = Replica([1.0]), Client(4, switch_at=2, switch=Switch(1, {"name": new}, 20))
+    play = training(policy("asp"), client, replica, overlap=True)
+    loop.train(play, 0)
+    # clock 3 was computed on 100 while clock 2 was on its way, then again on the weights pulled after the change
+    assert replica.seen[:4] == [0.0, 0.0, 100.0, -1.0]
+    assert replica.seen[4:] == ([300.0] if new == "bsp" else [-1.0, 300.0])
+    assert replica.seeds[2] == replica.seeds[3]
+    assert [clock for clock, _, _ in client.pushes] == [1, 2, 3, 4]
+    assert client.pushed_bases == [0, 0, 77, 3 if new == "bsp" else 77]
+    assert (play.switches, play.view) == (1, 9)
+
+
+def test_an_exchange_that_fails_while_the_worker_computes_is_told_after_it() -> None:
+    replica, client = Replica([1.0]), Client(4)
+    client.error = Fenced("lease lapsed")
+    play = training(policy("asp"), client, replica, overlap=True)
+    with pytest.raises(Fenced, match="lease lapsed"):
+        loop.train(play, 0)
+    assert play.progress.steps == []
+    assert replica.local.tolist() == list(range(7))
+
+
+def test_a_gradient_that_fails_while_a_push_is_on_its_way_ends_the_training() -> None:
+    replica, client = Replica([1.0]), Client(4)
+    replica.fails_at = 1
+    with pytest.raises(ConfigError, match="the task failed"):
+        loop.train(training(policy("asp"), client, replica, overlap=True), 0)
+    assert [clock for clock, _, _ in client.pushes] == [1]
+
+
+# mini-batches by speed
+@pytest.mark.parametrize(
+    ("speed", "examples"), [(1.0, 8), (0.5, 4), (0.27, 2), (0.01, 2)], ids=["fastest", "half", "quarter", "hardly"]
+)
+def test_a_slower_worker_takes_a_smaller_part_of_each_mini_batch(speed: float, examples: int) -> None:
+    replica, client = Replica([1.0]), Client(2)
+    play = training(policy("asp"), client, replica, [16], batch=8, speed=speed, by_speed=True)
+    loop.train(play, 0)
+    assert replica.examples == play.progress.rates == [examples] * 2
+    assert [examples for _, _, examples in client.pushes] == [examples] * 2
+    assert play.slowness.shares == [examples / 8] * 2
+
+
+def test_without_batch_by_speed_every_worker_takes_whole_mini_batches() -> None:
+    replica = Replica([1.0])
+    play = training(policy("asp"), Client(2), replica, [16], batch=8, speed=0.5)
+    loop.train(play, 0)
+    assert replica.examples == [8, 8]
+    assert play.slowness.shares == [1.0, 1.0]
+
+
+def test_a_mini_batch_by_speed_is_never_larger_than_the_whole() -> None:
+    client = Client(2)
+    play = training(policy("bsp"), client, Replica([1.0]), [1], steps=2, speed=0.1, by_speed=True)
+    loop.train(play, 0)
+    assert sorted(count for _, _, count in client.pushes) == [0, 1]

@@ -11,7 +11,7 @@ from one_slice import PLAIN, OneSlice, who
 from paceline.core.config import Options
 from paceline.core.errors import BadPush, Fenced, Gap, NotYet, VersionGone
 from paceline.core.model_slice import ModelSlice, Phase
-from paceline.core.optimizer import Sgd
+from paceline.core.optimizers.sgd import Sgd
 from paceline.core.policy import build_policy
 from paceline.core.values import Base, Outcome, Seat, View
 from paceline.core.versions import Versions

@@ -83,9 +83,12 @@ def assert_every_acknowledged_push_counts_once(cluster: Cluster, workers: list[P
 
 
 @pytest.mark.timeout(110)
-def test_killed_servers_come_back_under_a_new_term_and_what_they_lost_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("overlap", [False, True], ids=["", "overlap"])
+def test_killed_servers_come_back_under_a_new_term_and_what_they_lost_is_reported(
+    overlap: bool, tmp_path: Path
+) -> None:
     settings = {"policy": {"name": "asp"}, "optimizer": COUNTING, "epochs": ENDLESS, "checkpoint": {"every": 1}}
-    with Cluster(tmp_path, **settings) as cluster:
+    with Cluster(tmp_path, overlap=overlap, **settings) as cluster:
         servers, workers = started(cluster)
 
         servers[1].kill()
@@ -256,7 +259,7 @@ def test_a_server_with_three_workers_keeps_within_the_memory_formula(policy: str
 
         for worker in workers:
             worker.kill()
-        formula = sum(server_memory(length, 1, policy == "bsp", 3, 1 << 20).values())
+        formula = sum(server_memory(length, 1, int(policy == "bsp"), 3, 1 << 20).values())
         assert grown <= formula + process_base, f"{grown >> 20} MiB, the formula says {formula >> 20} MiB"
 
 

@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,9 @@ from paceline.core.errors import ConfigError, DataError
 from paceline.data.dataset import Dataset, Labelled
 from paceline.tasks import defaults
 from paceline.tasks.task import Task, load_task
-from worker import replica as replica_module
+from worker import device as device_module
+from worker import flat as flat_module
+from worker.precision import Precision
 from worker.replica import Replica, use_threads
 
 FEATURES = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
@@ -187,9 +190,22 @@ def test_a_loss_that_clears_gradients_does_not_detach_them_from_the_vector(set_t
     assert np.array_equal(replica.gradient(FEATURES, LABELS, 0, None).gradient, plain.gradient)
 
 
-def test_a_model_without_trainable_parameters_is_refused():
+@pytest.mark.parametrize("model", [nn.ReLU, lambda: nn.Linear(4, 3).requires_grad_(False)])
+def test_a_model_without_trainable_parameters_is_refused(model: Callable[[], nn.Module]):
     with pytest.raises(ConfigError, match="'small' has no trainable parameters"):
-        Replica(task_of(lambda: nn.Linear(4, 3).requires_grad_(False)))
+        Replica(task_of(model))
+
+
+def test_training_moves_both_names_of_a_tied_parameter_and_no_frozen_one():
+    replica = Replica(task_of(Tied))
+    before = replica.state()
+
+    replica.load(replica.local - replica.gradient(FEATURES, LABELS, seed=0, rng=None).gradient)
+
+    after = replica.state()
+    assert torch.equal(after["first.weight"], after["second.weight"])
+    assert not torch.equal(after["first.weight"], before["first.weight"])
+    assert torch.equal(after["scale"], before["scale"])
 
 
 def test_a_model_with_other_floats_is_refused_by_name():
@@ -379,7 +395,7 @@ def test_the_number_of_threads_is_set_and_checked():
 
 def test_a_replica_whose_host_vectors_are_copies_computes_the_same(monkeypatch: pytest.MonkeyPatch):
     plain = Replica(task_of(mlp), seed=1)
-    monkeypatch.setattr(replica_module, "_on_host", torch.clone)  # as on CUDA
+    monkeypatch.setattr(flat_module, "on_host", torch.clone)  # as on CUDA
     copied = Replica(task_of(mlp), seed=1)
 
     for _ in range(3):
@@ -390,6 +406,200 @@ def test_a_replica_whose_host_vectors_are_copies_computes_the_same(monkeypatch: 
         copied.load(copied.local)
 
     assert copied.score(FEATURES, LABELS) == plain.score(FEATURES, LABELS)
+
+
+# gradients in parts
+@given(parts=st.integers(1, 12), seed=st.integers(0, 1000))
+@settings(max_examples=20, deadline=None)
+def test_a_gradient_in_parts_is_that_of_the_whole_mini_batch(parts: int, seed: int):
+    whole = Replica(task_of(mlp), seed=seed).gradient(FEATURES, LABELS, 0, None)
+
+    found = Replica(task_of(mlp), seed=seed, accumulate=parts).gradient(FEATURES, LABELS, 0, None)
+
+    assert np.allclose(found.gradient, whole.gradient, atol=1e-6)
+    assert found.loss == pytest.approx(whole.loss, abs=1e-6)
+    assert found.examples == 10
+
+
+def test_parts_are_nearly_equal_and_each_is_prepared_by_itself():
+    sizes: list[int] = []
+
+    def noting(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+        sizes.append(len(inputs))
+        return defaults.loss(model, inputs, labels)
+
+    Replica(task_of(mlp, noting), accumulate=3).gradient(FEATURES, LABELS, 0, None)
+    Replica(task_of(mlp, noting), accumulate=3).gradient(FEATURES[:2], LABELS[:2], 0, None)
+
+    assert sizes == [3, 3, 4, 1, 1]
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_a_loss_that_clears_gradients_does_not_clear_those_of_other_parts(set_to_none: bool):
+    def clearing(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+        model.zero_grad(set_to_none=set_to_none)
+        return defaults.loss(model, inputs, labels)
+
+    whole = Replica(task_of(mlp)).gradient(FEATURES, LABELS, 0, None)
+
+    found = Replica(task_of(mlp, clearing), accumulate=4).gradient(FEATURES, LABELS, 0, None)
+
+    assert np.allclose(found.gradient, whole.gradient, atol=1e-6)
+
+
+def test_one_part_whose_loss_is_not_finite_screens_the_whole_step():
+    def odd(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+        return defaults.loss(model, inputs, labels) * (np.nan if 0 in labels else 1.0)
+
+    replica = Replica(task_of(mlp, odd), accumulate=10)
+
+    assert not replica.gradient(FEATURES, LABELS, 0, None).finite
+    assert replica.gradient(FEATURES[1:3], LABELS[1:3], 0, None).finite
+
+
+def test_a_gradient_that_is_kept_outlives_the_next_step_and_not_the_one_after():
+    replica, other = Replica(task_of(mlp)), Replica(task_of(mlp))
+    first = replica.gradient(FEATURES, LABELS, 0, None).gradient
+    before = first.copy()
+
+    replica.keep_gradient()
+    second = replica.gradient(FEATURES[:3], LABELS[:3], 0, None).gradient
+
+    assert np.array_equal(first, before)
+    assert np.array_equal(second, other.gradient(FEATURES[:3], LABELS[:3], 0, None).gradient)
+    replica.keep_gradient()
+    assert replica.gradient(FEATURES, LABELS, 0, None).gradient is not second
+    assert np.array_equal(first, before)
+    replica.gradient(FEATURES[:3], LABELS[:3], 0, None)
+    assert not np.array_equal(first, before)
+
+
+# number formats
+@pytest.mark.parametrize(("precision", "off_by"), [("bf16", 0.02), ("fp16", 0.003)])
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_gradient_in_half_precision_is_near_that_in_float32(precision: str, off_by: float, accumulate: int):
+    exact = Replica(task_of(mlp)).gradient(FEATURES, LABELS, 0, None)
+    replica = Replica(task_of(mlp), precision=precision, accumulate=accumulate)
+
+    found = replica.gradient(FEATURES, LABELS, 0, None)
+
+    assert found.finite
+    assert found.gradient.dtype == replica.local.dtype == np.float32
+    assert not np.array_equal(found.gradient, exact.gradient)
+    assert np.abs(found.gradient - exact.gradient).max() < off_by * np.abs(exact.gradient).max()
+    assert found.loss == pytest.approx(exact.loss, rel=off_by)
+
+
+def test_half_precision_is_what_the_model_computes_in():
+    seen: list[torch.dtype] = []
+
+    def noting(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+        outputs = model(inputs)
+        seen.append(outputs.dtype)
+        return functional.cross_entropy(outputs, labels)
+
+    for precision in ("float32", "bf16", "fp16"):
+        Replica(task_of(mlp, noting), precision=precision).gradient(FEATURES, LABELS, 0, None)
+
+    assert seen == [torch.float32, torch.bfloat16, torch.float16]
+
+
+def test_scaling_saves_gradients_that_are_too_small_for_fp16():
+    def small(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+        return model(inputs).float().mean() * 1e-6  # 3e-8 at every output, which fp16 rounds to 0 or 6e-8
+
+    exact = Replica(task_of(mlp, small)).gradient(FEATURES, LABELS, 0, None)
+    found = Replica(task_of(mlp, small), precision="fp16").gradient(FEATURES, LABELS, 0, None)
+
+    assert found.finite
+    assert np.allclose(found.gradient, exact.gradient, rtol=0.02, atol=1e-10)
+
+
+def test_a_scale_that_is_too_large_is_halved_until_the_gradient_is_finite():
+    def large(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+        return model(inputs).mean() * 100.0
+
+    replica = Replica(task_of(mlp, large), precision="fp16")
+
+    found = [replica.gradient(FEATURES, LABELS, 0, None).finite for _ in range(12)]
+
+    assert found[0] is False
+    assert found == sorted(found)
+    assert found[-1] is True
+
+
+def test_the_scale_halves_at_once_and_doubles_after_2000_good_steps():
+    precision = Precision("fp16", torch.device("cpu"))
+    assert precision.scale == 65536
+
+    for _ in range(1999):
+        precision.note(True)
+    precision.note(False)
+    assert precision.scale == 32768
+
+    for _ in range(2000):
+        precision.note(True)
+    assert precision.scale == 65536
+    for _ in range(40):
+        precision.note(False)
+    assert precision.scale == 1
+
+
+def test_a_loss_that_is_not_finite_is_not_the_scales_fault():
+    replica = Replica(task_of(mlp, lambda model, inputs, labels: model(inputs).mean() * np.nan), precision="fp16")
+
+    assert not replica.gradient(FEATURES, LABELS, 0, None).finite
+    assert replica._precision.scale == 65536
+
+
+def test_only_fp16_is_scaled():
+    for name in ("float32", "bf16"):
+        precision = Precision(name, torch.device("cpu"))
+        precision.note(False)
+        assert precision.scale == 1
+
+
+def test_scores_are_computed_in_float32():
+    plain, half = Replica(task_of(mlp), seed=1), Replica(task_of(mlp), seed=1, precision="bf16")
+
+    assert half.score(FEATURES, LABELS) == plain.score(FEATURES, LABELS)
+
+
+# compiled models
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.timeout(300)
+def test_a_compiled_model_has_the_same_names_and_gives_the_same_gradient():
+    plain, compiled = Replica(task_of(mlp), seed=1), Replica(task_of(mlp), seed=1, compile=True)
+
+    expected, found = (replica.gradient(FEATURES, LABELS, 0, None) for replica in (plain, compiled))
+
+    assert np.allclose(found.gradient, expected.gradient, atol=1e-6)
+    assert compiled.shapes == plain.shapes
+    assert set(compiled.state()) == set(plain.state())
+    compiled.load(compiled.local - found.gradient)
+    plain.load(plain.local - expected.gradient)
+    after = [replica.gradient(FEATURES, LABELS, 0, None).loss for replica in (plain, compiled)]
+    assert after[1] == pytest.approx(after[0], abs=1e-6)
+    assert after[0] < expected.loss
+
+
+def test_without_a_compiler_compile_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+
+    with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler, and there is no 'no-such-compiler' here"):
+        Replica(task_of(mlp), compile=True)
+
+
+# devices
+@pytest.mark.parametrize(
+    ("count", "rank", "chosen"), [(2, 0, "cuda:0"), (2, 3, "cuda:1"), (1, 7, "cuda:0"), (0, 1, "cpu")]
+)
+def test_auto_deals_the_gpus_out_by_rank(count: int, rank: int, chosen: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+
+    assert str(device_module.choose_device("auto", rank)) == chosen
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -403,3 +613,16 @@ def test_cuda_starts_from_the_same_weights_and_gives_the_same_gradient():
     device.load(device.local - found.gradient)
     host.load(host.local - expected.gradient)
     assert device.score(FEATURES, LABELS)["loss"] == pytest.approx(host.score(FEATURES, LABELS)["loss"], abs=1e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("precision", "off_by"), [("float32", 1e-4), ("bf16", 0.02), ("fp16", 0.003)])
+def test_cuda_gives_the_same_gradient_in_parts_in_each_format_and_keeps_it(precision: str, off_by: float):
+    exact = Replica(task_of(mlp), seed=1).gradient(FEATURES, LABELS, 0, None).gradient
+    device = Replica(task_of(mlp), "auto", 1, precision=precision, accumulate=3)
+
+    found = device.gradient(FEATURES, LABELS, 0, None).gradient
+    device.keep_gradient()
+    device.gradient(FEATURES[:2], LABELS[:2], 0, None)
+
+    assert np.abs(found - exact).max() < off_by * np.abs(exact).max()

@@ -24,7 +24,8 @@ class Client:
 
 
 def pulled(client: Client, rounds: bool = True) -> list[int]:
-    scorer = SimpleNamespace(_client=client, _rounds=rounds, _replica=SimpleNamespace(local=np.zeros(1)))
+    policy, replica = SimpleNamespace(rounds=rounds), SimpleNamespace(local=np.zeros(1))
+    scorer = SimpleNamespace(_client=client, _policy=policy, _replica=replica)
     found: list[int] = scoring.Scorer._pull(scorer)
     return found
 
@@ -61,6 +62,11 @@ def test_without_rounds_the_newest_of_each_server_will_do() -> None:
         ({"epoch": "3", "validation_accuracy": "0.75", "validation_loss": "0.5"}, 0.75),
         ({"validation_loss": "0.5", "train_loss": "0.1"}, -0.5),
         ({"train_loss": "0.25"}, -0.25),
+        (
+            {"model": "mean", "validation_accuracy": "0.9", "mean_validation_accuracy": "0.5", "mean_train_loss": "1"},
+            0.5,
+        ),
+        ({"train_loss": "0.25", "mean_train_loss": "0.75"}, -0.75),
         ({}, float("-inf")),
     ],
 )

@@ -32,7 +32,7 @@ LOCKSTEP = Options(name="ssp", bound=0)
 
 def config_of(policy: str | Options, workers: int) -> Config:
     policy = Options(name=policy) if isinstance(policy, str) else policy
-    return Config(workers=workers, servers=1, policy=policy, optimizer=PLAIN)
+    return Config(workers=workers, servers=1, policy=policy, optimizer=PLAIN, schedule={"lr_scale": "none"})
 
 
 class Cast:

@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from plain_loop import trained
+from processes import Cluster
+from safetensors.numpy import load_file
 
+from paceline.cli.options import read_config
 from paceline.core import registry
 from paceline.core.errors import ConfigError, DataError
-from paceline.data.dataset import Dataset
-from paceline.tasks.builtin import cifar10
-from paceline.tasks.models.resnet import CifarResNet
 from paceline.tasks.task import BUILTIN, Task, load_task
+from sharder.app import make_shards
 from worker.replica import Replica
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "wine.py"
@@ -37,30 +37,6 @@ def written(folder: Path, text: str) -> str:
     return str(path)
 
 
-def trained(task: Task, dataset: Dataset, epochs: int, batch: int, lr: float, momentum: float) -> Replica:
-    replica = Replica(task, seed=0)
-    rng = np.random.default_rng(0)
-    velocity = np.zeros_like(replica.local)
-    train = dataset.train
-    for epoch in range(epochs):
-        order = rng.permutation(len(train))
-        for start in range(0, len(train), batch):
-            rows = order[start : start + batch]
-            step = replica.gradient(train.features[rows], train.labels[rows], seed=epoch, rng=rng)
-            velocity = momentum * velocity + step.gradient
-            replica.load(replica.local - lr * velocity)
-    return replica
-
-
-@pytest.mark.parametrize("name", registry.names(BUILTIN))
-def test_every_builtin_task_builds_its_model_and_has_settings(name: str):
-    task = load_task(name)
-
-    assert task.name == name
-    assert isinstance(task.model(), torch.nn.Module)
-    assert {"epochs", "batch_size", "optimizer"} <= set(task.settings)
-
-
 @pytest.mark.parametrize("name", [*registry.names(BUILTIN), str(EXAMPLE)])
 def test_loading_a_task_does_not_import_torch(name: str):
     program = (
@@ -72,7 +48,7 @@ def test_loading_a_task_does_not_import_torch(name: str):
     assert done.stdout.strip() == "False"
 
 
-@pytest.mark.parametrize("name", ["digits", str(EXAMPLE)])
+@pytest.mark.parametrize("name", ["digits", "xor", "synthetic", str(EXAMPLE)])
 def test_reading_the_data_does_not_import_torch(name: str):
     program = (
         "import sys; from paceline.tasks.task import load_task; "
@@ -85,7 +61,7 @@ def test_reading_the_data_does_not_import_torch(name: str):
 
 
 def test_an_unknown_task_names_the_nearest_one():
-    with pytest.raises(ConfigError, match=r"no task 'digit'. Did you mean 'digits'\? Built in: cifar10, digits"):
+    with pytest.raises(ConfigError, match=r"no task 'digit'. Did you mean 'digits'\? Built in: .*digits, mnist"):
         load_task("digit")
 
 
@@ -187,6 +163,119 @@ def use_everything(task: Task) -> None:
     replica.score(train.features, train.labels)
 
 
+MODELS = """
+def small():
+    from torch import nn
+    return nn.Linear(2, 2)
+
+def large():
+    from torch import nn
+    return nn.Sequential(nn.Linear(2, 7), nn.Linear(7, 2))
+
+MODELS = {"small": small, "large": large}
+"""
+
+
+def parameters(task: Task) -> int:
+    return sum(parameter.numel() for parameter in task.model().parameters())
+
+
+@pytest.mark.parametrize(("name", "count"), [(None, 6), ("small", 6), ("large", 37)])
+def test_a_task_with_several_models_trains_the_named_one_or_the_first(tmp_path: Path, name: str | None, count: int):
+    assert parameters(load_task(written(tmp_path, DATA + MODELS), name)) == count
+
+
+@pytest.mark.parametrize(("name", "count"), [(None, 9), ("small", 6)])
+def test_model_beside_models_is_the_default(tmp_path: Path, name: str | None, count: int):
+    three = MODEL.replace("nn.Linear(2, 2)", "nn.Linear(2, 3)")
+
+    assert parameters(load_task(written(tmp_path, DATA + three + MODELS), name)) == count
+
+
+def test_an_unknown_model_names_the_nearest_one(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"no model 'smal'. Did you mean 'small'\? It has: small, large\."):
+        load_task(written(tmp_path, DATA + MODELS), "smal")
+
+
+def test_a_task_with_one_model_refuses_another_name(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"model is 'cnn', but the task .*mine.py has one model only; leave"):
+        load_task(written(tmp_path, DATA + MODEL), "cnn")
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"), [("['small']", "is list"), ("{'a': 3}", "holds 'a': int"), ("{1: dict}", "holds 1: type")]
+)
+def test_models_that_are_no_table_of_functions_are_refused(tmp_path: Path, text: str, seen: str):
+    with pytest.raises(ConfigError, match=rf"MODELS in .*mine.py {seen}; it must be a dict of names and functions"):
+        load_task(written(tmp_path, DATA + f"MODELS = {text}"))
+
+
+def test_a_task_with_an_empty_table_of_models_lacks_model(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"mine.py lacks model\(\)"):
+        load_task(written(tmp_path, DATA + "MODELS = {}"))
+
+
+def test_a_named_model_that_fails_is_told_by_its_name(tmp_path: Path):
+    task = load_task(written(tmp_path, DATA + "MODELS = {'odd': lambda: 3, 'worse': lambda: 1 / 0}"))
+
+    with pytest.raises(ConfigError, match=r"MODELS\['odd'\]\(\) in .*mine.py returned int; it must return a torch"):
+        task.model()
+    with pytest.raises(ConfigError, match=r"MODELS\['worse'\]\(\) of the task failed, .*line 7: ZeroDivisionError"):
+        load_task(str(tmp_path / "mine.py"), "worse").model()
+
+
+def test_settings_of_a_model_stand_in_the_place_of_the_tasks(tmp_path: Path):
+    text = "SETTINGS = {'epochs': 5, 'workers': 2}\nMODEL_SETTINGS = {'large': {'epochs': 9}}\n"
+    file = written(tmp_path, DATA + MODELS + text)
+
+    assert load_task(file).settings == {"epochs": 5, "workers": 2}
+    assert load_task(file, "large").settings == {"epochs": 9, "workers": 2}
+    assert read_config(file, sets=["model=large"]).epochs == 9
+    assert read_config(file, sets=["model=large"], epochs=1).epochs == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{'lage': {}}", r"speaks of 'lage', which is no model\. Did you mean 'large'\?"),
+        ("{'large': 3}", "is dict; it must be a dict of names of models and their settings"),
+        ("[]", "is list; it must be"),
+    ],
+)
+def test_settings_of_models_that_can_not_be_meant_are_refused(tmp_path: Path, text: str, message: str):
+    with pytest.raises(ConfigError, match=message):
+        load_task(written(tmp_path, DATA + MODELS + f"MODEL_SETTINGS = {text}"))
+
+
+def test_a_mistyped_model_is_refused_before_anything_starts(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"no model 'cn'\. Did you mean 'cnn'"):
+        read_config("cifar10", sets=["model=cn"])
+    with pytest.raises(ConfigError, match="no model 'lage'"):
+        make_shards(
+            read_config("synthetic").model_copy(update={"task": written(tmp_path, DATA + MODELS), "model": "lage"}),
+            tmp_path / "shards",
+        )
+
+
+@pytest.mark.timeout(110)
+def test_a_run_trains_and_scores_the_model_that_its_config_names(tmp_path: Path):
+    examples = DATA.replace("(4, 2)", "(40, 2)").replace("[0, 1, 0, 1]", "[0, 1] * 20")
+    file = written(tmp_path, examples + MODELS)
+    with Cluster(tmp_path / "run", task=file, model="large", workers=1, servers=1, epochs=2, batch_size=4) as cluster:
+        sharder, _ = cluster.sharder(), cluster.servers()
+        assert sharder.wait() == 0
+        others = [cluster.evaluator(), cluster.worker(0, torch=True)]
+
+        codes = [process.wait() for process in others]
+        cluster.end_servers(0)
+
+    assert codes == [0, 0]
+    weights = load_file(tmp_path / "run" / "models" / "last.safetensors")
+    assert {name: array.shape for name, array in weights.items()} == {
+        "0.weight": (7, 2), "0.bias": (7,), "1.weight": (2, 7), "1.bias": (2,),
+    }  # fmt: skip
+
+
 def test_a_file_that_the_task_can_not_read_is_bad_data(tmp_path: Path):
     task = load_task(written(tmp_path, MODEL + "def data(path):\n  return open(path)"))
 
@@ -219,92 +308,6 @@ def test_the_defaults_are_float32_cross_entropy_and_accuracy(tmp_path: Path):
     assert task.loss(torch.nn.Identity(), outputs, torch.tensor([0, 1])) == expected
 
 
-def test_digits_are_small_images_that_prepare_centres():
-    task = load_task("digits")
-
-    train = task.data("bundled").train
-    inputs, _ = task.prepare(train.features, train.labels, None)
-
-    assert (train.features.shape, train.features.dtype, train.features.max()) == ((1797, 64), np.uint8, 16)
-    assert (inputs.min(), inputs.max()) == (-0.625, 1.375)
-    assert abs(inputs.mean()) < 0.02
-
-
-def test_digits_from_elsewhere_are_refused():
-    with pytest.raises(ConfigError, match="leave it at 'bundled'"):
-        load_task("digits").data("/data/digits")
-
-
-def test_digits_reach_95_percent_in_ten_epochs():
-    task = load_task("digits")
-    whole = task.data("bundled").train
-    rows = np.random.default_rng(1).permutation(len(whole))
-    train = Dataset(train=type(whole)(whole.features[rows[:1400]], whole.labels[rows[:1400]]))
-
-    replica = trained(task, train, epochs=10, batch=16, lr=0.1, momentum=0.9)
-
-    assert replica.score(whole.features[rows[1400:]], whole.labels[rows[1400:]])["accuracy"] > 0.95
-
-
-def test_cifar10_says_where_to_get_its_files():
-    with pytest.raises(ConfigError, match=r"download cifar-10-binary.tar.gz .* set data.path"):
-        load_task("cifar10").data("bundled")
-
-
-def test_cifar10_trains_on_the_official_format(tmp_path: Path):
-    records = np.random.default_rng(0).integers(0, 10, (6, 2, 3073)).astype(np.uint8)
-    for number, name in enumerate([*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]):
-        (tmp_path / name).write_bytes(records[number].tobytes())
-    task = load_task("cifar10")
-    train = task.data(str(tmp_path)).train
-    replica = Replica(task)
-
-    step = replica.gradient(train.features, train.labels, seed=0, rng=np.random.default_rng(0))
-
-    assert step.finite
-    assert step.examples == 10
-
-
-@pytest.mark.parametrize(("depth", "parameters"), [(20, 269_722), (32, 464_154), (110, 1_727_962)])
-def test_a_resnet_has_the_parameters_of_the_paper(depth: int, parameters: int):
-    model = CifarResNet(depth)
-
-    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
-    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
-
-
-@pytest.mark.parametrize("depth", [2, 21, -4])
-def test_a_resnet_of_another_depth_is_refused(depth: int):
-    with pytest.raises(ConfigError, match=f"can't have depth {depth}"):
-        CifarResNet(depth)
-
-
-def test_evaluation_images_are_normalised_and_not_augmented():
-    images = np.full((2, 3, 32, 32), 255, np.uint8)
-
-    inputs, _ = cifar10.prepare(images, np.zeros(2, np.int64), None)
-
-    assert inputs.dtype == torch.float32
-    assert inputs[0, :, 0, 0].tolist() == pytest.approx(
-        [(1 - 0.4914) / 0.2470, (1 - 0.4822) / 0.2435, (1 - 0.4465) / 0.2616]
-    )
-
-
-@given(seed=st.integers(0, 2**32), count=st.integers(1, 5))
-@settings(max_examples=25, deadline=None)
-def test_an_augmented_image_is_a_crop_of_the_padded_one_or_its_mirror(seed: int, count: int):
-    images = np.random.default_rng(seed).integers(0, 256, (count, 3, 32, 32)).astype(np.uint8)
-    padded = np.pad(images, ((0, 0), (0, 0), (4, 4), (4, 4)))
-
-    found = cifar10.augment(images, np.random.default_rng(seed))
-    again = cifar10.augment(images, np.random.default_rng(seed))
-
-    assert np.array_equal(found, again)
-    for image, source in zip(found, padded, strict=True):
-        crops = [source[:, y : y + 32, x : x + 32] for y in range(9) for x in range(9)]
-        assert any(np.array_equal(image, crop) or np.array_equal(image, crop[:, :, ::-1]) for crop in crops)
-
-
 def test_the_example_task_has_at_most_25_lines_beyond_its_model():
     text = EXAMPLE.read_text()
     code = text.split('"""', 2)[2].split("def model")[0]
@@ -318,7 +321,7 @@ def test_the_example_task_trains_above_90_percent():
     task = load_task(str(EXAMPLE))
     dataset = task.data("bundled")
 
-    replica = trained(task, dataset, epochs=30, batch=8, lr=0.05, momentum=0.9)
+    replica = trained(task, dataset.train)
 
     assert dataset.test is not None
     assert replica.score(dataset.test.features, dataset.test.labels)["accuracy"] > 0.9

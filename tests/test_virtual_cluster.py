@@ -12,7 +12,8 @@ from virtual_time import Body, Conditions, Task
 
 from paceline.core import kernels
 from paceline.core.errors import NotYet
-from paceline.core.optimizer import Optimizer, Sgd
+from paceline.core.optimizer import Optimizer
+from paceline.core.optimizers.sgd import Sgd
 from paceline.core.run import Run
 from paceline.core.values import Outcome, Vector
 
@@ -153,7 +154,7 @@ def single_process(task: LeastSquares, workers: list[str], rounds: int, examples
         for number, worker in enumerate(workers):
             combine = kernels.add_scaled if number else kernels.scale_into
             combine(total, task.gradient(worker, clock, weights), np.float32(examples))
-        sgd.step(weights, weights, total, 1.0 / (examples * len(workers)), sgd.lr, slots)
+        sgd.step(weights, weights, total, 1.0 / (examples * len(workers)), sgd.lr, slots, clock)
     return weights
 
 

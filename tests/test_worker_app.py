@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, Fenced
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
@@ -17,7 +18,7 @@ start = pytest.importorskip("worker.start")
 
 def worker(chief: Any = None, client: Any = None) -> Any:
     made = app.Worker.__new__(app.Worker)
-    made.config = SimpleNamespace(workers=1, batch_size=2)
+    made.config = SimpleNamespace(workers=1, worker_batch=2)
     made._shards = SimpleNamespace(manifest=SimpleNamespace(sizes=[4], train_examples=4, fingerprint="same"))
     made._say, made._stop = lambda event, **facts: None, threading.Event()
     made._chief, made._client = chief, client
@@ -91,3 +92,31 @@ def test_one_address_for_each_server_is_needed() -> None:
     assert start.check_addresses("a:1, b:2,", config) == ["a:1", "b:2"]
     with pytest.raises(ConfigError, match="names 1 addresses, but the config has 2"):
         start.check_addresses("a:1", config)
+
+
+@pytest.mark.parametrize(
+    ("batch", "size", "found"),
+    [
+        ("worker", 5, "batch_size is 5, which makes 5 examples for each worker, but no .* more than 4 .* to 4 or less"),
+        ("speed", 5, "no worker has more than 4 in its shards. Set batch_size to 4 or less"),
+        ("global", 10, "batch_size is 10, which makes 5 examples for each worker, .* Set batch_size to 8 or less"),
+    ],
+)
+def test_a_mini_batch_that_is_larger_than_a_shard_is_refused_before_training(batch: str, size: int, found: str) -> None:
+    one = worker(Chief())
+    one.config = Config(workers=2, batch=batch, batch_size=size)
+    one._shards.manifest.sizes = [4, 3]
+    with pytest.raises(ConfigError, match=found) as caught:
+        one.run()
+    assert caught.value.exit_code == 78
+
+
+def test_a_mini_batch_may_be_larger_than_some_shards_and_as_large_as_all_of_a_worker() -> None:
+    one = worker(Chief(None, None))
+    one.config = Config(workers=2, batch_size=4)
+    one._shards.manifest.sizes = [4, 3]
+    one.run()
+    one.config = Config(workers=2, batch_size=7, data={"shards": 4})
+    one._shards.manifest.sizes = [4, 3, 3, 3]
+    one.run()
+    assert one._chief.was_fenced == [False, False]

@@ -9,8 +9,10 @@ from pydantic_core import PydanticUndefined
 
 from paceline.core import registry
 from paceline.core.config import Config, Options
-from paceline.core.optimizer import KINDS
-from paceline.core.policy import PACKAGE, Policy
+from paceline.core.optimizer import PACKAGE as OPTIMIZERS
+from paceline.core.optimizer import Optimizer
+from paceline.core.policy import PACKAGE as POLICIES
+from paceline.core.policy import Policy
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 HEAD = """# Settings
@@ -31,10 +33,8 @@ processes. Others, started by hand (`python -m server`, `python -m worker`, ...)
 def page() -> str:
     """The whole page."""
     lines = [HEAD + "\n".join(_rows(Config, ""))]
-    for title, kinds in (
-        ("policy", {name: registry.find(PACKAGE, Policy, name) for name in registry.names(PACKAGE)}),
-        ("optimizer", KINDS),
-    ):
+    for title, package, base in (("policy", POLICIES, Policy), ("optimizer", OPTIMIZERS, Optimizer)):
+        kinds = {name: registry.find(package, base, name) for name in registry.names(package)}
         lines.append(f"\n## Options of each {title}\n\n| {title} | option | default | meaning |\n|---|---|---|---|")
         lines += [f"| `{name}` {row}" for name, kind in kinds.items() for row in _rows(kind, "") or ["| | | |"]]
     codecs = ", ".join(f"`{name}`" for name in registry.names("paceline.core.codecs"))

@@ -16,9 +16,18 @@ def main(
     config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
     rank: Annotated[int, typer.Option(help="Number of this worker; its name is worker-RANK.")] = 0,
     token_file: Annotated[Path | None, typer.Option(help="File with the run's token.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = "auto",
+    device: Annotated[
+        str,
+        typer.Option(
+            help="cpu, cuda, cuda:1 or auto: the GPUs that are visible in turn, by rank. Several workers may share one."
+        ),
+    ] = "auto",
     threads: Annotated[int, typer.Option(help="CPU threads for torch; 1 gives the same bits everywhere.")] = 1,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Prometheus port; 0 for any free one.")] = 0,
+    peer_host: Annotated[str, typer.Option(help="Host or IP under which others reach this worker's local model.")] = (
+        "127.0.0.1"
+    ),
+    peer_port: Annotated[int, typer.Option(min=0, max=65535, help="Port for that; 0 for any free one.")] = 0,
     report: Annotated[Path | None, typer.Option(help="JSON file to write the port to.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Overrides, like policy.bound=3.")] = None,
 ) -> None:
@@ -30,7 +39,9 @@ def main(
         from worker.start import Start
 
         token, name = read_token(token_file), f"worker-{rank}"
-        code = work(Start(loaded, name, shards, servers, token, device, threads, metrics_port, report))
+        code = work(
+            Start(loaded, name, shards, servers, token, device, threads, metrics_port, report, peer_host, peer_port)
+        )
         # Threads that wait in gRPC calls must not keep a stopped process alive.
         sys.stderr.flush()
         os._exit(code)

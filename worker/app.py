@@ -6,23 +6,28 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry
 
-from paceline.core.config import Config
-from paceline.core.errors import Fenced, Stopped
+from paceline.core.clip import Clip
+from paceline.core.config import Config, Options
+from paceline.core.errors import ConfigError, Fenced, Stopped
+from paceline.core.optimizer import build_optimizer
 from paceline.core.plan import make_plan
 from paceline.core.policy import build_policy
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import Shards
+from paceline.rpc.views import switch_value
 from paceline.tasks.task import load_task
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.v1.run_service_pb2 import JoinReply
+from paceline.v1.run_service_pb2 import HeartbeatReply, JoinReply
 from worker.chief import ChiefClient, Heartbeat
 from worker.client import ParameterClient
 from worker.link import no_snapshot
-from worker.loop import Training, train
+from worker.loop import train
+from worker.peer import PeerServer
 from worker.progress import Progress
 from worker.replica import Replica
 from worker.slowness import Slowness
-from worker.start import Start, Surroundings, run_process
+from worker.start import Start, Surroundings, rank_of, run_process
+from worker.training import Training
 
 _PATIENCE = 10.0
 """Time that a worker without place 0 gives the others to send the first weights (seconds)."""
@@ -33,25 +38,28 @@ class Worker:
 
     def __init__(
         self, config: Config, name: str, shards: Shards, addresses: list[str], token: str, device: str,
-        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
+        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry, replica: Replica | None = None,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:  # fmt: skip
         self.config, self.name, self._shards, self._stop, self._say = config, name, shards, stop, say
         deadline = time.monotonic() + config.deadline
-        self.replica = Replica(load_task(config.task), device, config.seed)
+        self.replica = replica or _replica(config, device, rank_of(name))
         plan = make_plan(self.replica.shapes, config.servers, config.plan)
-        self._chief = ChiefClient(addresses[0], token, config, name, deadline, stop, say)
-        self._progress = Progress(registry)
+        self._peer = PeerServer(plan, config.part_bytes, token, listen[1])
+        address = f"[{listen[0]}]:{self._peer.port}" if ":" in listen[0] else f"{listen[0]}:{self._peer.port}"
+        self._chief = ChiefClient(addresses[0], token, config, name, deadline, stop, say, address)
+        self._progress = Progress(registry, say)
         self._client = ParameterClient(
             addresses, token, plan, config, name, deadline, stop, say, self._progress.retried
         )
-        self._policy = build_policy(config.policy)
 
     def run(self) -> None:
         """Trains until the run is over; joins anew when its seat is lost. Fenced when another process holds it."""
         manifest, was_fenced = self._shards.manifest, False
         sizes = manifest.sizes
         owned = [range(place, len(sizes), self.config.workers) for place in range(self.config.workers)]
-        steps = steps_per_epoch(sizes, owned, self.config.batch_size)
+        check_batch(self.config, max(sum(sizes[shard] for shard in shards) for shards in owned))
+        steps = steps_per_epoch(sizes, owned, self.config.worker_batch)
         while True:
             joined = self._chief.join(was_fenced, manifest.train_examples, steps, manifest.fingerprint, len(sizes))
             if joined is None:
@@ -68,7 +76,7 @@ class Worker:
         """From Join to Leave."""
         heartbeat = Heartbeat(
             self._chief, self.config.heartbeat, joined.incarnation, self._progress.state,
-            self._client.resume_after_restart, self._client.fenced, self._say,
+            self._heard, self._client.fenced, self._say,
         )  # fmt: skip
         finished = False
         try:
@@ -76,13 +84,16 @@ class Worker:
             for shard in mine:
                 self._shards.verify(shard)
             mine_sizes = [sizes[shard] for shard in mine]
-            sampler = Sampler(mine_sizes, self.config.batch_size, steps, self.config.seed, self.name)
+            sampler = Sampler(mine_sizes, self.config.worker_batch, steps, self.config.seed, self.name)
             self._train(joined.incarnation, joined.place, mine, sampler)
             finished = True
         finally:
             self._progress.enter("done")
             heartbeat.close()
             self._chief.leave(joined.incarnation, finished)
+        if self._peer.model.is_final:
+            self._say("serving the local model until the run is scored")
+            self._chief.await_finish(joined.incarnation, self._progress.state, self.config.score_timeout)
 
     def _train(self, incarnation: int, place: int, mine: list[int], sampler: Sampler) -> None:
         """Takes the seat and trains to the last clock; returns at once when the run is over before that."""
@@ -92,14 +103,20 @@ class Worker:
         seat = self._chief.seat(incarnation, clock)
         if seat is None or (seat.HasField("last") and clock >= seat.last):
             return
-        versions = self._client.pull(self.replica.local, clock + seat.handicap if self._policy.rounds else None)
+        switch = switch_value(seat.switch)
+        policy = build_policy(Options(**switch.policy) if switch else self.config.policy)
+        versions = self._client.pull(self.replica.local, clock + seat.handicap if policy.rounds else None)
         self.replica.refresh()
         self._say("training", clock=clock, versions=versions, view=seat.view, shards=mine)
         training = Training(
-            self.replica, self._client, self._policy, sampler, [self._shards.shard(shard) for shard in mine],
-            self._progress, self._slowness(place), self.config.seed, place, seat.view,
+            self.replica, self._client, policy, build_optimizer(self.config.optimizer), sampler,
+            [self._shards.shard(shard) for shard in mine], self._progress, self._slowness(place),
+            Clip(self.config.clip), self.config.seed, place, seat.view, self.config.batch == "speed",
+            switch.number if switch else 0, self._peer.model, self.config.overlap,
         )  # fmt: skip
         last = train(training, clock)
+        if "mean" in training.policy.scores:
+            self._peer.model.finish(self.replica.local)
         self._say("done", clock=last, retries=self._client.retries)
 
     def _ready(self, incarnation: int, place: int) -> list[pb.ResumeReply]:
@@ -118,17 +135,41 @@ class Worker:
             elif self._stop.wait(0.1):
                 raise Stopped("The worker was told to stop.")
 
+    def _heard(self, reply: HeartbeatReply) -> None:
+        """What the chief says with each heartbeat."""
+        self._progress.fastest = reply.fastest
+        self._client.resume_after_restart(reply.terms)
+
     def _slowness(self, place: int) -> Slowness:
         return Slowness(self.config.slow, place, self.config.nominal_step, self.config.seed, self._stop.wait)
 
 
+def _replica(config: Config, device: str, rank: int) -> Replica:
+    """The task's model, computed with as the config says."""
+    return Replica(
+        load_task(config.task, config.model), device, config.seed, rank=rank, precision=config.precision,
+        accumulate=config.accumulate, compile=config.compile,
+    )  # fmt: skip
+
+
+def check_batch(config: Config, most: int) -> None:
+    """ConfigError where a mini-batch is larger than what the best supplied worker owns (examples)."""
+    if config.worker_batch > most:
+        largest = most * config.workers if config.batch == "global" else most
+        raise ConfigError(
+            f"batch_size is {config.batch_size:,}, which makes {config.worker_batch:,} examples for each worker, but no worker "
+            f"has more than {most:,} in its shards. Set batch_size to {largest:,} or less, or take fewer workers."
+        )
+
+
 def work(start: Start) -> int:
     """Runs a worker; returns the exit code."""
+    return run_process(start, lambda around: worker_of(start, around).run())
 
-    def trained(around: Surroundings) -> None:
-        Worker(
-            start.config, start.name, around.shards, around.addresses, start.token, start.device, around.stop, around.say,
-            around.registry,
-        ).run()  # fmt: skip
 
-    return run_process(start, trained)
+def worker_of(start: Start, around: Surroundings, replica: Replica | None = None) -> Worker:
+    """The worker that was told `start` and found `around`."""
+    return Worker(
+        start.config, start.name, around.shards, around.addresses, start.token, start.device, around.stop, around.say,
+        around.registry, replica, (start.peer_host, start.peer_port),
+    )  # fmt: skip

@@ -2,11 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from paceline.core.config import Config
-from paceline.core.errors import Fenced, PacelineError, PoolFull, Stopped
+from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, Stopped
 from paceline.rpc.agreement import agreed_settings
 from paceline.rpc.channel import call, open_channel, retried
 from paceline.v1 import run_service_pb2 as pb
@@ -14,6 +14,8 @@ from paceline.v1.run_service_pb2_grpc import RunServiceStub
 
 T = TypeVar("T")
 _SAY_EVERY = 10.0
+_FINISH_EVERY = 0.5
+"""Time between two looks whether the run is finished (seconds)."""
 OVER = ("stopping", "scoring", "finished")
 """Phases in which nobody joins any more."""
 
@@ -23,17 +25,17 @@ class ChiefClient:
 
     def __init__(
         self, address: str, token: str, config: Config, worker: str, deadline: float, stop: threading.Event,
-        say: Callable[..., None],
+        say: Callable[..., None], peer: str = "",
     ) -> None:  # fmt: skip
         self._stub = RunServiceStub(open_channel(address, token))
         self._address, self._settings, self._worker = address, agreed_settings(config), worker
-        self._deadline, self._stop, self._say = deadline, stop, say
+        self._deadline, self._stop, self._say, self._peer = deadline, stop, say, peer
 
     def join(self, was_fenced: bool, examples: int, steps: int, fingerprint: str, shards: int) -> pb.JoinReply | None:
         """Enters the run; waits while the pool is full. None when the run is over."""
         request = pb.JoinRequest(
             worker=self._worker, was_fenced=was_fenced, examples=examples, steps=steps, fingerprint=fingerprint,
-            shards=shards, settings=self._settings,
+            shards=shards, settings=self._settings, address=self._peer,
         )  # fmt: skip
         said = -_SAY_EVERY
         while True:
@@ -88,6 +90,22 @@ class ChiefClient:
         reply: pb.EvaluateReply = self._retried(lambda: call(self._stub.Evaluate, request, 30.0))
         return reply
 
+    def await_finish(
+        self, incarnation: int, state: Callable[[], tuple[int, str, float, dict[str, float]]], patience: float
+    ) -> None:
+        """Beats on after this worker has left, until the run is finished or the chief has not answered for `patience`
+        seconds."""
+        chief = f"the chief at {self._address}"
+        try:
+            while True:
+                deadline = min(self._deadline, time.monotonic() + patience)
+                reply = retried(lambda: self.beat(incarnation, *state()), deadline, chief, self._stop, self._say)
+                if reply.phase == "finished":
+                    return
+                self._pause(_FINISH_EVERY)
+        except (ServersGone, Fenced) as error:
+            self._say("can't learn whether the run is finished", why=str(error))
+
     def _retried(self, attempt: Callable[[], T]) -> T:
         return retried(attempt, self._deadline, f"the chief at {self._address}", self._stop, self._say)
 
@@ -102,10 +120,10 @@ class Heartbeat:
     def __init__(
         self, chief: ChiefClient, every: float, incarnation: int,
         state: Callable[[], tuple[int, str, float, dict[str, float]]],
-        on_terms: Callable[[Sequence[int]], None], fenced: threading.Event, say: Callable[..., None],
+        on_reply: Callable[[pb.HeartbeatReply], None], fenced: threading.Event, say: Callable[..., None],
     ) -> None:  # fmt: skip
         self._chief, self._every, self._incarnation, self._state = chief, every, incarnation, state
-        self._on_terms, self._fenced, self._say = on_terms, fenced, say
+        self._on_reply, self._fenced, self._say = on_reply, fenced, say
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="heartbeat", daemon=True)
         self._thread.start()
@@ -119,8 +137,7 @@ class Heartbeat:
         while True:
             last = self._stopping.is_set()
             try:
-                reply = self._chief.beat(self._incarnation, *self._state())
-                self._on_terms(reply.terms)
+                self._on_reply(self._chief.beat(self._incarnation, *self._state()))
             except Fenced as error:
                 if not last:
                     self._say("this worker's seat is lost", why=str(error))

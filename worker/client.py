@@ -2,13 +2,13 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from paceline.core.config import Config
 from paceline.core.errors import Fenced, PacelineError, Stopped
 from paceline.core.plan import SlicePlan
-from paceline.core.values import Dense, Update, Vector
+from paceline.core.values import Base, Dense, Update, Vector
 from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcTransport
 from paceline.v1 import parameter_service_pb2 as pb
@@ -54,12 +54,43 @@ class ParameterClient:
         """Receives the model into `target`; returns the version of each slice."""
         return self._everywhere(lambda link: link.pull(version, target, is_patient))
 
-    def push_pull(self, clock: int, view: int, update: Update, examples: int, choose: Choose) -> list[pb.PullHead]:
-        """Pushes one clock's update to every slice and receives the weights; returns the heads of the replies."""
+    def push_pull(
+        self, clock: int, view: int, update: Update, examples: int, choose: Choose | None,
+        bases: Sequence[Base] | None = None,
+    ) -> list[pb.PullHead]:  # fmt: skip
+        """Pushes one clock's update to every slice; returns the heads of the replies. Receives weights where `choose` says
+        where to; None: none are wanted. `bases`: the weights that it was computed on; default: those that came last."""
+        return self.begin_push(clock, view, update, examples, choose, bases)()
+
+    def begin_push(
+        self, clock: int, view: int, update: Update, examples: int, choose: Choose | None,
+        bases: Sequence[Base] | None = None,
+    ) -> Callable[[], list[pb.PullHead]]:  # fmt: skip
+        """As `push_pull`, but waits for the replies only when what it returns is called, before any other call. Until then
+        the update must not change."""
         gradient = update.values if isinstance(update, Dense) else None
-        return self._everywhere(
-            lambda link: link.push_pull(clock, view, gradient, examples, lambda head: choose(link.index, head))
-        )
+        known = bases or self.bases
+
+        def exchange(link: Link) -> pb.PullHead:
+            where = None if choose is None else lambda head: choose(link.index, head)
+            return link.push_pull(clock, view, gradient, examples, known[link.index], where)
+
+        return self._begin(exchange)
+
+    @property
+    def bases(self) -> list[Base]:
+        """Term and version of the weights that came last, slice by slice."""
+        return [link.base for link in self.links]
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a server has begun a new term since its weights came."""
+        return any(link.is_stale for link in self.links)
+
+    @property
+    def lr(self) -> float:
+        """The schedule's rate in the first server's last reply."""
+        return self.links[0].lr
 
     def resume_after_restart(self, terms: Sequence[int]) -> None:
         """Says Resume to each server whose term has grown: it waits for all members. For the heartbeat's thread."""
@@ -73,8 +104,15 @@ class ParameterClient:
         return sum(link.retries for link in self.links)
 
     def _everywhere(self, task: Callable[[Link], T]) -> list[T]:
+        return self._begin(task)()
+
+    def _begin(self, task: Callable[[Link], T]) -> Callable[[], list[T]]:
+        """Starts the task on every link; what is returned waits for all results, or for the first error."""
         self._check_wanted()  # also where every call is so quick that none is ever waited for
         futures = [self._threads.submit(task, link) for link in self.links]
+        return lambda: self._end(futures)
+
+    def _end(self, futures: list[Future[T]]) -> list[T]:
         while wait(futures, timeout=0.25, return_when="FIRST_EXCEPTION").not_done:
             if any(future.done() and future.exception() for future in futures):
                 break

@@ -13,7 +13,7 @@ from paceline.core.errors import BadPush, DataError, Gap, ServersGone, Stopped, 
 from paceline.core.plan import Range, SlicePlan
 from paceline.core.values import Base, Vector
 from paceline.rpc.channel import backoff, retried
-from paceline.rpc.transport import Transport, encoded_parts
+from paceline.rpc.transport import Parts, Transport, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor
 
@@ -46,6 +46,8 @@ class Link:
         self.term = 0
         self.base = Base(0, 0)
         """Term and version of the weights that came last."""
+        self.lr = 0.0
+        """The schedule's rate in the last reply."""
         self.retries = 0
         self._open: SliceSink | None = None
         """Where the weights of the present exchange go."""
@@ -106,12 +108,15 @@ class Link:
             self._pause(pause)
         raise AssertionError("backoff never ends")
 
-    def push_pull(self, clock: int, view: int, gradient: Vector | None, examples: int, choose: Choose) -> pb.PullHead:
+    def push_pull(
+        self, clock: int, view: int, gradient: Vector | None, examples: int, base: Base, choose: Choose | None
+    ) -> pb.PullHead:
         """Sends this clock's update (None: an empty one) until it is answered, byte for byte the same, and receives the
-        weights. Raises Fenced, BadPush and the like; ServersGone at the deadline."""
+        weights where `choose` says where to. `base`: the weights that the update was computed on.
+        Raises Fenced, BadPush and the like; ServersGone at the deadline."""
         head = pb.PushHead(
             worker=self._worker, incarnation=self.incarnation, clock=clock, examples=examples, view=view,
-            base_term=self.base.term, base_version=self.base.version, plan_hash=self._plan.hash,
+            base_term=base.term, base_version=base.version, plan_hash=self._plan.hash,
             codec=self._push_codec.name, pull_codec=self._pull_codec.name,
             elements=0 if gradient is None else self._length,
         )  # fmt: skip
@@ -119,11 +124,8 @@ class Link:
         pauses = backoff()
         while True:
             try:
-                answer = self._transport.push_pull(
-                    head, () if head.ask else parts, lambda found: self._sink(found, choose(found)), self._timeout
-                )
+                answer = self._send(head, () if head.ask else parts, choose)
                 if answer.outcome != pb.WAIT:
-                    self._took(answer)
                     self.answered = clock
                     return answer
                 head.ask = True
@@ -134,6 +136,24 @@ class Link:
                 self._failed(error)
                 self._pause(next(pauses))
                 head.ask = self._was_counted(clock)
+
+    def _send(self, head: pb.PushHead, parts: Parts, choose: Choose | None) -> pb.PullHead:
+        """One try."""
+        if choose is None:
+            answer = self._transport.push(head, parts, self._timeout)
+            if answer.outcome != pb.WAIT:
+                self.lr, self.term = answer.lr, answer.term
+            return answer
+        where = choose
+        answer = self._transport.push_pull(head, parts, lambda found: self._sink(found, where(found)), self._timeout)
+        if answer.outcome != pb.WAIT:
+            self._took(answer)
+        return answer
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the server has begun a new term since the weights came: what is computed on them is dropped."""
+        return self.term != self.base.term
 
     def _was_counted(self, clock: int) -> bool:
         """After a failure: whether the server has this clock, as soon as it can say so."""
@@ -162,7 +182,7 @@ class Link:
         """Notes which weights have come; TryAgain where the stream ended before all had."""
         if self._open is not None and self._open.filled != head.elements:
             raise TryAgain(f"Server {self.index} sent {self._open.filled:,} of {head.elements:,} weights.")
-        self.base, self.term = Base(head.term, head.version), head.term
+        self.base, self.term, self.lr = Base(head.term, head.version), head.term, head.lr
         return head.version
 
     def _sink(self, head: pb.PullHead, target: Vector) -> "SliceSink":

@@ -1,25 +1,36 @@
 """Where a worker is and how it does: for heartbeats, status and Prometheus."""
 
+import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from paceline.core.errors import DataError
 from paceline.v1 import parameter_service_pb2 as pb
 from worker.replica import Step
+
+_FIRST_WARNING, _WARN_EVERY, _GIVE_UP = 10, 100, 1000
+"""Steps in a row without a finite gradient after which the worker says so, and after which it ends."""
 
 
 class Progress:
     """Written by the training loop, read by the heartbeat. Thread-safe."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, registry: CollectorRegistry, say: Callable[..., None] = lambda event, **facts: None) -> None:
+        self._lock, self._say = threading.Lock(), say
+        self._unusable = 0
+        """Steps in a row without a finite gradient."""
         self.clock = 0
         self.phase = "joining"
         self._since = self._rate_since = time.monotonic()
         self._rate_examples = 0
-        self.figures: dict[str, float] = {"wait_seconds": 0.0}
+        self.figures: dict[str, float] = {"wait_seconds": 0.0, "staleness_mean": 0.0, "staleness_max": 0.0}
+        self._clocks = 0
+        """Completed since this process began."""
+        self.fastest = 0.0
+        """Examples per second of computation of the run's fastest worker, as the chief says; 0: not known."""
 
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"paceline_worker_{name}", text, registry=registry)
@@ -49,6 +60,20 @@ class Progress:
                 self._seconds.labels(self.phase).observe(now - self._since)
             self.phase, self._since = phase, now
 
+    def computed(self, examples: int, seconds: float) -> None:
+        """So many examples took so long to compute, emulated slowness included."""
+        if examples and seconds > 0:
+            with self._lock:
+                rate, known = examples / seconds, self.figures.get("compute_rate")
+                self.figures["compute_rate"] = rate if known is None else 0.9 * known + 0.1 * rate
+
+    @property
+    def speed(self) -> float:
+        """This worker's speed of computation; the fastest one's is 1. 1 until both are known."""
+        with self._lock:
+            mine = self.figures.get("compute_rate", 0.0)
+        return min(1.0, mine / self.fastest) if mine and self.fastest else 1.0
+
     def retried(self, code: str) -> None:
         """An exchange failed with this status and is repeated."""
         self._retries.labels(code).inc()
@@ -64,7 +89,7 @@ class Progress:
         with self._lock:
             self.clock = clock
             self.figures["wait_seconds"] += waited
-            self.figures["staleness"] = max(head.staleness for head in heads)
+            self._note_staleness(max(head.staleness for head in heads))
             self.figures["alpha"] = alpha
             if step is not None:
                 self._note(step)
@@ -79,11 +104,29 @@ class Progress:
                 self._rate_since, self._rate_examples = now, 0
             return self.clock, self.phase, now - self._since, dict(self.figures)
 
+    def _note_staleness(self, staleness: int) -> None:
+        """The last one, and mean and largest of all of this process."""
+        self._clocks += 1
+        self.figures["staleness"] = staleness
+        self.figures["staleness_max"] = max(self.figures["staleness_max"], staleness)
+        self.figures["staleness_mean"] += (staleness - self.figures["staleness_mean"]) / self._clocks
+
     def _note(self, step: Step) -> None:
-        self.figures["loss"] = step.loss
-        self._loss.set(step.loss)
+        if not math.isnan(step.loss):  # not known, where a loop of one's own does not say it
+            self.figures["loss"] = step.loss
+            self._loss.set(step.loss)
         if step.finite:
+            self._unusable = 0
             self._examples.inc(step.examples)
             self._rate_examples += step.examples
-        else:
-            self._screened.inc()
+            return
+        self._screened.inc()
+        self._unusable += 1
+        if self._unusable == _FIRST_WARNING or self._unusable % _WARN_EVERY == 0:
+            said = (
+                f"{self._unusable} steps in a row had no finite gradient, so nothing is learned; lower the rate (optimizer.lr) "
+                "or look for NaN in the data and the loss"
+            )
+            self._say(said, loss=step.loss)
+            if self._unusable >= _GIVE_UP:
+                raise DataError(f"{said}. The run would never end, since only examples that are learned from count.")

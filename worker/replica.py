@@ -15,6 +15,9 @@ from torch.nn.parameter import is_lazy
 from paceline.core.errors import ConfigError, DataError
 from paceline.core.values import Vector
 from paceline.tasks.task import Task
+from worker.device import check_compiler, choose_device, send
+from worker.flat import FlatModel
+from worker.precision import Precision
 
 Array = npt.NDArray[Any]
 
@@ -24,7 +27,7 @@ class Step:
     """What one mini-batch gave."""
 
     gradient: Vector
-    """In the order of `Replica.shapes`; overwritten by the next step."""
+    """In the order of `Replica.shapes`; overwritten by the next step, unless `keep_gradient` says otherwise."""
     loss: float
     examples: int
     finite: bool
@@ -33,36 +36,29 @@ class Step:
 
 class Replica:
     """The task's model with all trainable parameters in one vector (model order, tied ones once, frozen ones left out).
-    Not thread-safe. ConfigError: no such device, nothing to train, or parameters that are not float32."""
+    `model`: one of the caller's own in its place; `rank` picks the GPU of device 'auto'; the others are the config's keys.
+    Not thread-safe. ConfigError: no such device or compiler, nothing to train, or parameters that are not float32."""
 
-    def __init__(self, task: Task, device: str = "cpu", seed: int = 0) -> None:
+    def __init__(
+        self, task: Task, device: str = "cpu", seed: int = 0, model: nn.Module | None = None, *, rank: int = 0,
+        precision: str = "float32", accumulate: int = 1, compile: bool = False,
+    ) -> None:  # fmt: skip
         self.task = task
-        self.device = _device(device)
+        self.device = choose_device(device, rank)
+        self._precision, self._parts = Precision(precision, self.device), accumulate
         torch.manual_seed(seed)
-        self.model = task.model().to(self.device)
+        self.model = (task.model() if model is None else model).to(self.device)
         named = _trainable(task.name, self.model)
         self.shapes: tuple[tuple[str, tuple[int, ...]], ...] = tuple((name, tuple(p.shape)) for name, p in named)
-        self.length = sum(parameter.numel() for _, parameter in named)
-        self._parameters = [parameter for _, parameter in named]
-        self._weights = torch.empty(self.length, device=self.device)
-        self._gradient = torch.zeros(self.length, device=self.device)
-        self._gradients = self._flatten()
-        self._host_weights, self._host_gradient = _on_host(self._weights), _on_host(self._gradient)
-        self.local: Vector = self._host_weights.numpy()
-        """The weights on the CPU. On 'cpu' the model's own memory; on CUDA a copy: `load(local)` after a change."""
+        self._flat = FlatModel([parameter for _, parameter in named], self.device)
+        self.length, self.local = self._flat.length, self._flat.local
+        if compile:
+            check_compiler()
+            self.model.compile()
 
-    def _flatten(self) -> list[Tensor]:
-        """Moves the parameters into the flat vector and gives each its view of the flat gradient."""
-        sizes = [parameter.numel() for parameter in self._parameters]
-        gradients = []
-        for parameter, weights, gradient in zip(
-            self._parameters, torch.split(self._weights, sizes), torch.split(self._gradient, sizes), strict=True
-        ):
-            weights.copy_(parameter.detach().reshape(-1))
-            parameter.data = weights.view(parameter.shape)
-            parameter.grad = gradient.view(parameter.shape)
-            gradients.append(parameter.grad)
-        return gradients
+    def keep_gradient(self) -> None:
+        """The last gradient must outlive the next step: that one goes to other memory."""
+        self._flat.keep_gradient()
 
     def load(self, vector: Vector) -> None:
         """Copies the vector into the model's weights."""
@@ -76,40 +72,48 @@ class Replica:
 
     def refresh(self) -> None:
         """`local` was changed in place: the model follows. Costs nothing on the CPU."""
-        if self._host_weights is not self._weights:
-            self._weights.copy_(self._host_weights)
+        self._flat.refresh()
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
         """The gradient of the mean loss over a mini-batch at the present weights; `seed` fixes dropout (protocol 21),
         `rng` the augmentation. ConfigError where the task's loss can't be used."""
         torch.manual_seed(seed)
         self.model.train()
-        inputs, targets = self._prepare(features, labels, rng)
-        self._gradient.zero_()
-        loss = self.task.loss(self.model, inputs, targets)
+        self._flat.gradient.values.zero_()
+        loss = 0.0
+        for start, end in _cuts(len(features), min(self._parts, len(features))):
+            inputs, targets = self._prepare(features[start:end], labels[start:end], rng)
+            loss += self._add(inputs, targets, (end - start) / len(features))
+        if self._precision.scale != 1:
+            self._flat.gradient.values.mul_(1 / self._precision.scale)
+        step = self.gathered(loss, len(features))
+        if np.isfinite(loss):
+            self._precision.note(step.finite)
+        return step
+
+    def _add(self, inputs: Tensor, targets: Tensor, share: float) -> float:
+        """Adds the gradient of a part of the mini-batch; returns the loss. Both by its share of the examples."""
+        self._flat.detach()  # or a zero_grad() in the loss would clear the other parts
+        with self._precision.autocast():
+            loss = self.task.loss(self.model, inputs, targets)
         if not loss.requires_grad:
             raise ConfigError(f"The loss of task '{self.task.name}' does not depend on trainable parameters.")
+        self._flat.attach()
         try:
-            loss.backward()  # type: ignore[no-untyped-call]
+            (loss.float() * (share * self._precision.scale)).backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             raise ConfigError(f"The backward pass of task '{self.task.name}' failed: {error}") from error
-        self._gather()
-        if self._host_gradient is not self._gradient:
-            self._host_gradient.copy_(self._gradient)
-        value = float(loss.detach())
-        finite = bool(np.isfinite(value)) and _all_finite(self._gradient)
-        return Step(self._host_gradient.numpy(), value, len(features), finite)
+        return float(loss.detach()) * share
 
-    def _gather(self) -> None:
-        """Autograd may have put a new tensor in a view's place (after a zero_grad() in the loss): copy it back."""
-        for parameter, view in zip(self._parameters, self._gradients, strict=True):
-            if parameter.grad is not view:
-                view.zero_() if parameter.grad is None else view.copy_(parameter.grad)
-                parameter.grad = view
+    def gathered(self, loss: float | None, examples: int) -> Step:
+        """What a backward pass has left in the parameters' `.grad`; the loss is NaN where it is not known (None)."""
+        self._flat.gather()
+        finite = (loss is None or bool(np.isfinite(loss))) and self._flat.is_finite()
+        return Step(self._flat.to_host(), np.nan if loss is None else loss, examples, finite)
 
     def _prepare(self, features: Array, labels: Array, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
         inputs, targets = self.task.prepare(features, labels, rng)
-        return inputs.to(self.device), targets.to(self.device)
+        return send(inputs, self.device), send(targets, self.device)
 
     def _batches(self, features: Array, labels: Array, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Evaluation batches whose sizes differ by one at most, so that none is too small for BatchNorm."""
@@ -117,8 +121,7 @@ class Replica:
             raise DataError(
                 f"There are no examples to score task '{self.task.name}' on. Give the split a larger share."
             )
-        edges = np.linspace(0, len(features), -(-len(features) // batch) + 1).astype(int)
-        for start, end in itertools.pairwise(edges):
+        for start, end in _cuts(len(features), -(-len(features) // batch)):
             yield self._prepare(features[start:end], labels[start:end])
 
     @torch.no_grad()
@@ -151,6 +154,13 @@ class Replica:
             for name, value in values.items():
                 totals[name] = totals.get(name, 0.0) + float(value) * len(inputs)
         return {name: total / len(features) for name, total in totals.items()}
+
+    @torch.no_grad()
+    def outputs(self, features: Array, labels: Array, batch: int = 512) -> Iterator[tuple[Any, Tensor]]:
+        """The model's outputs in evaluation mode and the labels, mini-batch by mini-batch."""
+        self.model.eval()
+        for inputs, targets in self._batches(features, labels, batch):
+            yield self.model(inputs), targets
 
     def _evaluate(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Any]:
         """The loss and the model's outputs; where the loss itself calls model(inputs), that pass serves both."""
@@ -185,20 +195,6 @@ def use_threads(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"There is no device '{name}'; use cpu, cuda, cuda:1 or auto.") from error
-    if device.type not in ("cpu", "cuda") or (device.index or 0) >= max(1, torch.cuda.device_count()):
-        raise ConfigError(f"Device '{name}' can't be used here; {torch.cuda.device_count()} CUDA devices and cpu can.")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"Device '{name}' was asked for, but torch sees no CUDA device here. Use cpu or auto.")
-    return device
-
-
 def _trainable(task: str, model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """Names and parameters in model order; named_parameters lists tied ones once."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -216,14 +212,6 @@ def _trainable(task: str, model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return named
 
 
-def _on_host(tensor: Tensor) -> Tensor:
-    """The tensor itself where it is in main memory, else a pinned copy."""
-    if tensor.device.type == "cpu":
-        return tensor
-    return torch.empty(tensor.shape, pin_memory=True).copy_(tensor)
-
-
-def _all_finite(flat: Tensor) -> bool:
-    """One pass without a temporary: NaN and infinity show up in the smallest or largest element."""
-    smallest, largest = torch.aminmax(flat)
-    return bool(torch.isfinite(smallest) and torch.isfinite(largest))
+def _cuts(examples: int, parts: int) -> Iterator[tuple[int, int]]:
+    """First and last + 1 of nearly equal parts."""
+    return itertools.pairwise(np.linspace(0, examples, parts + 1).astype(int).tolist())

@@ -9,16 +9,18 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Gauge
 from safetensors import SafetensorError, safe_open
 
-from paceline.core.config import Config
+from paceline.core.config import Config, Options
 from paceline.core.errors import DataError
 from paceline.core.plan import make_plan
 from paceline.core.policy import build_policy
 from paceline.data.sampler import locate, starts_of
 from paceline.data.shards import Shards, take
+from paceline.rpc.views import switch_value
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
 from worker.chief import ChiefClient
 from worker.client import ParameterClient
+from worker.local_models import LocalModels
 from worker.model_file import save_model
 from worker.replica import Array, Replica
 from worker.start import Start, Surroundings, run_process
@@ -46,7 +48,8 @@ class ScoreMetrics:
         self._epoch.set(epoch)
         self._seconds.set(seconds)
         for split, values in scores.items():
-            self._loss.labels(split).set(values["loss"])
+            if "loss" in values:
+                self._loss.labels(split).set(values["loss"])
             if "accuracy" in values:
                 self._accuracy.labels(split).set(values["accuracy"])
 
@@ -61,11 +64,12 @@ class Scorer:
         self._models, self._say, self._metrics = models, say, ScoreMetrics(registry)
         models.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + config.deadline
-        self._replica = Replica(load_task(config.task), device, config.seed)
+        self._replica = Replica(load_task(config.task, config.model), device, config.seed)
         plan = make_plan(self._replica.shapes, config.servers, config.plan)
         self._chief = ChiefClient(addresses[0], token, config, "evaluator", deadline, stop, say)
         self._client = ParameterClient(addresses, token, plan, config, "evaluator", deadline, stop, say)
-        self._rounds = build_policy(config.policy).rounds
+        self._locals = LocalModels(self._replica, plan, token, config.stall_timeout, stop, say)
+        self._policy = build_policy(config.policy)
         self._splits = self._open(shards, config.seed)
         self._best = _kept(models / "best.safetensors")
 
@@ -77,33 +81,65 @@ class Scorer:
             score = None
             if reply.phase == "finished":
                 return
+            switch = switch_value(reply.switch)
+            if switch is not None:
+                self._policy = build_policy(Options(**switch.policy))
             if reply.due:
                 score = self._score(reply)
 
     def _score(self, due: pb.EvaluateReply) -> pb.Score:
         start = time.monotonic()
         versions = self._pull()
-        self._replica.refresh()
-        self._replica.recalibrate(*self._splits["train"])
-        scores = {split: self._replica.score(*arrays) for split, arrays in self._splits.items()}
+        scores, count = self._score_present(), 0
+        if "mean" in self._policy.scores:
+            others, count = self._score_local(due)
+            scores |= others
         self._metrics.note(due.epoch, time.monotonic() - start, scores)
         metrics = {f"{split}_{name}": value for split, values in scores.items() for name, value in values.items()}
+        if count:
+            metrics["local_models"] = count
         self._keep(metrics, due)
         self._say("scored", epoch=due.epoch, final=due.final, versions=versions, **metrics)
         return pb.Score(epoch=due.epoch, seconds=due.seconds, versions=versions, metrics=metrics, final=due.final)
 
+    def _score_present(self, prefix: str = "") -> dict[str, dict[str, float]]:
+        """Scores the model that the replica holds, its BatchNorm statistics estimated anew."""
+        self._replica.refresh()
+        self._replica.recalibrate(*self._splits["train"])
+        return {prefix + split: self._replica.score(*arrays) for split, arrays in self._splits.items()}
+
+    def _score_local(self, due: pb.EvaluateReply) -> tuple[dict[str, dict[str, float]], int]:
+        """Scores of the local models' mean, which the replica holds afterwards, and of their vote; how many there were."""
+        before = self._replica.local.copy()
+
+        def keep(number: int) -> None:
+            if due.final:
+                save_model(self._models / f"last.local-{number}.safetensors", self._replica, {"epoch": str(due.epoch)})
+
+        found = self._locals.gather(due.peers, self._splits, "vote" in self._policy.scores, keep)
+        if found is None:
+            self._replica.load(before)
+            self._replica.recalibrate(*self._splits["train"])
+            self._say("no local model could be had; only the global one is scored", epoch=due.epoch)
+            return {}, 0
+        self._replica.load(found.mean)
+        votes = {f"vote_{split}": values for split, values in found.vote.items()}
+        return self._score_present("mean_") | votes, found.count
+
     def _pull(self) -> list[int]:
         """One exact version of all slices in rounds; else each slice's newest, whose versions are reported."""
         versions = self._client.pull(self._replica.local)
-        for ahead in _AHEAD if self._rounds else ():
+        for ahead in _AHEAD if self._policy.rounds else ():
             if len(set(versions)) == 1:
                 break
             versions = self._client.pull(self._replica.local, max(versions) + ahead, is_patient=False)
         return versions
 
     def _keep(self, metrics: dict[str, float], due: pb.EvaluateReply) -> None:
-        """Writes the model: the final one as the last, and as the best one what is best on the validation data."""
-        facts = {"epoch": str(due.epoch), **{name: f"{value:.6g}" for name, value in metrics.items()}}
+        """Writes the model that the replica holds, the local ones' mean where it was scored: the final one as the last, and
+        as the best one what is best on the validation data."""
+        model = "mean" if "local_models" in metrics else "global"
+        facts = {"epoch": str(due.epoch), "model": model, **{name: f"{value:.6g}" for name, value in metrics.items()}}
         if due.final:
             save_model(self._models / "last.safetensors", self._replica, facts)
         if _value(metrics) > self._best:
@@ -129,9 +165,11 @@ class Scorer:
 
 
 def _value(metrics: Mapping[str, float]) -> float:
-    """What 'best' compares: validation accuracy, or loss where the task has no accuracy; more is better."""
-    loss = metrics.get("validation_loss", metrics.get("train_loss", float("inf")))
-    return metrics.get("validation_accuracy", -loss)
+    """What 'best' compares: validation accuracy, or loss where the task has no accuracy; more is better. That of the
+    local models' mean where it was scored, because then it is what is kept."""
+    kind = "mean_" if "mean_train_loss" in metrics else ""
+    loss = metrics.get(f"{kind}validation_loss", metrics.get(f"{kind}train_loss", float("inf")))
+    return metrics.get(f"{kind}validation_accuracy", -loss)
 
 
 def _kept(best: Path) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from paceline.core.config import slowness
+from paceline.core.slow import slowness
 
 
 class Slowness:
@@ -17,9 +17,9 @@ class Slowness:
         self._rules = [slowness(who, how) for who, how in mine]
         self._place, self._nominal, self._seed, self._pause = place, nominal, seed, pause
 
-    def delay(self, clock: int) -> None:
-        """Pauses where this step is a slow one."""
+    def delay(self, clock: int, share: float = 1.0) -> None:
+        """Pauses where this step is a slow one; `share` of a whole mini-batch takes as much less."""
         chance = np.random.default_rng([self._seed, self._place, clock, 7]).random() if self._rules else 1.0
         seconds = sum((factor - 1) * self._nominal for factor, probability in self._rules if chance < probability)
         if seconds:
-            self._pause(seconds)
+            self._pause(share * seconds)

@@ -29,6 +29,15 @@ class Start:
     threads: int
     metrics_port: int
     report: Path | None
+    peer_host: str = "127.0.0.1"
+    """Where others reach this worker's local model."""
+    peer_port: int = 0
+
+
+def rank_of(name: str) -> int:
+    """The number in a worker's name; 0 where it has none."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +51,15 @@ class Surroundings:
     registry: CollectorRegistry
 
 
-def run_process(start: Start, work: Callable[[Surroundings], None]) -> int:
-    """Waits for the shards, does the work, and returns the exit code."""
+def run_process(
+    start: Start, work: Callable[[Surroundings], None], stopping: tuple[threading.Event, list[int]] | None = None
+) -> int:
+    """Waits for the shards, does the work, and returns the exit code. `stopping`: what `stop_on_signals` gave, where this is
+    not the main thread, in which alone signals can be caught."""
     tune_malloc()
     use_threads(start.threads)
     say = make_log(start.name)
-    stop, signals = stop_on_signals()
+    stop, signals = stopping or stop_on_signals()
     addresses = check_addresses(start.servers, start.config)
     registry = CollectorRegistry()
     report_ports(start.report, metrics_port=serve_metrics(start.metrics_port, registry))

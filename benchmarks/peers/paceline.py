@@ -44,7 +44,7 @@ class Options:
         return Config.model_validate(
             {
                 "task": "benchmark", "workers": job.workers, "servers": job.servers, "epochs": 1_000_000,
-                "policy": {"name": self.policy}, "plan": {"slices": self.slices},
+                "policy": {"name": self.policy}, "plan": {"slices": self.slices}, "schedule": {"lr_scale": "none"},
                 "codec": {"push": self.codec, "pull": self.codec}, "checkpoint": {"every": FOREVER},
                 "optimizer": {"name": "sgd", "lr": LEARNING_RATE, "momentum": MOMENTUM, "weight_decay": WEIGHT_DECAY},
             }

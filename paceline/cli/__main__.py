@@ -12,7 +12,7 @@ import typer
 
 from paceline.cli.options import read_config
 from paceline.core.errors import UsageError
-from paceline.settings import exits
+from paceline.settings import exits, presets
 
 USAGE_OF_TYPER = 2
 app = typer.Typer(
@@ -22,12 +22,10 @@ app = typer.Typer(
     help="Paceline trains a model with several workers and servers, in lock-step or as loosely as you like.",
 )
 
-What = Annotated[
-    str,
-    typer.Argument(
-        metavar="TASK|CONFIG.yaml", help="A task (digits, cifar10, ./mine.py) or a YAML file with all settings."
-    ),
-]
+_WHAT = typer.Argument(
+    metavar="TASK|CONFIG.yaml", help="A task (digits, cifar10, ./mine.py) or a YAML file with all settings."
+)
+What = Annotated[str, _WHAT]
 Workers = Annotated[int | None, typer.Option("-w", "--workers", help="How many workers compute gradients.")]
 Servers = Annotated[int | None, typer.Option("-s", "--servers", help="How many servers share the model.")]
 Policy = Annotated[str | None, typer.Option(help="When workers wait for each other: bsp, ssp, ssp:3, asp, shat.")]
@@ -43,29 +41,58 @@ Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name of the ru
 
 @app.command()
 def run(
-    what: What,
+    what: Annotated[str | None, _WHAT] = None,
     workers: Workers = None,
     servers: Servers = None,
     policy: Policy = None,
     sets: Sets = None,
     slow: Annotated[
         list[str] | None,
-        typer.Option(metavar="WHO=HOW", help="Pretend that workers are slow: 2=10x, or all=10x@5% at random steps."),
+        typer.Option(
+            metavar="WHO=HOW",
+            help="Pretend that workers are slow: 2=10x, or all=10x@5% at random steps; or a cluster: he0, he1, he2, random.",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"Start from a paper's settings, all other flags win over them: {', '.join(presets())}.",
+        ),
     ] = None,
     epochs: Epochs = None,
     data: Data = None,
     name: Annotated[
         str | None, typer.Option("--run", metavar="NAME", help="Name of the run; one that exists is resumed.")
     ] = None,
+    loop: Annotated[
+        str | None, typer.Option(metavar="SCRIPT.py", help="Your own training loop for the workers (see docs/api.md).")
+    ] = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            help="Train so often, with seeds that count up, and print mean and variance of the results.", min=1
+        ),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="What to compute on: auto (the GPUs in turn, several workers on one if need be), cpu, cuda, cuda:1."
+        ),
+    ] = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Start the named run over; what it had is deleted.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model on this machine: starts servers and workers, shows how it goes, says where the model is."""
     with _exits():
-        config = read_config(what, workers, servers, policy, sets or [], slow or [], epochs, data, name)
+        config = read_config(what, workers, servers, policy, sets or [], slow or [], epochs, data, name, preset, loop)
+        if repeats is not None:
+            from paceline.cli.repeats import repeat
+
+            sys.exit(repeat(config, repeats, fresh, as_json, device))
         from paceline.cli.run import run as go
 
-        sys.exit(go(config, fresh, as_json))
+        sys.exit(go(config, fresh, as_json, device))
 
 
 @app.command()
@@ -91,6 +118,19 @@ def stop(name: Annotated[str, typer.Argument(metavar="RUN", help="Name of the ru
         from paceline.cli.status import stop_run
 
         print(stop_run(find_run(name)))
+
+
+@app.command("set")
+def set_(
+    name: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")],
+    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="policy.name=ssp policy.bound=5")],
+) -> None:
+    """Change the policy of a run, or its bounds, while it trains: paceline set RUN policy.name=ssp policy.bound=5."""
+    with _exits():
+        from paceline.cli.run_folder import find_run
+        from paceline.cli.set_policy import set_policy
+
+        print(set_policy(find_run(name), settings))
 
 
 @app.command()

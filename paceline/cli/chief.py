@@ -8,7 +8,8 @@ from google.protobuf.message import Message
 
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.run import Score
-from paceline.v1.run_service_pb2 import StatusReply, StatusRequest, StopRequest
+from paceline.v1.run_service_pb2 import SetPolicyReply, SetPolicyRequest, StatusReply, StatusRequest, StopRequest
+from paceline.v1.switch_pb2 import Switch
 
 PATIENCE = 2.0
 """Seconds a call to the chief may take; on one machine it answers in milliseconds."""
@@ -24,6 +25,9 @@ class Chief(Protocol):
 
     def stop(self, reason: str) -> bool:
         """Ends the training early; the run is then scored. False when the chief can't be reached."""
+
+    def set_policy(self, policy: str) -> Switch:
+        """Changes the policy, given as JSON. TryAgain where the run can't do it just now, ConfigError where never."""
 
     def close(self) -> None: ...
 
@@ -44,6 +48,12 @@ class RemoteChief:
 
     def stop(self, reason: str) -> bool:
         return self._call(self._service.Stop, StopRequest(reason=reason)) is not None
+
+    def set_policy(self, policy: str) -> Switch:
+        from paceline.rpc.channel import call
+
+        reply: SetPolicyReply = call(self._service.SetPolicy, SetPolicyRequest(policy=policy), PATIENCE)
+        return reply.switch
 
     def close(self) -> None:
         self._channel.close()
@@ -86,6 +96,16 @@ def loss(status: StatusReply) -> float | None:
 def accuracy(metrics: Mapping[str, float], split: str = "test") -> float | None:
     """A score's accuracy on that split; None where the task has no such metric."""
     return metrics.get(f"{split}_accuracy")
+
+
+def beside(metrics: Mapping[str, float], split: str = "test") -> str:
+    """What stands beside the global model's accuracy where the policy's local models were scored too; else nothing."""
+    found = [
+        f"{kind} {value:.4f}"
+        for kind in ("mean", "vote")
+        if (value := accuracy(metrics, f"{kind}_{split}")) is not None
+    ]
+    return f" (global; local models: {', '.join(found)})" if found else ""
 
 
 def scores(status: StatusReply) -> list[Score]:

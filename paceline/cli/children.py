@@ -28,7 +28,7 @@ class Child:
     role: str
     """server, worker, evaluator or sharder."""
     arguments: list[str]
-    """What follows `python -P -m`."""
+    """What follows `python -P`."""
     log: Path
     environment: Mapping[str, str]
     restarts_left: int = 0
@@ -44,7 +44,7 @@ class Child:
         """A new process in a session of its own, so that a Ctrl-C reaches it through the launcher only."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        command = [sys.executable, "-P", "-m", *self.arguments]
+        command = [sys.executable, "-P", *self.arguments]
         tethered = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -26,7 +26,7 @@ DIGITS: dict[str, Any] = {
     "batch_size": 32,
     "nominal_step": 0.005,
     # One rate for all: without momentum, which multiplies the rate of pushes that overlap.
-    "optimizer": {"name": "sgd", "lr": 0.3, "momentum": 0.0, "weight_decay": 1e-4},
+    "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 1e-4},
 }
 DIGITS_SECONDS = 100
 """What the six runs take together on 2 cores."""

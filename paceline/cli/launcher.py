@@ -19,6 +19,7 @@ from paceline.cli.stall import Stall
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, PacelineError, ServersGone, UsageError
 from paceline.core.run import Score
+from paceline.settings import CONNECT
 from paceline.v1.run_service_pb2 import StatusReply
 
 T = TypeVar("T")
@@ -46,6 +47,8 @@ class Outcome:
     version: int = 0
     reason: str = ""
     """Why it ended, in words."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """All metrics of the final version."""
 
 
 class _Ended(Exception):
@@ -63,13 +66,14 @@ def run_local(
     show: Callable[[StatusReply, float], None] = lambda status, rate: None,
     connect: Callable[[str, str], Chief] = RemoteChief,
     shards: Path | None = None,
+    device: str = "auto",
 ) -> Outcome:
     """Trains as `config` says, in a folder that `open_run` has prepared; resumes what is there. `say` gets messages,
     `show` each status with the examples per second; `shards` of another run with the same data save the time to write
-    them. Ctrl-C and SIGTERM end it in order. ConfigError: it runs now."""
+    them; `device` is what workers and evaluator compute on. Ctrl-C and SIGTERM end it in order. ConfigError: it runs now."""
     place = RunFolder(folder)
     with place.locked(), Signals() as signals, closing(Records(place.path, place.metrics)) as records:
-        launch = _Launch(config, place, say, show, connect, shards, signals, records)
+        launch = _Launch(config, place, say, show, connect, shards, device, signals, records)
         try:
             launch.train()
         except _Ended as end:
@@ -90,13 +94,14 @@ class _Launch:
         show: Callable[[StatusReply, float], None],
         connect: Callable[[str, str], Chief],
         shards: Path | None,
+        device: str,
         signals: Signals,
         records: Records,
     ) -> None:
         self.outcome = Outcome()
         self._config, self._folder, self._say, self._show, self._connect = config, folder, say, show, connect
         self._signals, self._records = signals, records
-        self._shards = shards
+        self._shards, self._device = shards, device
         self._children: list[Child] = []
         self._chief: Chief | None = None
         self._speed = Speed()
@@ -126,6 +131,7 @@ class _Launch:
             finished=out.exit_code == 0,
             exit_code=out.exit_code,
             accuracy=out.accuracy,
+            metrics=out.metrics,
             seconds=out.seconds,
             reason=out.reason,
             pids={},
@@ -176,23 +182,39 @@ class _Launch:
             ",".join(servers),
             "--token-file",
             str(self._folder.token),
+            "--device",
+            self._device,
         ]
         self._folder.models.mkdir(exist_ok=True)
         for rank in range(self._config.workers):
-            self._start(f"worker-{rank}", "worker", "--rank", str(rank), *shared, "--threads", str(self._threads))
+            if self._config.loop is None:
+                self._start(f"worker-{rank}", "worker", "--rank", str(rank), *shared, "--threads", str(self._threads))
+            else:
+                self._start_own_loop(rank, self._config.loop, servers)
         self._start("evaluator", "evaluator", *shared, "--models", str(self._folder.models))
         self._folder.write_facts(pids=self._pids())
 
     def _start(self, name: str, role: str, *arguments: str) -> Child:
         module = "worker.evaluator" if role == "evaluator" else role
-        child = Child(
-            name,
-            role,
-            [module, "--config", str(self._folder.config), *arguments],
-            self._folder.log(name),
-            self._environment,
-            restarts_left=0 if role == "sharder" else self._config.restarts,
-        )
+        command = ["-m", module, "--config", str(self._folder.config), *arguments]
+        restarts = 0 if role == "sharder" else self._config.restarts
+        return self._begin(Child(name, role, command, self._folder.log(name), self._environment, restarts))
+
+    def _start_own_loop(self, rank: int, script: str, servers: list[str]) -> Child:
+        """The user's script as a worker; `paceline.connect()` in it finds the run through one variable."""
+        place = {
+            "config": str(self._folder.config.resolve()),
+            "rank": rank,
+            "shards": str(self._shards.resolve()) if self._shards else "",
+            "servers": ",".join(servers),
+            "token_file": str(self._folder.token.resolve()),
+            "device": self._device,
+            "threads": self._threads,
+        }
+        environment, name = {**self._environment, CONNECT: json.dumps(place)}, f"worker-{rank}"
+        return self._begin(Child(name, "worker", [script], self._folder.log(name), environment, self._config.restarts))
+
+    def _begin(self, child: Child) -> Child:
         self._children.append(child)
         child.start()
         return child
@@ -230,7 +252,8 @@ class _Launch:
         out.scores = chief.scores(status)
         out.figures |= {worker.worker: dict(worker.figures) for worker in status.workers if worker.figures}
         if out.scores and out.scores[-1].final:
-            out.accuracy = accuracy(out.scores[-1].metrics)
+            out.metrics = out.scores[-1].metrics
+            out.accuracy = accuracy(out.metrics)
         self._records.note(status, rate)
         self._show(status, rate)
 

@@ -1,19 +1,21 @@
 """From the words of a command line to a checked config."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from paceline.core.config import Config
-from paceline.core.errors import UsageError
+from paceline.core.errors import ConfigError, UsageError
 from paceline.core.policy import from_shorthand
-from paceline.settings import load, parse_sets
+from paceline.core.slow import CLUSTERS
+from paceline.settings import check_own_loop, load, parse_sets
 
 ENDINGS = (".yaml", ".yml")
 
 
 def read_config(
-    what: str,
+    what: str | None,
     workers: int | None = None,
     servers: int | None = None,
     policy: str | None = None,
@@ -22,33 +24,54 @@ def read_config(
     epochs: int | None = None,
     data: str | None = None,
     run: str | None = None,
+    preset: str | None = None,
+    loop: str | None = None,
 ) -> Config:
-    """The config of a task or a YAML file and the flags; `sets` win over the other flags. Two steps, because the task's
-    own defaults lie below all of these, and its name is among them."""
-    is_file = what.endswith(ENDINGS)
-    pairs = [] if is_file else [_pair("task", what)]
-    flags = {"workers": workers, "servers": servers, "epochs": epochs, "data.path": data, "run": run}
+    """The config of a task or a YAML file, or of a preset alone, and the flags; `sets` win over the other flags."""
+    if what is None and preset is None:
+        raise UsageError(
+            "Missing argument 'TASK|CONFIG.yaml': a task like digits or a YAML file; or say --preset NAME."
+        )
+    path = Path(what) if what is not None and what.endswith(ENDINGS) else None
+    pairs = [] if what is None or path else [_pair("task", what)]
+    flags = {"workers": workers, "servers": servers, "epochs": epochs, "data.path": data, "run": run, "loop": loop}
     pairs += [_pair(key, value) for key, value in flags.items() if value is not None]
     if policy is not None:
-        options = from_shorthand(policy)
-        pairs += [f"policy.{key}={value}" for key, value in options.items()]
-    pairs += [_slow_pair(text) for text in slow]
-    overrides = parse_sets([*pairs, *sets])
-    path = Path(what) if is_file else None
-    config = load(path, overrides)
+        pairs += policy_pairs(policy)
+    pairs += _slow_pairs(slow)
+    return complete(parse_sets([*pairs, *sets]), path, preset)
+
+
+def complete(overrides: Mapping[str, Any], path: Path | None = None, preset: str | None = None) -> Config:
+    """The config with the task's own defaults below all else: two steps, because its name is among the settings."""
+    config = load(path, overrides, preset=preset)
     from paceline.tasks.task import load_task
 
-    return load(path, overrides, load_task(config.task).settings)
+    config = load(path, overrides, load_task(config.task, config.model).settings, preset)
+    if config.loop is not None:
+        check_own_loop(config)
+        if not config.loop.endswith(".py") or not Path(config.loop).is_file():
+            raise ConfigError(f"loop: there is no Python file {config.loop}. Give the path of your training script.")
+    return config
+
+
+def policy_pairs(shorthand: str) -> list[str]:
+    """'ssp:3' as pairs for `parse_sets`."""
+    return [f"policy.{key}={value}" for key, value in from_shorthand(shorthand).items()]
 
 
 def _pair(key: str, value: object) -> str:
     return f"{key}={json.dumps(value)}"  # JSON is YAML, so no value is misread
 
 
-def _slow_pair(text: str) -> str:
-    who, equals, how = text.partition("=")
-    if not equals or "." in who:
-        raise UsageError(
-            f"--slow {text}: expected a worker's number (or 'all') and how slow, like 2=10x or all=10x@5%."
-        )
-    return _pair(f"slow.{who}", how)
+def _slow_pairs(texts: Sequence[str]) -> list[str]:
+    if len(texts) == 1 and texts[0].lower() in CLUSTERS:
+        return [_pair("slow", texts[0])]
+    found = [text.partition("=") for text in texts]
+    for text, (who, equals, _) in zip(texts, found, strict=True):
+        if not equals or "." in who:
+            raise UsageError(
+                f"--slow {text}: expected a worker's number (or 'all') and how slow, like 2=10x or all=10x@5%, or one "
+                f"name and nothing else: {', '.join(CLUSTERS)}."
+            )
+    return [_pair(f"slow.{who}", how) for who, _, how in found]

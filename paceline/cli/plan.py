@@ -50,16 +50,20 @@ def task_shapes(config: Config) -> Shapes:
         ) from error
     from paceline.tasks.task import load_task
 
-    return Replica(load_task(config.task)).shapes
+    return Replica(load_task(config.task, config.model)).shapes
 
 
 def plan_report(config: Config, shapes: Shapes, gbit: float) -> dict[str, Any]:
     """Everything `paceline plan` prints, in bytes, elements and steps per second."""
     plan = make_plan(shapes, config.servers, config.plan)
-    slots, rounds = build_optimizer(config.optimizer).slots, build_policy(config.policy).rounds
+    policy = build_policy(config.policy)
+    slots, arrays = (
+        policy.server_optimizer(build_optimizer(config.optimizer)).slots,
+        policy.server_arrays(config.workers),
+    )
     servers = []
     for index, length in enumerate(plan.lengths):
-        memory = server_memory(length, slots, rounds, config.workers, config.part_bytes)
+        memory = server_memory(length, slots, arrays, config.workers, config.part_bytes)
         limit = math.ceil((HEADROOM * sum(memory.values()) + PROCESS) / STEP) * STEP
         servers.append({"server": index, "elements": length, "bytes": 4 * length, "memory": memory, "limit": limit})
     return {

@@ -7,27 +7,17 @@ from dataclasses import asdict
 
 from rich.console import Console
 
+from paceline.cli.chief import beside
 from paceline.cli.launcher import Outcome, run_local
 from paceline.cli.run_folder import RunFolder, open_run
 from paceline.cli.table import Display, LiveTable, PlainLines
 from paceline.core.config import Config
 
 
-def run(config: Config, fresh: bool, as_json: bool) -> int:
+def run(config: Config, fresh: bool, as_json: bool, device: str = "auto") -> int:
     """Starts or resumes the run; returns the exit code. With `as_json` stdout gets one object, people read stderr."""
-    folder, config = open_run(config, fresh)
     console = Console(stderr=as_json, highlight=False)
-    facts = folder.facts()
-    if facts.get("finished"):
-        outcome = Outcome(0, facts.get("accuracy"), facts.get("seconds", 0.0), reason="it was finished before")
-        if not as_json:
-            _print(console, f"run {folder.name} is finished already; --fresh starts it over.")
-    else:
-        resumed = "resuming" if facts else "starting"
-        size = f"workers {config.workers}, servers {config.servers}, epochs {config.epochs}"
-        _print(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
-        with _display(console) as display:
-            outcome = run_local(config, folder.path, display.say, display.show)
+    folder, outcome = finish(config, fresh, console, device)
     if as_json:
         print(
             json.dumps(
@@ -38,6 +28,26 @@ def run(config: Config, fresh: bool, as_json: bool) -> int:
         for line in summary(config, folder, outcome):
             _print(console, line)
     return outcome.exit_code
+
+
+def finish(config: Config, fresh: bool, console: Console, device: str = "auto") -> tuple[RunFolder, Outcome]:
+    """Trains, shown while it goes on, unless the run has been finished before."""
+    folder, config = open_run(config, fresh)
+    facts = folder.facts()
+    if facts.get("finished"):
+        _print(console, f"run {folder.name} is finished already; --fresh starts it over.")
+        return folder, Outcome(
+            0,
+            facts.get("accuracy"),
+            facts.get("seconds", 0.0),
+            reason="it was finished before",
+            metrics=facts.get("metrics", {}),
+        )
+    resumed = "resuming" if facts else "starting"
+    size = f"workers {config.workers}, servers {config.servers}, epochs {config.epochs}"
+    _print(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
+    with _display(console) as display:
+        return folder, run_local(config, folder.path, display.say, display.show, device=device)
 
 
 def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
@@ -59,7 +69,7 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
         f'    model.load_state_dict(load_file("{_model(folder)}"))',
         f"Curves: tensorboard --logdir {folder.path}",
         f"Next, see what one slow worker does: {_next(config)}",
-        f"test accuracy {outcome.accuracy:.4f}"
+        f"test accuracy {outcome.accuracy:.4f}{beside(outcome.metrics)}"
         if outcome.accuracy is not None
         else "test accuracy unknown: the run was not scored",
     ]

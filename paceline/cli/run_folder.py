@@ -75,6 +75,20 @@ class RunFolder:
         temporary.write_text(json.dumps(whole, indent=1) + "\n")
         temporary.replace(self.path / "run.json")
 
+    def last_status(self) -> dict[str, Any]:
+        """The newest line of metrics.jsonl: scores and workers' figures are in it; empty where there is none yet."""
+        try:
+            whole = [line for line in self.metrics.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            found = json.loads(whole[-1]) if whole else {}
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def final_metrics(self) -> dict[str, float]:
+        """The final version's loss and metrics on each part of the data, like 'test_accuracy'; empty while not scored."""
+        scores = self.last_status().get("scores") or []
+        return dict(scores[-1]["metrics"]) if scores and scores[-1]["final"] else {}
+
     def read_token(self) -> str:
         try:
             return self.token.read_text().strip()

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from paceline.cli.chief import Chief, RemoteChief, Speed, plain
+from paceline.cli.chief import Chief, RemoteChief, Speed, beside, plain
 from paceline.cli.run_folder import RunFolder
 from paceline.cli.table import PlainLines, picture
 from paceline.core.errors import ServersGone
@@ -18,7 +18,7 @@ Connect = Callable[[str, str], Chief]
 
 def show_status(folder: RunFolder, console: Console, as_json: bool, connect: Connect = RemoteChief) -> None:
     """One look. ServersGone where the run has not ended, yet nobody answers."""
-    chief = _chief(folder, connect)
+    chief = find_chief(folder, connect)
     status = chief.status() if chief else None
     if chief:
         chief.close()
@@ -40,7 +40,7 @@ def watch(
 ) -> None:
     """Looks again and again until the run has ended."""
     speed, lines = Speed(), PlainLines(lambda text: console.print(text, highlight=False, soft_wrap=True))
-    chief = _chief(folder, connect)
+    chief = find_chief(folder, connect)
     status = chief.status() if chief else None
     while chief and status is not None and status.phase != "finished":
         if as_json:
@@ -59,7 +59,7 @@ def watch(
 
 def stop_run(folder: RunFolder, connect: Connect = RemoteChief) -> str:
     """Asks the chief to end the training; what to tell the user."""
-    chief = _chief(folder, connect)
+    chief = find_chief(folder, connect)
     asked = chief.stop("paceline stop") if chief else False
     if chief:
         chief.close()
@@ -68,7 +68,8 @@ def stop_run(folder: RunFolder, connect: Connect = RemoteChief) -> str:
     return f"run {folder.name} stops: workers finish the step they are in, then the final version is scored and kept."
 
 
-def _chief(folder: RunFolder, connect: Connect) -> Chief | None:
+def find_chief(folder: RunFolder, connect: Connect) -> Chief | None:
+    """The run's chief; None where the run has ended or not begun."""
     address = folder.facts().get("chief")
     return connect(str(address), folder.read_token()) if address and folder.facts().get("exit_code") is None else None
 
@@ -84,7 +85,9 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
         )
     if facts.get("finished"):
         accuracy = facts.get("accuracy")
-        scored = f"test accuracy {accuracy:.4f}" if accuracy is not None else "not scored"
+        scored = (
+            f"test accuracy {accuracy:.4f}{beside(facts.get('metrics', {}))}" if accuracy is not None else "not scored"
+        )
         said = f"finished: {scored} after {facts.get('seconds', 0):.1f} s; the model is in {folder.models}"
     else:
         said = f"ended with exit code {code}: {facts.get('reason')}. Resume it with: paceline run {folder.config}"

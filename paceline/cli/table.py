@@ -1,5 +1,6 @@
 """What a run shows while it goes on: a live table on a terminal, plain lines elsewhere."""
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -11,7 +12,7 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from paceline.cli.chief import accuracy, loss
+from paceline.cli.chief import accuracy, beside, loss
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
 
 EVERY = 5.0
@@ -84,11 +85,19 @@ def headline(status: StatusReply, rate: float) -> str:
     """The run in one line."""
     if status.phase == "waiting":
         return f"waiting for {', and '.join(status.missing) or 'the start'}"
-    parts = [status.phase, f"version {status.version:,}", f"epoch {status.epoch:.1f}", f"{rate:,.0f} examples/s"]
+    parts = [status.phase, *_policy(status), f"version {status.version:,}", f"epoch {status.epoch:.1f}"]
+    parts += [f"{rate:,.0f} examples/s"]
     mean, score = loss(status), newest_accuracy(status)
     parts += [f"loss {mean:.4f}"] if mean is not None else []
     parts += [score] if score else []
     return ", ".join(parts)
+
+
+def _policy(status: StatusReply) -> list[str]:
+    """The policy's name, and whether it is just changing."""
+    if not status.policy:
+        return []
+    return [f"{json.loads(status.policy)['name']}{' (changing)' if status.switching else ''}"]
 
 
 def newest_accuracy(status: StatusReply) -> str:
@@ -97,7 +106,7 @@ def newest_accuracy(status: StatusReply) -> str:
         for split in ("validation", "test"):
             value = accuracy(score.metrics, split)
             if value is not None:
-                return f"{split} accuracy {value:.4f}"
+                return f"{split} accuracy {value:.4f}{beside(score.metrics, split)}"
     return ""
 
 

@@ -21,6 +21,8 @@ class Entry:
     others: int | None = None
     """Pushes by others between this worker's last two ([SHAT] c_i)."""
     lr: float = 0.0
+    version: int = 0
+    """The slice's version when the last push was counted."""
 
 
 class Clocks:
@@ -33,13 +35,18 @@ class Clocks:
         """Pushes of any worker counted on the slice."""
         self.examples = 0
         """Training examples behind them."""
+        self.buffered = 0
+        """Pushes in the sum that folds next."""
         self.is_recovering = False
         """Back from a snapshot, and members have not all said yet where they stand: too low to seat or to stop by."""
         self.view = View()
         self.table: dict[str, Entry] = {}
+        self._slowest: int | None = None
+        """What `slowest` found, until a clock or the view changes."""
 
     def entry(self, worker: str) -> Entry:
-        return self.table.setdefault(worker, Entry())
+        found = self.table.get(worker)
+        return found if found is not None else self.table.setdefault(worker, Entry())
 
     @property
     def members(self) -> Iterable[str]:
@@ -49,17 +56,38 @@ class Clocks:
         """Comparable between workers: a joiner's handicap puts it level with the slowest. Clocks after the last one, which a
         slice may know from before a restart of the chief, don't count."""
         seat, clock = self.view.seats[worker], self.entry(worker).clock
-        return (clock if seat.last is None else min(clock, seat.last)) + seat.handicap
+        if seat.last is not None:
+            clock = min(clock, seat.last)
+        if seat.hold is not None:
+            clock = min(clock, seat.hold)
+        return clock + seat.handicap
 
-    def is_done(self, worker: str) -> bool:
+    def has_ended(self, worker: str) -> bool:
         """Whether the member has reached the last clock named for it."""
         last = self.view.seats[worker].last
         return last is not None and self.entry(worker).clock >= last
 
+    def is_held(self, worker: str) -> bool:
+        """Whether the member has reached the clock up to which it trains under the old policy."""
+        hold = self.view.seats[worker].hold
+        return hold is not None and self.entry(worker).clock >= hold
+
+    def is_done(self, worker: str) -> bool:
+        """Whether nothing more is to come from the member, under this policy at least."""
+        return self.has_ended(worker) or self.is_held(worker)
+
+    def is_buffered(self, worker: str) -> bool:
+        """Whether the worker's last push is in the sum that folds next."""
+        entry = self.entry(worker)
+        return entry.outcome is Outcome.BUFFERED and entry.version == self.version
+
     def slowest(self) -> int:
         """Progress of the slowest member that still has clocks to go; of the fastest where none has; 0 without members."""
-        running = [self.progress(worker) for worker in self.members if not self.is_done(worker)]
-        return min(running) if running else max((self.progress(worker) for worker in self.members), default=0)
+        if self._slowest is None:
+            running = [self.progress(worker) for worker in self.members if not self.is_done(worker)]
+            everyone = (self.progress(worker) for worker in self.members)
+            self._slowest = min(running) if running else max(everyone, default=0)
+        return self._slowest
 
     def lead(self, worker: str) -> int:
         """Clocks by which the worker is ahead of the slowest."""
@@ -68,11 +96,20 @@ class Clocks:
     def advance(self, push: Push, verdict: Verdict, staleness: int, lr: float) -> None:
         """Counts a push and stores the scalars of its reply."""
         entry = self.entry(push.worker)
+        was_ahead = self._slowest is not None and self.progress(push.worker) > self._slowest
         entry.others = None if entry.seen is None else self.pushes - entry.seen
         self.pushes += 1
         self.examples += push.examples
-        entry.clock, entry.seen = push.clock, self.pushes
+        entry.clock, entry.seen, entry.version = push.clock, self.pushes, self.version
+        if not was_ahead:  # of one that was, the push leaves the slowest where it is
+            self._slowest = None
         (entry.outcome, entry.reason), entry.staleness, entry.lr = verdict, staleness, lr
+
+    def reach(self, worker: str, clock: int) -> None:
+        """The worker has completed this clock, whatever the slice knows of it."""
+        entry = self.entry(worker)
+        entry.clock = max(entry.clock, clock)
+        self._slowest = None
 
     def take_view(self, view: View) -> None:
         """Who counts from now on; a new incarnation starts without a last push."""
@@ -81,6 +118,7 @@ class Clocks:
             if entry.incarnation != seat.incarnation:
                 entry.incarnation, entry.seen = seat.incarnation, None
         self.view = view
+        self._slowest = None
 
     def in_order(self) -> list[str]:
         """Members in worker order, in which BSP adds."""

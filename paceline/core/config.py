@@ -2,12 +2,33 @@
 and flags in `paceline.settings`; nothing below the command line looks anywhere else."""
 
 import re
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from paceline.core.slow import expand, slowness
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SHAPES = {
+    "every": ("step",),
+    "milestones": ("multistep",),
+    "gamma": ("step", "multistep"),
+    "power": ("polynomial",),
+    "end": ("cosine", "polynomial"),
+    "epochs": ("cosine", "polynomial"),
+}
+"""Which schedules an option of a schedule belongs to."""
 
 
 def checked_name(value: Any) -> Any:
@@ -77,6 +98,85 @@ class CodecConfig(Section):
     pull: str = Field("none", description="Codec of weights, server to worker.")
 
 
+class ClipConfig(Section):
+    """A limit for the norm of every push, over the whole model [algorithms 6.11]; both may be set, the smaller wins."""
+
+    norm: float | None = Field(None, gt=0, allow_inf_nan=False, description="Largest L2 norm of a gradient.")
+    quantile: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Limit at this quantile of the worker's last 200 norms (ratio); ours, not a paper's.",
+    )
+
+
+class ScheduleConfig(Section):
+    """The learning rate over the run, and how it follows the number of workers."""
+
+    name: Literal["constant", "step", "multistep", "cosine", "polynomial"] = Field(
+        "constant", description="Shape over the epochs: optimizer.lr is its highest value, before lr_scale."
+    )
+    every: float | None = Field(None, gt=0, description="step: epochs between two reductions (epochs).")
+    milestones: tuple[float, ...] = Field((), description="multistep: when the rate is reduced (epochs, ascending).")
+    gamma: float = Field(0.1, gt=0, le=1, description="step, multistep: what a reduction multiplies by (ratio).")
+    power: float = Field(1.0, gt=0, allow_inf_nan=False, description="polynomial: the exponent; 1 is a straight line.")
+    end: float = Field(
+        0.0, ge=0, lt=1, description="cosine, polynomial: the last rate as a share of the first (ratio)."
+    )
+    epochs: float | None = Field(
+        None, gt=0, description="cosine, polynomial: where the end is reached; default: the run's `epochs` (epochs)."
+    )
+    warmup_epochs: float = Field(0.0, ge=0, description="Linear warm-up at the start [SHAT: 20, Goyal: 5] (epochs).")
+    warmup_start: float = Field(
+        1.0, ge=0, le=1, description="Rate that the warm-up starts from, as a share of optimizer.lr (ratio)."
+    )
+    lr_scale: Literal["auto", "none", "linear", "sqrt", "inverse", "half", "adascale"] = Field(
+        "auto",
+        description="Factor for n live workers: 1, n, sqrt n, 1/n, n/2, AdaScale's gain; auto: the policy's own.",
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "ScheduleConfig":
+        for key, shapes in _SHAPES.items():
+            if self.name not in shapes and getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"{key} belongs to {' and '.join(shapes)}, not to {self.name}: set schedule.name.")
+        if self.name == "step" and self.every is None:
+            raise ValueError("step needs schedule.every, the epochs between two reductions.")
+        if self.name == "multistep" and not self.milestones:
+            raise ValueError("multistep needs schedule.milestones, the epochs of the reductions, like [100, 150].")
+        if not all(earlier < later for earlier, later in pairwise((0.0, *self.milestones))):
+            raise ValueError(f"milestones are {list(self.milestones)}; expected epochs above 0 in ascending order.")
+        if not self.warmup_epochs and self.warmup_start != 1:
+            raise ValueError("warmup_start belongs to a warm-up: set schedule.warmup_epochs above 0.")
+        if self.warmup_epochs and self.warmup_start == 1 and self.lr_scale in ("none", "inverse", "adascale"):
+            raise ValueError(
+                f"a warm-up from 1 changes nothing with lr_scale {self.lr_scale}: set schedule.warmup_start below 1."
+            )
+        return self
+
+    def check_length(self, epochs: int) -> None:
+        """ValueError where a run of so many epochs ends too early for this schedule, or too late."""
+        for key, when in (
+            ("every", self.every),
+            ("milestones", max(self.milestones, default=None)),
+            ("warmup_epochs", self.warmup_epochs),
+        ):
+            if when is not None and when >= epochs:
+                raise ValueError(
+                    f"schedule.{key} ({when:g}) must be below epochs ({epochs}), or the run ends before it matters."
+                )
+        if self.epochs is not None and self.epochs > epochs:
+            raise ValueError(
+                f"schedule.epochs ({self.epochs:g}) is above epochs ({epochs}), so the {self.name}'s end is never "
+                "reached; leave it out to end with the run."
+            )
+        if self.epochs is not None and self.epochs < epochs and not self.end:
+            raise ValueError(
+                f"the rate would be 0 from schedule.epochs ({self.epochs:g}) to epochs ({epochs}) and nothing learned: "
+                "set schedule.end above 0, or leave schedule.epochs out."
+            )
+
+
 class CheckpointConfig(Section):
     """Snapshots that a restarted server resumes from."""
 
@@ -89,6 +189,7 @@ class Config(Section):
 
     run: Name | None = Field(None, description="Name of the run and of its folder; default: a new one for each run.")
     task: str = Field("digits", description="What is trained: a built-in task, or the path of a task file.")
+    model: str | None = Field(None, description="Which of the task's models; default: its first.")
     data: DataConfig = DataConfig()
     workers: int = Field(4, ge=1, le=1024, description="Seats in the worker pool.")
     servers: int = Field(2, ge=1, le=256, description="Servers, each with one slice of the model.")
@@ -96,6 +197,8 @@ class Config(Section):
     start_timeout: Seconds = Field(300.0, description="Start with those who came after this time (seconds).")
     policy: Options = Options(name="ssp")
     optimizer: Options = Options(name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
+    schedule: ScheduleConfig = ScheduleConfig()
+    clip: ClipConfig = ClipConfig()
     plan: PlanConfig = PlanConfig()
     codec: CodecConfig = CodecConfig()
     epochs: int = Field(10, ge=1, description="Length of the run: epochs x training examples.")
@@ -103,7 +206,23 @@ class Config(Section):
         "total",
         description="total: the epochs are counted over all workers; per_worker: each passes over its own shard.",
     )
-    batch_size: int = Field(32, ge=1, description="Examples in a mini-batch of one worker.")
+    batch_size: int = Field(32, ge=1, description="Examples in a mini-batch; of whom: see `batch`.")
+    batch: Literal["worker", "global", "speed"] = Field(
+        "worker",
+        description="worker: batch_size is each worker's; global: each takes batch_size / workers [Sharding]; speed: a "
+        "slower worker takes fewer, in proportion to its speed.",
+    )
+    accumulate: int = Field(
+        1, ge=1, description="Parts that a mini-batch is computed in, one after the other, to fit memory."
+    )
+    precision: Literal["float32", "bf16", "fp16"] = Field(
+        "float32", description="Autocast of the worker's computation; weights and gradients stay float32."
+    )
+    compile: bool = Field(False, description="Whether workers compile the model with torch.compile.")
+    overlap: bool = Field(
+        False, description="Compute the next gradient while a push is on its way; policies that drop or wait refuse it."
+    )
+    loop: str | None = Field(None, description="Your own training script for the workers (see docs/api.md).")
     on_lost_worker: Literal["shrink", "wait"] = Field(
         "shrink",
         description="shrink: go on without it after its lease; wait: hold its place until it is back (same bits).",
@@ -119,7 +238,9 @@ class Config(Section):
     )
     checkpoint: CheckpointConfig = CheckpointConfig()
     slow: dict[str, str] = Field(
-        {}, description="Emulated slow workers: {'2': '10x'} always, {'all': '10x@5%'} at random steps."
+        {},
+        description="Emulated slow workers: {'2': '10x'} always, {'all': '10x@5%'} at random steps; or a preset's name: "
+        "ho, he0, he1, he2 [SHAT 4.3: none, one 2x, 10x, 100x], random.",
     )
     nominal_step: Seconds = Field(0.02, description="A step's length that `slow` multiplies (seconds).")
     restarts: int = Field(3, ge=0, description="Times that `paceline run` starts a dead process again.")
@@ -142,14 +263,18 @@ class Config(Section):
             raise ValueError(f"plan.max_slice_bytes belongs to memorywise slices, not to {self.plan.slices} ones.")
         for who, how in self.slow.items():
             slowness(who, how)
+            if who != "all" and int(who) >= self.workers:
+                raise ValueError(f"slow: there is no worker {who}; {self.workers} workers count from 0.")
+        self.schedule.check_length(self.epochs)
         return self
 
+    @field_validator("slow", mode="before")
+    @classmethod
+    def _named_cluster(cls, value: Any, found: ValidationInfo) -> Any:
+        return expand(value, found.data.get("workers", 1))
 
-def slowness(who: str, how: str) -> tuple[float, float]:
-    """(factor, probability of a step being slow) of one `slow` entry; ValueError where it can't be read."""
-    match = re.fullmatch(r"([0-9]*\.?[0-9]+)x(?:@([0-9]*\.?[0-9]+)%)?", how)
-    if not (who == "all" or who.isdigit()) or not match or float(match[1]) < 1 or float(match[2] or 0) > 100:
-        raise ValueError(
-            f"slow: can't read {who!r}: {how!r}; write a worker's number or 'all', and 10x or 10x@5% (factor 1 or more)."
-        )
-    return float(match[1]), float(match[2] or 100) / 100
+    @property
+    def worker_batch(self) -> int:
+        """Examples in a worker's mini-batch: batch_size, or its share max(1, floor(B / n)) of a global one [Sharding].
+        n is the number of seats, so that the batches of an epoch stay the same when workers come and go."""
+        return max(1, self.batch_size // self.workers) if self.batch == "global" else self.batch_size

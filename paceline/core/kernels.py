@@ -1,16 +1,14 @@
-"""The loops that touch every weight, fused and compiled: one pass over memory where numpy makes several, on one thread.
+"""The loops over sums, screening and half precision, fused and compiled; an optimizer's steps are in `steps.py`.
 
-All arithmetic is float32 in the order written, without fastmath and without fused multiply-add, so that a step has the
-same bits on a whole vector, on any split of it, in place or not. Loops release the GIL and check no index, hence the
-length checks here; sources may be read-only and unaligned (bytes as they came from the network). Little endian."""
-
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+All arithmetic is float32 in the order written, without fastmath and without fused multiply-add, so that a loop has the
+same bits on a whole vector, on any split of it, in place or not. Sources may be read-only and unaligned (bytes as they
+came from the network). Little endian."""
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import types
 
+from paceline.core.compiled import check_lengths, floats, floats_out, kernel, nothing, scalar
 from paceline.core.errors import BadPush
 from paceline.core.values import Vector
 
@@ -19,13 +17,9 @@ Bits = npt.NDArray[np.uint32]
 Halves = npt.NDArray[np.uint16]
 """fp16 or bf16 values seen as their bit patterns."""
 
-F = TypeVar("F", bound=Callable[..., Any])
 u32 = np.uint32
 f32 = np.float32
 
-_scalar, _none = types.float32, types.void
-_floats = types.Array(types.float32, 1, "C", readonly=True, aligned=False)
-_floats_out = types.Array(types.float32, 1, "C", aligned=False)
 _bits = types.Array(types.uint32, 1, "C", readonly=True, aligned=False)
 _bits_out = types.Array(types.uint32, 1, "C", aligned=False)
 _halves = types.Array(types.uint16, 1, "C", readonly=True, aligned=False)
@@ -44,18 +38,6 @@ _BLOCK = 4096
 """Elements (16 KB) between the four places that `all_finite` reads at once."""
 
 
-def _kernel(signature: Any) -> Callable[[F], F]:
-    """Compiles for exactly these types when the module is loaded, or takes the machine code of an earlier time."""
-    return cast(Callable[[F], F], njit(signature, cache=True, nogil=True, error_model="numpy"))
-
-
-def _check(*arrays: npt.NDArray[Any]) -> None:
-    """Refuses arrays of different lengths: compiled loops would read past the shorter one."""
-    lengths = [len(array) for array in arrays]
-    if len(set(lengths)) > 1:
-        raise BadPush(f"Arrays of {', '.join(f'{n:,}' for n in lengths)} values can't be combined; pass equal lengths.")
-
-
 def _bits_of(values: Vector) -> Bits:
     """The values' bit patterns, without a copy; anything but float32 would silently be read as something else."""
     if values.dtype != f32:
@@ -63,62 +45,22 @@ def _bits_of(values: Vector) -> Bits:
     return values.view(u32)
 
 
-# optimizer steps
-def sgd(
-    weights: Vector, out: Vector, gradient: Vector, slot: Vector, scale: float, lr: float, momentum: float, decay: float
-) -> None:
-    """One step of SGD with momentum and weight decay as torch.optim.SGD takes it: slot <- momentum * slot + (gradient *
-    scale + decay * weights); out <- weights - lr * slot. `out` may be `weights`, and must not overlap it otherwise."""
-    _check(weights, out, gradient, slot)
-    _copy(weights, out)
-    _sgd(out, gradient, slot, f32(scale), f32(lr), f32(momentum), f32(decay))
-
-
-def sgd_without_momentum(weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float, decay: float) -> None:
-    """As `sgd` with momentum 0, which keeps no slot: out <- weights - lr * (gradient * scale + decay * weights)."""
-    _check(weights, out, gradient)
-    _copy(weights, out)
-    _sgd_without_momentum(out, gradient, f32(scale), f32(lr), f32(decay))
-
-
-def _copy(weights: Vector, out: Vector) -> None:
-    """Makes every step one in place: a copy and then the loop is faster than a loop that writes a third stream."""
-    if out is not weights:
-        np.copyto(out, weights)
-
-
-@_kernel(_none(_floats_out, _floats, _floats_out, _scalar, _scalar, _scalar, _scalar))
-def _sgd(weights: Vector, gradient: Vector, slot: Vector, scale: f32, lr: f32, momentum: f32, decay: f32) -> None:
-    for i in range(len(weights)):
-        weight = weights[i]
-        moved = momentum * slot[i] + (gradient[i] * scale + decay * weight)
-        slot[i] = moved
-        weights[i] = weight - lr * moved
-
-
-@_kernel(_none(_floats_out, _floats, _scalar, _scalar, _scalar))
-def _sgd_without_momentum(weights: Vector, gradient: Vector, scale: f32, lr: f32, decay: f32) -> None:
-    for i in range(len(weights)):
-        weight = weights[i]
-        weights[i] = weight - lr * (gradient[i] * scale + decay * weight)
-
-
 # sums, mixing, screening
 def scale_into(out: Vector, values: Vector, weight: float) -> None:
     """Begins a weighted sum: out <- values * weight."""
-    _check(out, values)
+    check_lengths(out, values)
     _scale_into(out, values, f32(weight))
 
 
 def add_scaled(total: Vector, values: Vector, weight: float) -> None:
     """Goes on with a weighted sum: total <- total + values * weight."""
-    _check(total, values)
+    check_lengths(total, values)
     _add_scaled(total, values, f32(weight))
 
 
 def mix(local: Vector, pulled: Vector, alpha: float) -> None:
     """A worker's mixing (law 5): local <- local + alpha * (pulled - local); alpha 1 copies, alpha 0 touches nothing."""
-    _check(local, pulled)
+    check_lengths(local, pulled)
     if alpha == 1:
         np.copyto(local, pulled)
     elif alpha != 0:
@@ -127,8 +69,17 @@ def mix(local: Vector, pulled: Vector, alpha: float) -> None:
 
 def plain_step(local: Vector, gradient: Vector, lr: float) -> None:
     """A worker's own step (law 5): local <- local - lr * gradient."""
-    _check(local, gradient)
+    check_lengths(local, gradient)
     _plain_step(local, gradient, f32(lr))
+
+
+def compensate(
+    gradient: Vector, weights: Vector, backup: Vector, square: Vector, strength: float, decay: float
+) -> None:
+    """DC-ASGD's correction in place: gradient += c * gradient^2 * (weights - backup), where c = strength / sqrt(square +
+    1e-7) and square, a mean square of gradients, is renewed first; decay 0: c = strength."""
+    check_lengths(gradient, weights, backup, square)
+    _compensate(gradient, weights, backup, square, f32(strength), f32(decay))
 
 
 def all_finite(values: Vector) -> bool:
@@ -136,31 +87,42 @@ def all_finite(values: Vector) -> bool:
     return bool(_all_finite(_bits_of(values)))
 
 
-@_kernel(_none(_floats_out, _floats, _scalar))
+@kernel(nothing(floats_out, floats, scalar))
 def _scale_into(out: Vector, values: Vector, weight: f32) -> None:
     for i in range(len(out)):
         out[i] = values[i] * weight
 
 
-@_kernel(_none(_floats_out, _floats, _scalar))
+@kernel(nothing(floats_out, floats, scalar))
 def _add_scaled(total: Vector, values: Vector, weight: f32) -> None:
     for i in range(len(total)):
         total[i] += values[i] * weight
 
 
-@_kernel(_none(_floats_out, _floats, _scalar))
+@kernel(nothing(floats_out, floats, scalar))
 def _mix(local: Vector, pulled: Vector, alpha: f32) -> None:
     for i in range(len(local)):
         local[i] += alpha * (pulled[i] - local[i])
 
 
-@_kernel(_none(_floats_out, _floats, _scalar))
+@kernel(nothing(floats_out, floats, scalar))
 def _plain_step(local: Vector, gradient: Vector, lr: f32) -> None:
     for i in range(len(local)):
         local[i] -= lr * gradient[i]
 
 
-@_kernel(types.boolean(_bits))
+@kernel(nothing(floats_out, floats, floats, floats_out, scalar, scalar))
+def _compensate(gradient: Vector, weights: Vector, backup: Vector, square: Vector, strength: f32, decay: f32) -> None:
+    for i in range(len(gradient)):
+        g = gradient[i]
+        c = strength
+        if decay > 0:
+            square[i] = decay * square[i] + (f32(1) - decay) * g * g
+            c = strength / np.sqrt(square[i] + f32(1e-7))
+        gradient[i] = g + c * g * g * (weights[i] - backup[i])
+
+
+@kernel(types.boolean(_bits))
 def _all_finite(bits: Bits) -> bool:
     """Looks for an exponent of all ones. One core reads twice as fast from four places as from one."""
     full = len(bits) - len(bits) % (4 * _BLOCK)
@@ -181,30 +143,30 @@ def _all_finite(bits: Bits) -> bool:
 # half precision. numba widens uint32 arithmetic to 64 bits, which halves the speed: hence a u32() around every step.
 def encode_bf16(values: Vector, out: Halves) -> None:
     """Rounds to bf16, ties to even; what is too large becomes infinite, NaN stays NaN, quiet and with its sign."""
-    _check(values, out)
+    check_lengths(values, out)
     _encode_bf16(_bits_of(values), out)
 
 
 def decode_bf16(halves: Halves, out: Vector) -> None:
     """Exact: bf16 is the upper half of a float32."""
-    _check(halves, out)
+    check_lengths(halves, out)
     _decode_bf16(halves, _bits_of(out))
 
 
 def encode_fp16(values: Vector, out: Halves) -> None:
     """Rounds to fp16, ties to even, with numpy's bits in every case: 65,520 and more become infinite, small values
     subnormal, NaN stays NaN."""
-    _check(values, out)
+    check_lengths(values, out)
     _encode_fp16(_bits_of(values), out)
 
 
 def decode_fp16(halves: Halves, out: Vector) -> None:
     """Exact, subnormals too."""
-    _check(halves, out)
+    check_lengths(halves, out)
     _decode_fp16(halves, _bits_of(out))
 
 
-@_kernel(_none(_bits, _halves_out))
+@kernel(nothing(_bits, _halves_out))
 def _encode_bf16(bits: Bits, out: Halves) -> None:
     for i in range(len(out)):
         x = bits[i]
@@ -213,13 +175,13 @@ def _encode_bf16(bits: Bits, out: Halves) -> None:
         out[i] = np.uint16(u32(upper | u32(0x40)) if u32(x & _MAGNITUDE) > _INFINITY else rounded)
 
 
-@_kernel(_none(_halves, _bits_out))
+@kernel(nothing(_halves, _bits_out))
 def _decode_bf16(halves: Halves, out: Bits) -> None:
     for i in range(len(out)):
         out[i] = u32(u32(halves[i]) << u32(16))
 
 
-@_kernel(_none(_bits, _halves_out))
+@kernel(nothing(_bits, _halves_out))
 def _encode_fp16(bits: Bits, out: Halves) -> None:
     for i in range(len(out)):
         x = bits[i]
@@ -235,7 +197,7 @@ def _encode_fp16(bits: Bits, out: Halves) -> None:
         out[i] = np.uint16(u32(half | u32(u32(x >> u32(16)) & u32(0x8000))))
 
 
-@_kernel(_none(_halves, _bits_out))
+@kernel(nothing(_halves, _bits_out))
 def _decode_fp16(halves: Halves, out: Bits) -> None:
     for i in range(len(out)):
         x = u32(halves[i])

@@ -1,12 +1,12 @@
 """Who counts: the chief's book of seats, leases and incarnations, published as numbered views."""
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 from paceline.core.clocks import Clocks
 from paceline.core.errors import Fenced, PoolFull
-from paceline.core.values import Seat, View
+from paceline.core.values import Seat, Switch, View
 
 
 @dataclass(slots=True)
@@ -37,6 +37,8 @@ class Membership:
     places: dict[str, Place] = field(default_factory=dict)
     candidates: dict[str, int] = field(default_factory=dict)
     """Workers that asked for a seat before the start, and the clock they have."""
+    examples_per_epoch: int = 0
+    """Of the data set; part of every view, for the schedule."""
     _ticked: float | None = None
 
     def join(self, worker: str, was_fenced: bool, now: float) -> int:
@@ -125,15 +127,42 @@ class Membership:
             place.last_beat = now
 
     def stop(self, clocks: Clocks) -> None:
-        """Names the last clock of every member: in rounds the next but one (later where a joiner counts only from then on,
-        so that everybody's last clock is still to come), else each worker's own next."""
-        seats, final = {}, clocks.version + 2
+        """Names the last clock of every member."""
+        ends = self._next_ends(clocks)
+        seats = {}
         for worker, seat in self.view.seats.items():
-            final = max(final, clocks.entry(worker).clock + seat.handicap + 1)
-        for worker, seat in self.view.seats.items():
-            last = final - seat.handicap if self.rounds else clocks.entry(worker).clock + 1
+            last = ends[worker]
             seats[worker] = replace(seat, last=last if seat.last is None else min(seat.last, last))
         self._publish(seats)
+
+    def _next_ends(self, clocks: Clocks) -> dict[str, int]:
+        """A clock for every member that it can't have passed yet: in rounds the next but one (later where a joiner counts
+        only from then on, so that everybody's is still to come), else each worker's own next."""
+        if not self.rounds:
+            return {worker: clocks.entry(worker).clock + 1 for worker in self.view.seats}
+        final = clocks.version + 2
+        for worker, seat in self.view.seats.items():
+            final = max(final, clocks.entry(worker).clock + seat.handicap + 1)
+        return {worker: final - seat.handicap for worker, seat in self.view.seats.items()}
+
+    @property
+    def is_switching(self) -> bool:
+        """Whether a change of policy is under way: nobody new is seated until it is over."""
+        return any(seat.hold is not None for seat in self.view.seats.values())
+
+    def switch(self, policy: dict[str, Any], clocks: Clocks) -> None:
+        """Names the clock up to which every member trains under the old policy, as `stop` names the last one, and a version
+        beyond what any slice can have come to by then: one slice may have folded more of all pushes than another."""
+        old, ends = self.view.switch, self._next_ends(clocks)
+        seats = {worker: replace(seat, hold=ends[worker]) for worker, seat in self.view.seats.items()}
+        pushed = sum(max(entry.clock, ends.get(worker, 0)) for worker, entry in clocks.table.items())
+        version = (old.version if old else 0) + pushed + len(clocks.table) + 1
+        self._publish(seats, Switch((old.number if old else 0) + 1, policy, version))
+
+    def end_switch(self, rounds: bool) -> None:
+        """The new policy has begun on every slice."""
+        self.rounds = rounds
+        self._publish(self.view.begun().seats)
 
     def shards(self, worker: str, total: int) -> list[int]:
         """The shards that go with the worker's place in the pool."""
@@ -143,14 +172,20 @@ class Membership:
         """What a restarted chief needs: plain JSON values."""
         return {
             "view": self.view.number,
-            "seats": {worker: [seat.incarnation, seat.handicap, seat.last] for worker, seat in self.view.seats.items()},
+            "seats": {worker: astuple(seat) for worker, seat in self.view.seats.items()},
+            "examples_per_epoch": self.examples_per_epoch,
+            "switch": None if self.view.switch is None else asdict(self.view.switch),
+            "rounds": self.rounds,
             "incarnations": self.incarnations,
             "places": {worker: [place.index, place.is_idle] for worker, place in self.places.items()},
         }
 
     def restore(self, state: dict[str, Any], now: float) -> None:
         """Goes on where `state` was; all leases start anew."""
-        self.view = View(state["view"], {worker: Seat(*seat) for worker, seat in state["seats"].items()})
+        seats = {worker: Seat(*seat) for worker, seat in state["seats"].items()}
+        switch = None if state["switch"] is None else Switch(**state["switch"])
+        self.view = View(state["view"], seats, state["examples_per_epoch"], switch)
+        self.examples_per_epoch, self.rounds = state["examples_per_epoch"], state["rounds"]
         self.incarnations = dict(state["incarnations"])
         self.places = {
             worker: Place(index, self.incarnations[worker], now, is_heard=True, is_idle=is_idle)
@@ -175,5 +210,5 @@ class Membership:
         own = int(number[0]) if number else free[0]
         return own if own in free else free[0]
 
-    def _publish(self, seats: dict[str, Seat]) -> None:
-        self.view = View(self.view.number + 1, seats)
+    def _publish(self, seats: dict[str, Seat], switch: Switch | None = None) -> None:
+        self.view = View(self.view.number + 1, seats, self.examples_per_epoch, switch or self.view.switch)

@@ -9,10 +9,12 @@ import numpy as np
 
 from paceline.core.accumulator import Accumulator
 from paceline.core.clocks import Clocks, Entry
+from paceline.core.config import Options, ScheduleConfig
 from paceline.core.errors import BadPush, Fenced, Gap, NotYet, VersionGone
 from paceline.core.optimizer import Optimizer
-from paceline.core.policy import Gathered, Policy
-from paceline.core.values import Dense, Outcome, Published, Push, Reply, Vector, Verdict, View
+from paceline.core.policy import Gathered, Policy, build_policy
+from paceline.core.rate import Rate
+from paceline.core.values import Dense, Outcome, Published, Push, Reply, Switch, Vector, Verdict, View
 from paceline.core.versions import Versions
 
 
@@ -33,6 +35,8 @@ class SliceState:
     weights: Vector
     slots: Sequence[Vector]
     table: dict[str, Any]
+    gathered: Vector | None = None
+    """The sum of pushes that are buffered outside of rounds, where there are any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +55,38 @@ class ModelSlice:
     """The heart: a push that must wait is a reply not yet sent. Every call returns the replies that may go out now.
     Not thread-safe: its driver serialises calls, and releases each reply's weights when they are sent."""
 
-    def __init__(self, length: int, policy: Policy, optimizer: Optimizer, term: int = 1) -> None:
-        self.length, self.policy, self.optimizer, self.term = length, policy, optimizer, term
+    def __init__(
+        self, length: int, policy: Policy, optimizer: Optimizer, term: int = 1, schedule: ScheduleConfig | None = None,
+        epochs: float = 1.0,
+    ) -> None:  # fmt: skip
+        """`optimizer`: the run's; the policy may fold with another one. `epochs`: the run's length, for the schedule."""
+        self.length, self.term = length, term
+        self._optimizer, self._schedule, self._epochs = optimizer, schedule or ScheduleConfig(lr_scale="none"), epochs
         self.clocks = Clocks()
         self.phase = Phase.EMPTY
         self.durable: dict[str, int] = {}
         """Newest clock of each worker that a snapshot on disk covers."""
         self.held_from: int | None = None
         """No round at or above this one closes while it is set: a view is on its way to the other servers."""
-        self._slots = optimizer.new_slots(length)
-        self._gathering = Accumulator(length) if policy.rounds else None
+        self.switch: Switch | None = None
+        """The change of policy that was made last."""
+        self._begin(policy)
+        self._slots = self.optimizer.new_slots(length)
+        self._steps = 0
+        """Optimizer steps taken."""
         self._waiting: dict[str, tuple[int, float]] = {}
         """worker -> clock and time of the push whose reply is not sent yet."""
         self._resumed: set[str] = set()
         self._digest: bytes | None = None
+
+    def _begin(self, policy: Policy) -> None:
+        """Everything that hangs on the policy, anew."""
+        self.policy, self.optimizer = policy, policy.server_optimizer(self._optimizer)
+        gathers = policy.rounds or policy.gathers
+        self._gathering = Accumulator(self.length, ordered=policy.rounds) if gathers else None
+        self._rate = Rate(self._schedule, self._epochs, policy.lr_scale, self._optimizer.lr)
+        if self._gathering is not None and self._rate.needs_squares:
+            self._gathering.squares = 0.0
 
     # weights
     def initialise(self, weights: Vector, digest: bytes) -> None:
@@ -84,8 +106,10 @@ class ModelSlice:
 
     @property
     def lr(self) -> float:
-        """Learning rate of the next fold."""
-        return self.optimizer.lr
+        """The schedule's rate for the next fold."""
+        per_epoch = self.clocks.view.examples_per_epoch
+        open_examples = self._gathering.open_examples if self._gathering is not None else 0
+        return self._rate.at(self.clocks.examples - open_examples, per_epoch)
 
     @property
     def crowded(self) -> bool:
@@ -126,9 +150,14 @@ class ModelSlice:
             for worker, push in self._waiting.items()
             if holders.get(worker) == self.clocks.entry(worker).incarnation
         }
-        self.clocks.take_view(view)
+        self._take_view(view)
         self._maybe_recovered()
         return self._settle()
+
+    def _take_view(self, view: View) -> None:
+        has_begun = view.switch is not None and self.switch is not None and view.switch.number <= self.switch.number
+        self.clocks.take_view(view.begun() if has_begun else view)
+        self._rate.members(len(view.seats))
 
     def hold_rounds(self, first: int | None) -> list[Reply]:
         """Keeps rounds from `first` on open until called with None: the chief's slice waits for the other servers. A second
@@ -142,7 +171,7 @@ class ModelSlice:
         if incarnation < entry.incarnation:
             raise self._fenced(worker, incarnation)
         lost = (entry.clock + 1, clock) if clock > entry.clock and self.phase is not Phase.EMPTY else None
-        entry.clock = max(entry.clock, clock)
+        self.clocks.reach(worker, clock)
         self._resumed.add(worker)
         self._maybe_recovered()
         return Standing(self.term, entry.clock, self.version, self.phase, lost), self._settle()
@@ -158,13 +187,15 @@ class ModelSlice:
         if push.clock <= self.clocks.entry(push.worker).clock:
             return self.ask(push.worker, push.incarnation, push.clock, push.time)
         staleness = self.version - push.base.version if push.base.term == self.term else 0
-        verdict = self._admit(push)
-        self.clocks.advance(push, verdict, staleness, self.lr)
+        members = len(self.clocks.view.seats)
+        verdict, lr = self._admit(push), self.policy.rate(self.lr, staleness, members)
+        self.clocks.advance(push, verdict, staleness, lr)
         self.policy.observe(push, self.clocks)
         if verdict.outcome is Outcome.BUFFERED and self._gathering is not None:
-            self._gathering.add(push)
+            self._gathering.add(push, self.policy.weight(staleness))
+            self.clocks.buffered = self._gathering.pushes
         elif verdict.outcome is Outcome.FOLDED and isinstance(push.update, Dense):
-            self._fold(Gathered(push.update.values, 1.0, 1, push.examples))
+            self._fold(Gathered(push.update.values, 1.0, 1, push.examples, members, push.worker), lr)
         self._waiting[push.worker] = (push.clock, push.time)
         return self._settle()
 
@@ -188,15 +219,22 @@ class ModelSlice:
     def state(self) -> SliceState:
         """A copy of everything that must come back together; a push whose round is open is not in it."""
         table = {worker: asdict(entry) for worker, entry in self.clocks.table.items()}
-        open_round = self._gathering.contributors if self._gathering else {}
+        gathering = self._gathering
+        open_round = gathering.contributors if gathering else {}
         for worker in open_round:
             table[worker]["clock"] -= 1
         facts = {
-            "version": self.version, "pushes": self.clocks.pushes - len(open_round),
+            "version": self.version, "pushes": self.clocks.pushes - len(open_round), "steps": self._steps,
             "examples": self.clocks.examples - sum(open_round.values()),
-            "clocks": table, "policy": self.policy.state(),
+            "clocks": table, "policy": self.policy.state(), "rate": self._rate.state(),
+            "switch": None if self.switch is None else asdict(self.switch),
         }  # fmt: skip
-        return SliceState(self._versions.current.values.copy(), [slot.copy() for slot in self._slots], facts)
+        total = None
+        if gathering is not None and self.policy.gathers and gathering.pushes:
+            facts["gathered"] = [gathering.pushes, gathering.examples]
+            total = gathering.total.copy()
+        slots = [slot.copy() for slot in self._slots]
+        return SliceState(self._versions.current.values.copy(), slots, facts, total)
 
     def restore(self, state: SliceState) -> None:
         """Starts from a snapshot, RECOVERING until each member has said where it stands."""
@@ -208,8 +246,15 @@ class ModelSlice:
         )
         for worker, entry in facts["clocks"].items():
             self.clocks.table[worker] = Entry(**(entry | {"outcome": Outcome(entry["outcome"])}))
+        if facts["switch"] is not None:
+            self.switch = Switch(**facts["switch"])
+            self._begin(build_policy(Options(**self.switch.policy)))
         self.policy.restore(facts["policy"])
-        self._slots = list(state.slots)
+        self._rate.restore(facts["rate"])
+        if state.gathered is not None and self._gathering is not None:
+            self._gathering.restore(state.gathered, *facts["gathered"])
+            self.clocks.buffered = self._gathering.pushes
+        self._slots, self._steps = list(state.slots), facts["steps"]
         self._versions = Versions(state.weights, self.version, self.policy.rounds)
         self.note_durable(state)
         self.phase, self.clocks.is_recovering = Phase.RECOVERING, True
@@ -221,13 +266,19 @@ class ModelSlice:
     # inside
     def _check(self, push: Push) -> None:
         self._check_seat(push.worker, push.incarnation)
-        last, clock = self.clocks.view.seats[push.worker].last, self.clocks.entry(push.worker).clock
+        seat, clock = self.clocks.view.seats[push.worker], self.clocks.entry(push.worker).clock
         if len(push.update) != self.length:
             raise BadPush(f"{push.worker} pushed {len(push.update):,} values to a slice of {self.length:,}.")
         if push.clock > clock + 1:
             raise Gap(f"{push.worker} pushed clock {push.clock}, expected {clock + 1}. Say Resume first.")
-        if last is not None and push.clock > last:
-            raise BadPush(f"{push.worker} pushed clock {push.clock}, but its last one is {last}: the run is stopping.")
+        if seat.last is not None and push.clock > seat.last:
+            raise BadPush(
+                f"{push.worker} pushed clock {push.clock}, but its last one is {seat.last}: the run is stopping."
+            )
+        if seat.hold is not None and push.clock > seat.hold:
+            raise NotYet(
+                f"{push.worker} pushed clock {push.clock}; the policy changes once all have reached their hold."
+            )
         if push.base.term > self.term or (push.base.term == self.term and push.base.version > self.version):
             raise BadPush(
                 f"{push.worker} claims weights of {tuple(push.base)}; the slice is at {(self.term, self.version)}."
@@ -251,15 +302,42 @@ class ModelSlice:
         return self.policy.admit(push, self.clocks)
 
     def _settle(self) -> list[Reply]:
-        """Folds what is due and lets go whoever may."""
+        """Folds what is due, changes the policy where that is due, and lets go whoever may."""
         if self.phase is not Phase.SERVING:
             return []
-        if self._gathering is not None:
-            self._gathering.advance(self.clocks.in_order(), self._has_pushed)
-            while self.clocks.view.seats and self.policy.is_due(self.clocks) and not self._is_held():
-                self._close(self._gathering)
-        free = [worker for worker in self._waiting if self.policy.may_proceed(worker, self.clocks)]
+        self._close_due()
+        self._maybe_switch()
+        may = self.policy.may_proceed
+        free = [worker for worker in self._waiting if not self.clocks.is_held(worker) and may(worker, self.clocks)]
         return [self._reply(worker, *self._waiting.pop(worker)) for worker in free]
+
+    def _close_due(self) -> None:
+        """Folds rounds that are complete, and sums that are large enough, or that nobody will add to any more."""
+        gathering, members = self._gathering, self.clocks.members
+        if gathering is None or (self.policy.rounds and not members):
+            return
+        if self.policy.rounds:
+            gathering.advance(self.clocks.in_order(), self._has_pushed)
+            while self.policy.is_due(self.clocks) and not self._is_held():
+                self._close(gathering)
+        elif self.policy.is_due(self.clocks) or (gathering.pushes and all(map(self.clocks.is_done, members))):
+            self._close(gathering)
+
+    def _maybe_switch(self) -> None:
+        """Begins the new policy that the view names, once every member has done its last clock under the old one: both
+        halves anew, everybody level, at a version that is the same on all slices (protocol.md 19)."""
+        view, switch = self.clocks.view, self.clocks.view.switch
+        if switch is None or (self.switch is not None and switch.number <= self.switch.number):
+            return
+        if not all(seat.hold is None or self.clocks.is_done(worker) for worker, seat in view.seats.items()):
+            return
+        self._begin(build_policy(Options(**switch.policy)))
+        self.switch, self.clocks.buffered = switch, 0
+        self._take_view(view)
+        for entry in self.clocks.table.values():
+            entry.seen = None
+        self.clocks.version = max(self.version, switch.version, self.clocks.slowest() if self.policy.rounds else 0)
+        self._versions.renew(self.version, self.policy.rounds)
 
     def _is_held(self) -> bool:
         return self.held_from is not None and self.version + 1 >= self.held_from
@@ -269,18 +347,22 @@ class ModelSlice:
         return self.clocks.progress(worker) > self.version or self.clocks.is_done(worker)
 
     def _close(self, gathering: Accumulator) -> None:
-        """Ends a round; one without any example keeps the weights as they are."""
-        gathered = gathering.close()
+        """Ends a round or a sum; a round without any example keeps the weights as they are."""
+        lr, squares = self.lr, gathering.squares
+        gathered = gathering.close(len(self.clocks.view.seats))
+        self.clocks.buffered = 0
         if gathered is not None:
-            self._fold(gathered)
+            self._fold(gathered, lr if squares is None else lr * self._rate.gain(gathered, squares))
             return
         target = self._versions.target()
         np.copyto(target, self._versions.current.values)
         self._publish(target)
 
-    def _fold(self, gathered: Gathered) -> None:
+    def _fold(self, gathered: Gathered, lr: float) -> None:
         target = self._versions.target()
-        self.policy.fold(self._versions.current.values, target, gathered, self.optimizer, self.lr, self._slots)
+        self._steps += 1
+        weights = self._versions.current.values
+        self.policy.fold(weights, target, gathered, self.optimizer, lr, self._slots, self._steps)
         self._publish(target)
 
     def _publish(self, weights: Vector) -> None:
@@ -303,7 +385,9 @@ class ModelSlice:
     def _reply(self, worker: str, clock: int, pushed_at: float) -> Reply:
         entry, published = self.clocks.entry(worker), self._versions.pin()
         assert published is not None
+        self.policy.sent(worker, published.values, self.clocks)
         return Reply(
             worker, clock, entry.outcome, entry.reason, self.term, published, entry.staleness, entry.others,
-            len(self.clocks.view.seats), entry.lr, self.durable.get(worker, 0), pushed_at, self.clocks.is_done(worker),
+            len(self.clocks.view.seats), entry.lr, self.durable.get(worker, 0), pushed_at,
+            self.clocks.has_ended(worker), self.switch, self.clocks.view.number,
         )  # fmt: skip

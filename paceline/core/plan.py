@@ -149,15 +149,16 @@ def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
     return tuple(joined)
 
 
-def server_memory(length: int, slots: int, rounds: bool, workers: int, part_bytes: int) -> dict[str, int]:
-    """Bytes a server needs for a slice of `length` float32, by purpose (protocol.md 20); the process itself comes on top."""
+def server_memory(length: int, slots: int, arrays: int, workers: int, part_bytes: int) -> dict[str, int]:
+    """Bytes a server needs for a slice of `length` float32, by purpose (protocol.md 20); the process itself comes on top.
+    `arrays`: what the policy takes (`Policy.server_arrays`)."""
     slice_bytes = 4 * length
     return {
         "weights": slice_bytes,
         "optimizer": slots * slice_bytes,
         "snapshot": (1 + slots) * slice_bytes,
         "published": slice_bytes,
-        "sum": slice_bytes if rounds else 0,
+        "policy": arrays * slice_bytes,
         "assembly": assembly_buffers(workers) * slice_bytes,
         "messages": 4 * workers * part_bytes,
     }

@@ -2,17 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
 from paceline.core import registry
 from paceline.core.clocks import Clocks
-from paceline.core.config import Options
+from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError
 from paceline.core.optimizer import Optimizer
-from paceline.core.values import Outcome, Push, Update, Vector, Verdict
+from paceline.core.schedule import Scale
+from paceline.core.values import Outcome, Push, Vector, Verdict
 
 PACKAGE = "paceline.core.policies"
 
@@ -25,6 +26,25 @@ class Gathered:
     scale: float
     pushes: int
     examples: int
+    members: int = 1
+    """Members of the slice's view at this fold."""
+    worker: str = ""
+    """Whose push it is, where it is a single one."""
+
+
+@dataclass(slots=True, eq=False)
+class Own:
+    """What a worker has of its own: its model, and what it steps it with between two pushes."""
+
+    local: Vector
+    optimizer: Optimizer
+    """The run's optimizer; its `weight_decay` and the like also where the worker takes no steps with it."""
+    lr: float
+    """The schedule's rate in the last reply."""
+    start: Vector | None = None
+    """The model at the last mix, kept for policies that push what was done since."""
+    slots: list[Vector] = field(default_factory=list)
+    steps: int = 0
 
 
 class Policy(BaseModel, ABC):
@@ -36,8 +56,37 @@ class Policy(BaseModel, ABC):
     """The option that 'name:value' sets on the command line."""
     rounds: ClassVar[bool] = False
     """Whether pushes belong to rounds that close together: then progress is the round's number."""
+    gathers: ClassVar[bool] = False
+    """Whether BUFFERED pushes are summed as they come, outside of rounds."""
+    lr_scale: ClassVar[Scale] = "none"
+    """How the rate follows the number of members where `schedule.lr_scale` is auto [algorithms 8]."""
+    overlaps: ClassVar[bool] = False
+    """Whether a worker may compute its next gradient while the last one is on its way."""
+    scores: ClassVar[tuple[str, ...]] = ("global",)
+    """Which models mean something: the global one, the mean of the workers' local ones, their vote."""
+
+    def check(self, config: Config) -> None:
+        """ConfigError where other settings don't go with this policy."""
+        if config.overlap and not self.overlaps:
+            raise ConfigError(
+                f"overlap: true does not go with policy {config.policy.name}, whose workers need each reply before the "
+                "next step. Use asp, ssp, dssp, delay_threshold, staleness_aware or kbuffered, or leave overlap off."
+            )
+        if config.schedule.lr_scale == "adascale" and not (self.rounds or self.gathers):
+            raise ConfigError(
+                f"schedule.lr_scale: adascale needs a policy that averages several gradients, like bsp or kbuffered; "
+                f"{config.policy.name} folds each by itself."
+            )
 
     # server half, once for each slice
+    def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        """What the slice folds with, given the run's optimizer."""
+        return optimizer
+
+    def server_arrays(self, workers: int) -> int:
+        """Arrays of the slice's length that it takes beside weights and optimizer: a sum, and its copy in a snapshot."""
+        return 1 if self.rounds else 2 if self.gathers else 0
+
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
         """FOLDED: fold it now. BUFFERED: keep it in the sum until `is_due`. DROPPED: don't use it."""
         return Verdict(Outcome.FOLDED)
@@ -45,15 +94,28 @@ class Policy(BaseModel, ABC):
     def observe(self, push: Push, clocks: Clocks) -> None:
         """Takes note of a push that has just been counted; the only place where a policy changes its state."""
 
+    def weight(self, staleness: int) -> float:
+        """What a buffered push counts in the sum beside its examples."""
+        return 1.0
+
     def is_due(self, clocks: Clocks) -> bool:
         """Whether the buffered pushes fold now."""
         return False
 
+    def rate(self, lr: float, staleness: int, members: int) -> float:
+        """The rate of one push's fold, given the schedule's."""
+        return lr
+
     def fold(
-        self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float, slots: Sequence[Vector]
-    ) -> None:
-        """Writes the next version of the weights to `out` (which may be `weights`): one optimizer step by default."""
-        optimizer.step(weights, out, gathered.total, gathered.scale, lr, slots)
+        self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float,
+        slots: Sequence[Vector], steps: int,
+    ) -> None:  # fmt: skip
+        """Writes the next version of the weights to `out` (which may be `weights`): one optimizer step by default, the
+        `steps`-th of the slice."""
+        optimizer.step(weights, out, gathered.total, gathered.scale, lr, slots, steps)
+
+    def sent(self, worker: str, weights: Vector, clocks: Clocks) -> None:
+        """The worker's reply goes out with these weights; they must be copied to be kept."""
 
     @abstractmethod
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
@@ -62,9 +124,29 @@ class Policy(BaseModel, ABC):
     # worker half
     takes_local_step: ClassVar[bool] = False
     """Whether the worker makes its own plain step before it mixes (law 5)."""
+    keeps_start: ClassVar[bool] = False
+    """Whether the worker keeps the model of its last mix."""
 
-    def outgoing(self, gradient: Update, local: Vector) -> Update:
-        """What the worker pushes."""
+    def worker_optimizer(self, optimizer: Optimizer) -> Optimizer | None:
+        """What the worker steps its own model with after each mini-batch; None where only the servers step."""
+        return None
+
+    @property
+    def most_steps(self) -> int:
+        """Mini-batches for which data is set aside for each clock."""
+        return 1
+
+    def local_steps(self, speed: float) -> int:
+        """Mini-batches before the next push, from 1 to `most_steps`; `speed` is the worker's, the fastest has 1."""
+        return self.most_steps
+
+    def pulls(self, clock: int) -> bool:
+        """Whether the reply to this clock's push should bring weights."""
+        return True
+
+    def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
+        """What the worker pushes, given its last gradient (None: there was none that can be used); None for an empty
+        update. Own memory or the gradient's: it must not change until the reply is there."""
         return gradient
 
     def alpha(self, others: int | None, members: int) -> float:

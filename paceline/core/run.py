@@ -5,9 +5,10 @@ from enum import StrEnum
 from typing import Any
 
 from paceline.core.clocks import Clocks
-from paceline.core.config import Config
+from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, DataError, NotYet
 from paceline.core.membership import Membership
+from paceline.core.optimizer import build_optimizer
 from paceline.core.policy import build_policy
 from paceline.core.values import worker_order
 
@@ -59,6 +60,8 @@ class Run:
             config.workers, config.lease, build_policy(config.policy).rounds, config.on_lost_worker == "wait"
         )
         self.examples_per_epoch = 0
+        self.policy = config.policy
+        """The policy that trains now, or that begins once all have reached their hold."""
         self.examples = 0
         self.scores: list[Score] = []
         self.reports: dict[str, WorkerReport] = {}
@@ -73,9 +76,13 @@ class Run:
         self._steps_per_epoch = 0
         self._fingerprint = ""
         self._anyone_finished = False
+        self._addresses: dict[str, str] = {}
+        """Where each worker that has joined serves its local model; empty where it does not."""
 
     # workers
-    def join(self, worker: str, was_fenced: bool, examples: int, steps: int, fingerprint: str, now: float) -> int:
+    def join(
+        self, worker: str, was_fenced: bool, examples: int, steps: int, fingerprint: str, now: float, address: str = ""
+    ) -> int:
         """Admits a worker whose shards hold `examples` in all and take `steps` an epoch; all must have the same data."""
         if self.examples_per_epoch and (examples, steps, fingerprint) != self._facts():
             raise DataError(
@@ -86,7 +93,9 @@ class Run:
             raise ConfigError(f"{worker} has no training examples; write shards first: paceline shard.")
         incarnation = self.membership.join(worker, was_fenced, now)
         self.examples_per_epoch, self._steps_per_epoch, self._fingerprint = examples, steps, fingerprint
+        self.membership.examples_per_epoch = examples
         self.reports[worker] = WorkerReport(seen=now)
+        self._addresses[worker] = address
         return incarnation
 
     def seat(self, worker: str, incarnation: int, clock: int, clocks: Clocks, now: float) -> bool:
@@ -116,7 +125,7 @@ class Run:
         """Pushes were counted on the chief's slice: the budget may be spent."""
         self.examples = clocks.examples
         spent = self.examples >= self.config.epochs * self.examples_per_epoch and not clocks.is_recovering
-        if self.phase is RunPhase.TRAINING and self.config.budget == "total" and spent:
+        if self.phase is RunPhase.TRAINING and self.config.budget == "total" and spent and not self.is_switching:
             self.stop("the budget of epochs is spent", clocks, now)
 
     def stop(self, reason: str, clocks: Clocks, now: float) -> None:
@@ -128,12 +137,57 @@ class Run:
         elif self.phase is RunPhase.TRAINING:
             if clocks.is_recovering:
                 raise NotYet("The chief has just restarted and waits for its workers; ask again in a few seconds.")
+            if self.is_switching:
+                raise NotYet("The policy is just changing; ask again in a few seconds.")
             self.reason = reason
             self._enter(RunPhase.STOPPING, now)
             self.membership.stop(clocks)
             self._maybe_all_left(now)
 
+    @property
+    def fastest(self) -> float:
+        """Examples per second of computation of the fastest member; 0 while nobody has said."""
+        reports = (self.reports[worker] for worker in self.membership.view.seats if worker in self.reports)
+        return max((report.figures.get("compute_rate", 0.0) for report in reports), default=0.0)
+
+    # a change of policy
+    @property
+    def is_switching(self) -> bool:
+        """Whether members are on their way to the clock at which a new policy begins."""
+        return self.membership.is_switching
+
+    def switch(self, policy: Options, clocks: Clocks) -> None:
+        """Lets a new policy begin as soon as every member has reached a clock that is named now (protocol.md 19).
+        ConfigError where it doesn't go with the run's other settings; NotYet where the run can't do it just now."""
+        if self.phase is not RunPhase.TRAINING or clocks.is_recovering or self.is_switching:
+            raise NotYet(f"The run is {self.phase}, or just restarting or changing; the policy is changed in training.")
+        old, new = build_policy(self.policy), build_policy(policy)
+        new.check(self.config.model_copy(update={"policy": policy}))
+        run_optimizer = build_optimizer(self.config.optimizer)
+        before, after = old.server_optimizer(run_optimizer), new.server_optimizer(run_optimizer)
+        if (type(before), before.slots) != (type(after), after.slots):
+            raise ConfigError(
+                f"Policy {policy.name} can't follow {self.policy.name} in mid-run: its servers fold with {after.name} and "
+                f"{after.slots} arrays of state, those of {self.policy.name} with {before.name} and {before.slots}. Start a "
+                "new run."
+            )
+        self.policy = Options(name=policy.name, **new.model_dump(by_alias=True, exclude_unset=True))
+        self.membership.switch(self.policy.model_dump(), clocks)
+
+    def switched(self) -> None:
+        """The new policy has begun on every slice."""
+        self.membership.end_switch(build_policy(self.policy).rounds)
+
     # evaluator
+    @property
+    def peers(self) -> list[str]:
+        """Where local models can be read, in worker order: members, and those that have finished."""
+        seats, places = self.membership.view.seats, self.membership.places
+        there = [
+            worker for worker in self._addresses if worker in seats or (worker in places and places[worker].is_idle)
+        ]
+        return [self._addresses[worker] for worker in sorted(there, key=worker_order) if self._addresses[worker]]
+
     def ready(self, now: float) -> None:
         """The evaluator has its data."""
         self.evaluator_ready = True
@@ -204,17 +258,20 @@ class Run:
             "reason": self.reason,
             "trained": self._trained,
             "anyone_finished": self._anyone_finished,
+            "addresses": self._addresses,
         }
 
     def restore(self, state: dict[str, Any], now: float) -> None:
         """Goes on where `state` was; it does not wait for a start again."""
         self.membership.restore(state["membership"], now)
+        if self.membership.view.switch is not None:
+            self.policy = Options(**self.membership.view.switch.policy)
         # members are shown from the start, not only once each has beaten again
         self.reports = {worker: WorkerReport(phase="unheard", seen=now) for worker in self.membership.view.seats}
         self.examples_per_epoch, self._steps_per_epoch, self._fingerprint = state["facts"]
         self.scores = [Score(**score) for score in state["scores"]]
         self.skipped_scores, self.reason, self._trained = state["skipped"], state["reason"], state["trained"]
-        self._anyone_finished = state["anyone_finished"]
+        self._anyone_finished, self._addresses = state["anyone_finished"], dict(state["addresses"])
         self._enter(RunPhase(state["phase"]), now)
 
     def checkpoint_time(self, now: float) -> None:
@@ -226,13 +283,15 @@ class Run:
         """A seat that is held may change hands until the end; a new one needs to know how far the others are."""
         if worker in self.membership.view.seats:
             return self.phase in (RunPhase.TRAINING, RunPhase.STOPPING)
-        return self.phase is RunPhase.TRAINING and not clocks.is_recovering
+        return self.phase is RunPhase.TRAINING and not clocks.is_recovering and not self.is_switching
 
     def _facts(self) -> tuple[int, int, str]:
         return self.examples_per_epoch, self._steps_per_epoch, self._fingerprint
 
     def _last_clock(self) -> int | None:
-        return self.config.epochs * self._steps_per_epoch if self.config.budget == "per_worker" else None
+        if self.config.budget != "per_worker":
+            return None
+        return -(-self.config.epochs * self._steps_per_epoch // build_policy(self.policy).most_steps)
 
     def _maybe_start(self, now: float) -> None:
         if self.phase is RunPhase.WAITING and not self.missing():

@@ -1,8 +1,8 @@
 """The plain values that travel between a worker and a slice."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +87,18 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
+class Switch:
+    """A change of the policy in mid-run (protocol.md 19)."""
+
+    number: int
+    """Changes so far, this one included."""
+    policy: dict[str, Any]
+    """Name and options of the policy that begins."""
+    version: int
+    """Every slice's version, and every member's progress, when it begins."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """The answer to one push: what became of it, and the weights to go on with (pinned until `ModelSlice.release`)."""
 
@@ -109,6 +121,10 @@ class Reply:
     """When the push came (its `time`), so that the driver can tell how long the policy made it wait."""
     stop: bool
     """The worker's last clock has come: leave."""
+    switch: Switch | None = None
+    """The change of policy that this slice has made last."""
+    view: int = 0
+    """The slice's view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +136,8 @@ class Seat:
     """progress = clock + handicap; set once at the seat's start so that a joiner begins with the slowest."""
     last: int | None = None
     """The last clock that is folded; None while no end is named."""
+    hold: int | None = None
+    """While the policy changes: the clock up to which the worker trains under the old one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +146,21 @@ class View:
 
     number: int = 0
     seats: dict[str, Seat] = field(default_factory=dict)
-    examples: int = 0
-    """Training examples counted by the chief when the view was made."""
+    examples_per_epoch: int = 0
+    """Training examples of the data set; 0 before anybody has said."""
+    switch: Switch | None = None
+    """The newest change of policy; it is under way while seats have a `hold`."""
+
+    def begun(self) -> "View":
+        """As it is once the new policy has begun: everybody level, at the version that the switch names."""
+        if self.switch is None:
+            return self
+        version = self.switch.version
+        seats = {
+            worker: seat if seat.hold is None else replace(seat, handicap=version - seat.hold, hold=None)
+            for worker, seat in self.seats.items()
+        }
+        return replace(self, seats=seats)
 
 
 def worker_order(name: str) -> tuple[int, str]:

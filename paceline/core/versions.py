@@ -39,6 +39,13 @@ class Versions:
         if retired is not None:
             self._retire(retired)
 
+    def renew(self, version: int, keep_previous: bool) -> None:
+        """The current weights get another number; none older are given out."""
+        self.current.version, self._keep_previous = version, keep_previous
+        if self.previous is not None:
+            self._retire(self.previous)
+            self.previous = None
+
     def pin(self, version: int | None = None) -> Published | None:
         """The version asked for (default: the current one), to be given to `release`; None where it is not kept."""
         for known in (self.current, self.previous):

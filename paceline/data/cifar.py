@@ -1,118 +1,67 @@
-"""Reads CIFAR-10 from its official binary version: records of 1 label byte and 3,072 pixel bytes (red, green, blue)."""
+"""Reads CIFAR-10 and CIFAR-100 from their official binary versions: records of one or two label bytes and 3,072 pixel
+bytes (red, green, blue)."""
 
-import gzip
-import io
-import tarfile
-import zlib
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from paceline.core.errors import DataError
+from paceline.data.archive import Source, read_files
 from paceline.data.dataset import Array, Dataset, Labelled
 
-WHERE = "Get the binary version, cifar-10-binary.tar.gz, from https://www.cs.toronto.edu/~kriz/cifar.html."
 TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST = "test_batch.bin"
-RECORD = 1 + 3 * 32 * 32
-CLASSES = 10
-MAX_BYTES = 1 << 30
-"""Most that is read from an archive or folder (bytes), five times the official data: no bomb fills the memory."""
-MAX_MEMBERS = 100
+PIXELS = 3 * 32 * 32
+_PAGE = "from https://www.cs.toronto.edu/~kriz/cifar.html."
+CIFAR10 = Source(
+    "CIFAR-10", (*TRAIN, TEST), "cifar-10-batches-bin", f"Get the binary version, cifar-10-binary.tar.gz, {_PAGE}"
+)
+CIFAR100 = Source(
+    "CIFAR-100",
+    ("train.bin", "test.bin"),
+    "cifar-100-binary",
+    f"Get the binary version, cifar-100-binary.tar.gz, {_PAGE}",
+)
 
 
 def read_cifar10(path: str | Path) -> Dataset:
     """Training and test images, features uint8 (N, 3, 32, 32), labels int64 (N,), from a folder or its tar.gz; any
     number of whole records in a file will do. DataError where a file is missing, truncated, too big or not CIFAR-10."""
     path = Path(path)
-    if not path.exists():
-        raise DataError(f"There is no CIFAR-10 at {path}. {WHERE}")
-    try:
-        files = _from_folder(path) if path.is_dir() else _from_archive(path)
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise DataError(f"Can't read CIFAR-10 from {path}: {error}. The file may be damaged. {WHERE}") from error
-    missing = [name for name in (*TRAIN, TEST) if name not in files]
-    if missing:
-        raise DataError(f"{path} lacks {', '.join(missing)}. {WHERE}")
-    batches = [_records(files[name], name, path) for name in TRAIN]
-    train = Labelled(
-        np.concatenate([images for images, _ in batches]), np.concatenate([labels for _, labels in batches])
-    )
-    return Dataset(train=train, test=Labelled(*_records(files[TEST], TEST, path)))
+    files = read_files(path, CIFAR10)
+    batches = [_records(files[name], name, path, CIFAR10, (10,)) for name in TRAIN]
+    images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    test_images, test_labels = _records(files[TEST], TEST, path, CIFAR10, (10,))
+    return Dataset(train=Labelled(images, labels[:, 0]), test=Labelled(test_images, test_labels[:, 0]))
 
 
-def _records(content: bytes, name: str, path: Path) -> tuple[Array, Array]:
-    """(images, labels) of one file."""
-    if not content or len(content) % RECORD:
+def read_cifar100(path: str | Path, which: Literal["fine", "coarse"]) -> Dataset:
+    """As `read_cifar10`; labels are the 100 fine classes or the 20 coarse ones that hold five of them each. Both give
+    the same examples in the same order, so that one may be trained on and the other dealt by."""
+    path = Path(path)
+    files = read_files(path, CIFAR100)
+    column = ("coarse", "fine").index(which)
+    parts = [_records(files[name], name, path, CIFAR100, (20, 100)) for name in CIFAR100.files]
+    train, test = (Labelled(images, labels[:, column]) for images, labels in parts)
+    return Dataset(train=train, test=test)
+
+
+def _records(content: bytes, name: str, path: Path, source: Source, classes: tuple[int, ...]) -> tuple[Array, Array]:
+    """(images, labels (N, labels of a record)) of one file; `classes` is how many each of its labels may name."""
+    length = len(classes) + PIXELS
+    if not content or len(content) % length:
         raise DataError(
-            f"{name} in {path} has {len(content):,} bytes, which is not a whole number of records of {RECORD:,}; "
-            f"it is truncated or not CIFAR-10. {WHERE}"
+            f"{name} in {path} has {len(content):,} bytes, which is not a whole number of records of {length:,}; "
+            f"it is truncated or not {source.name}. {source.where}"
         )
-    records = np.frombuffer(content, dtype=np.uint8).reshape(-1, RECORD)
-    labels = records[:, 0].astype(np.int64)
-    if labels.max() >= CLASSES:
-        row = int(np.argmax(labels >= CLASSES))
+    records = np.frombuffer(content, dtype=np.uint8).reshape(-1, length)
+    labels = records[:, : len(classes)].astype(np.int64)
+    wrong = np.argwhere(labels >= classes)
+    if len(wrong):
+        row, column = wrong[0]
         raise DataError(
-            f"Record {row:,} of {name} in {path} has label {labels[row]}; expected 0 to {CLASSES - 1}. {WHERE}"
+            f"Record {row:,} of {name} in {path} has label {labels[row, column]}; expected 0 to {classes[column] - 1}. "
+            f"{source.where}"
         )
-    return records[:, 1:].reshape(-1, 3, 32, 32).copy(), labels
-
-
-def _from_folder(path: Path) -> dict[str, bytes]:
-    """The wanted files by name, from the folder itself or from the one that the archive makes in it."""
-    inner = path / "cifar-10-batches-bin"
-    folder = inner if inner.is_dir() else path
-    files = [folder / name for name in (*TRAIN, TEST) if (folder / name).is_file()]
-    total = sum(file.stat().st_size for file in files)
-    if total > MAX_BYTES:
-        raise DataError(f"The files in {path} have {total:,} bytes, more than the {MAX_BYTES:,} that are read. {WHERE}")
-    return {file.name: file.read_bytes() for file in files}
-
-
-def _from_archive(path: Path) -> dict[str, bytes]:
-    """The wanted files by name; nothing goes to disk, and the archive is read to its end, where its checksum is."""
-    files: dict[str, bytes] = {}
-    with gzip.open(path) as unzipped, _Capped(unzipped, path) as capped:
-        with tarfile.open(fileobj=capped, mode="r|") as archive:
-            for number, member in enumerate(archive):
-                if number >= MAX_MEMBERS:
-                    raise DataError(f"{path} holds more than {MAX_MEMBERS} members; this is not CIFAR-10. {WHERE}")
-                name = _checked_name(member, path)
-                if name not in (*TRAIN, TEST):
-                    continue
-                if name in files:
-                    raise DataError(f"{path} holds {name} twice; this is not CIFAR-10. {WHERE}")
-                content = archive.extractfile(member)
-                files[name] = content.read() if content else b""
-        while capped.read(1 << 20):
-            pass
-    return files
-
-
-def _checked_name(member: tarfile.TarInfo, path: Path) -> str:
-    """The member's file name; DataError where it isn't a plain file or folder inside the archive, or absurdly big."""
-    place = PurePosixPath(member.name)
-    if place.is_absolute() or ".." in place.parts or not (member.isreg() or member.isdir()):
-        raise DataError(
-            f"{path} has a member {member.name!r} that is a link or lies outside of it; don't use it. {WHERE}"
-        )
-    if member.size > MAX_BYTES:
-        raise DataError(f"{member.name!r} in {path} claims {member.size:,} bytes; the limit is {MAX_BYTES:,}. {WHERE}")
-    return place.name if member.isreg() else ""
-
-
-class _Capped(io.RawIOBase):
-    """An unzipped stream that ends in a DataError after `MAX_BYTES`, whatever the archive's headers claim."""
-
-    def __init__(self, stream: gzip.GzipFile, path: Path) -> None:
-        self._stream, self._path, self._left = stream, path, MAX_BYTES
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1, /) -> bytes:
-        found = self._stream.read(min(size, self._left + 1) if size >= 0 else self._left + 1)
-        self._left -= len(found)
-        if self._left < 0:
-            raise DataError(f"{self._path} unpacks to more than {MAX_BYTES:,} bytes; this is not CIFAR-10. {WHERE}")
-        return found
+    return records[:, len(classes) :].reshape(-1, 3, 32, 32).copy(), labels

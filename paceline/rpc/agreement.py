@@ -3,7 +3,8 @@
 from paceline.core.config import Config
 
 _SHARED = (
-    "task", "workers", "servers", "policy", "optimizer", "plan", "codec", "epochs", "budget", "batch_size", "seed",
+    "task", "model", "workers", "servers", "policy", "optimizer", "schedule", "plan", "codec", "epochs", "budget",
+    "batch_size", "batch", "seed",
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ class GrpcTransport(Transport):
         )
         self._initialise = channel.stream_unary(f"/{SERVICE}/Initialise", None, pb.InitialiseReply.FromString)
         self._push_pull = channel.stream_stream(f"/{SERVICE}/PushPull", None, None)
+        self._push = channel.stream_unary(f"/{SERVICE}/Push", None, pb.PullPart.FromString)
         self._pull = channel.unary_stream(f"/{SERVICE}/Pull", pb.PullRequest.SerializeToString, None)
 
     def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
@@ -33,14 +34,18 @@ class GrpcTransport(Transport):
         return reply
 
     def initialise(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.InitialiseReply:
-        reply: pb.InitialiseReply = _translating(self._initialise, _frames(head.SerializeToString(), parts), timeout)
+        reply: pb.InitialiseReply = _translating(self._initialise, frames(head.SerializeToString(), parts), timeout)
         return reply
 
     def push_pull(self, head: pb.PushHead, parts: Parts, open_sink: OpenSink, timeout: float) -> pb.PullHead:
-        return _received(self._push_pull(_frames(head.SerializeToString(), parts), timeout=timeout), open_sink)
+        return received(self._push_pull(frames(head.SerializeToString(), parts), timeout=timeout), open_sink)
+
+    def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
+        reply: pb.PullPart = _translating(self._push, frames(head.SerializeToString(), parts), timeout)
+        return reply.head
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
-        return _received(self._pull(request, timeout=timeout), open_sink)
+        return received(self._pull(request, timeout=timeout), open_sink)
 
 
 class GrpcServicer:
@@ -71,8 +76,8 @@ class GrpcServicer:
         with self._service.push(head, context.is_active) as upload:
             _pour(parts, upload)
             with upload.finish(True) as outgoing:
-                frames = _frames(outgoing.head.SerializeToString(), outgoing.parts)
-                yield from self._watchdog.sending(frames, context.cancel)
+                answer = frames(outgoing.head.SerializeToString(), outgoing.parts)
+                yield from self._watchdog.sending(answer, context.cancel)
 
     def _push(self, messages: Iterator[bytes], context: Any) -> pb.PullPart:
         head, parts = _opened(self._watchdog.receiving(messages, context.cancel))
@@ -90,11 +95,11 @@ class GrpcServicer:
 
     def _pull(self, request: pb.PullRequest, context: Any) -> Iterator[bytes]:
         with self._service.pull(request, context.is_active) as outgoing:
-            frames = _frames(outgoing.head.SerializeToString(), outgoing.parts)
-            yield from self._watchdog.sending(frames, context.cancel)
+            messages = frames(outgoing.head.SerializeToString(), outgoing.parts)
+            yield from self._watchdog.sending(messages, context.cancel)
 
 
-def _frames(head: bytes, parts: Parts) -> Iterator[bytes]:
+def frames(head: bytes, parts: Parts) -> Iterator[bytes]:
     """The head with the first part, then the other parts."""
     for offset, data in parts:
         yield frame(head, offset, data)
@@ -129,7 +134,8 @@ def _translating(method: Any, request: Any, timeout: float) -> Any:
         raise translated(error) from None
 
 
-def _received(messages: Any, open_sink: OpenSink) -> pb.PullHead:
+def received(messages: Any, open_sink: OpenSink) -> pb.PullHead:
+    """Takes in a stream of weights; returns its head. Raises what the far side raised."""
     head: pb.PullHead | None = None
     sink = None
     try:

@@ -43,6 +43,10 @@ class Transport(ABC):
         """ParameterService.PushPull: returns the head of the reply when all its parts are in the sink."""
 
     @abstractmethod
+    def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
+        """ParameterService.Push: as PushPull, but the reply brings no weights."""
+
+    @abstractmethod
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         """ParameterService.Pull, in the same way."""
 

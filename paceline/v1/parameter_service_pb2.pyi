@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from paceline.v1 import switch_pb2 as _switch_pb2
 from paceline.v1 import tensor_pb2 as _tensor_pb2
 import builtins as _builtins
 import sys
@@ -239,6 +240,7 @@ class PullHead(_message.Message):
     STOP_FIELD_NUMBER: _builtins.int
     CODEC_FIELD_NUMBER: _builtins.int
     ELEMENTS_FIELD_NUMBER: _builtins.int
+    SWITCH_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     reason: _builtins.str
     term: _builtins.int
@@ -253,7 +255,7 @@ class PullHead(_message.Message):
     """Pushes by others since this worker's last one; absent for the first push after a join."""
     members: _builtins.int
     lr: _builtins.float
-    """Learning rate of this fold."""
+    """Learning rate of this fold; in a pull the schedule's present one."""
     waited: _builtins.float
     """Seconds that the policy held the reply back."""
     stop: _builtins.bool
@@ -261,6 +263,12 @@ class PullHead(_message.Message):
     codec: _builtins.str
     elements: _builtins.int
     """Elements that follow; 0 in a reply without weights."""
+    @_builtins.property
+    def switch(self) -> _switch_pb2.Switch:
+        """The slice's newest change of policy; absent where there was none. A worker that learns of a newer one than its own
+        begins its half anew: pull, then push under the new policy.
+        """
+
     def __init__(
         self,
         *,
@@ -278,10 +286,11 @@ class PullHead(_message.Message):
         stop: _builtins.bool = ...,
         codec: _builtins.str = ...,
         elements: _builtins.int = ...,
+        switch: _switch_pb2.Switch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "others", b"others"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "others", b"others", "switch", b"switch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "clock", b"clock", "codec", b"codec", "durable_clock", b"durable_clock", "elements", b"elements", "lr", b"lr", "members", b"members", "others", b"others", "outcome", b"outcome", "reason", b"reason", "staleness", b"staleness", "stop", b"stop", "term", b"term", "version", b"version", "waited", b"waited"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "clock", b"clock", "codec", b"codec", "durable_clock", b"durable_clock", "elements", b"elements", "lr", b"lr", "members", b"members", "others", b"others", "outcome", b"outcome", "reason", b"reason", "staleness", b"staleness", "stop", b"stop", "switch", b"switch", "term", b"term", "version", b"version", "waited", b"waited"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__others: _TypeAlias = _typing.Literal["others"]  # noqa: Y015
     _WhichOneofArgType__others: _TypeAlias = _typing.Literal["_others", b"_others"]  # noqa: Y015

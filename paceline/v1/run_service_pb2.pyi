@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from paceline.v1 import switch_pb2 as _switch_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +20,46 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class SetPolicyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POLICY_FIELD_NUMBER: _builtins.int
+    policy: _builtins.str
+    """Name and options, as one JSON object. Without a name they are options of the present policy."""
+    def __init__(
+        self,
+        *,
+        policy: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetPolicyRequest: _TypeAlias = SetPolicyRequest  # noqa: Y015
+
+@_typing.final
+class SetPolicyReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SWITCH_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def switch(self) -> _switch_pb2.Switch: ...
+    def __init__(
+        self,
+        *,
+        switch: _switch_pb2.Switch | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["switch", b"switch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["switch", b"switch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetPolicyReply: _TypeAlias = SetPolicyReply  # noqa: Y015
+
+@_typing.final
 class JoinRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -29,6 +70,7 @@ class JoinRequest(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     was_fenced: _builtins.bool
     """This process was replaced under this name before, and may only take a vacant seat."""
@@ -38,6 +80,8 @@ class JoinRequest(_message.Message):
     fingerprint: _builtins.str
     shards: _builtins.int
     """Shards there are."""
+    address: _builtins.str
+    """host:port of the worker's PeerService; empty where it has none."""
     @_builtins.property
     def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Settings that worker and server must share, as "key=value"."""
@@ -52,10 +96,11 @@ class JoinRequest(_message.Message):
         fingerprint: _builtins.str = ...,
         shards: _builtins.int = ...,
         settings: _abc.Iterable[_builtins.str] | None = ...,
+        address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples", "fingerprint", b"fingerprint", "settings", b"settings", "shards", b"shards", "steps", b"steps", "was_fenced", b"was_fenced", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "examples", b"examples", "fingerprint", b"fingerprint", "settings", b"settings", "shards", b"shards", "steps", b"steps", "was_fenced", b"was_fenced", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -130,6 +175,7 @@ class SeatReply(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    SWITCH_FIELD_NUMBER: _builtins.int
     seated: _builtins.bool
     """Whether the worker counts now."""
     view: _builtins.int
@@ -142,6 +188,10 @@ class SeatReply(_message.Message):
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What the run waits for, in words."""
 
+    @_builtins.property
+    def switch(self) -> _switch_pb2.Switch:
+        """The run's newest change of policy; absent where there was none."""
+
     def __init__(
         self,
         *,
@@ -151,10 +201,11 @@ class SeatReply(_message.Message):
         phase: _builtins.str = ...,
         missing: _abc.Iterable[_builtins.str] | None = ...,
         last: _builtins.int | None = ...,
+        switch: _switch_pb2.Switch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "last", b"last"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "last", b"last", "switch", b"switch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "handicap", b"handicap", "last", b"last", "missing", b"missing", "phase", b"phase", "seated", b"seated", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "handicap", b"handicap", "last", b"last", "missing", b"missing", "phase", b"phase", "seated", b"seated", "switch", b"switch", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last: _TypeAlias = _typing.Literal["last"]  # noqa: Y015
     _WhichOneofArgType__last: _TypeAlias = _typing.Literal["_last", b"_last"]  # noqa: Y015
@@ -227,8 +278,11 @@ class HeartbeatReply(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     TERMS_FIELD_NUMBER: _builtins.int
+    FASTEST_FIELD_NUMBER: _builtins.int
     phase: _builtins.str
     view: _builtins.int
+    fastest: _builtins.float
+    """Examples per second of computation of the fastest member; 0 while nobody has said."""
     @_builtins.property
     def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Term of each server that the chief knows of, by index; 0 where it does not."""
@@ -239,10 +293,11 @@ class HeartbeatReply(_message.Message):
         phase: _builtins.str = ...,
         view: _builtins.int = ...,
         terms: _abc.Iterable[_builtins.int] | None = ...,
+        fastest: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["phase", b"phase", "terms", b"terms", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fastest", b"fastest", "phase", b"phase", "terms", b"terms", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -297,12 +352,15 @@ class ViewAck(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
+    SWITCH_FIELD_NUMBER: _builtins.int
     server: _builtins.int
     term: _builtins.int
     view: _builtins.int
     """Newest view that this server follows."""
     phase: _builtins.str
     """The run's phase that this server knows."""
+    switch: _builtins.int
+    """Number of the policy change that this server's slice has made last; 0 where none."""
     def __init__(
         self,
         *,
@@ -310,10 +368,11 @@ class ViewAck(_message.Message):
         term: _builtins.int = ...,
         view: _builtins.int = ...,
         phase: _builtins.str = ...,
+        switch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["phase", b"phase", "server", b"server", "term", b"term", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["phase", b"phase", "server", b"server", "switch", b"switch", "term", b"term", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -326,24 +385,33 @@ class ViewSeat(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     HANDICAP_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    HOLD_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     handicap: _builtins.int
     """progress = clock + handicap."""
     last: _builtins.int
     """Last clock that is folded; absent while no end is named."""
+    hold: _builtins.int
+    """While the policy changes: the clock up to which the worker trains under the old one."""
     def __init__(
         self,
         *,
         incarnation: _builtins.int = ...,
         handicap: _builtins.int = ...,
         last: _builtins.int | None = ...,
+        hold: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "last", b"last"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_hold", b"_hold", "_last", b"_last", "hold", b"hold", "last", b"last"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "handicap", b"handicap", "incarnation", b"incarnation", "last", b"last"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold", b"_hold", "_last", b"_last", "handicap", b"handicap", "hold", b"hold", "incarnation", b"incarnation", "last", b"last"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__hold: _TypeAlias = _typing.Literal["hold"]  # noqa: Y015
+    _WhichOneofArgType__hold: _TypeAlias = _typing.Literal["_hold", b"_hold"]  # noqa: Y015
     _WhichOneofReturnType__last: _TypeAlias = _typing.Literal["last"]  # noqa: Y015
     _WhichOneofArgType__last: _TypeAlias = _typing.Literal["_last", b"_last"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__hold) -> _WhichOneofReturnType__hold | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last) -> _WhichOneofReturnType__last | None: ...
 
 Global___ViewSeat: _TypeAlias = ViewSeat  # noqa: Y015
@@ -376,21 +444,31 @@ class View(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     SEATS_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
+    EXAMPLES_PER_EPOCH_FIELD_NUMBER: _builtins.int
+    SWITCH_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     phase: _builtins.str
     """The run's phase."""
+    examples_per_epoch: _builtins.int
+    """Training examples of the data set; 0 before anybody has said."""
     @_builtins.property
     def seats(self) -> _containers.MessageMap[_builtins.str, Global___ViewSeat]: ...
+    @_builtins.property
+    def switch(self) -> _switch_pb2.Switch:
+        """The newest change of policy; absent where there was none. It is under way while seats have a hold."""
+
     def __init__(
         self,
         *,
         number: _builtins.int = ...,
         seats: _abc.Mapping[_builtins.str, Global___ViewSeat] | None = ...,
         phase: _builtins.str = ...,
+        examples_per_epoch: _builtins.int = ...,
+        switch: _switch_pb2.Switch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["switch", b"switch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "phase", b"phase", "seats", b"seats"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["examples_per_epoch", b"examples_per_epoch", "number", b"number", "phase", b"phase", "seats", b"seats", "switch", b"switch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -483,6 +561,8 @@ class EvaluateReply(_message.Message):
     FINAL_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    SWITCH_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
     due: _builtins.bool
     """Whether there is something to score."""
     epoch: _builtins.int
@@ -490,6 +570,14 @@ class EvaluateReply(_message.Message):
     phase: _builtins.str
     seconds: _builtins.float
     """Training time so far (seconds)."""
+    @_builtins.property
+    def switch(self) -> _switch_pb2.Switch:
+        """The run's newest change of policy; absent where there was none."""
+
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """PeerServices of the workers whose local models can be scored."""
+
     def __init__(
         self,
         *,
@@ -498,10 +586,12 @@ class EvaluateReply(_message.Message):
         final: _builtins.bool = ...,
         phase: _builtins.str = ...,
         seconds: _builtins.float = ...,
+        switch: _switch_pb2.Switch | None = ...,
+        peers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["switch", b"switch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "epoch", b"epoch", "final", b"final", "phase", b"phase", "seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "epoch", b"epoch", "final", b"final", "peers", b"peers", "phase", b"phase", "seconds", b"seconds", "switch", b"switch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -626,6 +716,8 @@ class StatusReply(_message.Message):
     SERVERS_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
     SKIPPED_SCORES_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    SWITCHING_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     phase: _builtins.str
     reason: _builtins.str
@@ -635,6 +727,9 @@ class StatusReply(_message.Message):
     epoch: _builtins.float
     seconds: _builtins.float
     skipped_scores: _builtins.int
+    policy: _builtins.str
+    """Name and options of the present policy as JSON, and whether it is just changing."""
+    switching: _builtins.bool
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -659,10 +754,12 @@ class StatusReply(_message.Message):
         servers: _abc.Iterable[Global___ServerStatus] | None = ...,
         scores: _abc.Iterable[Global___Score] | None = ...,
         skipped_scores: _builtins.int = ...,
+        policy: _builtins.str = ...,
+        switching: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "epoch", b"epoch", "examples", b"examples", "missing", b"missing", "phase", b"phase", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "epoch", b"epoch", "examples", b"examples", "missing", b"missing", "phase", b"phase", "policy", b"policy", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "switching", b"switching", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -74,6 +74,11 @@ class RunServiceStub:
                 request_serializer=paceline_dot_v1_dot_run__service__pb2.StopRequest.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_run__service__pb2.StopReply.FromString,
                 _registered_method=True)
+        self.SetPolicy = channel.unary_unary(
+                '/paceline.v1.RunService/SetPolicy',
+                request_serializer=paceline_dot_v1_dot_run__service__pb2.SetPolicyRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_run__service__pb2.SetPolicyReply.FromString,
+                _registered_method=True)
 
 
 class RunServiceServicer:
@@ -138,6 +143,15 @@ class RunServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetPolicy(self, request, context):
+        """Changes the policy of a run in training: all members train to a clock named now under the old one, then both halves
+        begin anew. FAILED_PRECONDITION where it does not go with the run's settings, UNAVAILABLE where the run can't do it just
+        now. Never blocks; Status shows when it has begun. Repeating it makes another change.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RunServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -180,6 +194,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.Stop,
                     request_deserializer=paceline_dot_v1_dot_run__service__pb2.StopRequest.FromString,
                     response_serializer=paceline_dot_v1_dot_run__service__pb2.StopReply.SerializeToString,
+            ),
+            'SetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPolicy,
+                    request_deserializer=paceline_dot_v1_dot_run__service__pb2.SetPolicyRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_run__service__pb2.SetPolicyReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -398,6 +417,33 @@ class RunService:
             '/paceline.v1.RunService/Stop',
             paceline_dot_v1_dot_run__service__pb2.StopRequest.SerializeToString,
             paceline_dot_v1_dot_run__service__pb2.StopReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/paceline.v1.RunService/SetPolicy',
+            paceline_dot_v1_dot_run__service__pb2.SetPolicyRequest.SerializeToString,
+            paceline_dot_v1_dot_run__service__pb2.SetPolicyReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,11 +1,15 @@
 """Asynchronous Parallel: every push folds at once and nobody waits."""
 
+from typing import ClassVar
+
 from paceline.core.clocks import Clocks
 from paceline.core.policy import Policy
 
 
 class Asp(Policy):
-    """Free running, also known as Downpour or dense Hogwild [SHAT] [Survey] [Actors]: w <- w - lr * opt(g)."""
+    """Free running, also known as dense Hogwild [SHAT] [Survey] [Actors]: w <- w - lr * opt(g)."""
+
+    overlaps: ClassVar[bool] = True
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
         return True

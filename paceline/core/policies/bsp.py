@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from paceline.core.clocks import Clocks
 from paceline.core.policy import Policy
+from paceline.core.schedule import Scale
 from paceline.core.values import Outcome, Push, Verdict
 
 
@@ -12,6 +13,7 @@ class Bsp(Policy):
     w <- w - lr * opt(sum_i n_i g_i / sum_i n_i) and all are released. The slice's version is the round's number."""
 
     rounds: ClassVar[bool] = True
+    lr_scale: ClassVar[Scale] = "linear"
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
         if not push.base.version == clocks.version == clocks.progress(push.worker):

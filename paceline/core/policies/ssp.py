@@ -12,6 +12,7 @@ class Ssp(Policy):
     """Bounded staleness [Survey; Ho et al. 2013]: fold at once; worker p waits while t_p - min t > bound."""
 
     shorthand: ClassVar[str | None] = "bound"
+    overlaps: ClassVar[bool] = True
     bound: int = Field(3, ge=0, description="Clocks a worker may be ahead of the slowest when it goes on.")
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from paceline.core.errors import ConfigError
 from paceline.data.dataset import Dataset, Labelled
+from paceline.tasks.data_path import refuse_path
 
 if TYPE_CHECKING:
     import torch
@@ -15,7 +15,7 @@ SETTINGS = {
     "epochs": 10,
     "batch_size": 16,
     # No momentum: it multiplies the rate of pushes that overlap, and free-running policies then need a rate of their own.
-    "optimizer": {"name": "sgd", "lr": 0.3, "momentum": 0.0, "weight_decay": 1e-4},
+    "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 1e-4},
 }
 
 
@@ -23,8 +23,7 @@ def data(path: str) -> Dataset:
     """uint8 features (1797, 64) from 0 to 16, labels 0 to 9; all of it is training data, the sharder splits it."""
     from sklearn.datasets import load_digits
 
-    if path != "bundled":
-        raise ConfigError(f"data.path is {path!r}, but the digits come with scikit-learn; leave it at 'bundled'.")
+    refuse_path(path, "the digits come with scikit-learn")
     features, labels = load_digits(return_X_y=True)
     return Dataset(train=Labelled(features.astype(np.uint8), labels.astype(np.int64)))
 

@@ -1,0 +1,110 @@
+"""A whole run in one process: real servers, workers and evaluator as threads that talk over gRPC on loopback. Starting it
+takes a second, so that a hundred runs can be compared; what the workers compute in is emulated by pauses."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from paceline.core.config import Config
+from paceline.data.shards import open_shards
+from server.app import Server
+from sharder.app import make_shards
+from worker.app import Worker
+from worker.replica import use_threads
+from worker.scoring import Scorer
+
+PATIENCE = 600.0
+"""Longest time for one run (seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run gave."""
+
+    metrics: dict[str, float]
+    """Of the final score."""
+    seconds: float
+    """Training time."""
+    waiting: float
+    """Mean over the workers of the time their replies were held back (seconds)."""
+    staleness: float
+    """Mean over all pushes (versions)."""
+    history: list[tuple[float, dict[str, float]]]
+    """Seconds and metrics of every score."""
+
+
+def run(config: Config, meanwhile: Callable[[Server], None] | None = None) -> Outcome:
+    """Trains one run to its end. `meanwhile` is called with the chief's server once all have started, in this thread."""
+    use_threads(1)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        make_shards(config, folder / "shards", False, lambda *_, **__: None)
+        servers = _servers(config, folder)
+        try:
+            workers = _work(config, folder, [f"127.0.0.1:{server.port}" for server in servers])
+            if meanwhile is not None:
+                meanwhile(servers[0])
+            for thread in workers:
+                thread.join(PATIENCE)
+                if thread.is_alive():
+                    raise TimeoutError(f"{thread.name} has not ended after {PATIENCE:g} s: {config.policy}.")
+            return _outcome(servers[0])
+        finally:
+            for server in reversed(servers):
+                server.close(grace=0)
+
+
+def _servers(config: Config, folder: Path) -> list[Server]:
+    servers: list[Server] = []
+    for index in range(config.servers):
+        chief = f"127.0.0.1:{servers[0].port}" if index else ""
+        server = Server(config, index, folder / f"server-{index}", "", chief, 0, 0, _silent)
+        server.start()
+        servers.append(server)
+    return servers
+
+
+def _work(config: Config, folder: Path, addresses: list[str]) -> list[threading.Thread]:
+    """Starts workers and evaluator; they are built one after the other, since first weights come from torch's one
+    global generator."""
+    stop = threading.Event()
+
+    def around() -> Any:
+        return open_shards(folder / "shards"), addresses, ""
+
+    workers = [
+        Worker(config, f"worker-{rank}", *around(), "cpu", stop, _silent, CollectorRegistry())
+        for rank in range(config.workers)
+    ]
+    shards, _, token = around()
+    scorer = Scorer(config, shards, addresses, token, folder / "models", "cpu", stop, _silent, CollectorRegistry())
+    threads = [threading.Thread(target=worker.run, name=worker.name, daemon=True) for worker in workers]
+    threads.append(threading.Thread(target=scorer.run, name="evaluator", daemon=True))
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _outcome(server: Server) -> Outcome:
+    assert server.chief is not None
+    run = server.chief.run
+    figures = [report.figures for report in run.reports.values()]
+    registry = server.registry
+    pushes = registry.get_sample_value("paceline_server_staleness_count") or 1.0
+    return Outcome(
+        run.scores[-1].metrics,
+        run.scores[-1].seconds,
+        mean(found.get("wait_seconds", 0.0) for found in figures),
+        (registry.get_sample_value("paceline_server_staleness_sum") or 0.0) / pushes,
+        [(score.seconds, score.metrics) for score in run.scores],
+    )
+
+
+def _silent(event: str, **facts: Any) -> None:
+    return

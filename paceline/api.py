@@ -1,0 +1,195 @@
+"""Paceline from Python: `train` a task with real processes on this machine, or `connect` a training loop of one's own.
+Torch is imported when a model is asked for, not before."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType, ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from paceline.cli.launcher import run_local
+from paceline.cli.options import complete, policy_pairs
+from paceline.cli.run_folder import RUNS, RunFolder, open_run
+from paceline.cli.signals import CTRL_C
+from paceline.cli.table import PlainLines
+from paceline.core.config import Config, Section
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.registry import explain
+from paceline.result import Result
+from paceline.settings import CONNECT, load, parse_sets
+from paceline.tasks.task import BUILTIN, FILE_MODULE
+
+if TYPE_CHECKING:
+    import torch
+
+    from worker.own_loop import Session
+
+__all__ = ["Result", "connect", "train"]
+
+
+def train(
+    task: str | Path | ModuleType,
+    *,
+    workers: int | None = None,
+    servers: int | None = None,
+    policy: str | Mapping[str, Any] | None = None,
+    data: str | Path | Mapping[str, Any] | None = None,
+    epochs: int | None = None,
+    folder: str | Path | None = None,
+    device: str = "auto",
+    show: Callable[[str], None] | None = print,
+    **settings: Any,
+) -> Result:
+    """Trains with real processes on this machine, as `paceline run` does, and returns when the final version is scored.
+
+    `task`: a built-in task's name, the path of a task file, or its module. `policy`: like "ssp:3", or
+    {"name": "ssp", "bound": 3}. `data`: where the data set is, or the whole section `data`. `epochs`: passes over the
+    training data. `folder`: the run's folder, ./runs/NAME if not given; one with an unfinished run of the same settings is
+    resumed, a finished one is returned as it is. `device`: what each worker computes on: auto, cpu, cuda or cuda:1.
+    `show` gets a line every few seconds; None: silence. `settings`: any other key of docs/settings.md, sections as dicts:
+    optimizer={"name": "adam", "lr": 0.001}, schedule={"name": "cosine"}. Keys left out are the task's own.
+
+    No `if __name__ == "__main__"` is needed, unless the script is the task file itself. Ctrl-C ends all processes and
+    raises KeyboardInterrupt. Raises the PacelineError that the run ended with: ConfigError, DataError, ServersGone, ...;
+    its text names the folder of the logs."""
+    _refuse_inside_task(sys._getframe(1))
+    place = data if isinstance(data, Mapping) else None if data is None else {"path": str(data)}
+    options = parse_sets(policy_pairs(policy))["policy"] if isinstance(policy, str) else policy
+    named = {"workers": workers, "servers": servers, "policy": options, "data": place, "epochs": epochs}
+    overrides = settings | {key: value for key, value in named.items() if value is not None} | {"task": _name(task)}
+    runs = RUNS
+    if folder is not None:
+        runs = Path(folder).parent
+        overrides["run"] = Path(folder).name
+    found, config = open_run(complete(overrides), runs=runs)
+    if not found.facts().get("finished"):
+        _run(config, found, device, show or (lambda line: None))
+    return Result(found.path)
+
+
+def connect(
+    model: "torch.nn.Module | None" = None,
+    *,
+    config: str | Path | None = None,
+    rank: int | None = None,
+    shards: str | Path | None = None,
+    servers: str | None = None,
+    token_file: str | Path | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+) -> "Session":
+    """Makes this process a worker of a run, with a training loop of its own: see `Session`. Returns when all are there and
+    the model has the run's weights.
+
+    `model`: has the parameters of the task's model, with the same names, order and shapes; default: the task's model itself.
+    It is moved to the device. In a process that `paceline run --loop` has started, nothing else is needed. Elsewhere, in a
+    pod say, the rest is what `python -m worker` takes: the YAML file `config`, the worker's `rank`, the folder `shards`,
+    `servers` as host:port of each in order with commas, and `token_file`; or PACELINE_CONNECT holds them as JSON. Arguments
+    win over it. ConfigError: neither is there, or the model is another one."""
+    given = {"config": config, "rank": rank, "shards": shards, "servers": servers, "token_file": token_file,
+             "device": device, "threads": threads}  # fmt: skip
+    place = _place({key: value for key, value in given.items() if value is not None})
+    name = f"worker-{place.rank}"
+    if CONNECT in os.environ:
+        _exit_as_a_worker(name)
+    settings = load(place.config)
+    from paceline.rpc.auth import read_token
+    from worker.own_loop import Session
+    from worker.start import Start
+
+    token = read_token(place.token_file)
+    return Session(
+        Start(settings, name, place.shards, place.servers, token, place.device, place.threads, place.metrics_port,
+              place.report, place.peer_host, place.peer_port), model,
+    )  # fmt: skip
+
+
+class Place(Section):
+    """Where a worker finds its run, and what it computes with; the keys of PACELINE_CONNECT."""
+
+    config: Path
+    shards: Path
+    servers: str
+    rank: int = 0
+    token_file: Path | None = None
+    device: str = "auto"
+    threads: int = 1
+    metrics_port: int = 0
+    report: Path | None = None
+    peer_host: str = "127.0.0.1"
+    peer_port: int = 0
+
+
+def _place(given: dict[str, Any]) -> Place:
+    """The arguments, over what the environment says."""
+    try:
+        told = json.loads(os.environ.get(CONNECT, "{}"))
+    except ValueError as error:
+        raise ConfigError(
+            f"{CONNECT} is not JSON: {error}. `paceline run --loop SCRIPT.py` sets it as it must be."
+        ) from error
+    if not told and not given:
+        raise ConfigError(
+            "connect() found no run: this process was not started by one. Start it with: paceline run TASK --loop "
+            f"{Path(sys.argv[0]).name or 'SCRIPT.py'}; or say where the run is: connect(model, config='config.yaml', rank=0, "
+            "shards='shards', servers='host:port,host:port', token_file='token')."
+        )
+    try:
+        return Place.model_validate({**told, **given} if isinstance(told, dict) else told)
+    except ValidationError as error:
+        wrong = " ".join(explain(error, Place))
+        raise ConfigError(f"connect() can't tell where the run is, by its arguments and {CONNECT}: {wrong}") from error
+
+
+def _exit_as_a_worker(name: str) -> None:
+    """The launcher tells by the exit code what a second start would only repeat; Python's own is 1 for every error."""
+    before = sys.excepthook
+
+    def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        if isinstance(error, PacelineError):
+            print(f"{name}: {kind.__name__}: {error}", file=sys.stderr, flush=True)
+            sys.stdout.flush()
+            os._exit(error.exit_code)
+
+    sys.excepthook = end
+
+
+def _run(config: Config, folder: RunFolder, device: str, show: Callable[[str], None]) -> None:
+    """Trains; raises how it ended where it did not finish."""
+    lines = PlainLines(show)
+    outcome = run_local(config, folder.path, lines.say, lines.show, device=device)
+    if outcome.exit_code == CTRL_C:
+        raise KeyboardInterrupt
+    if outcome.exit_code:
+        kinds = {kind.exit_code: kind for kind in PacelineError.__subclasses__() if "exit_code" in vars(kind)}
+        raise kinds.get(outcome.exit_code, PacelineError)(f"{outcome.reason}\nThe logs are in {folder.path / 'logs'}.")
+
+
+def _name(task: str | Path | ModuleType) -> str:
+    """The task as the config names it."""
+    if not isinstance(task, ModuleType):
+        return str(task)
+    if task.__name__.startswith(f"{BUILTIN}."):
+        return task.__name__.rpartition(".")[2]
+    if not getattr(task, "__file__", None):
+        raise ConfigError(
+            f"The task is the module {task.__name__}, which has no file that the run's processes could read. Write data() and "
+            "model() into a .py file and give its path."
+        )
+    return str(task.__file__)
+
+
+def _refuse_inside_task(frame: FrameType | None) -> None:
+    """A task file that trains when it is loaded would start processes that load it, and so on."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith(FILE_MODULE):
+            raise ConfigError(
+                f"{frame.f_code.co_filename} is the task's file and calls train() while it is loaded, as every process of the "
+                'run does. Put the call under: if __name__ == "__main__":'
+            )
+        frame = frame.f_back

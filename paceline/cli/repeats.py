@@ -1,0 +1,78 @@
+"""`paceline run --repeats 5`: the same training with several seeds, and how far their results lie apart."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Column, Table
+
+from paceline.cli.run import finish
+from paceline.cli.run_folder import RunFolder, new_name
+from paceline.core.config import NAME, Config
+from paceline.core.errors import ConfigError
+
+PARTS = ("train", "validation", "test")
+WHAT = ("loss", "accuracy")
+
+
+def repeat(config: Config, times: int, fresh: bool, as_json: bool, device: str = "auto") -> int:
+    """Runs NAME-1 to NAME-`times` with seeds that count up, one after the other; finished ones are not repeated. Returns 0,
+    or the exit code of the first one that fails; the rest are then left, and the same command goes on with them."""
+    console = Console(stderr=as_json, highlight=False)
+    folders: list[RunFolder] = []
+    code = 0
+    for one in series(config, times):
+        folder, outcome = finish(one, fresh, console, device)
+        code = outcome.exit_code
+        if code:
+            console.print(f"{folder.name}: {outcome.reason}. See {folder.path}/logs.", markup=False, soft_wrap=True)
+            break
+        console.print(f"{folder.name}: {told(folder.final_metrics())}", markup=False, soft_wrap=True)
+        folders.append(folder)
+    found = summary([folder.final_metrics() for folder in folders])
+    if as_json:
+        runs = [{"run": folder.name, "folder": str(folder.path), **folder.final_metrics()} for folder in folders]
+        print(json.dumps({"exit_code": code, "runs": runs, "summary": found}))
+    else:
+        console.print(table(found, len(folders)))
+    return code
+
+
+def series(config: Config, times: int) -> list[Config]:
+    """The config of each run: its name and seed. ConfigError where a name gets too long."""
+    base = config.run or new_name(config)
+    found = [
+        config.model_copy(update={"run": f"{base}-{number}", "seed": config.seed + number - 1})
+        for number in range(1, times + 1)
+    ]
+    if not NAME.fullmatch(str(found[-1].run)):
+        raise ConfigError(f"--run {base}: with '-{times}' behind it, the name is above 63 letters. Give a shorter one.")
+    return found
+
+
+def told(metrics: Mapping[str, float]) -> str:
+    """The final scores in one line."""
+    return ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in metrics.items()) or "not scored"
+
+
+def summary(runs: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
+    """Mean and variance of each final loss and accuracy; the sample variance (n - 1), None for a single run."""
+    found = {}
+    for name in (f"{part}_{what}" for part in PARTS for what in WHAT):
+        values = [metrics[name] for metrics in runs if name in metrics]
+        if values:
+            variance = statistics.variance(values) if len(values) > 1 else None
+            found[name] = {"mean": statistics.fmean(values), "variance": variance, "runs": len(values)}
+    return found
+
+
+def table(found: Mapping[str, Mapping[str, Any]], runs: int) -> Table:
+    """One row for each part of the data and what was measured on it."""
+    columns = (Column(name, justify="right", no_wrap=True) for name in ("mean", "variance", "runs"))
+    shown = Table("final", *columns, title=f"{runs} runs", caption="variance of the sample (n - 1)")
+    for name, values in found.items():
+        variance = "-" if values["variance"] is None else f"{values['variance']:.3g}"
+        shown.add_row(name.replace("_", " "), f"{values['mean']:.4f}", variance, str(values["runs"]))
+    return shown

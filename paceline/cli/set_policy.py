@@ -1,0 +1,80 @@
+"""`paceline set`: changes the policy of a run, or its bounds, while it trains."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from paceline.cli.chief import Chief, RemoteChief
+from paceline.cli.run_folder import RunFolder
+from paceline.cli.status import Connect, find_chief
+from paceline.core.errors import ServersGone, TryAgain, UsageError
+from paceline.core.policy import from_shorthand
+from paceline.settings import parse_sets
+from paceline.v1.switch_pb2 import Switch
+
+PATIENCE = 30.0
+"""Time that a run gets to be ready for a change, and then for its workers to reach the clock it names (seconds)."""
+PAUSE = 0.2
+"""Time between two looks (seconds)."""
+
+
+def set_policy(
+    folder: RunFolder, settings: Sequence[str], connect: Connect = RemoteChief, patience: float = PATIENCE
+) -> str:
+    """Asks the chief for the change and waits until it has begun; what to tell the user."""
+    wanted = read_policy(settings)
+    chief = find_chief(folder, connect)
+    if chief is None:
+        raise UsageError(f"Run '{folder.name}' has ended; a policy is changed while a run trains.")
+    try:
+        asked = time.monotonic()
+        switch = _patiently(lambda: chief.set_policy(json.dumps(wanted)), asked + patience)
+        return _begun(chief, switch, asked, patience)
+    finally:
+        chief.close()
+
+
+def read_policy(settings: Sequence[str]) -> dict[str, Any]:
+    """['policy.name=ssp', 'policy.bound=5'], or ['policy=ssp:5'], as name and options; UsageError for other keys."""
+    found = parse_sets(list(settings))
+    policy = found.pop("policy", None)
+    if found or not policy:
+        seen = ", ".join(found) or "nothing"
+        raise UsageError(
+            f"paceline set got {seen}; only the policy can change while a run goes on: policy.name=ssp policy.bound=5, or "
+            "policy=ssp:5."
+        )
+    return from_shorthand(policy) if isinstance(policy, str) else dict(policy)
+
+
+def _patiently(ask: Callable[[], Switch], deadline: float) -> Switch:
+    """Asks again while the run is just starting, restarting or changing."""
+    while True:
+        try:
+            return ask()
+        except TryAgain:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE)
+
+
+def _begun(chief: Chief, switch: Switch, asked: float, patience: float) -> str:
+    """Waits until every server trains under the new policy."""
+    policy = described(json.loads(switch.policy))
+    while time.monotonic() < asked + patience:
+        status = chief.status()
+        if status is None:
+            raise ServersGone(f"The chief took the change to {policy}, but does not answer any more.")
+        if not status.switching:
+            return f"{policy} trains from version {switch.version:,} on, after {time.monotonic() - asked:.1f} s."
+        time.sleep(PAUSE)
+    return (
+        f"{policy} begins as soon as every worker has come to its last step under the old policy (a slow one has not)."
+    )
+
+
+def described(policy: Mapping[str, Any]) -> str:
+    """'ssp (bound 5)'."""
+    options = ", ".join(f"{key} {value}" for key, value in policy.items() if key != "name")
+    return f"{policy['name']} ({options})" if options else str(policy["name"])

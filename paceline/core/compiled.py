@@ -1,0 +1,28 @@
+"""How the core's loops over every weight are compiled: one pass over memory where numpy makes several, on one thread."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy.typing as npt
+from numba import njit, types
+
+from paceline.core.errors import BadPush
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+scalar, nothing = types.float32, types.void
+floats = types.Array(types.float32, 1, "C", readonly=True, aligned=False)
+floats_out = types.Array(types.float32, 1, "C", aligned=False)
+
+
+def kernel(signature: Any) -> Callable[[F], F]:
+    """Compiles for exactly these types when the module is loaded, or takes the machine code of an earlier time. Such a
+    loop releases the GIL and checks no index: call `check_lengths` first."""
+    return cast(Callable[[F], F], njit(signature, cache=True, nogil=True, error_model="numpy"))
+
+
+def check_lengths(*arrays: npt.NDArray[Any]) -> None:
+    """Refuses arrays of different lengths: compiled loops would read past the shorter one."""
+    lengths = [len(array) for array in arrays]
+    if len(set(lengths)) > 1:
+        raise BadPush(f"Arrays of {', '.join(f'{n:,}' for n in lengths)} values can't be combined; pass equal lengths.")

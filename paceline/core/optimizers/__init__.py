@@ -1,0 +1,1 @@
+"""One optimizer is one file; its stem is its name in the config."""

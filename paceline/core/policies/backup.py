@@ -1,0 +1,44 @@
+"""Backup workers: lock-step that waits for the fastest m of n only."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from paceline.core.clocks import Clocks
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError
+from paceline.core.policy import Policy
+from paceline.core.schedule import Scale
+from paceline.core.values import Outcome, Push, Verdict
+
+
+class Backup(Policy):
+    """[Chen et al. 2016]: a version's step is the mean of the first m = n - b gradients computed on it; later ones are dropped
+    and their workers go on from the new weights at once."""
+
+    gathers: ClassVar[bool] = True
+    lr_scale: ClassVar[Scale] = "linear"
+    shorthand: ClassVar[str | None] = "backups"
+    backups: int | None = Field(None, ge=0, description="Workers not waited for; default: a sixteenth, at least 1.")
+
+    def check(self, config: Config) -> None:
+        super().check(config)
+        if self.backups is not None and self.backups >= config.workers:
+            raise ConfigError(
+                f"policy.backups: got {self.backups} of {config.workers} workers, so nobody would be waited for. Give fewer "
+                "than `workers`, or use asp."
+            )
+
+    def admit(self, push: Push, clocks: Clocks) -> Verdict:
+        is_old = push.base.version != clocks.version
+        return Verdict(Outcome.DROPPED, "old_version") if is_old else Verdict(Outcome.BUFFERED)
+
+    def is_due(self, clocks: Clocks) -> bool:
+        """Once no more than b of those who could still push are missing; an empty update counts as one that is in."""
+        spare = max(1, round(len(clocks.view.seats) / 16)) if self.backups is None else self.backups
+        missing = [worker for worker in clocks.members if not clocks.is_buffered(worker)]
+        running = sum(not clocks.is_done(worker) for worker in missing)
+        return len(missing) < len(clocks.view.seats) and running <= spare
+
+    def may_proceed(self, worker: str, clocks: Clocks) -> bool:
+        return not clocks.is_buffered(worker)

@@ -1,0 +1,55 @@
+"""Elastic averaging: workers train on their own; an elastic force ties them to a common centre."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from paceline.core.clocks import Clocks
+from paceline.core.optimizer import Optimizer
+from paceline.core.optimizers.sgd import Sgd
+from paceline.core.policy import Gathered, Own, Policy
+from paceline.core.values import Vector
+
+
+class Easgd(Policy):
+    """Asynchronous EASGD [SHAT; Zhang et al. 2015]; with momentum in the run's optimizer, which the workers use, EAMSGD. After
+    tau own steps the worker pushes x = w_i; then d = a (w_i - w), w += d, w_i -= d, with a = beta / n.
+    The worker sees w after the fold: d = a / (1 - a) * (w_i - w_after), hence alpha = a / (1 - a)."""
+
+    shorthand: ClassVar[str | None] = "tau"
+    beta: float = Field(0.9, gt=0, lt=1, description="Strength of all elastic forces together (ratio).")
+    tau: int = Field(10, ge=1, description="Own steps between two pushes (steps).")
+
+    # server half
+    def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        return Sgd(lr=1.0, momentum=0.0, weight_decay=0.0)
+
+    def fold(
+        self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float,
+        slots: Sequence[Vector], steps: int,
+    ) -> None:  # fmt: skip
+        from paceline.core import kernels
+
+        if out is not weights:
+            np.copyto(out, weights)
+        kernels.mix(out, gathered.total, self.beta / gathered.members)
+
+    def may_proceed(self, worker: str, clocks: Clocks) -> bool:
+        return True
+
+    # worker half
+    def worker_optimizer(self, optimizer: Optimizer) -> Optimizer | None:
+        return optimizer
+
+    @property
+    def most_steps(self) -> int:
+        return self.tau
+
+    def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
+        """The model, also where no gradient could be used: the worker is pulled back by what its push moves the centre."""
+        return own.local.copy()
+
+    def alpha(self, others: int | None, members: int) -> float:
+        return self.beta / max(1, members) / (1 - self.beta / max(1, members))

@@ -1,0 +1,31 @@
+"""Rennala: steps on B fresh gradients, whoever they are from; stale ones are dropped."""
+
+import math
+from typing import ClassVar
+
+from pydantic import Field
+
+from paceline.core.clocks import Clocks
+from paceline.core.policy import Policy
+from paceline.core.schedule import Scale
+from paceline.core.values import Outcome, Push, Verdict
+
+
+class Rennala(Policy):
+    """[Tyurin, Richtarik 2023]: gradients of the current version are averaged, B at a time, fast workers giving several;
+    nobody waits."""
+
+    gathers: ClassVar[bool] = True
+    lr_scale: ClassVar[Scale] = "linear"
+    shorthand: ClassVar[str | None] = "b"
+    b: int | None = Field(None, ge=1, description="Gradients in a step; default: half of the members, rounded up.")
+
+    def admit(self, push: Push, clocks: Clocks) -> Verdict:
+        is_old = push.base.version != clocks.version
+        return Verdict(Outcome.DROPPED, "old_version") if is_old else Verdict(Outcome.BUFFERED)
+
+    def is_due(self, clocks: Clocks) -> bool:
+        return clocks.buffered >= (self.b or max(1, math.ceil(len(clocks.view.seats) / 2)))
+
+    def may_proceed(self, worker: str, clocks: Clocks) -> bool:
+        return True

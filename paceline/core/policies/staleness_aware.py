@@ -1,0 +1,25 @@
+"""Staleness-aware rate: ASP in which a late gradient counts less."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from paceline.core.clocks import Clocks
+from paceline.core.policy import Policy
+from paceline.core.schedule import Scale
+
+
+class StalenessAware(Policy):
+    """[Zhang et al. 2016]: lr / max(1, tau). `damp: outliers` is the delay-adaptive form, lr * min(1, n / max(1, tau)), which
+    leaves what n equal workers do as it is."""
+
+    lr_scale: ClassVar[Scale] = "linear"
+    overlaps: ClassVar[bool] = True
+    shorthand: ClassVar[str | None] = "damp"
+    damp: Literal["all", "outliers"] = Field("all", description="Which pushes get a lower rate.")
+
+    def rate(self, lr: float, staleness: int, members: int) -> float:
+        return lr / max(1, staleness) if self.damp == "all" else lr * min(1.0, members / max(1, staleness))
+
+    def may_proceed(self, worker: str, clocks: Clocks) -> bool:
+        return True

@@ -1,0 +1,45 @@
+"""Views and changes of policy as messages, and back."""
+
+import json
+from typing import Any
+
+from paceline.core.values import Seat, Switch, View
+from paceline.v1 import run_service_pb2 as pb
+from paceline.v1.switch_pb2 import Switch as SwitchMessage
+
+
+def view_message(view: View, phase: str) -> pb.View:
+    """The view as the other servers get it."""
+    switch = switch_message(view.switch, view.number)
+    message = pb.View(number=view.number, phase=phase, examples_per_epoch=view.examples_per_epoch, switch=switch)
+    for worker, seat in view.seats.items():
+        found = pb.ViewSeat(incarnation=seat.incarnation, handicap=seat.handicap, last=seat.last, hold=seat.hold)
+        message.seats[worker].CopyFrom(found)
+    return message
+
+
+def view_value(message: pb.View) -> View:
+    """The view that the chief sent."""
+    seats = {
+        worker: Seat(
+            seat.incarnation, seat.handicap, seat.last if seat.HasField("last") else None,
+            seat.hold if seat.HasField("hold") else None,
+        )
+        for worker, seat in message.seats.items()
+    }  # fmt: skip
+    return View(message.number, seats, message.examples_per_epoch, switch_value(message.switch))
+
+
+def switch_message(switch: Switch | None, view: int) -> SwitchMessage | None:
+    """The change of policy, and the view that names it; None where there was none."""
+    if switch is None:
+        return None
+    return SwitchMessage(number=switch.number, policy=json.dumps(switch.policy), version=switch.version, view=view)
+
+
+def switch_value(message: SwitchMessage) -> Switch | None:
+    """The change of policy that was sent, if any."""
+    if not message.number:
+        return None
+    policy: dict[str, Any] = json.loads(message.policy)
+    return Switch(message.number, policy, message.version)

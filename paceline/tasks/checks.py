@@ -1,0 +1,101 @@
+"""Functions of a task file that check themselves: a failure or a wrong result is an error that names file and line."""
+
+import functools
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple, SupportsFloat
+
+from paceline.core.errors import ConfigError, DataError, PacelineError
+from paceline.data.dataset import Dataset
+from paceline.tasks import defaults
+
+
+class Rule(NamedTuple):
+    """What a function of a task must return, and what stands in for it where the file has none."""
+
+    expected: str
+    fits: Callable[[Any], bool]
+    default: Callable[..., Any] | None = None
+
+
+def _is_model(found: Any) -> bool:
+    import torch
+
+    return isinstance(found, torch.nn.Module)
+
+
+def _is_batch(found: Any) -> bool:
+    import torch
+
+    if not (isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, torch.Tensor) for part in found)):
+        return False
+    inputs, labels = found
+    return inputs.ndim > 0 and labels.ndim > 0 and len(inputs) == len(labels)
+
+
+def _is_scalar(found: Any) -> bool:
+    import torch
+
+    return isinstance(found, torch.Tensor) and found.ndim == 0
+
+
+def _is_table(found: Any) -> bool:
+    """'loss' is taken: the scores of a model hold the loss under this name."""
+    return (
+        isinstance(found, dict)
+        and "loss" not in found
+        and all(isinstance(name, str) and isinstance(value, SupportsFloat) for name, value in found.items())
+    )
+
+
+RULES = {
+    "data": Rule("a paceline.data.dataset.Dataset", lambda found: isinstance(found, Dataset)),
+    "model": Rule("a torch.nn.Module", _is_model),
+    "prepare": Rule("two tensors of equal length, inputs and labels", _is_batch, defaults.prepare),
+    "loss": Rule("a scalar tensor, the mean over the mini-batch", _is_scalar, defaults.loss),
+    "metrics": Rule("a dict of names and numbers, none called 'loss'", _is_table, defaults.metrics),
+}
+
+
+def guarded(file: str, part: str, function: Callable[..., Any], rule: Rule) -> Callable[..., Any]:
+    """The function `part` of the task file, with failures and wrong results turned into errors that name the place."""
+
+    @functools.wraps(function)
+    def checked(*arguments: Any) -> Any:
+        try:
+            found = function(*arguments)
+        except PacelineError:
+            raise
+        except OSError as error:
+            raise DataError(f"{part}() of the task, {where(error, file)}: {told(error)}") from error
+        except Exception as error:
+            raise ConfigError(f"{part}() of the task failed, {where(error, file)}: {told(error)}") from error
+        if not rule.fits(found):
+            raise ConfigError(f"{part}() in {file} returned {kind(found)}; it must return {rule.expected}.")
+        return found
+
+    return checked
+
+
+def where(error: BaseException, file: str) -> str:
+    """The file, and the last of its lines that led to the error."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return f"{file}, line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"{file}, line {lines[-1]}" if lines else file
+
+
+def told(error: BaseException) -> str:
+    """The error's kind and text, with what to do where torch is missing."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        text += ". Import torch inside the functions: the sharder reads data() where there is no torch."
+    return text
+
+
+def kind(found: Any) -> str:
+    """What somebody returned, for people: its type, and its shape or what is in it."""
+    shape = getattr(found, "shape", None)
+    shown = f" of shape {tuple(shape)}" if isinstance(shape, tuple) else ""
+    inside = f" of {', '.join(kind(part) for part in found)}" if isinstance(found, tuple) and found else ""
+    return f"{type(found).__name__}{shown}{inside if not shown else ''}"

@@ -1,0 +1,18 @@
+"""What `data.path` may be: a path where the user must bring the data, or 'bundled' where the task brings its own."""
+
+from paceline.core.errors import ConfigError
+
+BUNDLED = "bundled"
+
+
+def users_own(path: str, what: str, where: str) -> str:
+    """The path; ConfigError where it was left at 'bundled', with where to get `what`."""
+    if path == BUNDLED:
+        raise ConfigError(f"{what} does not come with Paceline: {where}.")
+    return path
+
+
+def refuse_path(path: str, what: str) -> None:
+    """ConfigError where the task brings its own data and a path was given."""
+    if path != BUNDLED:
+        raise ConfigError(f"data.path is {path!r}, but {what}; leave it at 'bundled'.")

@@ -1,0 +1,298 @@
+"""Paceline from Python: scripts that train for real, what a run gives, and loops of one's own in real processes."""
+
+import difflib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from processes import Process, eventually
+
+import paceline
+from paceline.cli.options import read_config
+from paceline.cli.run_folder import RunFolder, open_run
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError, DataError
+from paceline.settings import CONNECT
+
+torch = pytest.importorskip("torch")
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+SMALL: dict[str, Any] = {"workers": 1, "servers": 1, "show": None}
+
+
+def python(*arguments: Any, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, *map(str, arguments)]
+    return subprocess.run(
+        line,
+        cwd=cwd,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, paceline.Result]:
+    """What examples/train_digits.py printed, and its run opened again."""
+    place = tmp_path_factory.mktemp("script")
+    done = python(EXAMPLES / "train_digits.py", "4", cwd=place)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (place / "runs").iterdir()
+    return done.stdout, paceline.Result(folder)
+
+
+# train
+def test_a_script_without_a_main_guard_trains_and_prints_its_accuracy(trained: tuple[str, paceline.Result]) -> None:
+    printed, result = trained
+    assert printed.splitlines()[-1].startswith(f"test accuracy {result.metrics['test_accuracy']:.4f}")
+    assert result.metrics["test_accuracy"] > 0.8
+
+
+def test_the_result_tells_every_epoch_and_what_the_policy_did(trained: tuple[str, paceline.Result]) -> None:
+    _, result = trained
+    assert result.history[-1].final
+    assert result.history[-1].metrics == result.metrics
+    assert {"mean", "max", "wait_seconds", "alpha"} == result.staleness.keys()
+    assert 0 < result.staleness["mean"] <= result.staleness["max"]
+    assert result.staleness["alpha"] == 1
+    assert result.seconds > 0
+
+
+def test_the_model_is_the_one_that_was_scored(trained: tuple[str, paceline.Result]) -> None:
+    from paceline.data.shards import open_shards
+    from paceline.tasks.builtin import digits
+
+    _, result = trained
+    test = open_shards(result.folder / "shards").part("test")
+    inputs, labels = digits.prepare(np.asarray(test.features), np.asarray(test.labels), None)
+    found = (result.model(inputs).argmax(1) == labels).double().mean()
+    assert not result.model.training
+    assert float(found) == pytest.approx(result.metrics["test_accuracy"])
+    assert not result.best_model.training
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".pt", ".onnx"])
+def test_an_exported_model_gives_the_same_outputs(
+    trained: tuple[str, paceline.Result], ending: str, tmp_path: Path
+) -> None:
+    _, result = trained
+    inputs = torch.randn(5, 64)
+    found = outputs(result.export(tmp_path / "deep" / f"model{ending}"), inputs)
+    assert np.allclose(found, result.model(inputs).detach().numpy(), atol=1e-5)
+
+
+def outputs(path: Path, inputs: Any) -> Any:
+    """What the file's model makes of them, without Paceline."""
+    if path.suffix == ".onnx":
+        session = pytest.importorskip("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
+        return session.run(None, {session.get_inputs()[0].name: inputs.numpy()})[0]
+    if path.suffix == ".pt":
+        return torch.jit.load(path)(inputs).detach().numpy()
+    from safetensors.torch import load_file
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+    model.load_state_dict(load_file(path))
+    return model(inputs).detach().numpy()
+
+
+def test_a_finished_run_is_returned_without_training_it_again(trained: tuple[str, paceline.Result]) -> None:
+    _, result = trained
+    before = (result.folder / "metrics.jsonl").read_bytes()
+    again = paceline.train(
+        "digits", workers=2, servers=2, policy={"name": "ssp", "bound": 3}, epochs=4, folder=result.folder
+    )
+    assert again.metrics == result.metrics
+    assert (result.folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_other_settings_for_the_same_folder_are_refused(trained: tuple[str, paceline.Result]) -> None:
+    _, result = trained
+    with pytest.raises(ConfigError, match="epochs: 4 before, 5 now"):
+        paceline.train("digits", workers=2, servers=2, policy="ssp:3", epochs=5, folder=result.folder)
+
+
+def test_an_unknown_ending_is_refused(trained: tuple[str, paceline.Result], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"must be \.safetensors, \.pt \(TorchScript\) or \.onnx"):
+        trained[1].export(tmp_path / "model.h5")
+
+
+def test_without_the_onnx_packages_the_error_says_what_to_install(
+    trained: tuple[str, paceline.Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'paceline\[onnx\]'"):
+        trained[1].export(tmp_path / "model.onnx")
+
+
+def test_a_run_that_fails_raises_its_error_with_the_folder_of_the_logs(tmp_path: Path) -> None:
+    task = tmp_path / "broken.py"
+    task.write_text("def data(path):\n    raise OSError('no disk')\n\n\ndef model():\n    pass\n")
+    with pytest.raises(DataError, match=r"(?s)OSError: no disk.*The logs are in .*/broken/logs\.") as caught:
+        paceline.train(task, folder=tmp_path / "broken", **SMALL)
+    assert caught.value.exit_code == 65
+
+
+def test_ctrl_c_ends_all_processes_of_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import paceline\n"
+        "show = lambda line: print({'line': line}, flush=True)\n"
+        "paceline.train('digits', workers=1, servers=1, epochs=100000, folder='runs/long', show=show)\n"
+    )
+    process = Process("script", [script], tmp_path, dict(os.environ))
+    eventually(lambda: "'training" in process.text(), process.text)
+    pids = RunFolder(tmp_path / "runs/long").facts()["pids"].values()
+    process.send(signal.SIGINT)
+    code = process.wait()
+    assert code == -signal.SIGINT, process.text()
+    assert "KeyboardInterrupt" in process.text()
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"optimiser": {}}, "optimizer"),
+        ({"optimizer": {"name": "adm"}}, "adam"),
+        ({"policy": "spp"}, "ssp"),
+        ({"workers": 0}, "workers"),
+        ({"loop": "nowhere.py"}, "no Python file nowhere.py"),
+        ({"loop": str(EXAMPLES / "own_loop.py"), "precision": "bf16"}, "precision is bf16"),
+        ({"folder": "runs/No Name"}, "a name has 1 to 63"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_starts(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        paceline.train("digits", **settings)
+
+
+def test_a_module_without_a_file_is_no_task() -> None:
+    with pytest.raises(ConfigError, match=r"Write data\(\) and model\(\) into a \.py file"):
+        paceline.train(ModuleType("cell"))
+
+
+def test_a_task_file_that_trains_when_it_is_loaded_is_refused(tmp_path: Path) -> None:
+    task = tmp_path / "mine.py"
+    task.write_text("import paceline\n\n\ndef data(path): ...\ndef model(): ...\npaceline.train(__file__)\n")
+    with pytest.raises(ConfigError, match=r"line 6: .*Put the call under: if __name__ == \"__main__\":"):
+        paceline.train(task)
+
+
+def test_importing_paceline_loads_nothing_heavy(tmp_path: Path) -> None:
+    done = python("-c", "import sys, paceline; dir(paceline); print(*sys.modules)", cwd=tmp_path)
+    assert not {"torch", "grpc", "numba", "pydantic"} & set(done.stdout.split())
+    with pytest.raises(AttributeError, match="it has Result, connect, train"):
+        paceline.trian  # noqa: B018
+
+
+# results
+def test_staleness_is_summed_up_over_the_workers(tmp_path: Path) -> None:
+    folder, _ = open_run(Config(run="one"), runs=tmp_path)
+    figures = [
+        {"staleness_mean": 1.0, "staleness_max": 4.0, "wait_seconds": 2.0, "alpha": 1.0},
+        {"staleness_mean": 2.0, "staleness_max": 3.0, "wait_seconds": 6.0, "alpha": 0.5},
+        {},
+    ]
+    line = json.dumps({"workers": [{"figures": found} for found in figures], "scores": []})
+    folder.metrics.write_text(f'{{"old": 1}}\n{line}\n{{"cut sh')
+    assert paceline.Result(folder.path).staleness == {"mean": 1.5, "max": 4.0, "wait_seconds": 4.0, "alpha": 0.75}
+
+
+def test_a_run_that_was_not_scored_has_no_model(tmp_path: Path) -> None:
+    folder, _ = open_run(Config(run="one"), runs=tmp_path)
+    result = paceline.Result(folder.path)
+    assert (result.metrics, result.history) == ({}, [])
+    with pytest.raises(DataError, match="run 'one' was not scored"):
+        _ = result.model
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.yaml"):
+        paceline.Result(tmp_path)
+
+
+# a loop of one's own
+def test_the_example_of_an_own_loop_trains_in_a_run(tmp_path: Path) -> None:
+    result = paceline.train(
+        "digits", loop=str(EXAMPLES / "own_loop.py"), folder=tmp_path / "own", epochs=4,
+        workers=2, servers=2, policy="ssp:3", show=None,
+    )  # fmt: skip
+    assert result.metrics["test_accuracy"] > 0.8
+    assert 0 < result.staleness["mean"] <= result.staleness["max"]
+
+
+def test_the_plain_loop_that_it_was_runs_too(tmp_path: Path) -> None:
+    done = python(EXAMPLES / "own_loop_plain.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("loss 0.")
+
+
+def test_the_page_shows_the_lines_that_change() -> None:
+    names = ["examples/own_loop_plain.py", "examples/own_loop.py"]
+    before, after = ((ROOT / name).read_text().splitlines() for name in names)
+    diff = "\n".join(difflib.unified_diff(before, after, *names, lineterm=""))
+    assert f"```diff\n{diff}\n```" in (ROOT / "docs/api.md").read_text()
+
+
+KILLED_ONCE = """
+import os, signal
+from pathlib import Path
+from torch.nn import functional
+import paceline
+
+with paceline.connect() as session:
+    for number, (inputs, targets) in enumerate(session.loader()):
+        if number == 5 and not Path("killed").exists():
+            Path("killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        session.zero_grad()
+        functional.cross_entropy(session.model(inputs), targets).backward()
+        session.step()
+"""
+
+
+def test_an_own_loop_that_is_killed_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.py").write_text(KILLED_ONCE)
+    result = paceline.train("digits", loop="loop.py", epochs=2, policy="bsp", folder="runs/killed", **SMALL)
+    log = (result.folder / "logs/worker-0.log").read_text().splitlines()
+    starts = [json.loads(line)["clock"] for line in log if '"event": "training"' in line]
+    assert starts == [0, 5]
+    assert result.metrics["test_accuracy"] > 0.5
+
+
+def test_connect_outside_of_a_run_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CONNECT, raising=False)
+    with pytest.raises(ConfigError, match=r"Start it with: paceline run TASK --loop .*connect\(model, config="):
+        paceline.connect()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [("{", "is not JSON"), ('{"rank": 0}', "config"), ('{"confg": "x"}', "config"), ("[1]", "can't tell where")],
+)
+def test_a_wrong_variable_is_explained(monkeypatch: pytest.MonkeyPatch, value: str, words: str) -> None:
+    monkeypatch.setenv(CONNECT, value)
+    with pytest.raises(ConfigError, match=words):
+        paceline.connect()
+
+
+def test_a_script_that_a_run_started_ends_with_the_exit_code_of_its_error(tmp_path: Path) -> None:
+    place = json.dumps({"config": "nowhere.yaml", "shards": "s", "servers": "a:1", "rank": 3})
+    done = python("-c", "import paceline; paceline.connect()", cwd=tmp_path, **{CONNECT: place})
+    assert done.returncode == ConfigError.exit_code
+    assert done.stderr.splitlines()[-1].startswith("worker-3: ConfigError: Can't read the config nowhere.yaml")
+
+
+def test_the_loop_is_a_flag_of_the_command_line() -> None:
+    assert read_config("digits", loop=str(EXAMPLES / "own_loop.py")).loop == str(EXAMPLES / "own_loop.py")

@@ -1,0 +1,66 @@
+"""What a worker says of itself."""
+
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from paceline.core.errors import DataError
+from paceline.v1 import parameter_service_pb2 as pb
+
+progress_module = pytest.importorskip("worker.progress")
+Step = pytest.importorskip("worker.replica").Step
+
+
+class Told:
+    """A Progress, and what it has said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.progress: Any = progress_module.Progress(
+            CollectorRegistry(), lambda event, **facts: self.said.append(event)
+        )
+        self.clock = 0
+
+    def steps(self, count: int, finite: bool) -> None:
+        for _ in range(count):
+            self.clock += 1
+            self.progress.stepped(self.clock, 0, Step(None, 1.0, 8, finite), [pb.PullHead()], 1.0)
+
+
+def test_many_steps_in_a_row_without_a_finite_gradient_are_told_with_what_to_do() -> None:
+    told = Told()
+    told.steps(9, finite=False)
+    assert told.said == []
+    told.steps(291, finite=False)
+    assert [line.split()[0] for line in told.said] == ["10", "100", "200", "300"]
+    assert "steps in a row had no finite gradient, so nothing is learned; lower the rate" in told.said[0]
+
+
+def test_a_worker_that_has_not_learned_for_a_thousand_steps_ends_with_an_error() -> None:
+    told = Told()
+    told.steps(999, finite=False)
+
+    with pytest.raises(DataError, match=r"1000 steps in a row .* never end"):
+        told.steps(1, finite=False)
+
+
+def test_single_steps_without_a_finite_gradient_are_not_told() -> None:
+    told = Told()
+    for _ in range(30):
+        told.steps(9, finite=False)
+        told.steps(1, finite=True)
+    assert told.said == []
+
+
+def test_speed_is_the_share_of_the_fastest_workers_rate_and_1_until_both_are_known() -> None:
+    progress = Told().progress
+    assert progress.speed == 1
+    progress.computed(100, 2.0)
+    assert progress.speed == 1
+    progress.fastest = 200.0
+    assert progress.speed == 0.25
+    progress.computed(100, 0.5)  # 0.9 * 50 + 0.1 * 200 = 65 a second
+    assert progress.speed == pytest.approx(0.325)
+    progress.fastest = 10.0
+    assert progress.speed == 1

@@ -1,0 +1,172 @@
+"""A worker whose training loop is the user's own script: what `paceline.connect` returns.
+
+Paceline's loop (worker/loop.py) runs in a thread of its own, as in every worker, but takes its gradients from the script:
+it hands a mini-batch over and waits until the script has called `step()`; the script then waits until the weights are
+there. So one of the two goes on at a time, and policies, local steps, rejoining and resuming are the same code."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from paceline.core.errors import ConfigError, PlanMismatch, Stopped
+from paceline.rpc.process import stop_on_signals
+from paceline.settings import check_own_loop
+from paceline.tasks.task import load_task
+from worker.app import worker_of
+from worker.replica import Array, Replica, Step, use_threads
+from worker.start import Start, rank_of, run_process
+
+_CTRL_C = 130
+Batch = tuple[Tensor, Tensor]
+
+
+class _Left(BaseException):
+    """The script has left before the run's end. Nobody catches it by accident."""
+
+
+class _Borrowed(Replica):
+    """The replica whose gradients a script computes."""
+
+    def __init__(self, start: Start, model: nn.Module | None) -> None:
+        config = start.config
+        task = load_task(config.task, config.model)
+        super().__init__(task, start.device, config.seed, model, rank=rank_of(start.name))
+        self.asks: SimpleQueue[Batch | BaseException | None] = SimpleQueue()
+        """To the script: the next mini-batch, how the loop failed, or None for its end."""
+        self.answers: SimpleQueue[float | type[_Left] | None] = SimpleQueue()
+        """From the script: its gradients are ready, with the loss behind them (None: not told), or it has left."""
+
+    def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
+        """Waits for the script's; `seed` fixes its dropout, too."""
+        torch.manual_seed(seed)
+        self.asks.put(self._prepare(features, labels, rng))
+        loss = self.answers.get()
+        if isinstance(loss, type):
+            raise loss
+        return self.gathered(loss, len(features))
+
+
+class Session:
+    """This process as a worker of a run, in the shape of an optimizer. Not thread-safe: use it where it was made.
+
+    with paceline.connect(model) as session:
+        for inputs, targets in session.loader():
+            session.zero_grad()
+            loss = loss_function(model(inputs), targets)
+            loss.backward()
+            session.step(loss)
+    """
+
+    def __init__(self, start: Start, model: nn.Module | None = None) -> None:
+        """Joins the run; returns when the model has its weights, or when the run is over. Raises ConfigError where the
+        model is not the task's, DataError, ServersGone, Stopped: as a worker does."""
+        check_own_loop(start.config)
+        use_threads(start.threads)  # in this thread, which computes
+        self._replica = _Borrowed(start, model)
+        self._batch: Batch | None = None
+        self._before: dict[int, Any] = {}
+        stopping = self._catch_signals()
+        self._thread = threading.Thread(target=self._work, args=(start, stopping), name="loop", daemon=True)
+        self._thread.start()
+        self._await()
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that is trained, on `device`: the one given to `connect`, else the task's."""
+        return self._replica.model
+
+    @property
+    def device(self) -> torch.device:
+        return self._replica.device
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended; the model is then as it was pulled last."""
+        return self._batch is None
+
+    def loader(self) -> Iterator[Batch]:
+        """Inputs and targets of one mini-batch after the other, prepared by the task and on `device`, until the run says
+        stop. They follow this worker's clock: after a restart they go on where the servers know it to be. One `step()`
+        for each; ConfigError where there was none."""
+        handed: Batch | None = None
+        while self._batch is not None:
+            if self._batch is handed:
+                raise ConfigError(
+                    "The loop asked for another mini-batch without session.step() for the last one. Call step() once for "
+                    "each; to compute one in parts, cut it into parts and call step() after the last one's backward()."
+                )
+            handed = self._batch
+            yield handed
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients, as torch.optim.Optimizer.zero_grad."""
+        self.model.zero_grad(set_to_none)
+
+    def step(self, loss: Tensor | float | None = None) -> None:
+        """Pushes the gradients in `.grad` and pulls the weights, as the run's policy has it; returns when the model can go
+        on. Gradients that are not finite are left out. `loss` is for `paceline status`. ConfigError after the end."""
+        if self._batch is None:
+            raise ConfigError(
+                "session.step() after the run's end. Take mini-batches from session.loader(), which ends with the run, or "
+                "look at session.is_over."
+            )
+        value = loss.detach() if isinstance(loss, Tensor) else loss
+        self._replica.answers.put(None if value is None else float(value))
+        self._await()
+
+    def close(self) -> None:
+        """Leaves the run; before its end, the others go on without this worker. Does nothing the second time."""
+        self._batch = None
+        self._replica.answers.put(_Left)
+        self._thread.join()
+        self._free_signals()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _await(self) -> None:
+        """Until the loop wants a gradient or has ended."""
+        self._batch = None
+        asked = self._replica.asks.get()
+        if not isinstance(asked, tuple):
+            self._free_signals()
+        if isinstance(asked, PlanMismatch):
+            raise PlanMismatch(f"{asked} Parameters must have the same names, order and shapes.") from asked
+        if isinstance(asked, BaseException):
+            raise asked
+        self._batch = asked
+
+    def _catch_signals(self) -> tuple[threading.Event, list[int]]:
+        """While this is a worker, Ctrl-C and SIGTERM end it in order, at the next step (in the main thread only)."""
+        if threading.current_thread() is not threading.main_thread():
+            return threading.Event(), []
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        return stop_on_signals()
+
+    def _free_signals(self) -> None:
+        """The script's own handlers again."""
+        while self._before:
+            signal.signal(*self._before.popitem())
+
+    def _work(self, start: Start, stopping: tuple[threading.Event, list[int]]) -> None:
+        """The thread: a whole worker's life."""
+        end: BaseException | None = None
+        try:
+            code = run_process(start, lambda around: worker_of(start, around, self._replica).run(), stopping)
+            if code:
+                end = KeyboardInterrupt() if code == _CTRL_C else Stopped("The worker was told to stop.")
+        except BaseException as error:  # it belongs to the script, which waits for it
+            end = error
+        self._replica.asks.put(end)

@@ -1,0 +1,127 @@
+"""A worker's own model for others to read (PeerService): the server in the worker, and the reader's side."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import grpc
+
+from paceline.core.codec import load_codec
+from paceline.core.errors import BadPush, Stopped, TryAgain
+from paceline.core.plan import Range, SlicePlan
+from paceline.core.values import Vector
+from paceline.rpc.auth import authentication
+from paceline.rpc.channel import open_channel
+from paceline.rpc.grpc_plane import frames, received
+from paceline.rpc.host import bind, make_server
+from paceline.rpc.transport import encoded_parts
+from paceline.v1 import parameter_service_pb2 as pb
+from worker.link import SliceSink
+
+SERVICE = "paceline.v1.PeerService"
+_READERS = 2
+"""Calls at one time, and so the most copies of the model there are."""
+_HOLD = 1.0
+"""Longest wait for the end of a step before the reader is told to ask again (seconds)."""
+_ANSWER = 10.0
+"""A peer that is silent for this long beyond that is gone (seconds)."""
+_SLOWEST = 4e6
+"""A transfer slower than this is given up (bytes/s)."""
+
+
+class LocalModel:
+    """Hands the worker's model to readers, never torn: the training loop copies it between two steps, and only where
+    somebody asks. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._asked: deque[Future[Vector]] = deque()
+        self._final: Vector | None = None
+
+    def offer(self, local: Vector) -> None:
+        """A step is complete. For the training loop."""
+        if self._asked:
+            self._answer(local.copy())
+
+    def finish(self, local: Vector) -> None:
+        """The model does not change any more, so that readers need no copy. For the training loop."""
+        self._final = local
+        self._answer(local)
+
+    @property
+    def is_final(self) -> bool:
+        return self._final is not None
+
+    def read(self, seconds: float) -> Vector | None:
+        """The model at the end of the present step; None where that does not come in time. Read only."""
+        answer: Future[Vector] = Future()
+        self._asked.append(answer)
+        if self._final is not None:  # looked up after asking: whoever finishes meanwhile answers
+            return self._final
+        try:
+            return answer.result(seconds)
+        except TimeoutError:
+            answer.cancel()
+            return None
+
+    def _answer(self, values: Vector) -> None:
+        while self._asked:
+            answer = self._asked.popleft()
+            if answer.set_running_or_notify_cancel():
+                answer.set_result(values)
+
+
+class PeerServer:
+    """Serves a worker's LocalModel; costs a port and a waiting thread while nobody asks. ConfigError: the port is taken."""
+
+    def __init__(self, plan: SlicePlan, part_bytes: int, token: str, port: int) -> None:
+        self.model = LocalModel()
+        self._plan, self._part_elements = plan, part_bytes // 4
+        self._grpc = make_server(_READERS, authentication(token), lambda method, status, seconds: None)
+        pull = grpc.unary_stream_rpc_method_handler(self._pull, pb.PullRequest.FromString, None)
+        self._grpc.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"PullLocal": pull}),))
+        self.port = bind(self._grpc, port, "peer")
+        self._grpc.start()
+
+    def close(self) -> None:
+        self._grpc.stop(0).wait()
+
+    def _pull(self, request: pb.PullRequest, context: Any) -> Iterator[bytes]:
+        self._plan.check(request.plan_hash, request.reader)
+        codec = load_codec(request.codec or "none")
+        values = self.model.read(_HOLD)
+        if values is None:
+            yield from frames(pb.PullHead(outcome=pb.WAIT).SerializeToString(), ())
+            return
+        head = pb.PullHead(outcome=pb.FOLDED, codec=codec.name, elements=len(values))
+        yield from frames(head.SerializeToString(), encoded_parts(values, codec, self._part_elements))
+
+
+def pull_local(
+    address: str, token: str, plan: SlicePlan, reader: str, target: Vector, patience: float, stop: threading.Event
+) -> None:
+    """Receives a worker's local model into `target`, as soon as its present step is over. TryAgain where nobody answers,
+    or the step takes longer than `patience` (seconds); Stopped; whatever else the worker raised."""
+    channel = open_channel(address, token)
+    pull = channel.unary_stream(f"/{SERVICE}/PullLocal", pb.PullRequest.SerializeToString, None)
+    request = pb.PullRequest(reader=reader, plan_hash=plan.hash, codec="none")
+    deadline, timeout = time.monotonic() + patience, _HOLD + _ANSWER + 4 * plan.total / _SLOWEST
+    sink = SliceSink(target, (Range(0, plan.total),), load_codec("none"))
+
+    def opened(head: pb.PullHead) -> SliceSink:
+        if head.elements not in (0, plan.total):
+            raise BadPush(f"The worker at {address} announces {head.elements:,} weights, expected {plan.total:,}.")
+        return sink
+
+    try:
+        while received(pull(request, timeout=timeout), opened).outcome == pb.WAIT:
+            if stop.is_set():
+                raise Stopped("The process was told to stop.")
+            if time.monotonic() > deadline:
+                raise TryAgain(f"The worker at {address} did not end its step within {patience:.0f} s.")
+    finally:
+        channel.close()
+    if sink.filled != plan.total:
+        raise TryAgain(f"The worker at {address} sent {sink.filled:,} of {plan.total:,} weights.")
