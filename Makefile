@@ -9,7 +9,7 @@ DATA   ?=
 EPOCHS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench protos docs lock clean
+.PHONY: help setup demo test check bench experiments protos docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,7 +43,13 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 	$(BIN)/python -m benchmarks --large
 	$(BIN)/python -m benchmarks.kernels
 	$(BIN)/python -m benchmarks.slicing
+	$(BIN)/python -m benchmarks.bookkeeping
 	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
+	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
+
+experiments: setup ## tables of all policies with equal and unequal workers (DATA= for CIFAR-10 too; an hour or more)
+	$(BIN)/python -m experiments.policies
+	$(if $(DATA),$(BIN)/python -m experiments.policies bsp ssp:3 asp shat kbuffered --task cifar10 --data $(DATA) --model cnn --epochs 3)
 
 protos: setup ## the stubs in paceline/v1, from protos/
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos

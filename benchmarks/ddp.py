@@ -8,7 +8,7 @@ time until the test accuracy asked for is reached at the end of an epoch; starti
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -89,16 +89,16 @@ def parse(printed: str, epochs: int) -> list[Epoch]:
 
 
 def train(
-    configs: Sequence[Config], folder: Path, rounds: int, patience: float, say: Callable[[str], None]
+    todo: Mapping[Entry, Config], folder: Path, rounds: int, patience: float, say: Callable[[str], None]
 ) -> list[Training]:
-    """Every contender in every round, in turn; one that fails once is not started again. `configs`: for each of ENTRIES."""
-    results = [Training(entry) for entry in ENTRIES]
-    make_shards(configs[0], folder / "shards")
+    """Every contender in every round, in turn; one that fails once is not started again."""
+    results = [Training(entry) for entry in todo]
+    make_shards(next(iter(todo.values())), folder / "shards")
     for number in range(rounds):
-        for result, config in zip(results, configs, strict=True):
+        for result in results:
             if not result.failure:
                 say(f"round {number + 1} of {rounds}: {result.entry.contender.name} {result.entry.shape}")
-                _once_more(result, config, folder, patience)
+                _once_more(result, todo[result.entry], folder, patience)
     return results
 
 
@@ -123,9 +123,9 @@ def main(
     record: Annotated[bool, typer.Option(help="Append the figures to benchmarks/results.md.")] = False,
 ) -> None:
     """Seconds of training to an accuracy; contenders take turns, one alive at a time."""
-    configs = [settings(data, entry.shape.servers, epochs, batch) for entry in ENTRIES]
+    todo = {entry: settings(data, entry.shape.servers, epochs, batch) for entry in ENTRIES}
     with tempfile.TemporaryDirectory() as folder:
-        found = train(configs, Path(folder), rounds, start_limit, Console(stderr=True).print)
+        found = train(todo, Path(folder), rounds, start_limit, Console(stderr=True).print)
     rows = [result.cells(accuracy) for result in found]
     outcomes = [report.target_cells(outcome) for outcome in judge([r.measured(accuracy) for r in found], TARGETS)]
     console = Console()

@@ -73,17 +73,16 @@ def _servers(config: Config, folder: Path) -> list[Server]:
 def _work(config: Config, folder: Path, addresses: list[str]) -> list[threading.Thread]:
     """Starts workers and evaluator; they are built one after the other, since first weights come from torch's one
     global generator."""
-    stop = threading.Event()
-
-    def around() -> Any:
-        return open_shards(folder / "shards"), addresses, ""
-
+    stop, shards = threading.Event(), folder / "shards"
     workers = [
-        Worker(config, f"worker-{rank}", *around(), "cpu", stop, _silent, CollectorRegistry())
+        Worker(
+            config, f"worker-{rank}", open_shards(shards), addresses, "", "cpu", stop, _silent, CollectorRegistry()
+        )
         for rank in range(config.workers)
-    ]
-    shards, _, token = around()
-    scorer = Scorer(config, shards, addresses, token, folder / "models", "cpu", stop, _silent, CollectorRegistry())
+    ]  # fmt: skip
+    scorer = Scorer(
+        config, open_shards(shards), addresses, "", folder / "models", "cpu", stop, _silent, CollectorRegistry()
+    )  # fmt: skip
     threads = [threading.Thread(target=worker.run, name=worker.name, daemon=True) for worker in workers]
     threads.append(threading.Thread(target=scorer.run, name="evaluator", daemon=True))
     for thread in threads:

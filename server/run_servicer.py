@@ -60,7 +60,7 @@ class RunServicer(RunServiceServicer):
             seat = view.seats[request.worker] if done else None
             return pb.SeatReply(
                 seated=done, view=view.number, handicap=seat.handicap if seat else 0, last=seat.last if seat else None,
-                phase=run.phase, missing=run.missing(), switch=switch_message(view.switch, view.number),
+                phase=run.phase, missing=run.missing(), switch=switch_message(run.membership.begun, view.number),
             )  # fmt: skip
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:

@@ -210,9 +210,14 @@ class Cluster:
 
     def finish(self) -> None:
         """Waits until all workers have left, reports the final score and ends the servers, which must exit with 0."""
-        self.until(lambda status: status.phase == "scoring")
-        self._evaluate(pb.EvaluateRequest(score=pb.Score(final=True)))
+        self.score()
         self.end_servers(0)
+
+    def score(self) -> pb.StatusReply:
+        """Waits until all workers have left and reports the final score; returns what the status was before that."""
+        status = self.until(lambda status: status.phase == "scoring")
+        self._evaluate(pb.EvaluateRequest(score=pb.Score(final=True)))
+        return status
 
     def end_servers(self, code: int) -> None:
         """SIGTERM to the servers that run; each has to exit with the code."""

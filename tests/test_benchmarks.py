@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from benchmarks import contenders, environments, report, slicing
+from benchmarks import contenders, ddp, environments, report, slicing
 from benchmarks.contender import (
     LEARNING_RATE,
     MOMENTUM,
@@ -34,6 +35,7 @@ from benchmarks.harness import REPOSITORY, Limits, Measured, StartFailed, comman
 from benchmarks.kernels import kernel_rows
 from benchmarks.layouts import layout, resnet50, vgg16
 from benchmarks.targets import TARGETS, judge
+from benchmarks.training import Epoch, settings
 from paceline.core.config import PlanConfig
 from paceline.core.errors import UsageError
 from paceline.core.plan import make_plan
@@ -389,3 +391,59 @@ def test_the_kernels_are_measured_against_targets_7_and_8() -> None:
         ("8", 2.0, 1.3),  # fp16
         ("8", 2.0, 1.3),  # bf16
     ]
+
+
+def trained(entry: Entry, *starts: Sequence[tuple[float, float]]) -> ddp.Training:
+    return ddp.Training(entry, [[Epoch(*epoch) for epoch in start] for start in starts])
+
+
+def test_the_time_to_an_accuracy_ends_with_the_first_epoch_that_reaches_it() -> None:
+    result = trained(ddp.ENTRIES[0], [(10, 0.3), (20, 0.5), (30, 0.4)], [(12, 0.3), (24, 0.49), (36, 0.6)])
+    assert result.measured(0.5).seconds == [20, 36]
+    assert result.cells(0.5) == ["gloo-ddp", "W2S1", "28.0", "20.0", "2", "11.00", ".300 .495 .500", ""]
+
+
+def test_a_contender_that_did_not_learn_enough_has_no_time() -> None:
+    result = trained(ddp.ENTRIES[0], [(10, 0.3), (20, 0.5)], [(10, 0.3), (20, 0.4)])
+    assert result.measured(0.5).seconds == []
+    assert result.cells(0.5)[-1] == "a start reached only 0.400; give it more --epochs"
+    (outcome, _) = judge([result.measured(0.5)], ddp.TARGETS)
+    assert outcome.verdict == "not measured: paceline-bsp W2S1 was not in this run"
+
+
+def test_time_to_accuracy_is_judged_against_gloo() -> None:
+    rows = [trained(entry, [(seconds, 0.5)]) for entry, seconds in zip(ddp.ENTRIES, (10, 10.4, 12), strict=True)]
+    one, two = judge([row.measured(0.5) for row in rows], ddp.TARGETS)
+    assert [one.value, two.value] == pytest.approx([1.04, 1.2])
+    assert [one.verdict, two.verdict] == ["must", "missed"]
+
+
+@pytest.mark.parametrize("printed", ["", "hello", '{"seconds": 1}', "[1, 2]", '{"seconds": 1, "accuracy": 0.5}\n' * 2])
+def test_a_training_that_does_not_tell_each_epoch_is_refused(printed: str) -> None:
+    with pytest.raises(StartFailed, match="expected 1 JSON lines with seconds and accuracy"):
+        ddp.parse(printed, 1)
+
+
+def test_both_sides_of_the_training_benchmark_learn_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        labels = rng.integers(0, 10, (40, 1), dtype=np.uint8)
+        pixels = rng.integers(0, 30, (40, 3072), dtype=np.uint8) + 20 * labels
+        (tmp_path / f"{name}.bin").write_bytes(np.hstack([labels, pixels]).tobytes())
+    todo = {entry: settings(tmp_path, entry.shape.servers, 3, batch=20) for entry in (ddp.ENTRIES[0], ddp.ENTRIES[2])}
+
+    gloo, paceline = ddp.train(todo, tmp_path, rounds=1, patience=120, say=lambda line: None)
+
+    assert (gloo.failure, paceline.failure) == ("", "")
+    assert len(gloo.starts[0]) == 3
+    assert ddp.accuracies(paceline.starts[0]) == ddp.accuracies(gloo.starts[0])
+    assert all(before.seconds < after.seconds for before, after in pairwise(paceline.starts[0]))
+
+
+def test_the_training_benchmark_without_data_says_where_to_get_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.ddp", "--data", "/nowhere"], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert done.returncode == 65
+    assert done.stderr.startswith("There is no CIFAR-10 at /nowhere. Get the binary version")

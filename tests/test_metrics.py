@@ -31,7 +31,17 @@ METHODS = [
     for method in service.methods
 ]
 UNITS = ("_seconds", "_bytes", "_ratio", "_total")
-PLAIN = {"version", "staleness", "members", "queue_depth", "minor_faults", "plain_text", "loss", "epoch"}
+PLAIN = {
+    "version",
+    "staleness",
+    "members",
+    "queue_depth",
+    "minor_faults",
+    "plain_text",
+    "loss",
+    "epoch",
+    "learning_rate",
+}
 """Numbers that have no unit."""
 
 

@@ -27,6 +27,8 @@ class Conditions:
     slow: dict[str, float] = field(default_factory=dict)
     stragglers: float = 0.0
     """Share of steps that take ten times as long."""
+    blank: float = 0.0
+    """Share of clocks whose gradient can't be used, so that an empty update is pushed."""
     view_delay: float = 0.0
     """Added to the way of a view from the chief to the other servers (seconds)."""
 

@@ -1,18 +1,31 @@
 """A worker process in virtual time: the protocol of a worker on one screen, without gradients worth the name."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from virtual_time import PATIENCE, Body, Box, Task
 
+from paceline.core.config import Options
 from paceline.core.errors import Fenced, Gap, NotYet, PacelineError, PoolFull, VersionGone
-from paceline.core.policy import build_policy
+from paceline.core.policy import Own, build_policy
 from paceline.core.run import Run, RunPhase, WorkerReport
-from paceline.core.values import Base, Dense, Push, Vector, View
+from paceline.core.values import Base, Dense, Empty, Outcome, Push, Reply, Switch, Vector, View
 
 if TYPE_CHECKING:
     from virtual import Cluster, Server
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the mini-batches of one clock gave."""
+
+    update: Vector | None
+    examples: int
+    gradient: Vector | None
+    bases: list[Base]
+    """The weights that it was computed on."""
 
 
 class Worker:
@@ -21,12 +34,26 @@ class Worker:
     def __init__(self, cluster: "Cluster", name: str, was_fenced: bool = False) -> None:
         self.cluster, self.name, self.was_fenced = cluster, name, was_fenced
         self.incarnation, self.view, self.is_silent = 0, 0, False
-        self.policy = build_policy(cluster.config.policy)
         self.local = np.zeros(cluster.plan.total, np.float32)
+        self.lr, self.switches = cluster.optimizer.lr, 0
+        self.speed = 1.0 / cluster.conditions.slow.get(name, 1.0)
         cluster.processes.append(self)
         servers = len(cluster.servers)
         self.answered, self.terms, self.bases = [0] * servers, [0] * servers, [Base(0, 0)] * servers
+        self.last_terms = [0] * servers
+        """Term of each server's last reply."""
+        self.begin(cluster.config.policy)
         self.tasks = [Task(cluster, self._process())]
+
+    def begin(self, policy: Options) -> None:
+        """The worker's half of a policy, anew; the model is the one pulled last."""
+        self.policy = build_policy(policy)
+        self.stepper = self.policy.worker_optimizer(self.cluster.optimizer)
+        self.own = Own(self.local, self.cluster.optimizer, self.lr)
+        if self.policy.keeps_start:
+            self.own.start = self.local.copy()
+        if self.stepper is not None:
+            self.own.slots = self.stepper.new_slots(len(self.local))
 
     def stop(self) -> None:
         for task in self.tasks:
@@ -51,16 +78,55 @@ class Worker:
         clock = min((yield from self._resume_all()))
         self.answered = [clock] * len(self.answered)  # what a slice loses from now on is not this process's to repeat
         self.tasks.append(Task(self.cluster, self._beat()))
-        seat = yield from self._take_seat(clock)
+        found = yield from self._take_seat(clock)
+        seat, switch = found or (None, None)
+        if switch is not None:
+            self.switches = switch.number
         if seat is not None and (seat.last is None or clock < seat.last):
-            yield from self._pull(clock + seat.handicap if self.policy.rounds else None)
-            stop = False
-            while not stop:
-                clock += 1
-                gradient = self.cluster.gradient(self.name, clock, self.local)
-                yield self.cluster.step_seconds(self.name)
-                stop = yield from self._exchange_all(clock, gradient)
+            policy = Options(**switch.policy) if switch is not None else self.cluster.config.policy
+            yield from self._pull(clock + seat.handicap if build_policy(policy).rounds else None)
+            self.begin(policy)
+            yield from self._train(clock)
         yield from self.leave(seat is not None)
+
+    def _train(self, clock: int) -> Body:
+        """As worker/loop.py, from `clock` on until a server says that the last one has come."""
+        ready = yield from self._work(clock + 1)
+        while True:
+            clock += 1
+            calls, ahead = self._begin_exchange(clock, ready), None
+            if self.cluster.config.overlap and self.policy.overlaps:
+                ahead = yield from self._work(clock + 1)
+            replies = yield from self._end_exchange(calls, ready)
+            if any(reply.stop for reply in replies):
+                return
+            changed = [reply for reply in replies if reply.switch and reply.switch.number > self.switches]
+            if changed:
+                yield from self._adopt(max(changed, key=lambda reply: reply.switch.number))
+                ahead = None
+            ready = ahead or (yield from self._work(clock + 1))
+
+    def _work(self, clock: int) -> Body:
+        """The mini-batches of one clock, with own steps between them where the policy has any."""
+        gradient, steps, self.own.lr = None, self.policy.local_steps(self.speed), self.lr
+        for _ in range(steps):
+            yield self.cluster.step_seconds(self.name)
+            if not self.cluster.is_blank(self.name, clock):
+                gradient = self.cluster.gradient(self.name, clock, self.local)
+                if self.stepper is not None:
+                    own = self.own
+                    own.steps += 1
+                    self.stepper.step(own.local, own.local, gradient, 1.0, own.lr, own.slots, own.steps)
+        update = self.policy.outgoing(gradient, self.own)
+        examples = 0 if gradient is None else self.cluster.config.batch_size * steps
+        return Work(update, examples, gradient, list(self.bases))
+
+    def _adopt(self, reply: Reply) -> Body:
+        """A slice has begun another policy: this worker's half begins too, with the weights of now."""
+        assert reply.switch is not None
+        self.switches, self.view = reply.switch.number, max(self.view, reply.view)
+        yield from self._pull(reply.switch.version)
+        self.begin(Options(**reply.switch.policy))
 
     def _join(self) -> Body:
         def join(run: Run) -> int:
@@ -86,18 +152,18 @@ class Worker:
         return clocks
 
     def _take_seat(self, clock: int) -> Body:
-        """The seat, once the worker counts; None where the run ends before."""
+        """The seat and the change of policy that it begins with, once the worker counts; None where the run ends before."""
 
-        def take(run: Run) -> tuple[bool, RunPhase, View]:
+        def take(run: Run) -> tuple[bool, RunPhase, View, Switch | None]:
             clocks = self.cluster.servers[0].slice.clocks
             seated = run.seat(self.name, self.incarnation, clock, clocks, self.cluster.now)
-            return seated, run.phase, run.membership.view
+            return seated, run.phase, run.membership.view, run.membership.begun
 
         while True:
-            seated, phase, view = yield from self.cluster.call_chief(take)
+            seated, phase, view, switch = yield from self.cluster.call_chief(take)
             if seated:
                 self.view = view.number
-                return view.seats[self.name]
+                return view.seats[self.name], switch
             if phase not in (RunPhase.WAITING, RunPhase.TRAINING):
                 return None
             yield 0.2
@@ -114,30 +180,45 @@ class Worker:
                     yield 0.05
             self.bases[server.index], self.local[place] = found
 
-    def _exchange_all(self, clock: int, gradient: Vector) -> Body:
-        """One push to every slice; mixes what comes back slice by slice; returns whether it was the last clock."""
-        calls = [Task(self.cluster, self._exchange(server, clock, gradient)) for server in self.cluster.servers]
+    def _begin_exchange(self, clock: int, ready: Work) -> list[Task]:
+        """One push to every slice, side by side."""
+        calls = [Task(self.cluster, self._exchange(server, clock, ready)) for server in self.cluster.servers]
         self.tasks += calls
-        stop = False
+        self.has_pulled = self.policy.pulls(clock) or [base.term for base in self.bases] != self.last_terms
+        return calls
+
+    def _end_exchange(self, calls: list[Task], ready: Work) -> Body:
+        """Mixes what comes back, slice by slice; returns the replies."""
+        replies = []
         for call, server, place in zip(calls, self.cluster.servers, self.cluster.places, strict=True):
             reply, version, weights = yield call.result, None
-            self.bases[server.index] = Base(reply.term, version)
-            alpha = self.policy.alpha(reply.others, reply.members)
-            local = self.local[place]
-            if self.policy.takes_local_step:
-                local -= np.float32(reply.lr) * gradient[place]
-            self.local[place] = weights if alpha == 1 else local + np.float32(alpha) * (weights - local)
-            stop = stop or reply.stop
+            self.last_terms[server.index] = reply.term
+            self._mix(place, reply, ready, weights)
+            if self.has_pulled:
+                self.bases[server.index] = Base(reply.term, version)
+            replies.append(reply)
         self.tasks = [task for task in self.tasks if task not in calls]
-        return stop
+        self.lr = replies[0].lr
+        if self.own.start is not None:
+            np.copyto(self.own.start, self.local)
+        return replies
 
-    def _exchange(self, server: "Server", clock: int, gradient: Vector) -> Body:
-        part = gradient[self.cluster.places[server.index]].copy()
-        base, whole = self.bases[server.index], True
+    def _mix(self, place: slice, reply: Reply, ready: Work, weights: Vector) -> None:
+        share = self.policy.alpha(reply.others, reply.members)
+        share = min(1.0, share) if reply.outcome is Outcome.DROPPED else share
+        local = self.local[place]
+        if self.policy.takes_local_step and share != 1 and ready.gradient is not None:
+            local -= np.float32(reply.lr) * ready.gradient[place]
+        if self.has_pulled:
+            local[:] = weights if share == 1 else local + np.float32(share) * (weights - local)
+
+    def _exchange(self, server: "Server", clock: int, ready: Work) -> Body:
+        length = self.cluster.plan.lengths[server.index]
+        whole_update = None if ready.update is None else ready.update[self.cluster.places[server.index]].copy()
+        update = Empty(length) if whole_update is None else Dense(whole_update)
+        base, whole = ready.bases[server.index], True
         while True:
-            push = Push(
-                self.name, self.incarnation, clock, Dense(part), self.cluster.config.batch_size, base, self.view, 0.0
-            )
+            push = Push(self.name, self.incarnation, clock, update, ready.examples, base, self.view, self.cluster.now)
             box = Box()
             if whole:
                 self.cluster.carry(partial(server.push, push, box), self.cluster.conditions.double)
@@ -147,7 +228,9 @@ class Worker:
                 answer = yield box, PATIENCE
                 if answer is not None:
                     self.answered[server.index] = clock
-                    self.cluster.acknowledged.setdefault((server.index, self.name), {})[clock] = answer[0].outcome
+                    if ready.examples:
+                        book = self.cluster.acknowledged.setdefault((server.index, self.name), {})
+                        book[clock] = answer[0].outcome
                     return answer
                 whole = False
             except (Gap, NotYet) as error:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from paceline.core.config import Config
 from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, Stopped
 from paceline.rpc.agreement import agreed_settings
-from paceline.rpc.channel import call, open_channel, retried
+from paceline.rpc.channel import call, held_call, open_channel, retried
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
 
@@ -87,7 +87,7 @@ class ChiefClient:
     def evaluate(self, score: pb.Score | None) -> pb.EvaluateReply:
         """Reports a score, if any, and learns what to score next."""
         request = pb.EvaluateRequest(score=score)
-        reply: pb.EvaluateReply = self._retried(lambda: call(self._stub.Evaluate, request, 30.0))
+        reply: pb.EvaluateReply = self._retried(lambda: held_call(self._stub.Evaluate, request, 30.0, self._stop))
         return reply
 
     def await_finish(

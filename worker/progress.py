@@ -26,9 +26,15 @@ class Progress:
         self.phase = "joining"
         self._since = self._rate_since = time.monotonic()
         self._rate_examples = 0
-        self.figures: dict[str, float] = {"wait_seconds": 0.0, "staleness_mean": 0.0, "staleness_max": 0.0}
+        self.figures: dict[str, float] = {
+            "wait_seconds": 0.0,
+            "staleness_mean": 0.0,
+            "staleness_max": 0.0,
+            "dropped": 0.0,
+        }
         self._clocks = 0
         """Completed since this process began."""
+        self._dropped_in_a_row = 0
         self.fastest = 0.0
         """Examples per second of computation of the run's fastest worker, as the chief says; 0: not known."""
 
@@ -47,6 +53,10 @@ class Progress:
             "paceline_worker_step_seconds", "Time of a step by phase", ["phase"], registry=registry,
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
         )  # fmt: skip
+        self._dropped = Counter(
+            "paceline_worker_dropped_pushes_total", "Pushes that the policy did not use", ["reason"], registry=registry
+        )
+        self._lr = gauge("learning_rate", "Learning rate of the last fold")
         self._alpha = gauge("alpha_ratio", "Weight of the global model in the last mix")
         self._staleness = gauge("staleness", "Staleness of the last push, the largest over the slices")
         self._loss = gauge("loss", "Loss of the last mini-batch")
@@ -84,13 +94,15 @@ class Progress:
         self._steps.inc()
         self._epoch.set(epoch)
         self._alpha.set(alpha)
+        self._lr.set(heads[0].lr)
         self._staleness.set(max(head.staleness for head in heads))
         self._seconds.labels("wait").observe(waited)
         with self._lock:
             self.clock = clock
             self.figures["wait_seconds"] += waited
             self._note_staleness(max(head.staleness for head in heads))
-            self.figures["alpha"] = alpha
+            self.figures["alpha"], self.figures["lr"] = alpha, heads[0].lr
+            self._note_drops(heads)
             if step is not None:
                 self._note(step)
 
@@ -103,6 +115,20 @@ class Progress:
                 self.figures["examples_per_second"] = self._rate_examples / passed
                 self._rate_since, self._rate_examples = now, 0
             return self.clock, self.phase, now - self._since, dict(self.figures)
+
+    def _note_drops(self, heads: Sequence[pb.PullHead]) -> None:
+        """Counts a push that a slice dropped; says so where that has become the rule: such a worker computes for nothing."""
+        reasons = [head.reason for head in heads if head.outcome == pb.DROPPED]
+        self._dropped_in_a_row = self._dropped_in_a_row + 1 if reasons else 0
+        if reasons:
+            self.figures["dropped"] += 1
+            self._dropped.labels(reasons[0]).inc()
+        if reasons and self._dropped_in_a_row % _WARN_EVERY == 0:
+            self._say(
+                f"the last {self._dropped_in_a_row} pushes were all dropped, so this worker does not help: it is too slow for "
+                "the policy; loosen it (paceline set), or give this worker smaller mini-batches (batch: speed)",
+                reason=reasons[0],
+            )
 
     def _note_staleness(self, staleness: int) -> None:
         """The last one, and mean and largest of all of this process."""

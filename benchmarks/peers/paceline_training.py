@@ -60,7 +60,8 @@ class Cluster:
         while not (result := found()):
             for child in self.children:
                 if not child.running:
-                    raise WrongResult(f"{child.name} {child.how_it_ended()}. Its last lines:{child.tail()}")
+                    last = (child.tail().splitlines() or ["nothing"])[-1].strip()
+                    raise WrongResult(f"{child.name} {child.how_it_ended()}. Its last words: {last}")
             if time.monotonic() > end:
                 raise WrongResult(f"{what}: did not happen within {PATIENCE:g} s.")
             time.sleep(0.02)

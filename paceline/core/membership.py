@@ -39,6 +39,8 @@ class Membership:
     """Workers that asked for a seat before the start, and the clock they have."""
     examples_per_epoch: int = 0
     """Of the data set; part of every view, for the schedule."""
+    begun: Switch | None = None
+    """The change of policy that every slice has made; the view's is a newer one while it is under way."""
     _ticked: float | None = None
 
     def join(self, worker: str, was_fenced: bool, now: float) -> int:
@@ -147,8 +149,9 @@ class Membership:
 
     @property
     def is_switching(self) -> bool:
-        """Whether a change of policy is under way: nobody new is seated until it is over."""
-        return any(seat.hold is not None for seat in self.view.seats.values())
+        """Whether a change of policy is under way, also where all its members have left: nobody new is seated until it is
+        over."""
+        return self.view.switch != self.begun
 
     def switch(self, policy: dict[str, Any], clocks: Clocks) -> None:
         """Names the clock up to which every member trains under the old policy, as `stop` names the last one, and a version
@@ -161,7 +164,7 @@ class Membership:
 
     def end_switch(self, rounds: bool) -> None:
         """The new policy has begun on every slice."""
-        self.rounds = rounds
+        self.rounds, self.begun = rounds, self.view.switch
         self._publish(self.view.begun().seats)
 
     def shards(self, worker: str, total: int) -> list[int]:
@@ -175,6 +178,7 @@ class Membership:
             "seats": {worker: astuple(seat) for worker, seat in self.view.seats.items()},
             "examples_per_epoch": self.examples_per_epoch,
             "switch": None if self.view.switch is None else asdict(self.view.switch),
+            "begun": None if self.begun is None else asdict(self.begun),
             "rounds": self.rounds,
             "incarnations": self.incarnations,
             "places": {worker: [place.index, place.is_idle] for worker, place in self.places.items()},
@@ -185,6 +189,7 @@ class Membership:
         seats = {worker: Seat(*seat) for worker, seat in state["seats"].items()}
         switch = None if state["switch"] is None else Switch(**state["switch"])
         self.view = View(state["view"], seats, state["examples_per_epoch"], switch)
+        self.begun = None if state["begun"] is None else Switch(**state["begun"])
         self.examples_per_epoch, self.rounds = state["examples_per_epoch"], state["rounds"]
         self.incarnations = dict(state["incarnations"])
         self.places = {

@@ -103,7 +103,7 @@ class Run:
         if self.phase is RunPhase.WAITING:
             self.membership.candidate(worker, incarnation, clock, now)
             self._maybe_start(now)
-        elif self._may_seat(worker, clocks):
+        elif self._may_seat(worker, clock, clocks):
             self.membership.seat(worker, incarnation, clock, self._last_clock(), clocks, now)
         seat = self.membership.view.seats.get(worker)
         return seat is not None and seat.incarnation == incarnation
@@ -279,11 +279,14 @@ class Run:
         self._trained, self._started = self.seconds(now), now
 
     # inside
-    def _may_seat(self, worker: str, clocks: Clocks) -> bool:
-        """A seat that is held may change hands until the end; a new one needs to know how far the others are."""
-        if worker in self.membership.view.seats:
-            return self.phase in (RunPhase.TRAINING, RunPhase.STOPPING)
-        return self.phase is RunPhase.TRAINING and not clocks.is_recovering and not self.is_switching
+    def _may_seat(self, worker: str, clock: int, clocks: Clocks) -> bool:
+        """A seat that is held may change hands until the end; a new one needs to know how far the others are. A process that
+        has nothing to do any more before the policy changes waits until it has changed."""
+        seat = self.membership.view.seats.get(worker)
+        if seat is None:
+            return self.phase is RunPhase.TRAINING and not clocks.is_recovering and not self.is_switching
+        has_work = seat.hold is None or clock < seat.hold
+        return self.phase in (RunPhase.TRAINING, RunPhase.STOPPING) and has_work
 
     def _facts(self) -> tuple[int, int, str]:
         return self.examples_per_epoch, self._steps_per_epoch, self._fingerprint

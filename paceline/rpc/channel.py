@@ -57,6 +57,21 @@ def call(method: Callable[..., T], request: Any, timeout: float) -> T:
         raise translated(error) from None
 
 
+def held_call(method: Any, request: Any, timeout: float, stop: threading.Event) -> Any:
+    """A unary call that the far side may hold back; Stopped as soon as this process is told to stop."""
+    answer = method.future(request, timeout=timeout)
+    done = threading.Event()
+    answer.add_done_callback(lambda _: done.set())
+    while not done.wait(0.25):
+        if stop.is_set():
+            answer.cancel()
+            raise Stopped("The process was told to stop.")
+    try:
+        return answer.result()
+    except grpc.RpcError as error:
+        raise translated(error) from None
+
+
 def retried(attempt: Callable[[], T], deadline: float, what: str, stop: threading.Event, say: Callable[..., None]) -> T:
     """Repeats an attempt that raises TryAgain (but not a full pool) until the deadline (time.monotonic seconds), with
     jittered backoff; says every 10 s what it waits for. ServersGone when the time is up, Stopped when told to stop."""

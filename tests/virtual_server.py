@@ -1,0 +1,142 @@
+"""A server in virtual time: the real slice, the boxes of those who wait for its replies, and its last snapshot."""
+
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from virtual_time import Box
+
+from paceline.core.errors import PacelineError
+from paceline.core.model_slice import ModelSlice, Phase, SliceState
+from paceline.core.policy import Gathered, build_policy
+from paceline.core.values import Base, Push, Reply, Vector, View
+
+if TYPE_CHECKING:
+    from virtual import Cluster
+
+
+class BookedSlice(ModelSlice):
+    """A slice that writes down what was in each fold, and when a new policy began."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.folds: list[tuple[str, int] | Vector] = []
+        """Worker and clock of a single push; of a sum the elements that are not 0."""
+        self.begun: list[tuple[int, int, bool]] = []
+        """Number of a change of policy, the slice's version then, and whether all members were level with it."""
+
+    def _fold(self, gathered: Gathered, lr: float) -> None:
+        one = (gathered.worker, self.clocks.entry(gathered.worker).clock)
+        self.folds.append(one if gathered.worker else np.flatnonzero(gathered.total))
+        super()._fold(gathered, lr)
+
+    def _maybe_switch(self) -> None:
+        before, version = self.switch, self.version
+        super()._maybe_switch()
+        if self.switch is not None and self.switch is not before:
+            assert version <= self.switch.version, f"at {version}, beyond the version of {self.switch}"
+            level = {self.clocks.view.seats[worker].handicap for worker in self.clocks.members}
+            held = {self.switch.version - handicap for handicap in level}
+            clocks = {self.clocks.entry(worker).clock for worker in self.clocks.members}
+            self.begun.append((self.switch.number, self.version, held == clocks))
+
+
+class Server:
+    """One slice and the boxes of those who wait for its replies; restarts from its last snapshot."""
+
+    def __init__(self, cluster: "Cluster", index: int) -> None:
+        self.cluster, self.index, self.is_up, self.term = cluster, index, True, 1
+        self.keeps_snapshots = True
+        self.boxes: dict[str, Box] = {}
+        self.rounds: list[tuple[float, int]] = []
+        """When which version came."""
+        self.worst_lead = 0
+        self.slice = self._new_slice()
+        self.slice.initialise(np.zeros(cluster.plan.lengths[index], np.float32), b"zeros")
+        self.snapshot: SliceState = self.slice.state()
+        self.kept = 0
+        """Folds that the snapshot holds."""
+
+    def _new_slice(self) -> BookedSlice:
+        cluster = self.cluster
+        return BookedSlice(
+            cluster.plan.lengths[self.index], build_policy(cluster.config.policy), cluster.optimizer, self.term
+        )
+
+    def push(self, push: Push, box: Box) -> None:
+        self._answer(push.worker, box, lambda: self.slice.push(push))
+
+    def ask(self, worker: str, incarnation: int, clock: int, box: Box) -> None:
+        self._answer(worker, box, lambda: self.slice.ask(worker, incarnation, clock, self.cluster.now))
+
+    def _answer(self, worker: str, box: Box, action: Callable[[], list[Reply]]) -> None:
+        if not self.is_up:
+            return
+        try:
+            self.boxes[worker] = box
+            before = {name: entry.clock for name, entry in self.slice.clocks.table.items()}
+            replies = action()
+            assert all(self.slice.clocks.entry(name).clock >= clock for name, clock in before.items()), "a clock shrank"
+        except PacelineError as error:
+            self.boxes.pop(worker, None)
+            self.cluster.carry(partial(box.fill, error))
+            return
+        self.deliver(replies)
+        if self.index == 0:
+            self.cluster.run.counted(self.slice.clocks, self.cluster.now)
+            self.cluster.publish()
+
+    def deliver(self, replies: Sequence[Reply]) -> None:
+        """Sends replies to whoever waits for them; their weights stay pinned until they have arrived."""
+        if not self.rounds or self.rounds[-1][1] != self.slice.version:
+            self.rounds.append((self.cluster.now, self.slice.version))
+        for reply in replies:
+            seat, box = self.slice.clocks.seat(reply.worker), self.boxes.pop(reply.worker, None)
+            if seat is not None and reply.clock == self.slice.clocks.entry(reply.worker).clock:
+                self.worst_lead = max(self.worst_lead, reply.clock + seat.handicap - self.slice.clocks.slowest())
+            if box is None or not self.cluster.carry(partial(self._arrive, self.slice, reply, box)):
+                self.slice.release(reply.weights)
+
+    def _arrive(self, source: ModelSlice, reply: Reply, box: Box) -> None:
+        box.fill((reply, reply.weights.version, reply.weights.values.copy()))
+        source.release(reply.weights)
+
+    def pull(self, version: int | None) -> tuple[Base, Vector] | None:
+        found = self.slice.pull(version)
+        if found is None:
+            return None
+        copied = Base(self.term, found.version), found.values.copy()
+        self.slice.release(found)
+        return copied
+
+    def resume(self, worker: str, incarnation: int, clock: int) -> Any:
+        standing, replies = self.slice.resume(worker, incarnation, clock)
+        self.deliver(replies)
+        return standing
+
+    def follow(self, view: View) -> None:
+        """The chief's view has come."""
+        self.deliver(self.slice.view(view))
+
+    @property
+    def switch_number(self) -> int:
+        """The change of policy that the slice has made last."""
+        return self.slice.switch.number if self.slice.switch is not None else 0
+
+    def take_snapshot(self) -> None:
+        if self.is_up and self.keeps_snapshots and self.slice.phase is Phase.SERVING:
+            self.snapshot, self.kept = self.slice.state(), len(self.slice.folds)
+            self.slice.note_durable(self.snapshot)
+
+    def crash(self, downtime: float) -> None:
+        self.is_up, self.boxes = False, {}
+        self.cluster.after(downtime, self._restart)
+
+    def _restart(self) -> None:
+        self.is_up, self.term, before = True, self.term + 1, self.slice
+        self.slice = self._new_slice()
+        self.slice.restore(copy.deepcopy(self.snapshot))
+        self.slice.folds, self.slice.begun = before.folds[: self.kept], before.begun
+        self.cluster.server_is_back(self)
