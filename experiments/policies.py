@@ -18,12 +18,13 @@ EVERY = (
 )  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
     "downpour": {"push_every": 4},
+    "easgd": {"tau": 4},
     "local_sgd": {"dynamic": True},
     "diloco": {"dynamic": True, "outer_lr": 0.7},
 }
 """Options that are not the defaults; they stand in the table."""
-RATES = {"dana": 0.1}
-"""Factors of the rate: DANA's momentum of 0.9 makes ten steps of one, so its base rate is one for momentum."""
+RATES = {"dana": 0.1, "downpour": 0.25}
+"""Factors of the rate: DANA's momentum of 0.9 makes ten steps of one, and Downpour's push is the sum of four gradients."""
 
 
 def main(

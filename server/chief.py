@@ -83,10 +83,20 @@ class Chief:
     def acknowledged(self, server: int, term: int, view: int, switch: int) -> None:
         """Another server follows this view. Hold the lock."""
         self.acks[server], self.terms[server], self.switches[server] = view, term, switch
-        others = range(1, self._driver.config.servers)
-        if all(self.acks.get(other, -1) >= self._published for other in others):
+        if self._is_followed():
             self._driver.release_rounds()
         self._maybe_switched()
+        self.changed.notify_all()
+
+    def _is_followed(self) -> bool:
+        """Whether every other server has said that it follows the newest view."""
+        return all(self.acks.get(other, -1) >= self._published for other in range(1, self._driver.config.servers))
+
+    def due_score(self) -> tuple[int, bool] | None:
+        """(epoch, final) that the evaluator should score next. The final one is due once every server follows the last view,
+        for a slice folds what it has buffered when it learns that nobody is left. Hold the lock."""
+        due = self.run.due_score()
+        return due if due is None or not due[1] or self._is_followed() else None
 
     def _maybe_switched(self) -> None:
         """The change of policy is over once every server's slice has made it."""

@@ -60,7 +60,7 @@ class RunServicer(RunServiceServicer):
             seat = view.seats[request.worker] if done else None
             return pb.SeatReply(
                 seated=done, view=view.number, handicap=seat.handicap if seat else 0, last=seat.last if seat else None,
-                phase=run.phase, missing=run.missing(), switch=switch_message(run.membership.begun, view.number),
+                phase=run.phase, missing=run.missing(), switch=switch_message(view.made, view.number),
             )  # fmt: skip
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
@@ -103,10 +103,13 @@ class RunServicer(RunServiceServicer):
             chief.settle()
             if request.HasField("score"):
                 chief.score(_score_value(request.score))
-            chief.wait(lambda: run.due_score() is not None or run.phase is RunPhase.FINISHED or not context.is_active())
-            epoch, final = run.due_score() or (0, False)
+            chief.wait(
+                lambda: chief.due_score() is not None or run.phase is RunPhase.FINISHED or not context.is_active()
+            )
+            due = chief.due_score()
+            epoch, final = due or (0, False)
             return pb.EvaluateReply(
-                due=run.due_score() is not None, epoch=epoch, final=final, phase=run.phase,
+                due=due is not None, epoch=epoch, final=final, phase=run.phase,
                 seconds=run.seconds(time.monotonic()),
                 switch=switch_message(run.membership.view.switch, run.membership.view.number), peers=run.peers,
             )  # fmt: skip

@@ -1,13 +1,16 @@
 """The chief in one process: what it keeps, whom it admits, and how a run ends."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
+import numpy as np
 import pytest
-from in_process import Cluster, Context, Pusher, config_of, join_request
+from in_process import LENGTH, Cluster, Context, Pusher, config_of, join_request
 
-from paceline.core.config import Config, Options
+from paceline.core.config import Config, Options, ScheduleConfig
 from paceline.core.errors import BadPush, ConfigError, Fenced, PoolFull
 from paceline.core.run import RunPhase
 from paceline.v1 import run_service_pb2 as pb
@@ -259,3 +262,93 @@ def test_a_disk_that_fails_costs_the_chief_its_notes_but_not_the_run(
     assert pusher.push(1.0)[0].version == 1
     assert cluster.said[0].has("can't keep the run's state; training goes on")
     monkeypatch.undo()
+
+
+# the end of buffered sums, and changes of policy
+def test_the_final_score_waits_until_every_server_knows_that_nobody_is_left(begin: Begin) -> None:
+    cluster = begin(config_of(Options(name="kbuffered", k=100), servers=2))
+    (pusher,) = started(cluster)
+    pusher.push(1.0)
+    chief = chief_of(cluster)
+    stop(cluster)
+    pusher.push(1.0)
+    cluster.servers[1].close(grace=0)
+    pusher.chief.leave(pusher.incarnation, True)
+    with chief.changed:
+        assert chief.run.due_score() == (0, True)
+        assert chief.due_score() is None
+
+    cluster.servers[1] = cluster._begin(1, cluster.servers[1].port)
+
+    with chief.changed:
+        assert chief.wait(lambda: chief.due_score() is not None)
+        assert chief.due_score() == (0, True)
+
+
+class Learner:
+    """A worker that pushes ones, and learns from its replies which policy trains."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.pusher, self.begun = Pusher(cluster, number), {0: 0}
+        """Change of policy -> the clock after which it began."""
+
+    def push(self) -> None:
+        heads = self.pusher.push(1.0)
+        number = max(head.switch.number for head in heads)
+        if number > max(self.begun):
+            self.begun[number] = self.pusher.clock
+            self.pusher.view = max(self.pusher.view, *(head.switch.view for head in heads))
+            self.pusher.client.pull(self.pusher.model, heads[0].switch.version)
+
+    def push_until(self, number: int, more: int) -> None:
+        """Pushes until the change has come, and then so many times more."""
+        while max(self.begun) < number:
+            self.push()
+        for _ in range(more):
+            self.push()
+
+
+def test_the_policy_changes_twice_while_workers_push_to_two_servers(begin: Begin) -> None:
+    plain = {"schedule": ScheduleConfig(lr_scale="none"), "start_when": 2}
+    cluster = begin(config_of("bsp", workers=3, servers=2, **plain))
+    cluster.evaluator_ready()
+    chief = chief_of(cluster)
+    learners = [Learner(cluster, number) for number in range(2)]
+    for learner in learners:
+        learner.pusher.join()
+    with ThreadPoolExecutor(3) as threads:
+        wait([threads.submit(learner.pusher.sit) for learner in learners])
+        training = [threads.submit(learner.push_until, 2, 3) for learner in learners]
+        for policy in ("ssp", "bsp"):
+            reply = cluster.run.SetPolicy(pb.SetPolicyRequest(policy=json.dumps({"name": policy})), CALL)
+            with chief.changed:
+                assert chief.wait(lambda: not chief.run.is_switching)
+        for one in training:
+            one.result()
+
+    model = np.empty(LENGTH, np.float32)
+    versions = learners[0].pusher.client.pull(model)
+    first, second = (learner.begun for learner in learners)
+    in_ssp = first[2] - first[1] + second[2] - second[1]
+    assert first[1] == second[1], "a round was not whole"
+    assert set(model) == {-(first[1] + in_ssp + 3)}
+    assert versions == [reply.switch.version + 3] * 2
+    assert [server.chief is None or server.chief.run.policy.name for server in cluster.servers] == ["bsp", True]
+    late = Learner(cluster, 2)
+    late.pusher.join()
+    seat = late.pusher.chief.seat(late.pusher.incarnation, 0)
+    assert seat is not None
+    assert (seat.switch.number, json.loads(seat.switch.policy)["name"]) == (2, "bsp")
+    assert seat.handicap == versions[0] + 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "words"),
+    [("[", BadPush, "expected a JSON object"), ('{"name": "nope"}', ConfigError, "no 'nope' among the policies")],
+)
+def test_a_policy_that_is_none_is_refused(begin: Begin, policy: str, error: type[Exception], words: str) -> None:
+    cluster = begin(config_of())
+    started(cluster)
+    with pytest.raises(error, match=words):
+        cluster.run.SetPolicy(pb.SetPolicyRequest(policy=policy), CALL)
+    assert not chief_of(cluster).run.is_switching

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from paceline.core.clocks import Clocks
 from paceline.core.errors import Fenced, PoolFull
 from paceline.core.membership import Membership
-from paceline.core.values import Seat
+from paceline.core.values import Seat, Switch
 
 
 def members(*workers: str, rounds: bool = False, pool: int = 4, waits: bool = False) -> Membership:
@@ -250,6 +250,84 @@ def test_a_stop_does_not_move_an_earlier_last_clock():
     membership.stop(clocks_at(membership, a=9))
 
     assert membership.view.seats["a"].last == 4
+
+
+# a change of policy
+def test_a_change_names_the_clock_up_to_which_each_member_keeps_the_old_policy():
+    membership = members("a", "b")
+
+    membership.switch({"name": "ssp"}, clocks_at(membership, a=5, b=2))
+
+    assert {worker: seat.hold for worker, seat in membership.view.seats.items()} == {"a": 6, "b": 3}
+    assert membership.view.switch == Switch(1, {"name": "ssp"}, 12)  # 9 pushes may fold, and one more for each worker
+    assert membership.view.made is None
+    assert membership.is_switching
+
+
+def test_a_change_in_rounds_names_one_round_for_all():
+    membership = members("a", rounds=True)
+    membership.seat("b", membership.join("b", False, 1.0), 0, None, clocks_at(membership, version=3, a=3), 1.0)
+
+    membership.switch({"name": "asp"}, clocks_at(membership, version=6, a=6, b=1))
+
+    assert {worker: seat.hold for worker, seat in membership.view.seats.items()} == {"a": 8, "b": 3}
+
+
+def test_a_change_that_all_have_made_leaves_everybody_level_and_counts_in_its_way():
+    membership = members("a", "b")
+    membership.switch({"name": "bsp"}, clocks_at(membership, a=5, b=2))
+
+    membership.end_switch(rounds=True)
+
+    assert membership.view.seats == {"a": Seat(1, 6), "b": Seat(1, 9)}
+    assert membership.view.made == membership.view.switch
+    assert membership.rounds
+    assert not membership.is_switching
+
+
+def test_the_next_change_begins_beyond_the_last_one():
+    membership = members("a")
+    membership.switch({"name": "ssp"}, clocks_at(membership, a=5))
+    membership.end_switch(rounds=False)
+
+    membership.switch({"name": "asp"}, clocks_at(membership, version=11, a=8))
+
+    assert membership.view.switch == Switch(2, {"name": "asp"}, 8 + 9 + 2)
+    assert membership.view.made == Switch(1, {"name": "ssp"}, 8)
+
+
+def test_a_change_goes_on_when_all_its_members_have_left():
+    membership = members("a")
+    membership.switch({"name": "bsp"}, clocks_at(membership, a=5))
+    membership.leave("a", 1)
+    assert membership.is_switching
+
+    membership.end_switch(rounds=True)
+
+    assert (membership.is_switching, membership.rounds) == (False, True)
+
+
+def test_a_process_that_takes_over_a_seat_is_held_where_its_predecessor_was():
+    membership = members("a", "b")
+    membership.switch({"name": "ssp"}, clocks_at(membership, a=5))
+
+    membership.seat("a", membership.join("a", False, 1.0), 5, None, clocks_at(membership, a=5), 1.0)
+
+    assert membership.view.seats["a"] == Seat(2, 0, hold=6)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_restarted_chief_knows_of_a_change_and_whether_it_is_over(is_over):
+    membership = members("a", "b")
+    membership.switch({"name": "bsp"}, clocks_at(membership, a=5, b=2))
+    if is_over:
+        membership.end_switch(rounds=True)
+
+    again = Membership(4, lease=15.0, rounds=False)
+    again.restore(json.loads(json.dumps(membership.state())), 9.0)
+
+    assert again.view == membership.view
+    assert (again.is_switching, again.rounds) == (not is_over, is_over)
 
 
 # snapshots

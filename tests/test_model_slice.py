@@ -1,6 +1,7 @@
 """The slice as a state machine: repeats, gaps, fences, early pushes, last clocks, snapshots, restarts, pins."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,10 @@ from one_slice import PLAIN, OneSlice, who
 
 from paceline.core.config import Options
 from paceline.core.errors import BadPush, Fenced, Gap, NotYet, VersionGone
-from paceline.core.model_slice import ModelSlice, Phase
+from paceline.core.model_slice import ModelSlice, Phase, SliceState
 from paceline.core.optimizers.sgd import Sgd
 from paceline.core.policy import build_policy
-from paceline.core.values import Base, Outcome, Seat, View
+from paceline.core.values import Base, Outcome, Reply, Seat, Switch, View
 from paceline.core.versions import Versions
 
 
@@ -522,3 +523,183 @@ def test_policies_without_rounds_keep_no_pushes():
 
     assert one.slice.next_in_order() is None
     assert not one.slice.holds("a")
+
+
+# a change of policy
+def changing(
+    one: OneSlice, policy: str, version: int = 10, number: int = 1, made: Switch | None = None, **holds: int
+) -> tuple[Switch, list[Reply]]:
+    """The view that names the change: members are held at these clocks."""
+    known, switch = one.slice.clocks.view, Switch(number, {"name": policy}, version)
+    seats = {worker: replace(known.seats[worker], hold=holds.get(worker)) for worker in known.seats}
+    return switch, one.sent(one.slice.view(View(known.number + 1, seats, 0, switch, made)))
+
+
+def test_a_worker_at_its_hold_waits_until_all_are_and_its_reply_names_the_new_policy():
+    one = OneSlice("asp")
+    switch, replies = changing(one, "ssp", a=1, b=2)
+    assert replies == one.push("a", 1.0) == []
+    assert [reply.switch for reply in one.push("b", 1.0)] == [None]
+
+    replies = one.push("b", 1.0)
+
+    assert who(replies) == {"a", "b"}
+    assert all(reply.switch == switch and reply.weights.version == 10 for reply in replies)
+    assert one.slice.policy == build_policy(Options(name="ssp"))
+    assert {one.slice.clocks.progress(worker) for worker in "ab"} == {10}
+
+
+def test_nobody_pushes_beyond_its_hold():
+    one = OneSlice("asp")
+    changing(one, "ssp", a=1, b=1)
+    one.push("a", 1.0)
+
+    with pytest.raises(NotYet, match="once all have reached their hold"):
+        one.push("a", 1.0)
+
+    assert one.slice.clocks.entry("a").clock == 1
+
+
+def test_what_is_buffered_is_folded_before_the_policy_changes():
+    one = OneSlice("kbuffered", k=10)
+    one.push("a", 1.0)
+    changing(one, "bsp", a=2, b=1)
+    one.push("a", 2.0)
+    one.push("b", 6.0)
+
+    assert one.weights == pytest.approx([-0.3])  # the mean of 1, 2 and 6 at rate 0.1
+    assert one.slice.version == 10
+
+
+def test_rounds_are_whole_from_the_version_of_the_change_on():
+    one = OneSlice("asp")
+    one.push("a", 1.0)
+    changing(one, "bsp", version=7, a=2, b=1)
+    one.push("a", 1.0)
+    one.push("b", 1.0)
+    assert one.push("a", 1.0) == []
+
+    replies = one.push("b", 3.0)
+
+    assert {reply.outcome for reply in replies} == {Outcome.BUFFERED}
+    assert (who(replies), one.slice.version) == ({"a", "b"}, 8)
+    assert one.weights == pytest.approx([-0.5])
+    assert one.slice.pull(7) is not None
+
+
+def test_a_round_that_is_held_is_folded_before_the_policy_changes():
+    one = OneSlice("bsp")
+    one.slice.hold_rounds(1)
+    changing(one, "asp", a=1, b=1)
+    one.push("a", 1.0)
+    assert one.push("b", 3.0) == []
+    assert one.slice.switch is None
+
+    replies = one.sent(one.slice.hold_rounds(None))
+
+    assert one.weights == pytest.approx([-0.2])
+    assert who(replies) == {"a", "b"}
+    assert one.slice.version == 10
+
+
+def test_a_member_that_goes_sets_those_who_wait_for_it_free_under_the_new_policy():
+    one = OneSlice("bsp")
+    switch, _ = changing(one, "asp", a=1, b=1)
+    one.push("a", 1.0)
+
+    replies = one.slice.view(replace(one.slice.clocks.view, number=3, seats={"a": one.slice.clocks.view.seats["a"]}))
+
+    assert [(reply.worker, reply.switch) for reply in replies] == [("a", switch)]
+    assert one.weights == pytest.approx([-0.1])
+
+
+def test_a_change_without_members_is_made_at_once():
+    one = OneSlice("bsp", workers=())
+
+    changing(one, "asp")
+
+    assert one.slice.policy == build_policy(Options(name="asp"))
+
+
+def test_a_view_that_comes_when_all_are_at_their_holds_changes_the_policy_at_once():
+    one = OneSlice("asp")
+    one.push("a", 1.0)
+    one.push("b", 1.0)
+
+    switch, _ = changing(one, "ssp", a=1, b=1)
+
+    assert (one.slice.switch, one.slice.version) == (switch, 10)
+
+
+def test_a_later_view_does_not_hold_anybody_again():
+    one = OneSlice("asp", workers=("a",))
+    switch, _ = changing(one, "ssp", a=1)
+    one.push("a", 1.0)
+
+    one.slice.view(replace(one.slice.clocks.view, number=3, seats={"a": Seat(1, 0, hold=1)}))
+
+    assert one.slice.clocks.view.seats["a"] == Seat(1, switch.version - 1)
+    assert who(one.push("a", 1.0)) == {"a"}
+
+
+def test_a_worker_that_catches_up_is_not_told_of_the_change():
+    one = OneSlice("asp", workers=("a",))
+    switch, _ = changing(one, "ssp", a=3)
+    for _ in range(3):
+        one.push("a", 1.0)
+
+    assert [reply.switch for reply in one.ask("a", 2)] == [None]
+    assert [reply.switch for reply in one.ask("a", 3)] == [switch]
+
+
+def back(state: SliceState, policy: str, *workers: str, **options: object) -> OneSlice:
+    """A slice of a config with this policy that is back from a snapshot."""
+    one = OneSlice(policy, workers, **options)
+    one.slice = ModelSlice(1, build_policy(Options(name=policy, **options)), PLAIN, 2)
+    one.slice.restore(state)
+    return one
+
+
+def test_a_slice_that_comes_back_from_before_a_change_makes_it_with_what_the_snapshot_had_of_a_sum():
+    one = OneSlice("kbuffered", k=10)
+    one.push("a", 1.0)
+    one.push("b", 3.0)
+    state, switch = one.slice.state(), Switch(1, {"name": "bsp"}, 20)
+    one = back(state, "kbuffered", k=10)
+
+    one.slice.view(View(5, {"a": Seat(1, 18), "b": Seat(1, 18)}, 0, switch, switch))
+    assert one.slice.switch is None
+    one.slice.resume("a", 1, 2)
+    one.slice.resume("b", 1, 2)
+
+    assert one.weights == pytest.approx([-0.2])
+    assert (one.slice.switch, one.slice.version, one.slice.phase) == (switch, 20, Phase.SERVING)
+
+
+def test_a_slice_that_missed_a_change_makes_it_before_the_next_one():
+    made, state = Switch(1, {"name": "kbuffered", "k": 5}, 20), OneSlice("asp").slice.state()
+    one = back(state, "asp")
+    switch = Switch(2, {"name": "bsp"}, 40)
+
+    one.slice.view(View(5, {"a": Seat(1, 18, hold=4), "b": Seat(1, 18, hold=3)}, 0, switch, made))
+    one.slice.resume("a", 1, 3)
+    one.slice.resume("b", 1, 3)
+    assert one.slice.policy == build_policy(Options(**made.policy))
+    assert one.slice.version == 20
+    replies = one.push("a", 1.0, base=Base(2, 20))
+
+    assert [(reply.switch, reply.outcome) for reply in replies] == [(switch, Outcome.BUFFERED)]
+    assert one.weights == pytest.approx([-0.1])
+    assert {one.slice.clocks.progress(worker) for worker in "ab"} == {40} == {one.slice.version}
+
+
+def test_a_snapshot_keeps_the_policy_that_a_change_began():
+    one = OneSlice("asp", workers=("a",))
+    switch, _ = changing(one, "bsp", a=1)
+    one.push("a", 1.0)
+
+    state = one.slice.state()
+    again = back(replace(state, table=json.loads(json.dumps(state.table))), "asp")
+
+    assert again.slice.switch == switch
+    assert again.slice.policy == build_policy(Options(name="bsp"))

@@ -267,3 +267,103 @@ def test_a_restarted_chief_that_was_still_waiting_waits_again():
 
     assert again.phase is RunPhase.WAITING
     assert again.missing()
+
+
+# a change of policy
+def switched(run: Run, policy: str, clocks: Clocks, **options: Any) -> None:
+    run.switch(Options(name=policy, **options), clocks)
+    clocks.take_view(run.membership.view)
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "words"),
+    [
+        ({"name": "nope"}, {}, "no 'nope' among the policies"),
+        ({"name": "ssp", "bound": -1}, {}, "bound"),
+        ({"name": "local_sgd"}, {}, "local_sgd can't follow asp in mid-run.*momentum=0.9.*Start a new run"),
+        ({"name": "diloco"}, {}, "diloco can't follow asp in mid-run.*lr=0.7.*lr=0.1"),
+        ({"name": "dana"}, {}, "optimizer.momentum=0"),
+        ({"name": "bsp"}, {"overlap": True}, "overlap: true does not go with policy bsp"),
+    ],
+)
+def test_a_policy_that_can_not_follow_is_refused_with_the_reason_and_nothing_changes(policy, settings, words):
+    run, clocks = started("worker-0", **settings)
+    view = run.membership.view
+
+    with pytest.raises(ConfigError, match=words):
+        run.switch(Options(**policy), clocks)
+
+    assert (run.membership.view, run.policy) == (view, Options(name="asp"))
+
+
+def test_policies_whose_servers_remember_nothing_follow_each_other():
+    plain = Options(name="sgd", momentum=0, weight_decay=0)
+    run, clocks = started("worker-0", optimizer=plain)
+
+    switched(run, "local_sgd", clocks, steps=2)
+
+    assert run.policy == Options(name="local_sgd", steps=2)
+
+
+def test_a_policy_changes_only_in_training_and_one_at_a_time():
+    waiting = Run(config())
+    run, clocks = started("worker-0")
+    clocks.is_recovering = True
+    for one in (waiting, run):
+        with pytest.raises(NotYet, match="the policy is changed in training"):
+            one.switch(Options(name="ssp"), clocks)
+    clocks.is_recovering = False
+    switched(run, "ssp", clocks)
+
+    with pytest.raises(NotYet, match="or just restarting or changing"):
+        run.switch(Options(name="asp"), clocks)
+    run.switched()
+    run.switch(Options(name="asp"), clocks)
+
+
+def test_a_run_neither_stops_nor_ends_its_budget_while_the_policy_changes():
+    run, clocks = started("worker-0", epochs=1)
+    switched(run, "ssp", clocks)
+    clocks.examples = 100
+
+    run.counted(clocks, 1.0)
+    with pytest.raises(NotYet, match="The policy is just changing"):
+        run.stop("asked to", clocks, 1.0)
+    assert run.phase is RunPhase.TRAINING
+    run.switched()
+    run.counted(clocks, 2.0)
+
+    assert run.phase is RunPhase.STOPPING
+
+
+def test_joiners_wait_until_the_policy_has_changed():
+    run, clocks = started("worker-0", workers=2, start_when=1)
+    switched(run, "bsp", clocks)
+    incarnation = run.join("worker-1", False, *FACTS, 1.0)
+
+    assert not run.seat("worker-1", incarnation, 0, clocks, 1.0)
+    run.switched()
+    assert run.seat("worker-1", incarnation, 0, clocks, 1.0)
+
+
+def test_a_process_that_was_replaced_takes_its_seat_where_it_has_clocks_left_under_the_old_policy():
+    run, clocks = started("worker-0", "worker-1")
+    clocks.entry("worker-0").clock = 3
+    switched(run, "ssp", clocks)
+    first, second = run.join("worker-0", False, *FACTS, 1.0), run.join("worker-1", False, *FACTS, 1.0)
+
+    assert run.seat("worker-0", first, 3, clocks, 1.0)
+    assert not run.seat("worker-1", second, 1, clocks, 1.0), "it would begin under a policy that ends"
+    run.switched()
+    assert run.seat("worker-1", second, 1, clocks, 1.0)
+
+
+def test_a_restarted_chief_goes_on_with_the_change_of_policy():
+    run, clocks = started("worker-0")
+    switched(run, "ssp", clocks, bound=2)
+    again = Run(run.config)
+
+    again.restore(json.loads(json.dumps(run.state())), 5.0)
+
+    assert again.is_switching
+    assert again.policy == Options(name="ssp", bound=2)

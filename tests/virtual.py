@@ -105,12 +105,11 @@ class Cluster(Network):
 
     def _maybe_release(self) -> None:
         first = self.servers[0]
-        if (
-            first.is_up
-            and first.slice.held_from is not None
-            and min(self.seen[1:], default=1 << 30) >= self.run.membership.view.number
-        ):
+        if first.is_up and first.slice.held_from is not None and self._is_followed():
             first.deliver(first.slice.hold_rounds(None))
+
+    def _is_followed(self) -> bool:
+        return all(seen >= self.run.membership.view.number for seen in self.seen[1:])
 
     def _maybe_switched(self) -> None:
         """As server/chief.py: the change of policy is over once every server's slice has made it."""
@@ -139,7 +138,7 @@ class Cluster(Network):
             self.run.tick(self.now)
             self._maybe_switched()
             can_score = all(server.is_up and server.slice.phase is Phase.SERVING for server in self.servers)
-            if self.run.phase is RunPhase.SCORING and can_score:
+            if self.run.phase is RunPhase.SCORING and can_score and self._is_followed():
                 versions = [server.slice.version for server in self.servers]
                 self.run.score(Score(self.run.epoch, self.run.seconds(self.now), versions, {}, final=True), self.now)
             self.publish()

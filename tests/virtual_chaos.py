@@ -9,7 +9,8 @@ from virtual import Cluster, make_config, one_hot
 from virtual_server import Server
 from virtual_time import Body, Conditions, Task
 
-from paceline.core.errors import NotYet
+from paceline.core.config import Options
+from paceline.core.errors import NotYet, PacelineError
 from paceline.core.optimizer import Optimizer
 from paceline.core.run import Run
 from paceline.core.values import Outcome, Vector
@@ -17,6 +18,8 @@ from paceline.core.values import Outcome, Vector
 NAMES = [f"worker-{number}" for number in range(5)]
 CLOCKS = 128
 """More than any worker comes to in these runs."""
+STATELESS = Options(name="sgd", momentum=0, weight_decay=0)
+"""What the config calls the optimizer, for changes of policy: the ledger keeps no state either."""
 PLAIN = ("bsp", "ssp", "asp", "shat", "shat_root", "ensemble", "dssp", "rennala", "backup", "delay_threshold",
          "staleness_aware", "kbuffered")  # fmt: skip
 """Policies whose fold, with the ledger for an optimizer, is a plain sum of what was pushed."""
@@ -39,7 +42,9 @@ def chaotic(
         view_delay=rng.choice([0.0, 0.5, 2.0]),
         blank=rng.choice([0.0, 0.0, 0.1]),
     )
-    settings = {"workers": 5, "start_when": 4, "servers": servers, "overlap": rng.random() < 0.3} | settings
+    settings = {
+        "workers": 5, "start_when": 4, "servers": servers, "overlap": rng.random() < 0.3, "optimizer": STATELESS,
+    } | settings  # fmt: skip
     gradient = one_hot(NAMES, CLOCKS, servers)
     length = servers * len(NAMES) * CLOCKS
     cluster = Cluster(seed, make_config(policy, **settings), gradient, optimizer, length, rounds, conditions)
@@ -68,9 +73,16 @@ def happen(cluster: Cluster, what: str, when: float, rng: random.Random) -> None
         follower.keeps_snapshots = False
         cluster.after(seconds, lambda: restart(follower))
 
+    def all_leave() -> None:
+        for name in NAMES[:4]:
+            if cluster.workers[name].incarnation:
+                cluster.tell_to_leave(name)
+                cluster.after(seconds, lambda name=name: cluster.start_worker(name))
+
     actions = {
         "join": lambda: cluster.start_worker(NAMES[4]),
         "leave": lambda: cluster.workers[worker].incarnation and cluster.tell_to_leave(worker),
+        "all leave": all_leave,
         "crash": lambda: cluster.crash_worker(worker),
         "replace": lambda: cluster.crash_worker(worker, seconds),
         "silence": silence,
@@ -94,6 +106,9 @@ def asked(cluster: Cluster, action: Any) -> Body:
             return
         except NotYet:
             yield 1.0
+        except PacelineError as error:
+            cluster.errors.append((cluster.now, "somebody", error))
+            return
 
 
 # the books

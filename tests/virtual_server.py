@@ -11,7 +11,7 @@ from virtual_time import Box
 from paceline.core.errors import PacelineError
 from paceline.core.model_slice import ModelSlice, Phase, SliceState
 from paceline.core.policy import Gathered, build_policy
-from paceline.core.values import Base, Push, Reply, Vector, View
+from paceline.core.values import Base, Outcome, Push, Reply, Vector, View
 
 if TYPE_CHECKING:
     from virtual import Cluster
@@ -25,22 +25,24 @@ class BookedSlice(ModelSlice):
         self.folds: list[tuple[str, int] | Vector] = []
         """Worker and clock of a single push; of a sum the elements that are not 0."""
         self.begun: list[tuple[int, int, bool]] = []
-        """Number of a change of policy, the slice's version then, and whether all members were level with it."""
+        """Number of a change of policy, the slice's version then, and whether all members were level with it; in this life."""
+        self.first: SliceState | None = None
+        """What the newest policy began with."""
 
     def _fold(self, gathered: Gathered, lr: float) -> None:
-        one = (gathered.worker, self.clocks.entry(gathered.worker).clock)
-        self.folds.append(one if gathered.worker else np.flatnonzero(gathered.total))
+        worker = gathered.worker
+        self.folds.append((worker, self.clocks.entry(worker).clock) if worker else np.flatnonzero(gathered.total))
         super()._fold(gathered, lr)
 
     def _maybe_switch(self) -> None:
         before, version = self.switch, self.version
         super()._maybe_switch()
         if self.switch is not None and self.switch is not before:
-            assert version <= self.switch.version, f"at {version}, beyond the version of {self.switch}"
-            level = {self.clocks.view.seats[worker].handicap for worker in self.clocks.members}
-            held = {self.switch.version - handicap for handicap in level}
-            clocks = {self.clocks.entry(worker).clock for worker in self.clocks.members}
-            self.begun.append((self.switch.number, self.version, held == clocks))
+            is_beyond = self.term == 1 and version >= self.switch.version
+            assert not is_beyond, f"at {version}, not before the version of {self.switch}"
+            is_level = all(self.clocks.progress(worker) == self.version for worker in self.clocks.members)
+            self.begun.append((self.switch.number, self.version, is_level))
+            self.first = self.state()
 
 
 class Server:
@@ -65,8 +67,18 @@ class Server:
             cluster.plan.lengths[self.index], build_policy(cluster.config.policy), cluster.optimizer, self.term
         )
 
-    def push(self, push: Push, box: Box) -> None:
-        self._answer(push.worker, box, lambda: self.slice.push(push))
+    def push(self, push: Push, switches: int, box: Box) -> None:
+        """`switches`: the change of policy that the worker's half is of."""
+
+        def counted() -> list[Reply]:
+            entry = self.slice.clocks.entry(push.worker)
+            clock, made = entry.clock, self.switch_number
+            replies = self.slice.push(push)
+            is_used = push.clock > clock and entry.outcome is not Outcome.DROPPED
+            assert made == switches or not is_used, f"{push.worker} {push.clock} of {switches} was used under {made}"
+            return replies
+
+        self._answer(push.worker, box, counted)
 
     def ask(self, worker: str, incarnation: int, clock: int, box: Box) -> None:
         self._answer(worker, box, lambda: self.slice.ask(worker, incarnation, clock, self.cluster.now))
@@ -94,13 +106,15 @@ class Server:
             self.rounds.append((self.cluster.now, self.slice.version))
         for reply in replies:
             seat, box = self.slice.clocks.seat(reply.worker), self.boxes.pop(reply.worker, None)
-            if seat is not None and reply.clock == self.slice.clocks.entry(reply.worker).clock:
+            is_last = reply.clock == self.slice.clocks.entry(reply.worker).clock
+            if seat is not None and is_last:
                 self.worst_lead = max(self.worst_lead, reply.clock + seat.handicap - self.slice.clocks.slowest())
-            if box is None or not self.cluster.carry(partial(self._arrive, self.slice, reply, box)):
+            if box is None or not self.cluster.carry(partial(self._arrive, self.slice, reply, box, is_last)):
                 self.slice.release(reply.weights)
 
-    def _arrive(self, source: ModelSlice, reply: Reply, box: Box) -> None:
-        box.fill((reply, reply.weights.version, reply.weights.values.copy()))
+    def _arrive(self, source: ModelSlice, reply: Reply, box: Box, is_last: bool) -> None:
+        """What the worker gets; and whether the outcome in it is this clock's, or only that of its last push."""
+        box.fill((reply, reply.weights.version, reply.weights.values.copy(), is_last))
         source.release(reply.weights)
 
     def pull(self, version: int | None) -> tuple[Base, Vector] | None:
@@ -138,5 +152,5 @@ class Server:
         self.is_up, self.term, before = True, self.term + 1, self.slice
         self.slice = self._new_slice()
         self.slice.restore(copy.deepcopy(self.snapshot))
-        self.slice.folds, self.slice.begun = before.folds[: self.kept], before.begun
+        self.slice.folds = before.folds[: self.kept]
         self.cluster.server_is_back(self)

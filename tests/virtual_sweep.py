@@ -1,10 +1,13 @@
 """By hand: many more seeds than the tests run. `python tests/virtual_sweep.py [policies|switches] FIRST LAST`."""
 
+import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 
 import test_virtual_cluster as whole
+import test_virtual_switch as change
 from conftest import Ledger
 
 
@@ -20,10 +23,24 @@ def policies(first: int, last: int) -> Iterator[tuple[str, str | None]]:
                     yield policy, str(error)
 
 
+def switches(first: int, last: int) -> Iterator[tuple[str, str | None]]:
+    """Every change of policy with trouble of every kind: the trouble, and what went wrong."""
+    ledger = Ledger()
+    for seed in range(first, last):
+        for pair in product(change.COMPATIBLE, repeat=2):
+            rng = random.Random(f"{seed} {pair}")
+            trouble, third = rng.choice(change.TROUBLES), rng.choice([(), (rng.choice(change.COMPATIBLE),)])
+            try:
+                change.run_schedule(seed, pair + third, trouble, ledger)
+                yield "+".join(trouble), None
+            except Exception as error:
+                yield "+".join(trouble), str(error)
+
+
 def main(kind: str, first: int, last: int) -> None:
     """Prints each failure and the number of schedules."""
     run, failed = Counter[str](), Counter[str]()
-    for group, failure in {"policies": policies}[kind](first, last):
+    for group, failure in {"policies": policies, "switches": switches}[kind](first, last):
         run[group] += 1
         if failure is not None:
             failed[group] += 1

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from virtual_time import PATIENCE, Body, Box, Task
@@ -33,7 +33,7 @@ class Worker:
 
     def __init__(self, cluster: "Cluster", name: str, was_fenced: bool = False) -> None:
         self.cluster, self.name, self.was_fenced = cluster, name, was_fenced
-        self.incarnation, self.view, self.is_silent = 0, 0, False
+        self.incarnation, self.view, self.is_silent, self.has_finished = 0, 0, False, False
         self.local = np.zeros(cluster.plan.total, np.float32)
         self.lr, self.switches = cluster.optimizer.lr, 0
         self.speed = 1.0 / cluster.conditions.slow.get(name, 1.0)
@@ -87,6 +87,7 @@ class Worker:
             yield from self._pull(clock + seat.handicap if build_policy(policy).rounds else None)
             self.begin(policy)
             yield from self._train(clock)
+            self.has_finished = True
         yield from self.leave(seat is not None)
 
     def _train(self, clock: int) -> Body:
@@ -144,8 +145,11 @@ class Worker:
     def _resume_all(self) -> Body:
         """Says on every slice where this process stands; returns its clock on each."""
         clocks = []
-        for server, answered in zip(self.cluster.servers, list(self.answered), strict=True):
-            resume = partial(server.resume, self.name, self.incarnation, answered)
+        for server in self.cluster.servers:
+
+            def resume(server: "Server" = server) -> Any:
+                return server.resume(self.name, self.incarnation, self.answered[server.index])  # as each try finds it
+
             standing = yield from self.cluster.call(server, resume)
             self.terms[server.index] = standing.term
             clocks.append(standing.clock)
@@ -157,7 +161,7 @@ class Worker:
         def take(run: Run) -> tuple[bool, RunPhase, View, Switch | None]:
             clocks = self.cluster.servers[0].slice.clocks
             seated = run.seat(self.name, self.incarnation, clock, clocks, self.cluster.now)
-            return seated, run.phase, run.membership.view, run.membership.begun
+            return seated, run.phase, run.membership.view, run.membership.view.made
 
         while True:
             seated, phase, view, switch = yield from self.cluster.call_chief(take)
@@ -191,7 +195,7 @@ class Worker:
         """Mixes what comes back, slice by slice; returns the replies."""
         replies = []
         for call, server, place in zip(calls, self.cluster.servers, self.cluster.places, strict=True):
-            reply, version, weights = yield call.result, None
+            reply, version, weights, _ = yield call.result, None
             self.last_terms[server.index] = reply.term
             self._mix(place, reply, ready, weights)
             if self.has_pulled:
@@ -216,19 +220,19 @@ class Worker:
         length = self.cluster.plan.lengths[server.index]
         whole_update = None if ready.update is None else ready.update[self.cluster.places[server.index]].copy()
         update = Empty(length) if whole_update is None else Dense(whole_update)
-        base, whole = ready.bases[server.index], True
+        base, whole, switches = ready.bases[server.index], True, self.switches
         while True:
             push = Push(self.name, self.incarnation, clock, update, ready.examples, base, self.view, self.cluster.now)
             box = Box()
             if whole:
-                self.cluster.carry(partial(server.push, push, box), self.cluster.conditions.double)
+                self.cluster.carry(partial(server.push, push, switches, box), self.cluster.conditions.double)
             else:
                 self.cluster.carry(partial(server.ask, self.name, self.incarnation, clock, box))
             try:
                 answer = yield box, PATIENCE
                 if answer is not None:
                     self.answered[server.index] = clock
-                    if ready.examples:
+                    if ready.examples and answer[-1]:
                         book = self.cluster.acknowledged.setdefault((server.index, self.name), {})
                         book[clock] = answer[0].outcome
                     return answer

@@ -115,7 +115,7 @@ def adopt(training: Training, message: Switch) -> bool:
         return False
     policy = build_policy(Options(**switch.policy))
     training.switches, training.view = switch.number, max(training.view, message.view)
-    training.client.pull(training.replica.local, switch.version if policy.rounds else None)
+    training.client.pull(training.replica.local, switch.version)  # a slice that has not begun yet is waited for
     training.replica.refresh()
     training.begin(policy)
     return True

@@ -39,8 +39,6 @@ class Membership:
     """Workers that asked for a seat before the start, and the clock they have."""
     examples_per_epoch: int = 0
     """Of the data set; part of every view, for the schedule."""
-    begun: Switch | None = None
-    """The change of policy that every slice has made; the view's is a newer one while it is under way."""
     _ticked: float | None = None
 
     def join(self, worker: str, was_fenced: bool, now: float) -> int:
@@ -151,7 +149,7 @@ class Membership:
     def is_switching(self) -> bool:
         """Whether a change of policy is under way, also where all its members have left: nobody new is seated until it is
         over."""
-        return self.view.switch != self.begun
+        return self.view.switch != self.view.made
 
     def switch(self, policy: dict[str, Any], clocks: Clocks) -> None:
         """Names the clock up to which every member trains under the old policy, as `stop` names the last one, and a version
@@ -164,8 +162,9 @@ class Membership:
 
     def end_switch(self, rounds: bool) -> None:
         """The new policy has begun on every slice."""
-        self.rounds, self.begun = rounds, self.view.switch
+        self.rounds = rounds
         self._publish(self.view.begun().seats)
+        self.view = replace(self.view, made=self.view.switch)
 
     def shards(self, worker: str, total: int) -> list[int]:
         """The shards that go with the worker's place in the pool."""
@@ -178,7 +177,7 @@ class Membership:
             "seats": {worker: astuple(seat) for worker, seat in self.view.seats.items()},
             "examples_per_epoch": self.examples_per_epoch,
             "switch": None if self.view.switch is None else asdict(self.view.switch),
-            "begun": None if self.begun is None else asdict(self.begun),
+            "made": None if self.view.made is None else asdict(self.view.made),
             "rounds": self.rounds,
             "incarnations": self.incarnations,
             "places": {worker: [place.index, place.is_idle] for worker, place in self.places.items()},
@@ -187,9 +186,8 @@ class Membership:
     def restore(self, state: dict[str, Any], now: float) -> None:
         """Goes on where `state` was; all leases start anew."""
         seats = {worker: Seat(*seat) for worker, seat in state["seats"].items()}
-        switch = None if state["switch"] is None else Switch(**state["switch"])
-        self.view = View(state["view"], seats, state["examples_per_epoch"], switch)
-        self.begun = None if state["begun"] is None else Switch(**state["begun"])
+        switch, made = (None if found is None else Switch(**found) for found in (state["switch"], state["made"]))
+        self.view = View(state["view"], seats, state["examples_per_epoch"], switch, made)
         self.examples_per_epoch, self.rounds = state["examples_per_epoch"], state["rounds"]
         self.incarnations = dict(state["incarnations"])
         self.places = {
@@ -216,4 +214,6 @@ class Membership:
         return own if own in free else free[0]
 
     def _publish(self, seats: dict[str, Seat], switch: Switch | None = None) -> None:
-        self.view = View(self.view.number + 1, seats, self.examples_per_epoch, switch or self.view.switch)
+        self.view = View(
+            self.view.number + 1, seats, self.examples_per_epoch, switch or self.view.switch, self.view.made
+        )

@@ -324,16 +324,25 @@ class ModelSlice:
             self._close(gathering)
 
     def _maybe_switch(self) -> None:
-        """Begins the new policy that the view names, once every member has done its last clock under the old one: both
-        halves anew, everybody level, at a version that is the same on all slices (protocol.md 19)."""
-        view, switch = self.clocks.view, self.clocks.view.switch
-        if switch is None or (self.switch is not None and switch.number <= self.switch.number):
-            return
-        if not all(seat.hold is None or self.clocks.is_done(worker) for worker, seat in view.seats.items()):
-            return
+        """Begins the policies that the view names: at once one that the others made while this server was away, a newer one
+        as soon as every member has done its last clock under the old one (protocol.md 19)."""
+        view = self.clocks.view
+        are_done = all(seat.hold is None or self.clocks.is_done(worker) for worker, seat in view.seats.items())
+        for switch in (view.made, view.switch):
+            is_new = self.switch is None or (switch is not None and switch.number > self.switch.number)
+            if switch is not None and is_new and (switch == view.made or are_done):
+                self._make(switch)
+
+    def _make(self, switch: Switch) -> None:
+        """Both halves anew, everybody level, at a version that is the same on all slices; unless a round is held."""
+        gathering = self._gathering
+        if gathering is not None and gathering.open_examples:  # a held round, or what a snapshot had of a sum
+            if self.policy.rounds and self._is_held():
+                return
+            self._close(gathering)
         self._begin(build_policy(Options(**switch.policy)))
         self.switch, self.clocks.buffered = switch, 0
-        self._take_view(view)
+        self._take_view(self.clocks.view)
         for entry in self.clocks.table.values():
             entry.seen = None
         self.clocks.version = max(self.version, switch.version, self.clocks.slowest() if self.policy.rounds else 0)
@@ -386,8 +395,10 @@ class ModelSlice:
         entry, published = self.clocks.entry(worker), self._versions.pin()
         assert published is not None
         self.policy.sent(worker, published.values, self.clocks)
+        # a worker that is catching up does so under the policy of its seat, or another slice would wait for it
+        switch = self.switch if clock >= entry.clock else None
         return Reply(
             worker, clock, entry.outcome, entry.reason, self.term, published, entry.staleness, entry.others,
             len(self.clocks.view.seats), entry.lr, self.durable.get(worker, 0), pushed_at,
-            self.clocks.has_ended(worker), self.switch, self.clocks.view.number,
+            self.clocks.has_ended(worker), switch, self.clocks.view.number,
         )  # fmt: skip

@@ -165,11 +165,11 @@ class Run:
         new.check(self.config.model_copy(update={"policy": policy}))
         run_optimizer = build_optimizer(self.config.optimizer)
         before, after = old.server_optimizer(run_optimizer), new.server_optimizer(run_optimizer)
-        if (type(before), before.slots) != (type(after), after.slots):
+        if before != after and (before.slots or after.slots):
             raise ConfigError(
-                f"Policy {policy.name} can't follow {self.policy.name} in mid-run: its servers fold with {after.name} and "
-                f"{after.slots} arrays of state, those of {self.policy.name} with {before.name} and {before.slots}. Start a "
-                "new run."
+                f"Policy {policy.name} can't follow {self.policy.name} in mid-run: its servers fold with "
+                f"{after.name}({after}), those of {self.policy.name} with {before.name}({before}), and what they remember "
+                "means something else. Start a new run."
             )
         self.policy = Options(name=policy.name, **new.model_dump(by_alias=True, exclude_unset=True))
         self.membership.switch(self.policy.model_dump(), clocks)

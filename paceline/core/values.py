@@ -122,7 +122,8 @@ class Reply:
     stop: bool
     """The worker's last clock has come: leave."""
     switch: Switch | None = None
-    """The change of policy that this slice has made last."""
+    """The change of policy that this slice has made last; None where the worker has only caught up with a part of its
+    clocks."""
     view: int = 0
     """The slice's view."""
 
@@ -149,7 +150,9 @@ class View:
     examples_per_epoch: int = 0
     """Training examples of the data set; 0 before anybody has said."""
     switch: Switch | None = None
-    """The newest change of policy; it is under way while seats have a `hold`."""
+    """The newest change of policy."""
+    made: Switch | None = None
+    """The newest one that every slice has made: another one than `switch` while that is under way."""
 
     def begun(self) -> "View":
         """As it is once the new policy has begun: everybody level, at the version that the switch names."""

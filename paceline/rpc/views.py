@@ -10,8 +10,10 @@ from paceline.v1.switch_pb2 import Switch as SwitchMessage
 
 def view_message(view: View, phase: str) -> pb.View:
     """The view as the other servers get it."""
-    switch = switch_message(view.switch, view.number)
-    message = pb.View(number=view.number, phase=phase, examples_per_epoch=view.examples_per_epoch, switch=switch)
+    switch, made = (switch_message(found, view.number) for found in (view.switch, view.made))
+    message = pb.View(
+        number=view.number, phase=phase, examples_per_epoch=view.examples_per_epoch, switch=switch, made=made
+    )
     for worker, seat in view.seats.items():
         found = pb.ViewSeat(incarnation=seat.incarnation, handicap=seat.handicap, last=seat.last, hold=seat.hold)
         message.seats[worker].CopyFrom(found)
@@ -27,7 +29,9 @@ def view_value(message: pb.View) -> View:
         )
         for worker, seat in message.seats.items()
     }  # fmt: skip
-    return View(message.number, seats, message.examples_per_epoch, switch_value(message.switch))
+    return View(
+        message.number, seats, message.examples_per_epoch, switch_value(message.switch), switch_value(message.made)
+    )
 
 
 def switch_message(switch: Switch | None, view: int) -> SwitchMessage | None:

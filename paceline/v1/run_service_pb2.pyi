@@ -446,6 +446,7 @@ class View(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     EXAMPLES_PER_EPOCH_FIELD_NUMBER: _builtins.int
     SWITCH_FIELD_NUMBER: _builtins.int
+    MADE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     phase: _builtins.str
     """The run's phase."""
@@ -455,7 +456,11 @@ class View(_message.Message):
     def seats(self) -> _containers.MessageMap[_builtins.str, Global___ViewSeat]: ...
     @_builtins.property
     def switch(self) -> _switch_pb2.Switch:
-        """The newest change of policy; absent where there was none. It is under way while seats have a hold."""
+        """The newest change of policy; absent where there was none."""
+
+    @_builtins.property
+    def made(self) -> _switch_pb2.Switch:
+        """The newest one that every slice has made: another one than `switch` while that is under way."""
 
     def __init__(
         self,
@@ -465,10 +470,11 @@ class View(_message.Message):
         phase: _builtins.str = ...,
         examples_per_epoch: _builtins.int = ...,
         switch: _switch_pb2.Switch | None = ...,
+        made: _switch_pb2.Switch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["switch", b"switch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["made", b"made", "switch", b"switch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["examples_per_epoch", b"examples_per_epoch", "number", b"number", "phase", b"phase", "seats", b"seats", "switch", b"switch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["examples_per_epoch", b"examples_per_epoch", "made", b"made", "number", b"number", "phase", b"phase", "seats", b"seats", "switch", b"switch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
