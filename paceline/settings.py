@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from paceline.core import registry
-from paceline.core.config import Config
+from paceline.core.config import Config, named
 from paceline.core.errors import ConfigError, PacelineError, UsageError
 from paceline.core.optimizer import build_optimizer
 from paceline.core.policy import build_policy
@@ -41,7 +41,11 @@ def load(
     """The config from a file, the environment and flags (each wins over those before it); `task` are the task's own
     defaults, which lie below all, then comes the preset of that name. ConfigError lists every mistake with its key, and
     the nearest known key for a typo."""
-    merged: dict[str, Any] = {"policy": {"name": "ssp"}, "optimizer": Config().optimizer.model_dump()}
+    merged: dict[str, Any] = {
+        "policy": {"name": "ssp"},
+        "optimizer": Config().optimizer.model_dump(),
+        "data": {"strategy": {"name": "random"}},
+    }
     named = read_preset(preset) if preset is not None else {}
     for source in (task or {}, named, read_yaml(path) if path else {}, _environment(), overrides or {}):
         merged = _merge(merged, source)
@@ -171,6 +175,8 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
+        if key == "strategy":
+            old, value = named(old), named(value)
         if isinstance(old, Mapping) and isinstance(value, Mapping) and _same_name(old, value):
             merged[key] = _merge(old, value)
         else:

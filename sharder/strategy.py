@@ -1,15 +1,27 @@
-"""A sharding strategy answers: which worker's shard does each training example go to?"""
+"""A sharding strategy answers: which workers' shards does each training example go to?"""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from paceline.core import registry
-from paceline.data.dataset import Array, Rows
+from paceline.core.config import Options
+from paceline.core.errors import ConfigError, DataError
+from paceline.data.dataset import Rows, Selection
+from sharder.turns import Turns
 
 PACKAGE = "sharder.strategies"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assignment:
+    """Who gets what: the row numbers of each shard, and where the strategy makes clusters, each row's cluster (N,)."""
+
+    shards: Sequence[Rows]
+    clusters: Rows | None = None
 
 
 class ShardingStrategy(BaseModel, ABC):
@@ -18,11 +30,43 @@ class ShardingStrategy(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @abstractmethod
-    def assign(self, labels: Array, features: Array, shards: int, rng: np.random.Generator) -> list[Rows]:
-        """The row numbers that each shard gets: every row in at least one shard, and the same for the same generator.
-        `labels` (N, ...) and `features` (N, ...) are the training examples."""
+    def assign(self, train: Selection, turns: Turns, rng: np.random.Generator) -> Assignment:
+        """Every row of `train` in at least one shard, and the same for the same generator. `turns` deals rows to the
+        shards. DataError where the examples don't suit the strategy."""
 
 
-def build_strategy(name: str, options: dict[str, Any] | None = None) -> ShardingStrategy:
+class ByClasses(ShardingStrategy):
+    """A strategy that looks at the examples' classes; another task of the same examples may say which these are."""
+
+    by: str | None = Field(
+        None, description="Task whose labels to deal by instead of the run's own, like cifar100_coarse for cifar100."
+    )
+
+
+def build_strategy(options: Options) -> ShardingStrategy:
     """The strategy that the config names, its options checked."""
-    return registry.build(PACKAGE, ShardingStrategy, name, options or {}, "data.strategy")
+    return registry.build(PACKAGE, ShardingStrategy, options.name, options.options, "data.strategy")
+
+
+def deal(strategy: ShardingStrategy, train: Selection, weights: Sequence[float], seed: int) -> Assignment:
+    """What the strategy decides, checked. `weights`: one for each shard. DataError where a shard would be empty,
+    ConfigError where the strategy itself is wrong."""
+    shards = len(weights)
+    if len(train) < shards:
+        raise DataError(
+            f"{len(train)} training examples can't fill {shards} shards; set fewer workers, or give more data."
+        )
+    found = strategy.assign(train, Turns(weights), np.random.default_rng(seed))
+    empty = [number for number, rows in enumerate(found.shards) if not len(rows)]
+    if empty:
+        raise DataError(
+            f"Shard {empty[0]} would get none of the {len(train):,} training examples; set fewer workers, more equal "
+            "data.weights, or no data.strategy.literal, which gives what is left over to the first shards."
+        )
+    dealt = np.unique(np.concatenate(found.shards))
+    if len(found.shards) != shards or not np.array_equal(dealt, np.arange(len(train))):
+        raise ConfigError(
+            f"The strategy {type(strategy).__name__} dealt {len(dealt):,} of {len(train):,} examples to "
+            f"{len(found.shards)} of {shards} shards; it must deal each row, 0 to {len(train) - 1:,}, and no other."
+        )
+    return found

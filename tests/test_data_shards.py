@@ -289,9 +289,9 @@ def test_a_manifest_of_absurd_size_is_not_read(folder):
 
 def test_a_newer_format_is_named(folder):
     body = json.loads((folder / MANIFEST).read_bytes())
-    (folder / MANIFEST).write_text(json.dumps({**body, "format": 2}))
+    (folder / MANIFEST).write_text(json.dumps({**body, "format": 3}))
 
-    with pytest.raises(DataError, match="has format 2; this Paceline reads format 1"):
+    with pytest.raises(DataError, match="has format 3; this Paceline reads format 2"):
         open_shards(folder)
 
 

@@ -29,6 +29,20 @@ def test_every_class_keeps_its_share():
     assert np.bincount(parts.kept["validation"].labels).tolist() == [6, 4]
 
 
+@pytest.mark.parametrize(
+    ("validation", "test", "expected"),
+    [
+        (0.15, 0.15, {"train": [42, 28], "validation": [9, 6], "test": [9, 6]}),
+        (0, 0.3, {"train": [42, 28], "test": [18, 12]}),
+    ],
+)
+def test_the_usual_splits_hold_their_share_of_each_class(validation, test, expected):
+    parts = split(Dataset(examples([0] * 60 + [1] * 40)), validation, test, seed=3)
+
+    found = {"train": parts.train, **parts.kept}
+    assert {name: np.bincount(part.labels).tolist() for name, part in found.items()} == expected
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(8, 30), min_size=1, max_size=5), st.floats(0.2, 0.4), st.floats(0.2, 0.4), st.integers(0))
 def test_every_example_is_in_one_part(sizes, validation, test, seed):

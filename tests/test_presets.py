@@ -42,7 +42,7 @@ def test_eight_workers_of_shat_learn_at_the_papers_rates(name):
 def test_sharding_is_as_its_paper_trains():
     config = load(preset="sharding")
 
-    assert (config.task, config.policy.name, config.data.strategy) == ("cifar10", "asp", "random")
+    assert (config.task, config.policy.name, config.data.strategy.name) == ("cifar10", "asp", "stratified")
     assert (config.workers, config.servers, config.epochs) == (12, 2, 164)
     assert config.optimizer.model_dump() == {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4}
     assert (config.batch, config.batch_size, config.worker_batch) == ("global", 128, 10)
@@ -66,7 +66,7 @@ def test_a_preset_names_models_and_strategies_that_exist(name):
     config = load(preset=name)
 
     assert load_task(config.task, config.model).settings
-    assert config.data.strategy in registry.names("sharder.strategies")
+    assert config.data.strategy.name in registry.names("sharder.strategies")
 
 
 def test_a_preset_lies_above_the_tasks_settings_and_below_the_users(tmp_path):

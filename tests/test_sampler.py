@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.errors import ConfigError, DataError
-from paceline.data.sampler import Place, Sampler, steps_per_epoch
+from paceline.data.sampler import Place, Sampler, proportions, steps_per_epoch
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=4)
 
@@ -83,6 +83,31 @@ def test_a_worker_with_fewer_examples_than_steps_gets_empty_batches():
     batches = Sampler([2], batch_size=1, steps_per_epoch=3, seed=0, worker="worker-1")
 
     assert [len(batches.batch(clock)) for clock in (1, 2, 3)] == [1, 1, 0]
+
+
+def test_a_shorter_epoch_takes_other_examples_each_time():
+    """Duplicates that other workers have too: 10 examples, of which an epoch takes 6."""
+    batches = Sampler([7, 3], batch_size=4, steps_per_epoch=2, seed=0, worker="worker-1", length=6)
+
+    epochs = [[*batches.indices(clock).tolist(), *batches.indices(clock + 1).tolist()] for clock in range(1, 20, 2)]
+
+    assert [len(set(epoch)) for epoch in epochs] == [6] * 10
+    assert {row for epoch in epochs for row in epoch} == set(range(10))
+    assert batches.place(3) == Place(1, 0)
+
+
+@given(st.integers(0, 10**6), st.lists(st.floats(0.01, 100), min_size=1, max_size=8))
+def test_proportions_are_whole_and_less_than_one_off(count, weights):
+    found = proportions(count, weights)
+
+    assert sum(found) == count
+    for number, weight in zip(found, weights, strict=True):
+        assert abs(number - count * weight / sum(weights)) < 1 + 1e-6
+
+
+def test_equal_proportions_give_the_first_what_is_left():
+    assert proportions(11, [1] * 4) == [3, 3, 3, 2]
+    assert proportions(4, [1, 1, 2]) == [1, 1, 2]
 
 
 def test_the_order_of_a_run_never_changes_between_releases():

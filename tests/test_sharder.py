@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.core.config import Config
+from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, DataError
-from paceline.core.registry import names
-from paceline.data.manifest import read_manifest
+from paceline.data.manifest import Rule, read_manifest
 from paceline.data.shards import open_shards
+from paceline.settings import load, parse_sets
 from sharder.app import make_shards
-from sharder.strategy import PACKAGE, build_strategy
 
 REAL = Path(__file__).parents[2] / "shared/data/cifar10-small/cifar-10-small-binary.tar.gz"
 TASK = """
@@ -23,6 +22,16 @@ from paceline.data.dataset import Dataset, Labelled
 SETTINGS = {"data": {"test": 0.25}}
 def data(path):
     return Dataset(Labelled(np.arange(240.0).reshape(60, 4), np.arange(60) % 3))
+def model():
+    raise NotImplementedError
+"""
+OUTLIERS = """
+import numpy as np
+from paceline.data.dataset import Dataset, Labelled
+def data(path):
+    middles = np.repeat([0.0, 100.0, 900.0], [21, 21, 2])[:, None]
+    features = middles + np.random.default_rng(0).normal(size=(44, 3))
+    return Dataset(Labelled(features, np.arange(44) % 2))
 def model():
     raise NotImplementedError
 """
@@ -86,8 +95,8 @@ def test_a_second_run_changes_nothing(task, tmp_path):
 def test_the_same_config_makes_the_same_bits(task, tmp_path):
     first = make_shards(config(task), tmp_path / "first")
 
-    assert make_shards(config(task), tmp_path / "second") == first
-    assert make_shards(config(task, seed=1), tmp_path / "third") != first
+    assert make_shards(config(task), tmp_path / "second").fingerprint == first.fingerprint
+    assert make_shards(config(task, seed=1), tmp_path / "third").fingerprint != first.fingerprint
 
 
 def test_other_settings_need_fresh(task, tmp_path):
@@ -143,31 +152,118 @@ def test_real_images_are_sharded(tmp_path):
     assert shards.shard(0).features.shape == (4250, 3, 32, 32)
 
 
-@pytest.mark.parametrize("name", names(PACKAGE))
-@pytest.mark.parametrize("shards", [1, 2, 7])
-def test_every_strategy_deals_out_every_row_by_its_seed(name, shards):
-    labels = np.arange(40) % 3
-    features = np.random.default_rng(0).normal(size=(40, 5))
-    strategy = build_strategy(name)
+def test_a_strategy_with_options_is_part_of_the_recipe(task, tmp_path):
+    literal = {"strategy": {"name": "stratified", "literal": True}}
+    make_shards(config(task, data=literal), tmp_path / "out")
+    before = (tmp_path / "out/manifest.json").stat()
 
-    dealt = [strategy.assign(labels, features, shards, np.random.default_rng(seed)) for seed in (1, 1)]
+    make_shards(config(task, data={"strategy": literal["strategy"] | {"shuffle": True}}), tmp_path / "out")
+    with pytest.raises(DataError, match=r"strategy was \{'name': 'stratified', 'literal': True\} and is now \{'name'"):
+        make_shards(config(task, data={"strategy": "stratified"}), tmp_path / "out")
 
-    assert len(dealt[0]) == shards
-    assert sorted(set(np.concatenate(dealt[0]))) == list(range(40))
-    assert all(np.array_equal(one, two) for one, two in zip(*dealt, strict=True))
+    assert (tmp_path / "out/manifest.json").stat() == before
 
 
-def test_random_deals_round_robin():
-    dealt = build_strategy("random").assign(np.zeros(11), np.zeros((11, 1)), 4, np.random.default_rng(0))
-    order = np.random.default_rng(0).permutation(11).tolist()
+def test_the_manifest_tells_how_every_shard_is_made_up(task, tmp_path):
+    manifest = make_shards(config(task, data={"strategy": "stratified"}, workers=3, batch_size=32), tmp_path / "out")
 
-    assert [len(rows) for rows in dealt] == [3, 3, 3, 2]
-    assert dealt[1].tolist() == [order[1], order[5], order[9]]
+    assert [shard.classes for shard in manifest.shards] == [{"0": 5, "1": 5, "2": 4}, {"0": 5, "1": 4, "2": 5},
+                                                            {"0": 4, "1": 5, "2": 5}]  # fmt: skip
+    assert [(shard.epoch_len, shard.duplicates, shard.clusters) for shard in manifest.shards] == [(14, 0, {})] * 3
+    assert manifest.rule == Rule(workers=3, batch_size=32, worker_batch=10, lr=0.1, worker_lr=0.1 / 3)
+    assert manifest.seconds >= 0
 
 
-def test_an_option_that_a_strategy_does_not_have_is_refused():
-    with pytest.raises(ConfigError, match="there is no such setting"):
-        build_strategy("random", {"clusters": 3})
+def test_duplicates_are_marked_and_do_not_lengthen_the_epoch(tmp_path):
+    """42 examples of two clouds and 2 outliers, which are a third cloud: sparse beside 4 shards."""
+    path = tmp_path / "outliers.py"
+    path.write_text(OUTLIERS)
+    wanted = {"strategy": {"name": "distribution_aware", "clusters": 3}, "validation": 0, "test": 0}
+
+    manifest = make_shards(config(str(path), data=wanted), tmp_path / "out")
+    shards = [open_shards(tmp_path / "out").shard(number) for number in range(4)]
+
+    assert manifest.duplicates == (42, 43)
+    assert manifest.train_examples == 44
+    assert manifest.sizes == [13, 13, 12, 12]
+    assert manifest.epoch_lens == [11, 11, 11, 11]
+    assert [shard.duplicates for shard in manifest.shards] == [2] * 4
+    assert [sorted(shard.clusters.values()) for shard in manifest.shards] == [
+        [2, 5, 6],
+        [2, 5, 6],
+        [2, 5, 5],
+        [2, 5, 5],
+    ]
+    assert all({42, 43} <= set(shard.ids) for shard in shards)
+
+
+def test_shards_are_in_proportion_to_weights(task, tmp_path):
+    manifest = make_shards(config(task, workers=3, data={"weights": "1,1,2", "test": 0.2}), tmp_path / "out")
+
+    assert manifest.train_examples == 39
+    assert manifest.sizes == manifest.epoch_lens == [10, 10, 19]
+    with pytest.raises(DataError, match=r"weights was \(1.0, 1.0, 2.0\) and is now \(\)"):
+        make_shards(config(task, workers=3, data={"test": 0.2}), tmp_path / "out")
+
+
+def test_the_time_that_dealing_took_does_not_make_other_shards(task, tmp_path):
+    manifest = make_shards(config(task), tmp_path / "out")
+
+    assert manifest.model_copy(update={"seconds": 99.0}).fingerprint == manifest.fingerprint
+    assert manifest.model_copy(update={"train_examples": 99}).fingerprint != manifest.fingerprint
+
+
+def test_classes_to_deal_by_may_be_those_of_another_task(task, tmp_path):
+    """3 classes to train on, 12 fine ones in which they lie: 3 or 4 of each among 42 examples, for 2 shards."""
+    fine, other = tmp_path / "fine.py", tmp_path / "other.py"
+    fine.write_text(TASK.replace("% 3", "% 12"))
+    other.write_text(TASK.replace("240.0", "1.0, 241.0"))
+
+    def shards(by):
+        wanted = {"strategy": {"name": "stratified", "by": str(by)}}
+        make_shards(config(task, workers=2, data=wanted), tmp_path / "out")
+        return [open_shards(tmp_path / "out").shard(number) for number in (0, 1)]
+
+    counts = [np.bincount(shard.ids % 12, minlength=12) for shard in shards(fine)]
+
+    assert abs(counts[0] - counts[1]).max() <= 1
+    assert read_manifest(tmp_path / "out").shards[0].classes.keys() == {"0", "1", "2"}
+    with pytest.raises(DataError, match=r"other\.py has other examples than .*three\.py.*set data\.strategy\.by"):
+        make_shards(config(task, data={"strategy": {"name": "stratified", "by": str(other)}}), tmp_path / "new")
+
+
+def test_options_of_a_strategy_may_stand_above_its_name(tmp_path):
+    (tmp_path / "run.yaml").write_text("data: {strategy: distribution_aware}")
+
+    alone = load(None, {"data": {"strategy": {"name": "random"}}})
+    above = load(tmp_path / "run.yaml", parse_sets(["data.strategy.clusters=20"]))
+    other = load(tmp_path / "run.yaml", parse_sets(["data.strategy=stratified"]))
+
+    assert alone.data == Config().data
+    assert above.data.strategy == Options(name="distribution_aware", clusters=20)
+    assert other.data.strategy == Options(name="stratified")
+
+
+@pytest.mark.parametrize(
+    ("weights", "found"),
+    [
+        ([1, 1], r"data\.weights has 2 numbers for 4 shards; give one for each shard"),
+        ([1, 1, 1, 0], r"weights.*greater than 0"),
+        ("1,1,1,fast", r"weights.*valid number"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(weights, found):
+    with pytest.raises(ConfigError, match=found):
+        load(None, {"workers": 4, "data": {"weights": weights}})
+
+
+def test_a_strategy_and_its_options_may_be_set_on_the_command_line(task, tmp_path):
+    sets = ("task=" + task, "data.strategy=distribution_aware", "data.strategy.clusters=4")
+
+    done = run_sharder("--out", tmp_path / "out", *(word for key in sets for word in ("--set", key)))
+
+    assert done.returncode == 0, done.stderr
+    assert read_manifest(tmp_path / "out").recipe.strategy == Options(name="distribution_aware", clusters=4)
 
 
 def test_the_command_makes_shards_with_the_tasks_own_settings(task, tmp_path):
@@ -206,7 +302,7 @@ def test_the_command_ends_with_the_documented_exit_codes(task, tmp_path):
 @pytest.mark.parametrize(
     ("modules", "absent"),
     [
-        ("sharder.app, sharder.strategies.random, paceline.data.cifar, paceline.data.splits", {"torch"}),
+        ("sharder.app, sharder.strategies.distribution_aware, paceline.data.splits", {"torch", "sklearn"}),
         ("paceline.data.shards, paceline.data.sampler", {"torch", "sklearn", "typer", "grpc"}),
     ],
 )

@@ -16,10 +16,17 @@ app = pytest.importorskip("worker.app")
 start = pytest.importorskip("worker.start")
 
 
+class Manifest:
+    """Shards without duplicates."""
+
+    sizes, train_examples, fingerprint = (4,), 4, "same"
+    epoch_lens = property(lambda self: self.sizes)
+
+
 def worker(chief: Any = None, client: Any = None) -> Any:
     made = app.Worker.__new__(app.Worker)
-    made.config = SimpleNamespace(workers=1, worker_batch=2)
-    made._shards = SimpleNamespace(manifest=SimpleNamespace(sizes=[4], train_examples=4, fingerprint="same"))
+    made.config = Config(workers=1, batch_size=2)
+    made._shards = SimpleNamespace(manifest=Manifest())
     made._say, made._stop = lambda event, **facts: None, threading.Event()
     made._chief, made._client = chief, client
     made.replica = SimpleNamespace(local=np.zeros(3, np.float32))
@@ -120,3 +127,35 @@ def test_a_mini_batch_may_be_larger_than_some_shards_and_as_large_as_all_of_a_wo
     one._shards.manifest.sizes = [4, 3, 3, 3]
     one.run()
     assert one._chief.was_fenced == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("access", "shards", "lens"),
+    [("shard", 2, [6, 5]), ("shard", 3, [8, 5]), ("all", 2, [6, 5]), ("all", 3, [7, 6])],
+)
+def test_an_epoch_is_the_workers_shards_or_its_part_of_the_whole_set(access: str, shards: int, lens: list[int]) -> None:
+    manifest = Manifest()
+    manifest.sizes, manifest.train_examples = (6, 5, 2)[:shards], sum((6, 5, 2)[:shards])
+    config = Config(workers=2, data={"access": access, "shards": shards})
+    assert app.epoch_lens(config, manifest) == lens
+
+
+@pytest.mark.parametrize(("access", "mine"), [("shard", [1]), ("all", [0, 1])])
+def test_a_worker_takes_its_own_shards_or_all(access: str, mine: list[int], monkeypatch: Any) -> None:
+    monkeypatch.setattr(app, "Heartbeat", lambda *facts: SimpleNamespace(close=lambda: None))
+    one, verified, trained = worker(SimpleNamespace(leave=lambda *facts: None)), [], []
+    one.config = Config(workers=2, batch_size=2, data={"access": access})
+    one.name, one._client = "worker-1", SimpleNamespace(fenced=None)
+    one._progress = SimpleNamespace(state=None, enter=lambda phase: None)
+    one._peer = SimpleNamespace(model=SimpleNamespace(is_final=False))
+    one._shards.manifest.sizes, one._shards.manifest.train_examples = (6, 4), 10
+    one._shards.verify = verified.append
+    one._train = lambda incarnation, place, shards, sampler: trained.append((shards, sampler))
+    one._session(run_pb.JoinReply(shards=[1], place=1), [6, 4], 3)
+
+    (shards, sampler), rows = trained[0], set()
+    for clock in range(1, 61):
+        rows |= set(sampler.indices(clock).tolist())
+    assert (shards, verified) == (mine, mine)
+    assert rows == set(range(10 if access == "all" else 4))
+    assert sum(len(sampler.indices(clock)) for clock in (1, 2, 3)) == (5 if access == "all" else 4)

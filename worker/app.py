@@ -12,7 +12,8 @@ from paceline.core.errors import ConfigError, Fenced, Stopped
 from paceline.core.optimizer import build_optimizer
 from paceline.core.plan import make_plan
 from paceline.core.policy import build_policy
-from paceline.data.sampler import Sampler, steps_per_epoch
+from paceline.data.manifest import Manifest
+from paceline.data.sampler import Sampler, proportions, steps_per_epoch
 from paceline.data.shards import Shards
 from paceline.rpc.views import switch_value
 from paceline.tasks.task import load_task
@@ -57,9 +58,9 @@ class Worker:
         """Trains until the run is over; joins anew when its seat is lost. Fenced when another process holds it."""
         manifest, was_fenced = self._shards.manifest, False
         sizes = manifest.sizes
-        owned = [range(place, len(sizes), self.config.workers) for place in range(self.config.workers)]
-        check_batch(self.config, max(sum(sizes[shard] for shard in shards) for shards in owned))
-        steps = steps_per_epoch(sizes, owned, self.config.worker_batch)
+        lens = epoch_lens(self.config, manifest)
+        check_batch(self.config, max(lens))
+        steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], self.config.worker_batch)
         while True:
             joined = self._chief.join(was_fenced, manifest.train_examples, steps, manifest.fingerprint, len(sizes))
             if joined is None:
@@ -80,11 +81,12 @@ class Worker:
         )  # fmt: skip
         finished = False
         try:
-            mine = list(joined.shards)
+            mine = list(range(len(sizes)) if self.config.data.access == "all" else joined.shards)
             for shard in mine:
                 self._shards.verify(shard)
             mine_sizes = [sizes[shard] for shard in mine]
-            sampler = Sampler(mine_sizes, self.config.worker_batch, steps, self.config.seed, self.name)
+            length = epoch_lens(self.config, self._shards.manifest)[joined.place]
+            sampler = Sampler(mine_sizes, self.config.worker_batch, steps, self.config.seed, self.name, length)
             self._train(joined.incarnation, joined.place, mine, sampler)
             finished = True
         finally:
@@ -150,6 +152,13 @@ def _replica(config: Config, device: str, rank: int) -> Replica:
         load_task(config.task, config.model), device, config.seed, rank=rank, precision=config.precision,
         accumulate=config.accumulate, compile=config.compile,
     )  # fmt: skip
+
+
+def epoch_lens(config: Config, manifest: Manifest) -> list[int]:
+    """Examples that one epoch takes at each place: those of its shards, or with `access: all` 1/n of the whole set."""
+    if config.data.access == "all":
+        return proportions(manifest.train_examples, [1] * config.workers)
+    return [sum(manifest.epoch_lens[place :: config.workers]) for place in range(config.workers)]
 
 
 def check_batch(config: Config, most: int) -> None:

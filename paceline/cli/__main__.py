@@ -150,6 +150,20 @@ def shard(
         make_shards(config, out, fresh, print)
 
 
+@app.command("shard-report")
+def shard_report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Folders of shards, of the same data set.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the report; made if it is not there.")] = Path("report"),
+) -> None:
+    """Show how evenly shards are dealt, several ways of dealing beside each other: pictures and one HTML page."""
+    with _exits():
+        from sharder.report.report import write_report
+
+        print(write_report(folders, out))
+
+
 @app.command()
 def plan(
     what: What,

@@ -71,12 +71,36 @@ class Options(BaseModel):
         return dict(self.model_extra or {})
 
 
+def named(value: Any) -> Any:
+    """'stratified' as {'name': 'stratified'}: an extension whose options all have their defaults."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def numbers(value: Any) -> Any:
+    """'1,1,2' as a list."""
+    return value.split(",") if isinstance(value, str) else value
+
+
+Named = Annotated[Options, BeforeValidator(named)]
+Weights = Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], BeforeValidator(numbers)]
+
+
 class DataConfig(Section):
     """Where the examples come from and how the sharder deals them out."""
 
     path: str = Field("bundled", description="File or folder of the data set; 'bundled' where the task brings its own.")
-    strategy: str = Field("random", description="How training examples are dealt to shards.")
+    strategy: Named = Field(
+        Options(name="random"),
+        description="How training examples are dealt to shards: a name, or a name with options (see sharding.md).",
+    )
     shards: int | None = Field(None, ge=1, description="Number of shards; default: one for each worker.")
+    weights: Weights = Field(
+        (), description="Sizes of the shards in proportion, like the workers' speeds: [1, 1, 2]; default: all equal."
+    )
+    access: Literal["shard", "all"] = Field(
+        "shard",
+        description="shard: a worker trains on its own shards; all: each samples the whole set [Survey], 1/n of it an epoch.",
+    )
     validation: float = Field(0.15, ge=0, lt=1, description="Share of the training data kept for validation (ratio).")
     test: float = Field(0.15, ge=0, lt=1, description="Share kept for testing where the data has no test set (ratio).")
 
@@ -258,6 +282,11 @@ class Config(Section):
             raise ValueError(
                 f"{self.workers} workers but only {self.data.shards} shards: every worker needs one. "
                 f"Set data.shards to {self.workers} or more, or workers to {self.data.shards}."
+            )
+        shards = self.data.shards or self.workers
+        if self.data.weights and len(self.data.weights) != shards:
+            raise ValueError(
+                f"data.weights has {len(self.data.weights)} numbers for {shards} shards; give one for each shard."
             )
         if self.plan.max_slice_bytes is not None and self.plan.slices != "memorywise":
             raise ValueError(f"plan.max_slice_bytes belongs to memorywise slices, not to {self.plan.slices} ones.")

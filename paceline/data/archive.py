@@ -59,7 +59,7 @@ def _from_folder(path: Path, source: Source) -> dict[str, bytes]:
 def _from_archive(path: Path, source: Source) -> dict[str, bytes]:
     """The wanted files by name; nothing goes to disk, and the archive is read to its end, where its checksum is."""
     files: dict[str, bytes] = {}
-    with gzip.open(path) as unzipped, _Capped(unzipped, path, source) as capped:
+    with path.open("rb") as packed, gzip.open(packed) as unzipped, _Capped(unzipped, path, source) as capped:
         with tarfile.open(fileobj=capped, mode="r|") as archive:
             for number, member in enumerate(archive):
                 if number >= MAX_MEMBERS:

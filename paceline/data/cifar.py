@@ -9,6 +9,7 @@ import numpy as np
 from paceline.core.errors import DataError
 from paceline.data.archive import Source, read_files
 from paceline.data.dataset import Array, Dataset, Labelled
+from paceline.data.files import at
 
 TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST = "test_batch.bin"
@@ -28,7 +29,7 @@ CIFAR100 = Source(
 def read_cifar10(path: str | Path) -> Dataset:
     """Training and test images, features uint8 (N, 3, 32, 32), labels int64 (N,), from a folder or its tar.gz; any
     number of whole records in a file will do. DataError where a file is missing, truncated, too big or not CIFAR-10."""
-    path = Path(path)
+    path = at(path)
     files = read_files(path, CIFAR10)
     batches = [_records(files[name], name, path, CIFAR10, (10,)) for name in TRAIN]
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
@@ -39,7 +40,7 @@ def read_cifar10(path: str | Path) -> Dataset:
 def read_cifar100(path: str | Path, which: Literal["fine", "coarse"]) -> Dataset:
     """As `read_cifar10`; labels are the 100 fine classes or the 20 coarse ones that hold five of them each. Both give
     the same examples in the same order, so that one may be trained on and the other dealt by."""
-    path = Path(path)
+    path = at(path)
     files = read_files(path, CIFAR100)
     column = ("coarse", "fine").index(which)
     parts = [_records(files[name], name, path, CIFAR100, (20, 100)) for name in CIFAR100.files]

@@ -10,6 +10,7 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Dataset, Labelled
+from paceline.data.files import at
 
 WHERE = (
     "Get train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz and "
@@ -25,7 +26,7 @@ MAX_BYTES = 1 << 30
 def read_mnist(folder: str | Path) -> Dataset:
     """Training and test images, features uint8 (N, 28, 28), labels int64 (N,), from a folder with the four files; any
     number of examples will do. DataError where a file is missing, truncated, too long or not MNIST."""
-    folder = Path(folder)
+    folder = at(folder)
     if not folder.is_dir():
         seen = "is a file; data.path is the folder with the four files" if folder.exists() else "does not exist"
         raise DataError(f"{folder} {seen}. {WHERE}")
@@ -63,7 +64,7 @@ def _read(file: Path, dimensions: int) -> Array:
     try:
         with file.open("rb") as stream:
             zipped = stream.read(2) == b"\x1f\x8b"
-        with gzip.open(file) if zipped else file.open("rb") as stream:
+        with file.open("rb") as raw, gzip.open(raw) if zipped else raw as stream:
             return _parse(stream, file, dimensions)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"Can't read {file}: {error}. The file may be damaged. {WHERE}") from error

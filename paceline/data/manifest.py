@@ -7,12 +7,12 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from paceline.core.config import Section
+from paceline.core.config import Named, Section, Weights
 from paceline.core.errors import DataError
 from paceline.data.dataset import PartName
 
 MANIFEST = "manifest.json"
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
 FIX = "Make the shards anew with `paceline shard --fresh`."
 MAX_BYTES = 16 << 20
 """Largest manifest that is read (bytes); one shard takes about a kilobyte."""
@@ -34,13 +34,20 @@ class ShardEntry(Section):
     """One shard, or the validation or test examples."""
 
     examples: int = Field(ge=1, description="Number of rows.")
+    epoch_len: int = Field(
+        ge=1, description="Examples that one epoch takes from it: N / n, so that duplicates don't lengthen the epoch."
+    )
+    duplicates: int = Field(0, ge=0, description="Examples that other shards have too.")
     classes: dict[str, int] = Field(description="Examples of each class; empty where labels are not classes.")
+    clusters: dict[str, int] = Field({}, description="Examples of each cluster; empty where the strategy makes none.")
     files: dict[FileName, FileEntry]
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ShardEntry":
         if any(file not in self.files or self.files[file].shape[:1] != (self.examples,) for file in FILES):
             raise ValueError("every shard has features, labels and ids for each of its examples.")
+        if self.epoch_len > self.examples:
+            raise ValueError("an epoch takes no example of a shard twice.")
         return self
 
 
@@ -48,21 +55,36 @@ class Recipe(Section):
     """Everything that decides what the shards hold: an equal recipe makes equal shards."""
 
     task: str = Field(description="Built-in task, or the name of the task's file.")
-    strategy: str = Field(description="How examples were dealt out.")
+    strategy: Named = Field(description="How examples were dealt out: name, and options that are not the defaults.")
     shards: int = Field(ge=1, description="Number of shards.")
+    weights: Weights = Field((), description="Sizes of the shards in proportion; empty: all equal.")
     validation: float = Field(description="Share of the training rows that was to be kept for validation (ratio).")
     test: float = Field(description="Share that was to be kept for testing where the data has no test set (ratio).")
     seed: int = Field(description="Seed of the splits and of the strategy.")
     examples: str = Field(description="SHA-256 of the examples that the task handed over.")
 
 
+class Rule(Section):
+    """What [Sharding] gives each of n workers (its equations 3 and 4), for the settings that the shards were made with;
+    a run goes by its own `batch` and `schedule.lr_scale`."""
+
+    workers: int = Field(ge=1, description="n.")
+    batch_size: int = Field(ge=1, description="B, of one machine.")
+    worker_batch: int = Field(ge=1, description="max(1, floor(B / n)).")
+    lr: float = Field(description="a, of one machine.")
+    worker_lr: float = Field(description="a / n.")
+
+
 class Manifest(Section):
     """The table of contents of a folder of shards."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
     source: str = Field(description="Name of the file or folder that the examples came from, for people.")
     recipe: Recipe
-    train_examples: int = Field(ge=1, description="Examples in all shards together.")
+    rule: Rule | None = None
+    seconds: float | None = Field(None, ge=0, description="How long it took to decide who gets what (seconds).")
+    train_examples: int = Field(ge=1, description="N: examples in all shards together, duplicates counted once.")
+    duplicates: tuple[int, ...] = Field((), description="Ids of the examples that are in several shards.")
     shards: tuple[ShardEntry, ...] = Field(description="By number.")
     parts: dict[PartName, ShardEntry] = Field(description="Examples that are not trained on.")
 
@@ -75,12 +97,17 @@ class Manifest(Section):
     @property
     def fingerprint(self) -> str:
         """Equal for equal shards only: workers of one run compare it at Join."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+        return hashlib.sha256(self.model_dump_json(exclude={"seconds"}).encode()).hexdigest()
 
     @property
     def sizes(self) -> list[int]:
         """Examples in each shard, by number."""
         return [entry.examples for entry in self.shards]
+
+    @property
+    def epoch_lens(self) -> list[int]:
+        """Examples that one epoch takes from each shard, by number."""
+        return [entry.epoch_len for entry in self.shards]
 
 
 def render(manifest: Manifest) -> bytes:

@@ -29,13 +29,23 @@ class Batch(NamedTuple):
 
 def steps_per_epoch(sizes: Sequence[int], owned: Iterable[Sequence[int]], batch_size: int) -> int:
     """Steps that one pass takes, the same for every worker: as many as the worker with the most examples needs.
-    `sizes`: examples in each shard; `owned`: for each worker, the numbers of its shards."""
+    `sizes`: examples that an epoch takes from each shard; `owned`: for each worker, the numbers of its shards."""
     if batch_size < 1:
         raise ConfigError(f"batch_size is {batch_size}; expected 1 or more.")
     most = max((sum(sizes[shard] for shard in shards) for shards in owned), default=0)
     if most < 1:
         raise DataError("No worker owns any examples: give every worker a shard.")
     return -(-most // batch_size)
+
+
+def proportions(count: int, weights: Sequence[float]) -> list[int]:
+    """`count` in whole numbers that are in proportion to the weights, each less than one off (largest remainders; of
+    equal ones the first)."""
+    shares = count * (np.asarray(weights, np.float64) / np.sum(weights))
+    whole = np.floor(shares).astype(np.int64)
+    first = np.argsort(whole - shares, kind="stable")[: count - int(whole.sum())]
+    whole[first] += 1
+    return [int(number) for number in whole]
 
 
 def starts_of(sizes: Sequence[int]) -> Rows:
@@ -52,15 +62,21 @@ def locate(starts: Rows, positions: Rows) -> Batch:
 class Sampler:
     """One worker's mini-batches. Each epoch is a fresh seeded permutation of all its examples, cut into
     `steps_per_epoch` nearly equal batches: every example comes once per epoch, no batch is above `batch_size`;
-    some are empty where a worker has fewer examples than steps. Keeps the last epoch's permutation. Not thread-safe."""
+    some are empty where a worker has fewer examples than steps. With a `length` below the examples, an epoch is so many
+    of the permutation. Keeps the last epoch's permutation. Not thread-safe."""
 
-    def __init__(self, sizes: Sequence[int], batch_size: int, steps_per_epoch: int, seed: int, worker: str) -> None:
-        """`sizes`: examples in each of the worker's shards. ConfigError where they don't fit into the steps."""
-        if sum(sizes) < 1:
+    def __init__(
+        self, sizes: Sequence[int], batch_size: int, steps_per_epoch: int, seed: int, worker: str,
+        length: int | None = None,
+    ) -> None:  # fmt: skip
+        """`sizes`: examples in each of the worker's shards; `length`: examples of an epoch (default: all). ConfigError
+        where they don't fit into the steps."""
+        self._length = sum(sizes) if length is None else min(length, sum(sizes))
+        if self._length < 1:
             raise DataError(f"{worker} owns no examples: give it a shard.")
-        if sum(sizes) > batch_size * steps_per_epoch:
+        if self._length > batch_size * steps_per_epoch:
             raise ConfigError(
-                f"{worker} owns {sum(sizes):,} examples, but {steps_per_epoch:,} steps of {batch_size} reach only "
+                f"{worker} owns {self._length:,} examples, but {steps_per_epoch:,} steps of {batch_size} reach only "
                 f"{batch_size * steps_per_epoch:,}: take steps_per_epoch over all workers."
             )
         self._starts = starts_of(sizes)
@@ -80,7 +96,7 @@ class Sampler:
         epoch, offset = self.place(clock)
         if epoch != self._epoch:
             order = np.random.default_rng([*self._seed, epoch]).permutation(self._starts[-1])
-            self._epoch, self._batches = epoch, np.array_split(order, self._steps)
+            self._epoch, self._batches = epoch, np.array_split(order[: self._length], self._steps)
         return self._batches[offset]
 
     def batch(self, clock: int) -> Batch:

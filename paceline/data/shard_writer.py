@@ -5,17 +5,21 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from paceline.core.errors import DataError, DiskError
-from paceline.data.dataset import Array, PartName, Selection, is_class_label
-from paceline.data.manifest import MANIFEST, FileEntry, Manifest, Recipe, ShardEntry, render
+from paceline.data.dataset import Array, PartName, Rows, Selection, is_class_label
+from paceline.data.manifest import FILES, MANIFEST, FileEntry, FileName, Manifest, Recipe, Rule, ShardEntry, render
+from paceline.data.sampler import proportions
 from paceline.data.shards import is_there, open_shards
 
 Say = Callable[[str], None]
+SEALS = 16
+"""Files that are brought to the disk at a time: it commits them together, and while the next ones are written."""
 
 
 def already_there(folder: Path, recipe: Recipe) -> Manifest | None:
@@ -44,24 +48,47 @@ def write_shards(
     shards: Sequence[Selection],
     parts: Mapping[PartName, Selection],
     say: Say = lambda line: None,
+    clusters: Sequence[Rows] = (),
+    rule: Rule | None = None,
+    seconds: float | None = None,
 ) -> Manifest:
-    """Writes everything beside `folder`, then puts it in the place of whatever shards are there. DiskError where the
-    disk is full or not writable, DataError where the folder holds other things; nothing is left behind then."""
-    with _disk_errors(folder), _beside(folder) as draft:
-        written = [_write_shard(draft / f"shard-{number}", shard, say) for number, shard in enumerate(shards)]
-        kept = {name: _write_shard(draft / name, part, say) for name, part in parts.items()}
+    """Writes everything beside `folder`, then puts it in the place of whatever shards are there. `clusters`: for each
+    shard, the cluster of each of its examples; `rule` and `seconds` stand in the manifest. DiskError where the disk is
+    full or not writable, DataError where the folder holds other things; nothing is left behind then."""
+    ids, holders = np.unique(np.concatenate([shard.ids for shard in shards]), return_counts=True)
+    twice = ids[holders > 1]
+    lens = proportions(len(ids), recipe.weights or (1,) * len(shards)) if len(twice) else [len(one) for one in shards]
+    with _disk_errors(folder), _beside(folder) as draft, ThreadPoolExecutor(SEALS) as pool:
+        everything = {f"shard-{number}": shard for number, shard in enumerate(shards)} | dict(parts)
+        saved = {name: _save(draft / name, selection, pool, say) for name, selection in everything.items()}
+        files = {name: {file: seal.result() for file, seal in seals.items()} for name, seals in saved.items()}
+        list(pool.map(_sync, [draft / name for name in everything]))
         manifest = Manifest(
             source=source,
             recipe=recipe,
-            train_examples=sum(entry.examples for entry in written),
-            shards=tuple(written),
-            parts=kept,
+            rule=rule,
+            seconds=seconds,
+            train_examples=len(ids),
+            duplicates=tuple(twice.tolist()),
+            shards=tuple(
+                ShardEntry(
+                    examples=len(shard),
+                    epoch_len=min(lens[number], len(shard)),
+                    duplicates=int(np.isin(shard.ids, twice).sum()),
+                    classes=_classes(shard),
+                    clusters=_counts(clusters[number]) if clusters else {},
+                    files=files[f"shard-{number}"],
+                )
+                for number, shard in enumerate(shards)
+            ),
+            parts={
+                name: ShardEntry(examples=len(part), epoch_len=len(part), classes=_classes(part), files=files[name])
+                for name, part in parts.items()
+            },
         )
-        with (draft / MANIFEST).open("wb") as stream:
-            stream.write(render(manifest))
-            stream.flush()
-            os.fsync(stream.fileno())
-        _sync_folder(draft)
+        (draft / MANIFEST).write_bytes(render(manifest))
+        _sync(draft / MANIFEST)
+        _sync(draft)
     return manifest
 
 
@@ -109,7 +136,7 @@ def _replace(folder: Path, draft: Path) -> None:
         if old.exists():
             old.rename(folder)
         raise
-    _sync_folder(folder.parent)
+    _sync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -122,44 +149,39 @@ def _check_replaceable(folder: Path) -> None:
             raise DataError(f"{folder} holds {found.name}, which is no shard; give the shards a folder of their own.")
 
 
-def _write_shard(folder: Path, selection: Selection, say: Say) -> ShardEntry:
+def _save(folder: Path, selection: Selection, pool: Executor, say: Say) -> dict[FileName, Future[FileEntry]]:
+    """Writes a shard's arrays; what the manifest says of them comes while the next ones are written."""
     folder.mkdir()
-    labels = selection.labels
-    entry = ShardEntry(
-        examples=len(selection),
-        classes=_histogram(labels),
-        files={
-            "features": _write_array(folder / "features.npy", selection.features),
-            "labels": _write_array(folder / "labels.npy", labels),
-            "ids": _write_array(folder / "ids.npy", selection.ids),
-        },
-    )
-    _sync_folder(folder)
-    say(f"{folder.name}: {entry.examples:,} examples")
-    return entry
+    seals: dict[FileName, Future[FileEntry]] = {}
+    for file in FILES:
+        array: Array = getattr(selection, file)
+        np.save(folder / f"{file}.npy", array, allow_pickle=False)
+        seals[file] = pool.submit(_seal, folder / f"{file}.npy", array.dtype.str, array.shape)
+    say(f"{folder.name}: {len(selection):,} examples")
+    return seals
 
 
-def _write_array(path: Path, array: Array) -> FileEntry:
-    with path.open("w+b") as stream:
-        np.save(stream, array, allow_pickle=False)
-        stream.flush()
+def _seal(path: Path, dtype: str, shape: tuple[int, ...]) -> FileEntry:
+    """Brings a file to the disk and takes its checksum."""
+    with path.open("rb") as stream:
         os.fsync(stream.fileno())
-        stream.seek(0)
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        size = stream.seek(0, os.SEEK_END)
-    return FileEntry(bytes=size, dtype=array.dtype.str, shape=array.shape, sha256=digest)
+        return FileEntry(bytes=stream.seek(0, os.SEEK_END), dtype=dtype, shape=shape, sha256=digest)
 
 
-def _histogram(labels: Array) -> dict[str, int]:
-    """Examples of each class."""
-    if not is_class_label(labels):
-        return {}
+def _classes(selection: Selection) -> dict[str, int]:
+    labels = selection.labels
+    return _counts(labels) if is_class_label(labels) else {}
+
+
+def _counts(labels: Array) -> dict[str, int]:
+    """Examples of each class or cluster."""
     return {str(label): int(count) for label, count in zip(*np.unique(labels, return_counts=True), strict=True)}
 
 
-def _sync_folder(folder: Path) -> None:
-    """Makes names in the folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Makes a file's bytes, or the names in a folder, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

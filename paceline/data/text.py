@@ -6,6 +6,7 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Dataset, Labelled
+from paceline.data.files import at
 
 WHERE = "Any plain text file (UTF-8) of 20 kB or more will do, your own notes for example."
 MIN_BYTES, MAX_BYTES = 20_000, 1 << 30
@@ -17,7 +18,7 @@ share words."""
 def read_text(path: str | Path, window: int) -> Dataset:
     """Features uint8 (N, window), labels int64 (N,): the next byte. Windows follow each other without a gap, so an epoch
     predicts each byte once. DataError where there is no such file, or where it is too small, too big or no text."""
-    content = _checked(Path(path))
+    content = _checked(at(path))
     held = len(content) // HELD_BACK
     train, validation, test = np.split(content, [len(content) - 2 * held, len(content) - held])
     return Dataset(_windows(train, window), test=_windows(test, window), validation=_windows(validation, window))

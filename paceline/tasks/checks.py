@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, SupportsFloat
 
 from paceline.core.errors import ConfigError, DataError, PacelineError
 from paceline.data.dataset import Dataset
+from paceline.data.map_style import adapted
 from paceline.tasks import defaults
 
 
@@ -16,6 +17,8 @@ class Rule(NamedTuple):
     expected: str
     fits: Callable[[Any], bool]
     default: Callable[..., Any] | None = None
+    adapt: Callable[[Any], Any] = lambda found: found
+    """Turns other forms that are taken into the one that is expected."""
 
 
 def _is_model(found: Any) -> bool:
@@ -49,7 +52,11 @@ def _is_table(found: Any) -> bool:
 
 
 RULES = {
-    "data": Rule("a paceline.data.dataset.Dataset", lambda found: isinstance(found, Dataset)),
+    "data": Rule(
+        "a paceline.data.dataset.Dataset, or torch's map-style data sets: one, or a pair for training and testing",
+        lambda found: isinstance(found, Dataset),
+        adapt=adapted,
+    ),
     "model": Rule("a torch.nn.Module", _is_model),
     "prepare": Rule("two tensors of equal length, inputs and labels", _is_batch, defaults.prepare),
     "loss": Rule("a scalar tensor, the mean over the mini-batch", _is_scalar, defaults.loss),
@@ -63,7 +70,7 @@ def guarded(file: str, part: str, function: Callable[..., Any], rule: Rule) -> C
     @functools.wraps(function)
     def checked(*arguments: Any) -> Any:
         try:
-            found = function(*arguments)
+            found = rule.adapt(function(*arguments))
         except PacelineError:
             raise
         except OSError as error:

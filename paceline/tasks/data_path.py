@@ -1,8 +1,7 @@
 """What `data.path` may be: a path where the user must bring the data, or 'bundled' where the task brings its own."""
 
 from paceline.core.errors import ConfigError
-
-BUNDLED = "bundled"
+from paceline.data.files import BUNDLED
 
 
 def users_own(path: str, what: str, where: str) -> str:

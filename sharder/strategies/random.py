@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from paceline.data.dataset import Array, Rows
-from sharder.strategy import ShardingStrategy
+from paceline.data.dataset import Selection
+from sharder.strategy import Assignment, ShardingStrategy
+from sharder.turns import Turns
 
 
 class Random(ShardingStrategy):
     """Shuffles all examples, then deals them round robin: sizes differ by at most one."""
 
-    def assign(self, labels: Array, features: Array, shards: int, rng: np.random.Generator) -> list[Rows]:
-        order = rng.permutation(len(labels)).astype(np.int64)
-        return [order[shard::shards] for shard in range(shards)]
+    def assign(self, train: Selection, turns: Turns, rng: np.random.Generator) -> Assignment:
+        return Assignment(turns.deal(rng.permutation(len(train)).astype(np.int64)))

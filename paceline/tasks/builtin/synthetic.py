@@ -7,7 +7,7 @@ import numpy as np
 
 from paceline.core.errors import ConfigError
 from paceline.data.dataset import Dataset, Labelled
-from paceline.tasks.data_path import BUNDLED
+from paceline.data.files import BUNDLED
 
 if TYPE_CHECKING:
     import torch

@@ -1,0 +1,36 @@
+"""Labels as people write them (-1 and +1, names of species) become the class numbers that a loss needs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paceline.core.errors import DataError
+from paceline.data.dataset import Array, Rows
+
+
+def number_classes(columns: Sequence[Array], what: str) -> list[Rows]:
+    """The labels of several sets as numbers from 0, in sorted order of all labels that occur in any of them. DataError
+    where they are no classes: neither text nor whole numbers. `what`: where they are from, for people."""
+    together = np.concatenate([_comparable(column, what) for column in columns])
+    if together.dtype.kind == "O" and len({type(label) for label in together}) > 1:
+        raise DataError(f"{what} holds numbers in one set and text in the other; both need the same labels.")
+    _, numbers = np.unique(together, return_inverse=True)
+    starts = np.cumsum([len(column) for column in columns])[:-1]
+    return np.split(numbers.astype(np.int64), starts)
+
+
+def _comparable(column: Array, what: str) -> Array:
+    """The labels as int64, or as an array of str."""
+    if column.dtype.kind in "biu":
+        return column.astype(np.int64)
+    if column.dtype.kind == "f":
+        bad = ~np.isfinite(column) | (column != np.round(column))
+        if not bad.any():
+            return column.astype(np.int64)
+        raise DataError(
+            f"{what} holds {column[bad][0]:g}; classes are whole numbers or text. For a regression give classes=False."
+        )
+    strange = next((label for label in column if not isinstance(label, str)), None)
+    if strange is not None:
+        raise DataError(f"{what} holds {strange!r}; classes are whole numbers or text.")
+    return column.astype(object)

@@ -1,0 +1,102 @@
+"""Reads a folder of images with a folder for each class: cats/1.png, dogs/1.png; or such folders in train/ and test/."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from paceline.core.errors import DataError
+from paceline.data.dataset import Array, Dataset, Labelled
+from paceline.data.files import at, reading
+
+FORMATS = {
+    ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".ppm": "PPM", ".pgm": "PPM",
+    ".tif": "TIFF", ".tiff": "TIFF",
+}  # fmt: skip
+PARTS = ("train", "test", "validation")
+EXPECTED = "The file is damaged or no image; replace or remove it."
+Colours = Literal["RGB", "L"]
+
+
+def read_images(folder: str | Path, size: tuple[int, int] | None = None, colours: Colours = "RGB") -> Dataset:
+    """uint8 (N, 3, height, width), or (N, 1, height, width) in grey with colours='L'; classes are numbered in order of
+    their folders' names. All images must have one size; with `size` (width, height) they are scaled to it. Where the
+    folder holds 'train', its 'test' and 'validation' are sets of their own. DataError: no such folder, a class without
+    images or unknown in training, a file that is no image, mixed sizes."""
+    folder = at(folder)
+    if not folder.is_dir():
+        seen = "is a file" if folder.exists() else "does not exist"
+        raise DataError(f"{folder} {seen}; expected a folder of images with a folder for each class.")
+    if not (folder / "train").is_dir():
+        return Dataset(_part(folder, _classes(folder), size, colours))
+    classes = _classes(folder / "train")
+    parts = [_part(folder / name, classes, size, colours) if (folder / name).is_dir() else None for name in PARTS]
+    assert parts[0] is not None
+    return Dataset(parts[0], *parts[1:])
+
+
+def _classes(folder: Path) -> list[str]:
+    """The names of the classes, sorted."""
+    with reading(folder):
+        names = sorted(found.name for found in _visible(folder) if found.is_dir())
+    if not names:
+        raise DataError(f"{folder} holds no folders; expected one for each class, with its images in it.")
+    return names
+
+
+def _part(folder: Path, classes: Sequence[str], size: tuple[int, int] | None, colours: Colours) -> Labelled:
+    """The images of one set; `classes` are the names that it may have."""
+    files: list[Path] = []
+    labels: list[int] = []
+    for name in _classes(folder):
+        if name not in classes:
+            raise DataError(f"{folder} has a class {name!r} that the training set lacks; it has {', '.join(classes)}.")
+        found = _files(folder / name)
+        files += found
+        labels += [classes.index(name)] * len(found)
+    first = _pixels(files[0], size, colours)
+    images = np.empty((len(files), *first.shape), np.uint8)
+    for row, file in enumerate(files):
+        pixels = _pixels(file, size, colours)
+        if pixels.shape != first.shape:
+            raise DataError(
+                f"{file} is {pixels.shape[2]}x{pixels.shape[1]}, but {files[0]} is {first.shape[2]}x{first.shape[1]}; "
+                "scale all images to one size with size=(width, height)."
+            )
+        images[row] = pixels
+    return Labelled(images, np.array(labels, np.int64))
+
+
+def _files(folder: Path) -> list[Path]:
+    """The images of one class in order of names; DataError where there are none, or where something else is there."""
+    with reading(folder):
+        files = sorted(_visible(folder), key=lambda file: file.name)
+    for file in files:
+        if file.suffix.lower() not in FORMATS:
+            raise DataError(f"{file} is no image of a known ending ({', '.join(FORMATS)}); remove it.")
+    if not files:
+        raise DataError(f"{folder} holds no images; add some, or remove the class.")
+    return files
+
+
+def _visible(folder: Path) -> list[Path]:
+    """What is in the folder, without what desktops leave there (.DS_Store)."""
+    return [found for found in folder.iterdir() if not found.name.startswith(".")]
+
+
+def _pixels(file: Path, size: tuple[int, int] | None, colours: Colours) -> Array:
+    """uint8 (channels, height, width), turned as its camera says."""
+    with reading(file, EXPECTED):
+        from PIL import Image, ImageOps
+
+        with file.open("rb") as stream, Image.open(stream, formats=sorted(set(FORMATS.values()))) as image:
+            if image.mode.startswith(("I", "F")):
+                raise DataError(
+                    f"{file} has more than 8 bits for a pixel; save it with 8, or read it in your own data()."
+                )
+            shown: Any = ImageOps.exif_transpose(image).convert(colours)
+            if size is not None:
+                shown = shown.resize(size, Image.Resampling.BILINEAR)
+            pixels: Array = np.atleast_3d(np.asarray(shown, np.uint8)).transpose(2, 0, 1)
+    return pixels

@@ -1,0 +1,56 @@
+"""Reads a map-style data set of torch row by row, once; torch itself is imported by whoever made it, not here."""
+
+from typing import Any
+
+import numpy as np
+
+from paceline.core.errors import DataError
+from paceline.data.dataset import Array, Dataset, Labelled
+
+
+def is_map_style(found: Any) -> bool:
+    """Whether it has a length and rows by number, and is neither an array nor a plain container."""
+    if isinstance(found, (str, bytes, list, tuple, dict)) or hasattr(found, "shape"):
+        return False
+    return hasattr(found, "__len__") and hasattr(found, "__getitem__")
+
+
+def read_map_style(train: Any, test: Any = None) -> Dataset:
+    """All rows, each a pair of features and label: torch tensors, numpy arrays, images or numbers, of one shape and type
+    throughout. DataError where a row is otherwise."""
+    return Dataset(_rows(train, "training"), None if test is None else _rows(test, "test"))
+
+
+def adapted(found: Any) -> Any:
+    """A map-style data set, or a pair of them (training, test), as a Dataset; anything else as it is."""
+    if is_map_style(found):
+        return read_map_style(found)
+    if isinstance(found, tuple) and len(found) == 2 and all(map(is_map_style, found)):
+        return read_map_style(*found)
+    return found
+
+
+def _rows(source: Any, name: str) -> Labelled:
+    count = len(source)
+    if not count:
+        raise DataError(f"The {name} set of data() has no rows.")
+    columns = [np.empty((count, *cell.shape), cell.dtype) for cell in _row(source, 0, name)]
+    for number in range(count):
+        for column, cell in zip(columns, _row(source, number, name), strict=True):
+            if (cell.shape, cell.dtype) != (column.shape[1:], column.dtype):
+                raise DataError(
+                    f"Row {number:,} of the {name} set of data() holds {cell.dtype} of shape {cell.shape}, row 0 "
+                    f"{column.dtype} of shape {column.shape[1:]}; all rows must be alike."
+                )
+            column[number] = cell
+    return Labelled(*columns)
+
+
+def _row(source: Any, number: int, name: str) -> tuple[Array, Array]:
+    row = source[number]
+    if not isinstance(row, (tuple, list)) or len(row) != 2:
+        raise DataError(
+            f"Row {number:,} of the {name} set of data() is {type(row).__name__}; expected a pair, features and label."
+        )
+    features, label = (np.asarray(cell) for cell in row)
+    return features, label

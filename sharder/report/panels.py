@@ -1,0 +1,88 @@
+"""How the report's pictures are laid out. Colours are Okabe and Ito's, which colour-blind people can tell apart."""
+
+import io
+import math
+import textwrap
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sharder.report.shard_set import Sets
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+INK, FAINT = "#222222", "#8a8a8a"
+STYLE: dict[Any, Any] = {
+    "text.parse_math": False,  # names are data: a dollar sign in one starts no formula
+    "font.size": 11,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 12,
+    "axes.titlelocation": "left",
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+DPI = 150
+WIDE = 13.4
+"""Inches; sets stand side by side until they would need more."""
+NARROW, ALONE, MARGIN = 3.4, 5.8, 1.2
+"""Inches of the narrowest panel, of one that has no other beside it, and of a panel's labels."""
+LINE = 34
+"""Letters of a title that fit above the narrowest panel."""
+CELL = 0.27
+"""Inches of a panel for each worker, if they fit; three digits of the heat map's do."""
+TICKS = 25
+
+
+def cell(workers: int) -> float:
+    """Inches of a worker in the heat map."""
+    return (min(WIDE, max(NARROW, MARGIN + CELL * workers)) - MARGIN) / workers
+
+
+def panels(
+    sets: Sets, inches: float, height: float, least: float = NARROW, sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """An axes for each set, side by side while they fit, else below each other; `inches` for each worker."""
+    least = least if len(sets) > 1 else max(least, ALONE)
+    width = max(least, max(MARGIN + inches * shards.workers for shards in sets))
+    beside = max(1, min(len(sets), int(WIDE // min(width, WIDE))))
+    rows = math.ceil(len(sets) / beside)
+    figure = Figure(figsize=(min(WIDE, width) * beside + 0.6, height * rows), layout="constrained")
+    grid = figure.subplots(rows, beside, squeeze=False, sharey=sharey).ravel().tolist()
+    for spare in grid[len(sets) :]:
+        spare.set_visible(False)
+    return figure, grid[: len(sets)]
+
+
+def lines(name: str) -> str:
+    """A long name in lines that fit above the narrowest panel."""
+    return textwrap.fill(name, LINE)
+
+
+def label_left(row: list[Axes], label: str) -> None:
+    """The label at the first panel of each row."""
+    for axes in row:
+        place: Any = axes.get_subplotspec()
+        if place.is_first_col():
+            axes.set_ylabel(label)
+
+
+def whole_ticks(axes: Axes, workers: int) -> None:
+    """Worker numbers below the axes, as many as are legible."""
+    step = math.ceil(workers / TICKS)
+    axes.set_xticks(range(0, workers, step), [str(worker) for worker in range(0, workers, step)])
+
+
+def colour_of(number: int) -> str:
+    """The set's colour in every picture."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as the content of a file."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=DPI, facecolor="white")
+    return stream.getvalue()

@@ -1,0 +1,40 @@
+"""Writes the report on one or several sets of shards: pictures as PNG and all of it as one HTML file."""
+
+from pathlib import Path
+
+from paceline.core.errors import ConfigError, DataError, DiskError
+from paceline.data.manifest import MANIFEST
+from sharder.report.findings import PARTS, result
+from sharder.report.page import page
+from sharder.report.shard_set import read_sets
+
+PAGE = "report.html"
+
+
+def write_report(folders: list[Path], out: Path) -> str:
+    """Writes to `out` and returns what the report says in a sentence, and where it is. DataError where the folders
+    can't be compared, ConfigError where matplotlib is not installed, DiskError where `out` can't be written."""
+    sets = read_sets(folders)
+    if (out / MANIFEST).exists():
+        raise DataError(f"{out} is a folder of shards; give the report a folder of its own.")
+    try:
+        from sharder.report.pictures import draw
+
+        pictures = draw(sets)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"The report needs {error.name}, which is not installed here: pip install 'paceline[report]'."
+        ) from error
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, content in pictures.items():
+            (out / name).write_bytes(content)
+        for part in PARTS:
+            if part.picture not in pictures:
+                (out / part.picture).unlink(missing_ok=True)  # an earlier report's, on other shards
+        (out / PAGE).write_text(page(sets, pictures), encoding="utf-8")
+    except OSError as error:
+        raise DiskError(
+            f"Can't write the report to {out}: {error.strerror}. Give another folder with --out."
+        ) from error
+    return f"{result(sets)}\nThe report is {out / PAGE}."

@@ -1,0 +1,153 @@
+"""A folder of images is read whole, with a class for each folder in it, or refused with the file that is wrong."""
+
+import io
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from paceline.core.errors import DataError
+from paceline.data.files import at
+from paceline.data.images import read_images
+
+
+def image_bytes(colour: tuple[int, int, int], size: tuple[int, int] = (4, 3), kind: str = "PNG") -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", size, colour).save(stream, kind)
+    return stream.getvalue()
+
+
+def put(file: Path, content: bytes) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return file
+
+
+def two_classes(folder: Path) -> Path:
+    """cats: red 10 and 20; dogs: red 30."""
+    put(folder / "dogs" / "a.png", image_bytes((30, 0, 0)))
+    put(folder / "cats" / "b.bmp", image_bytes((20, 2, 3), kind="BMP"))
+    put(folder / "cats" / "a.png", image_bytes((10, 1, 2)))
+    return folder
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return tmp_path if request.param == "local" else at(f"memory://{uuid.uuid4().hex}")
+
+
+def test_classes_are_folders_in_order_of_names(folder: Path):
+    dataset = read_images(str(two_classes(folder)))
+
+    assert dataset.train.features.shape == (3, 3, 3, 4)
+    assert dataset.train.features.dtype == np.uint8
+    assert dataset.train.features[:, 0, 0, 0].tolist() == [10, 20, 30]
+    assert dataset.train.features[0, :, 2, 3].tolist() == [10, 1, 2]
+    assert dataset.train.labels.tolist() == [0, 0, 1]
+    assert dataset.test is None
+
+
+def test_sets_that_the_folder_brings_are_kept_apart(folder: Path):
+    two_classes(folder / "train")
+    put(folder / "test" / "dogs" / "x.png", image_bytes((9, 0, 0)))
+    put(folder / "validation" / "cats" / "x.png", image_bytes((8, 0, 0)))
+
+    dataset = read_images(str(folder))
+
+    assert dataset.test is not None
+    assert dataset.validation is not None
+    assert dataset.train.labels.tolist() == [0, 0, 1]
+    assert dataset.test.labels.tolist() == [1]
+    assert dataset.validation.labels.tolist() == [0]
+
+
+def test_images_can_be_grey(tmp_path: Path):
+    put(tmp_path / "a" / "a.png", image_bytes((50, 50, 50)))
+
+    features = read_images(tmp_path, colours="L").train.features
+
+    assert features.shape == (1, 1, 3, 4)
+    assert features[0, 0, 0, 0] == 50
+
+
+def test_mixed_sizes_are_refused_unless_one_is_given(tmp_path: Path):
+    put(two_classes(tmp_path) / "dogs" / "big.png", image_bytes((1, 2, 3), (8, 6)))
+
+    with pytest.raises(DataError, match=r"big\.png is 8x6, but .*a\.png is 4x3; scale all images"):
+        read_images(tmp_path)
+    assert read_images(tmp_path, size=(5, 2)).train.features.shape == (4, 3, 2, 5)
+
+
+def test_a_photograph_is_turned_as_its_camera_says(tmp_path: Path):
+    stream = io.BytesIO()
+    tags = Image.Exif()
+    tags[0x0112] = 6  # lying on its side
+    Image.new("RGB", (4, 3)).save(stream, "JPEG", exif=tags)
+    put(tmp_path / "a" / "a.jpg", stream.getvalue())
+
+    assert read_images(tmp_path).train.features.shape == (1, 3, 4, 3)
+
+
+def test_what_desktops_leave_in_folders_is_passed_over(tmp_path: Path):
+    put(two_classes(tmp_path) / "cats" / ".DS_Store", b"junk")
+    put(tmp_path / ".hidden" / "x", b"junk")
+    put(tmp_path / "README.txt", b"about cats")
+
+    assert len(read_images(tmp_path).train) == 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"<html>404</html>", image_bytes((1, 2, 3))[:40], image_bytes((1, 2, 3))[:-30]]
+)
+def test_a_damaged_image_is_named(folder: Path, content: bytes):
+    put(two_classes(folder) / "dogs" / "b.png", content)
+
+    with pytest.raises(DataError, match=r"Can't read .*dogs/b\.png: .*damaged or no image"):
+        read_images(folder)
+
+
+def test_an_image_with_deep_pixels_is_refused(tmp_path: Path):
+    stream = io.BytesIO()
+    Image.fromarray(np.full((3, 4), 40_000, np.uint16)).save(stream, "PNG")
+    put(tmp_path / "a" / "a.png", stream.getvalue())
+
+    with pytest.raises(DataError, match=r"a\.png has more than 8 bits for a pixel"):
+        read_images(tmp_path)
+
+
+def test_an_unknown_ending_is_named(tmp_path: Path):
+    put(two_classes(tmp_path) / "dogs" / "notes.docx", b"x")
+
+    with pytest.raises(DataError, match=r"notes\.docx is no image of a known ending \(\.png, "):
+        read_images(tmp_path)
+
+
+def test_a_class_without_images_is_named(tmp_path: Path):
+    (two_classes(tmp_path) / "owls").mkdir()
+
+    with pytest.raises(DataError, match=r"owls holds no images"):
+        read_images(tmp_path)
+
+
+def test_a_class_that_is_not_trained_is_named(tmp_path: Path):
+    two_classes(tmp_path / "train")
+    put(tmp_path / "test" / "owls" / "x.png", image_bytes((1, 1, 1)))
+
+    with pytest.raises(DataError, match=r"test has a class 'owls' that the training set lacks; it has cats, dogs"):
+        read_images(tmp_path)
+
+
+def test_a_folder_without_classes_is_refused(tmp_path: Path):
+    put(tmp_path / "a.png", image_bytes((1, 1, 1)))
+
+    with pytest.raises(DataError, match="holds no folders; expected one for each class"):
+        read_images(tmp_path)
+
+
+def test_what_is_no_folder_is_refused(tmp_path: Path):
+    with pytest.raises(DataError, match=r"nowhere does not exist; expected a folder of images"):
+        read_images(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"a\.png is a file; expected a folder"):
+        read_images(put(tmp_path / "a.png", b""))

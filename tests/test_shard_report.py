@@ -1,0 +1,348 @@
+"""The report on shards: its numbers are right, its files are whole, and folders that can't be compared are refused."""
+
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.core.errors import ConfigError, DataError, DiskError, UsageError
+from paceline.data.manifest import MANIFEST, FileEntry, Manifest, Recipe, ShardEntry, render
+from sharder.report.page import page
+from sharder.report.report import write_report
+from sharder.report.shard_set import Clusters, ShardSet, digits, divergence, find_clusters, read_sets
+
+PNG = b"\x89PNG\r\n\x1a\n"
+FILE = FileEntry(bytes=1, dtype="<f4", shape=(), sha256="0" * 64)
+
+
+def entry(classes: dict[str, int], clusters: dict[str, int] | None = None, examples: int = 1) -> ShardEntry:
+    size = sum(classes.values()) or examples
+    array = FILE.model_copy(update={"shape": (size,)})
+    files = {"features": array, "labels": array, "ids": array}
+    return ShardEntry(examples=size, epoch_len=size, classes=classes, clusters=clusters or {}, files=files)
+
+
+def made(*shards: ShardEntry, strategy: str | dict = "random", copied: int = 0, **changed) -> Manifest:
+    recipe = {"task": "t", "strategy": strategy, "shards": len(shards), "validation": 0.15, "test": 0.15, "seed": 0}
+    about = {key: changed.pop(key) for key in list(changed) if key in ("source", "seconds")}
+    return Manifest(
+        source=about.pop("source", "digits.npz"),
+        recipe=Recipe.model_validate({**recipe, "examples": "a" * 64, **changed}),
+        train_examples=sum(shard.examples for shard in shards),
+        duplicates=tuple(range(copied)),
+        shards=shards,
+        parts={},
+        **about,
+    )
+
+
+def kept(folder: Path, manifest: Manifest) -> Path:
+    folder.mkdir(parents=True)
+    (folder / MANIFEST).write_bytes(render(manifest))
+    return folder
+
+
+def shard_set(*shards: ShardEntry, name: str = "random", **changed) -> ShardSet:
+    return ShardSet(name, Path("shards"), made(*shards, **changed))
+
+
+@pytest.fixture
+def uneven(tmp_path):
+    return kept(tmp_path / "uneven", made(entry({"0": 30, "1": 10}), entry({"0": 10, "1": 30})))
+
+
+@pytest.fixture
+def even(tmp_path):
+    clusters = {"0": 10, "1": 10, "2": 1}
+    shards = [entry({"0": 20, "1": 21}, clusters), entry({"0": 20, "1": 21}, clusters)]
+    return kept(tmp_path / "even", made(*shards, strategy="distribution_aware", copied=1))
+
+
+def test_equal_distributions_are_0_bits_apart_and_disjoint_ones_1_bit():
+    counts = np.array([[3, 9, 0], [6, 18, 0], [0, 0, 7]])
+
+    assert divergence(counts, np.array([[1], [2], [0]])) == pytest.approx([0, 0, 1], abs=1e-12)
+
+
+@given(st.lists(st.integers(1, 1000), min_size=2, max_size=20), st.integers(1, 1000))
+def test_a_shard_in_proportion_is_0_bits_off_however_it_rounds(whole, times):
+    counts = np.array(whole)[:, None]
+
+    assert divergence(counts * times, counts) == pytest.approx([0], abs=1e-12)
+
+
+def test_two_workers_without_a_common_class_are_as_far_as_by_hand():
+    shards = shard_set(entry({"a": 5}), entry({"b": 5}))
+
+    # M = (3/4, 1/4): half of log2(1 / (3/4)), and half of 1/2 log2(1/2 / 3/4) + 1/2 log2(1/2 / 1/4)
+    by_hand = 0.5 * np.log2(4 / 3) + 0.5 * (0.5 * np.log2(2 / 3) + 0.5 * np.log2(2))
+    assert shards.divergence == pytest.approx([by_hand, by_hand])
+
+
+def test_the_deviation_compares_shares_not_counts():
+    shards = shard_set(entry({"0": 10, "1": 30}), entry({"0": 50, "1": 30}))  # class 0 is half of all
+
+    assert shards.deviation == pytest.approx(np.array([[-0.5, 0.25], [0.5, -0.25]]))
+    assert shards.furthest == ("0", 0, -0.5)
+
+
+def test_shards_of_unequal_sizes_with_equal_shares_deviate_by_nothing():
+    shards = shard_set(entry({"0": 1, "1": 3}), entry({"0": 2, "1": 6}))
+
+    assert shards.furthest[2] == 0
+    assert shards.divergence == pytest.approx([0, 0], abs=1e-12)
+
+
+def test_dealing_at_random_gives_what_is_expected_of_chance():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 100)
+    found = []
+    for _ in range(50):
+        order = rng.permutation(labels)
+        found.append(shard_set(*(entry(_counted(order[shard::4])) for shard in range(4))))
+
+    assert np.mean([shards.divergence.mean() for shards in found]) == pytest.approx(found[0].chance, rel=0.1)
+
+
+def _counted(labels) -> dict[str, int]:
+    return {str(label): int(count) for label, count in zip(*np.unique(labels, return_counts=True), strict=True)}
+
+
+def test_classes_are_in_the_order_of_their_numbers_and_one_that_a_shard_lacks_counts_0():
+    shards = shard_set(entry({"10": 1, "9": 2}), entry({"2": 3, "cat": 4}))
+
+    assert shards.classes == ["2", "9", "10", "cat"]
+    assert shards.counts.tolist() == [[0, 3], [2, 0], [1, 0], [0, 4]]
+
+
+def test_a_cluster_that_every_worker_has_whole_counts_once_and_is_sparse():
+    # Of 3 workers: cluster 0 dealt (2, 2, 1), cluster 1 has two examples, which all three got.
+    found = find_clusters(made(*(entry({"x": 9}, {"0": held, "1": 2}) for held in (2, 2, 1)), copied=2))
+
+    assert found is not None
+    assert found.sizes.tolist() == [5, 2]
+    assert found.sparse.tolist() == [False, True]
+
+
+def test_a_cluster_dealt_without_remainder_is_not_taken_for_a_sparse_one():
+    # Cluster 0 has 3 examples for 3 workers, one each; only the two of cluster 1 are duplicates.
+    found = find_clusters(made(*(entry({"x": 9}, {"0": 1, "1": 2}) for _ in range(3)), copied=2))
+    none = find_clusters(made(*(entry({"x": 9}, {"0": 1, "1": 2}) for _ in range(3))))
+
+    assert found is not None
+    assert found.sizes.tolist() == [3, 2]
+    assert none is not None
+    assert none.sizes.tolist() == [3, 6]
+    assert not none.sparse.any()
+
+
+def test_a_single_workers_clusters_are_all_dealt():
+    found = find_clusters(made(entry({"x": 9}, {"0": 1, "1": 8})))
+
+    assert found is not None
+    assert not found.sparse.any()
+
+
+def test_without_clusters_there_are_none():
+    assert find_clusters(made(entry({"x": 9}))) is None
+
+
+def test_the_table_of_sparse_neighbourhoods_has_their_number_and_mean_size(even):
+    (shards,) = read_sets([even])
+
+    text = re.sub(r"<[^>]+>", " ", page([shards], {"clusters.png": PNG}))
+
+    assert shards.clusters is not None
+    assert isinstance(shards.clusters, Clusters)
+    assert shards.clusters.sparse_sizes.tolist() == [1]
+    assert re.search(r"distribution_aware\s+3\s+1\s+1\.00\s+1\s+1\s+20\s+20", text)
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0"), (0.0000318, "0.000032"), (0.31, "0.31"), (282.4, "280")])
+def test_numbers_have_two_digits_and_no_power_of_ten(value, text):
+    assert digits(value) == text
+
+
+def test_the_report_is_png_pictures_and_one_page(uneven, even, tmp_path):
+    out = tmp_path / "deep" / "report"
+
+    said = write_report([uneven, even], out)
+
+    pictures = {"class-counts.png", "heat-map.png", "divergence.png", "clusters.png"}
+    assert {path.name for path in out.iterdir()} >= {*pictures, "report.html"}
+    for name in pictures:
+        content = (out / name).read_bytes()
+        width, height = struct.unpack(">II", content[16:24])
+        assert content.startswith(PNG)
+        assert 600 <= width <= 2400
+        assert 300 <= height <= 2400
+        assert 5_000 < len(content) < 1_000_000
+    assert said.startswith("distribution_aware spreads the classes most evenly: its worst worker is 0 bits")
+    assert "at most, worker 0 has 50.0% more of class 0 than its share" in said  # 30 of 40, and 40 of 80
+
+
+def test_pictures_of_an_earlier_report_do_not_stay_beside_another(uneven, even, tmp_path):
+    write_report([even], tmp_path / "report")
+
+    write_report([uneven], tmp_path / "report")
+
+    assert not (tmp_path / "report/clusters.png").exists()
+    assert "None of these sets was made from clusters" in (tmp_path / "report/report.html").read_text()
+
+
+def test_the_time_is_a_picture_where_the_manifest_has_it(tmp_path):
+    fast = kept(tmp_path / "fast", made(entry({"0": 1}), seconds=0.001))
+    slow = kept(tmp_path / "slow", made(entry({"0": 1}), strategy="aware", seconds=2.0))
+
+    write_report([fast, slow], tmp_path / "report")
+
+    assert (tmp_path / "report/seconds.png").read_bytes().startswith(PNG)
+    assert "<td>0.001</td>" in (tmp_path / "report/report.html").read_text()
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing(uneven, even, tmp_path):
+    write_report([uneven, even], tmp_path / "report")
+
+    text = (tmp_path / "report/report.html").read_text()
+
+    assert text.count('src="data:image/png;base64,') == text.count("<img ")
+    assert not re.search(r"https?:|//|<script|<link|<iframe|@import|url\(|\son\w+=", re.sub(r'base64,[^"]*', "", text))
+
+
+def test_names_from_the_data_are_text_to_the_page_and_to_the_pictures(tmp_path):
+    odd = kept(tmp_path / "a", made(entry({"<b>$x^$": 2, "$": 3}), source='<script>alert("&")</script>'))
+
+    write_report([odd], tmp_path / "report")
+
+    text = (tmp_path / "report/report.html").read_text()
+    assert "&lt;script&gt;alert(&quot;&amp;&quot;)" in text
+    assert "&lt;b&gt;$x^$" in text
+    assert "<script" not in text
+    assert "<b>" not in text
+
+
+@pytest.mark.filterwarnings("error")
+def test_letters_that_the_pictures_lack_are_on_the_page_and_no_warning(tmp_path):
+    folders = [kept(tmp_path / name, made(entry({"0": 1}))) for name in ("データ", "b" * 200)]
+
+    write_report(folders, tmp_path / "report")
+
+    assert "random (データ)" in (tmp_path / "report/report.html").read_text(encoding="utf-8")
+
+
+def test_one_worker_with_one_class_has_a_report_too(tmp_path):
+    said = write_report([kept(tmp_path / "a", made(entry({"0": 1})))], tmp_path / "report")
+
+    assert said.startswith("random: every worker has exactly its share of every class.\n")
+
+
+def test_sets_of_many_workers_and_classes_have_pictures_of_bounded_size(tmp_path):
+    rng = np.random.default_rng(0)
+    shards = [entry({str(name): int(count) for name, count in enumerate(row)}) for row in rng.integers(1, 9, (64, 100))]
+    folders = [kept(tmp_path / name, made(*shards, strategy=name)) for name in ("random", "stratified")]
+
+    write_report(folders, tmp_path / "report")
+
+    for path in (tmp_path / "report").glob("*.png"):
+        assert max(struct.unpack(">II", path.read_bytes()[16:24])) <= 4000
+
+
+def test_sets_are_called_by_strategy_and_where_that_is_not_enough_by_folder(tmp_path):
+    random, other = made(entry({"0": 1})), made(entry({"0": 1}), strategy={"name": "aware", "clusters": 30})
+    folders = [kept(tmp_path / name, one) for name, one in (("a", random), ("b", random), ("c", other))]
+
+    names = [shards.name for shards in read_sets(folders)]
+
+    assert names == ["random (a)", "random (b)", "aware, clusters 30"]
+
+
+def test_folders_of_one_name_are_told_apart_by_their_paths(tmp_path):
+    folders = [kept(tmp_path / name / "shards", made(entry({"0": 1}))) for name in ("a", "b")]
+
+    assert [shards.name for shards in read_sets(folders)] == [f"random ({folder})" for folder in folders]
+
+
+def test_a_folder_without_shards_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"has no manifest\.json"):
+        write_report([tmp_path], tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"examples": "b" * 64}, "other data sets .aaaaaaaaaaaa and bbbbbbbbbbbb"),
+        ({"validation": 0.3}, "other shares for validation .0.15 and 0.3"),
+        ({"test": 0.3}, "other shares for testing"),
+    ],
+)
+def test_shards_of_other_examples_are_not_compared(uneven, tmp_path, changed, said):
+    other = kept(tmp_path / "other", made(entry({"0": 1}), **changed))
+
+    with pytest.raises(DataError, match=f"uneven and .*other were made from {said}"):
+        read_sets([uneven, other])
+
+
+def test_other_seeds_and_other_numbers_of_workers_are_compared(uneven, tmp_path):
+    other = kept(tmp_path / "other", made(*[entry({"0": 1, "1": 1})] * 5, seed=1))
+
+    write_report([uneven, other], tmp_path / "report")
+
+    assert "random (other)" in (tmp_path / "report/report.html").read_text()
+
+
+def test_labels_that_are_no_classes_are_refused(tmp_path):
+    folder = kept(tmp_path / "a", made(entry({}), task="housing"))
+
+    with pytest.raises(DataError, match=r"labels that are not classes \(task housing\)"):
+        read_sets([folder])
+
+
+def test_a_folder_given_twice_is_refused(uneven):
+    with pytest.raises(UsageError, match="given twice"):
+        read_sets([uneven, uneven / ".." / uneven.name])
+
+
+def test_more_sets_than_a_picture_has_room_for_are_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"13 folders are too many .* 12 or fewer"):
+        read_sets([tmp_path / str(number) for number in range(13)])
+
+
+def test_the_report_does_not_go_among_shards(uneven, even):
+    with pytest.raises(DataError, match="even is a folder of shards"):
+        write_report([uneven], even)
+
+
+def test_a_place_that_cannot_be_written_is_said(uneven, tmp_path):
+    (tmp_path / "report").write_text("a file")
+
+    with pytest.raises(DiskError, match=r"Can't write the report to .*report: .*--out"):
+        write_report([uneven], tmp_path / "report")
+
+
+def test_without_matplotlib_the_command_says_what_to_install(uneven, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for module in ("pictures", "panels"):
+        monkeypatch.delitem(sys.modules, f"sharder.report.{module}", raising=False)
+
+    with pytest.raises(ConfigError, match=r"needs matplotlib.*pip install 'paceline\[report\]'"):
+        write_report([uneven], tmp_path / "report")
+
+
+def test_the_command_writes_the_report_and_says_what_it_found(uneven, even, tmp_path):
+    command = [sys.executable, "-m", "paceline.cli", "shard-report", uneven, even, "--out", tmp_path / "report"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    missing = subprocess.run([*command[:4], tmp_path / "none"], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "distribution_aware spreads the classes most evenly" in done.stdout
+    assert str(tmp_path / "report/report.html") in done.stdout
+    assert missing.returncode == DataError.exit_code
+    assert missing.stderr.startswith("paceline: DataError: There are no shards at")
