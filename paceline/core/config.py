@@ -244,7 +244,8 @@ class Config(Section):
     )
     compile: bool = Field(False, description="Whether workers compile the model with torch.compile.")
     overlap: bool = Field(
-        False, description="Compute the next gradient while a push is on its way; policies that wait for replies refuse it."
+        False,
+        description="Compute the next gradient while a push is on its way; policies that wait for replies refuse it.",
     )
     loop: str | None = Field(None, description="Your own training script for the workers (see docs/api.md).")
     on_lost_worker: Literal["shrink", "wait"] = Field(
