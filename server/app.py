@@ -116,7 +116,8 @@ def serve(
     report: Path | None,
 ) -> int:  # fmt: skip
     """Runs a server until it is told to stop; returns the exit code."""
-    tune_malloc()
+    # of a server's large arrays only a snapshot's copies come and go; in the heap they would leave holes that nothing fits in
+    tune_malloc(kept=16 << 20)
     say = make_log(f"server-{index}")
     stop, signals = stop_on_signals()
     server = Server(config, index, folder, token, chief, port, health_port, say)

@@ -9,10 +9,11 @@ from typing import TypeVar
 from paceline.core.clocks import Clocks
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, NotYet, Overloaded, TryAgain, VersionGone
-from paceline.core.model_slice import ModelSlice, Phase, SliceState, Standing
+from paceline.core.model_slice import ModelSlice
 from paceline.core.optimizer import build_optimizer
 from paceline.core.plan import Shapes, SlicePlan, assembly_buffers, make_plan
 from paceline.core.policy import build_policy
+from paceline.core.slice_state import Phase, SliceState, Standing
 from paceline.core.values import Published, Push, Reply, Vector, View
 from paceline.rpc.transport import IsThere
 from server.buffers import AssemblyBuffers

@@ -14,8 +14,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from paceline.core.errors import ConfigError, DataError, DiskError
-from paceline.core.model_slice import SliceState
 from paceline.core.plan import Range, SlicePlan
+from paceline.core.slice_state import SliceState
 
 _MANIFEST = "snapshot-{:012d}.json"
 

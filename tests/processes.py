@@ -14,8 +14,8 @@ from typing import Any
 import grpc
 import yaml
 
-from paceline.core.model_slice import SliceState
 from paceline.core.plan import SlicePlan
+from paceline.core.slice_state import SliceState
 from paceline.rpc.channel import open_channel
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub

@@ -11,9 +11,10 @@ from one_slice import PLAIN, OneSlice, who
 
 from paceline.core.config import Options
 from paceline.core.errors import BadPush, Fenced, Gap, NotYet, VersionGone
-from paceline.core.model_slice import ModelSlice, Phase, SliceState
+from paceline.core.model_slice import ModelSlice
 from paceline.core.optimizers.sgd import Sgd
 from paceline.core.policy import build_policy
+from paceline.core.slice_state import Phase, SliceState
 from paceline.core.values import Base, Outcome, Reply, Seat, Switch, View
 from paceline.core.versions import Versions
 
@@ -703,3 +704,21 @@ def test_a_snapshot_keeps_the_policy_that_a_change_began():
 
     assert again.slice.switch == switch
     assert again.slice.policy == build_policy(Options(name="bsp"))
+
+
+# slices that close with different workers
+def test_a_version_that_everybody_has_pushed_on_closes_though_most_came_too_late():
+    one = OneSlice("backup", "abcd", backups=1)
+    for worker in "abc":
+        one.push(worker, 1.0)
+    assert one.slice.version == 1
+    for worker in "cd":
+        assert who(one.push(worker, 9.0, base=Base(1, 0))) == {worker}
+    assert one.push("a", 1.0) == []
+    assert one.slice.version == 1
+
+    replies = one.push("b", 9.0, base=Base(1, 0))
+
+    assert who(replies) == {"a", "b"}, "c and d may wait on a slice that waits for a and b"
+    assert one.weights == pytest.approx([-0.2])
+    assert one.slice.version == 2

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, DataError, DiskError
-from paceline.core.model_slice import SliceState
 from paceline.core.plan import SlicePlan, make_plan
+from paceline.core.slice_state import SliceState
 from server import store as store_module
 from server.durability import Durability
 from server.metrics import ServerMetrics

@@ -9,8 +9,9 @@ import numpy as np
 from virtual_time import Box
 
 from paceline.core.errors import PacelineError
-from paceline.core.model_slice import ModelSlice, Phase, SliceState
+from paceline.core.model_slice import ModelSlice
 from paceline.core.policy import Gathered, build_policy
+from paceline.core.slice_state import Phase, SliceState
 from paceline.core.values import Base, Outcome, Push, Reply, Vector, View
 
 if TYPE_CHECKING:

@@ -81,6 +81,11 @@ class Clocks:
         entry = self.entry(worker)
         return entry.outcome is Outcome.BUFFERED and entry.version == self.version
 
+    def is_counted(self, worker: str) -> bool:
+        """Whether the worker's last push was counted at the present version, whatever became of it."""
+        entry = self.entry(worker)
+        return entry.seen is not None and entry.version == self.version
+
     def slowest(self) -> int:
         """Progress of the slowest member that still has clocks to go; of the fastest where none has; 0 without members."""
         if self._slowest is None:

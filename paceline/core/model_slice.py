@@ -1,9 +1,6 @@
 """One server's slice of the model: weights, optimizer, clocks and policy; pushes go in, replies come out."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Any
+from dataclasses import asdict
 
 import numpy as np
 
@@ -14,41 +11,9 @@ from paceline.core.errors import BadPush, Fenced, Gap, NotYet, VersionGone
 from paceline.core.optimizer import Optimizer
 from paceline.core.policy import Gathered, Policy, build_policy
 from paceline.core.rate import Rate
+from paceline.core.slice_state import Phase, SliceState, Standing
 from paceline.core.values import Dense, Outcome, Published, Push, Reply, Switch, Vector, Verdict, View
 from paceline.core.versions import Versions
-
-
-class Phase(StrEnum):
-    """What a slice is ready for."""
-
-    EMPTY = "empty"
-    """No weights yet: pushes and pulls wait."""
-    RECOVERING = "recovering"
-    """Back from a snapshot: waits until every member has said where it stands."""
-    SERVING = "serving"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SliceState:
-    """What a snapshot holds, all at one version: arrays of the slice's length, and a table of plain JSON values."""
-
-    weights: Vector
-    slots: Sequence[Vector]
-    table: dict[str, Any]
-    gathered: Vector | None = None
-    """The sum of pushes that are buffered outside of rounds, where there are any."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a worker stands on a slice, told to one that joins or comes back."""
-
-    term: int
-    clock: int
-    version: int
-    phase: Phase
-    lost: tuple[int, int] | None
-    """First and last clock of this worker that a restart of the server lost, where it lost any."""
 
 
 class ModelSlice:

@@ -18,6 +18,9 @@ Observe = Callable[[str, str, float], None]
 _OPTIONS = [
     ("grpc.max_receive_message_length", 8 << 20),
     ("grpc.max_send_message_length", 8 << 20),
+    # a window that does not grow: what is not read yet of a push that waits for a buffer must not become a slice's size
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 2 << 20),
     # Without this a second server binds the same port in silence.
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_permit_without_calls", 1),

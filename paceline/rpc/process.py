@@ -26,13 +26,14 @@ MALLOC_ENVIRONMENT = {
 """For children: keeps glibc from giving big blocks back, which costs page faults with every tensor."""
 
 
-def tune_malloc() -> bool:
-    """The same from inside, for a process that was not started with MALLOC_ENVIRONMENT; False where libc ignores it."""
+def tune_malloc(kept: int = 1 << 30) -> bool:
+    """The same from inside, whatever the environment says; False where libc ignores it. Blocks of `kept` bytes and more are
+    given back when they are freed."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False
-    wanted = {_M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 64 << 20, _M_MMAP_THRESHOLD: 1 << 30, _M_ARENA_MAX: 1}
+    wanted = {_M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 64 << 20, _M_MMAP_THRESHOLD: kept, _M_ARENA_MAX: 1}
     return all(mallopt(option, value) == 1 for option, value in wanted.items())
 
 

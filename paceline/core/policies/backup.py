@@ -34,11 +34,13 @@ class Backup(Policy):
         return Verdict(Outcome.DROPPED, "old_version") if is_old else Verdict(Outcome.BUFFERED)
 
     def is_due(self, clocks: Clocks) -> bool:
-        """Once no more than b of those who could still push are missing; an empty update counts as one that is in."""
+        """Once no more than b of those who could still push are missing; an empty update counts as one that is in. Also where
+        all have pushed and too many came too late, for those may wait on another slice, where the others were too late."""
         spare = max(1, round(len(clocks.view.seats) / 16)) if self.backups is None else self.backups
         missing = [worker for worker in clocks.members if not clocks.is_buffered(worker)]
-        running = sum(not clocks.is_done(worker) for worker in missing)
-        return len(missing) < len(clocks.view.seats) and running <= spare
+        running = [worker for worker in missing if not clocks.is_done(worker)]
+        is_enough = len(running) <= spare or all(map(clocks.is_counted, running))
+        return len(missing) < len(clocks.view.seats) and is_enough
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
         return not clocks.is_buffered(worker)
