@@ -163,6 +163,12 @@ class Policy(BaseModel, ABC):
         """Takes back what `state` gave."""
 
 
+def unless_old(push: Push, clocks: Clocks) -> Verdict:
+    """BUFFERED where the gradient was computed on the present version, else DROPPED."""
+    is_old = push.base.version != clocks.version
+    return Verdict(Outcome.DROPPED, "old_version") if is_old else Verdict(Outcome.BUFFERED)
+
+
 def build_policy(options: Options) -> Policy:
     """The policy that the config names, its options checked."""
     return registry.build(PACKAGE, Policy, options.name, options.options, "policy")

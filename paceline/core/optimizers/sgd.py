@@ -41,3 +41,8 @@ class Sgd(Optimizer):
             loops.sgd(weights, out, gradient, slots[0], scale, lr, self.momentum, self.weight_decay, self.nesterov)
         else:
             loops.sgd_without_momentum(weights, out, gradient, scale, lr, self.weight_decay)
+
+
+def plain_sgd(lr: float) -> Sgd:
+    """SGD without momentum and decay: what a policy folds or steps with where it only wants lr * gradient taken off."""
+    return Sgd(lr=lr, momentum=0.0, weight_decay=0.0)

@@ -7,9 +7,9 @@ from pydantic import Field
 from paceline.core.clocks import Clocks
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError
-from paceline.core.policy import Policy
+from paceline.core.policy import Policy, unless_old
 from paceline.core.schedule import Scale
-from paceline.core.values import Outcome, Push, Verdict
+from paceline.core.values import Push, Verdict
 
 
 class Backup(Policy):
@@ -30,8 +30,7 @@ class Backup(Policy):
             )
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
-        is_old = push.base.version != clocks.version
-        return Verdict(Outcome.DROPPED, "old_version") if is_old else Verdict(Outcome.BUFFERED)
+        return unless_old(push, clocks)
 
     def is_due(self, clocks: Clocks) -> bool:
         """Once no more than b of those who could still push are missing; an empty update counts as one that is in. Also where

@@ -9,7 +9,7 @@ from paceline.core.clocks import Clocks
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.optimizer import Optimizer, build_optimizer
-from paceline.core.optimizers.sgd import Sgd
+from paceline.core.optimizers.sgd import Sgd, plain_sgd
 from paceline.core.policy import Own, Policy
 from paceline.core.schedule import Scale
 from paceline.core.values import Vector
@@ -36,7 +36,7 @@ class Dana(Policy):
 
     # server half
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        return Sgd(lr=optimizer.lr, momentum=0.0, weight_decay=0.0)
+        return plain_sgd(optimizer.lr)
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
         return True

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from paceline.core.clocks import Clocks
 from paceline.core.optimizer import Optimizer
-from paceline.core.optimizers.sgd import Sgd
+from paceline.core.optimizers.sgd import plain_sgd
 from paceline.core.policy import Own, Policy
 from paceline.core.values import Vector
 
@@ -24,7 +24,7 @@ class Downpour(Policy):
         return True
 
     def worker_optimizer(self, optimizer: Optimizer) -> Optimizer | None:
-        return Sgd(lr=optimizer.lr, momentum=0.0, weight_decay=0.0)
+        return plain_sgd(optimizer.lr)
 
     @property
     def most_steps(self) -> int:

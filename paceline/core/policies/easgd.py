@@ -8,7 +8,7 @@ from pydantic import Field
 
 from paceline.core.clocks import Clocks
 from paceline.core.optimizer import Optimizer
-from paceline.core.optimizers.sgd import Sgd
+from paceline.core.optimizers.sgd import plain_sgd
 from paceline.core.policy import Gathered, Own, Policy
 from paceline.core.values import Vector
 
@@ -24,7 +24,7 @@ class Easgd(Policy):
 
     # server half
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        return Sgd(lr=1.0, momentum=0.0, weight_decay=0.0)
+        return plain_sgd(1.0)
 
     def fold(
         self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float,

@@ -10,7 +10,7 @@ from pydantic import Field
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.optimizer import Optimizer
-from paceline.core.optimizers.sgd import Sgd
+from paceline.core.optimizers.sgd import plain_sgd
 from paceline.core.policies.bsp import Bsp
 from paceline.core.policy import Gathered, Own
 from paceline.core.schedule import Scale
@@ -37,7 +37,7 @@ class LocalSgd(Bsp):
 
     # server half
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        return Sgd(lr=1.0, momentum=0.0, weight_decay=0.0)
+        return plain_sgd(1.0)
 
     def fold(
         self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float,

@@ -6,9 +6,9 @@ from typing import ClassVar
 from pydantic import Field
 
 from paceline.core.clocks import Clocks
-from paceline.core.policy import Policy
+from paceline.core.policy import Policy, unless_old
 from paceline.core.schedule import Scale
-from paceline.core.values import Outcome, Push, Verdict
+from paceline.core.values import Push, Verdict
 
 
 class Rennala(Policy):
@@ -21,8 +21,7 @@ class Rennala(Policy):
     b: int | None = Field(None, ge=1, description="Gradients in a step; default: half of the members, rounded up.")
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
-        is_old = push.base.version != clocks.version
-        return Verdict(Outcome.DROPPED, "old_version") if is_old else Verdict(Outcome.BUFFERED)
+        return unless_old(push, clocks)
 
     def is_due(self, clocks: Clocks) -> bool:
         return clocks.buffered >= (self.b or max(1, math.ceil(len(clocks.view.seats) / 2)))
