@@ -18,7 +18,7 @@ from paceline.core.config import Options
 from paceline.data.cifar import read_cifar10
 from paceline.data.dataset import Labelled, Rows, Selection
 from paceline.data.manifest import Recipe
-from paceline.data.shard_writer import write_shards
+from paceline.data.shard_writer import Dealt, write_shards
 from sharder.strategy import build_strategy, deal
 
 SHARDS = 12
@@ -115,7 +115,7 @@ def _write(train: Selection, spent: dict[str, list[float]]) -> None:
         whole, copy = Path(folder, "whole.npy"), Path(folder, "copy.npy")
         np.save(whole, train.features)
         _timed(spent, "copy", lambda: _copy(whole, copy))
-        _timed(spent, "shards", lambda: write_shards(Path(folder, "shards"), "made", recipe, shards, {}))
+        _timed(spent, "shards", lambda: write_shards(Path(folder, "shards"), "made", recipe, Dealt(shards), {}))
 
 
 def _copy(source: Path, target: Path) -> None:

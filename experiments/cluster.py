@@ -44,7 +44,7 @@ def run(config: Config, meanwhile: Callable[[Server], None] | None = None) -> Ou
     use_threads(1)
     with TemporaryDirectory() as name:
         folder = Path(name)
-        make_shards(config, folder / "shards", False, lambda *_, **__: None)
+        make_shards(config, folder / "shards")
         servers = _servers(config, folder)
         try:
             workers = _work(config, folder, [f"127.0.0.1:{server.port}" for server in servers])

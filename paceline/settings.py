@@ -44,7 +44,7 @@ def load(
     merged: dict[str, Any] = {
         "policy": {"name": "ssp"},
         "optimizer": Config().optimizer.model_dump(),
-        "data": {"strategy": {"name": "random"}},
+        "data": {"strategy": {"name": "random"}, "engine": {"name": "local"}},
     }
     named = read_preset(preset) if preset is not None else {}
     for source in (task or {}, named, read_yaml(path) if path else {}, _environment(), overrides or {}):
@@ -175,7 +175,7 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        if key == "strategy":
+        if key in ("strategy", "engine"):
             old, value = named(old), named(value)
         if isinstance(old, Mapping) and isinstance(value, Mapping) and _same_name(old, value):
             merged[key] = _merge(old, value)

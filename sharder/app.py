@@ -1,24 +1,29 @@
 """The sharder: cuts a task's examples into a shard for each worker, once, before training."""
 
 import sys
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
+from rich.console import Console
 
-from paceline.core.config import Config, Options
-from paceline.core.errors import DataError, UsageError
+from paceline.core.config import Config
+from paceline.core.errors import UsageError
 from paceline.core.optimizer import build_optimizer
 from paceline.data.dataset import Dataset, Selection
 from paceline.data.manifest import Manifest, Recipe, Rule
+from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_writer import already_there, write_shards
 from paceline.data.splits import split
 from paceline.settings import exits, load, parse_sets
 from paceline.tasks.task import load_task
-from sharder.strategy import ByClasses, ShardingStrategy, build_strategy, deal
+from sharder.dealing import deal_out, described, digest_of, labels_by
+from sharder.engine import Source, build_engine
+from sharder.progress import progress_of
+from sharder.reshard import reshard, settings_of
+from sharder.strategy import build_strategy
 
 USAGE_OF_TYPER = 2
 app = typer.Typer(add_completion=False)
@@ -29,75 +34,68 @@ def shard(
     out: Annotated[Path, typer.Option(help="Folder for the shards; made if it is not there.")],
     config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace shards that are there already.")] = False,
+    old: Annotated[
+        Path | None,
+        typer.Option("--from", help="Deal the examples of these shards anew, instead of reading data.path."),
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port for Prometheus; 0: any free one. Default: none.")
+    ] = None,
     sets: Annotated[
         list[str] | None, typer.Option("--set", help="One setting, like data.shards=4; may be repeated.")
     ] = None,
 ) -> None:
     """Cut a data set into train shards, a validation and a test part. Doing it again changes nothing."""
-    with exits("sharder"):
+    with exits("sharder"), progress_of(Console(), metrics_port) as progress:
         overrides = parse_sets(sets or [])
+        if old is not None:
+            reshard(old, load(config, overrides, settings_of(old)), out, fresh, progress)
+            return
         named = load(config, overrides)
         task = load_task(named.task, named.model)
-        make_shards(load(config, overrides, task.settings), out, fresh, print)
+        make_shards(load(config, overrides, task.settings), out, fresh, progress)
 
 
-def make_shards(
-    config: Config, out: Path, fresh: bool = False, say: Callable[[str], None] = lambda line: None
-) -> Manifest:
+def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progress = SILENT) -> Manifest:
     """Writes the shards that the config asks for to `out`, or finds them there from an earlier run. DataError where the
     data is bad or `out` holds other shards (unless `fresh`), DiskError where it can't be written."""
-    strategy = build_strategy(config.data.strategy)
+    strategy, engine = build_strategy(config.data.strategy), build_engine(config.data.engine)
     task = load_task(config.task, config.model)
-    dataset = task.data(config.data.path)
-    options = Options(name=config.data.strategy.name, **strategy.model_dump(mode="json", exclude_defaults=True))
-    recipe = _recipe(config, task.name, options, dataset)
-    found = None if fresh else already_there(out, recipe)
-    if found:
-        say(f"{len(found.shards)} shards of {found.train_examples:,} examples are already there, in {out}.")
-        return found
-    parts = split(dataset, config.data.validation, config.data.test, config.seed)
-    classes = _classes_of(strategy, parts.train, config)
-    start = time.perf_counter()
-    dealt = deal(strategy, classes, recipe.weights or (1.0,) * recipe.shards, recipe.seed)
-    seconds = time.perf_counter() - start
-    shards = [parts.train.pick(rows) for rows in dealt.shards]
-    clusters = [] if dealt.clusters is None else [dealt.clusters[rows] for rows in dealt.shards]
-    source = Path(config.data.path).name
-    manifest = write_shards(out, source, recipe, shards, parts.kept, say, clusters, _rule(config), seconds)
-    say(f"{len(shards)} shards of {manifest.train_examples:,} examples are in {out}.")
-    return manifest
-
-
-def _recipe(config: Config, task: str, strategy: Options, dataset: Dataset) -> Recipe:
-    return Recipe(
-        task=task,
-        strategy=strategy,
+    source = Source(task.data(config.data.path), partial(_open, config.task, config.model, config.data.path))
+    train = source.dataset.train
+    by = labels_by(strategy, Selection(train, np.arange(len(train))), config)
+    progress.stage("checking", sum(len(part) for _, part in source.dataset.sets()))
+    recipe = Recipe(
+        task=task.name,
+        strategy=described(config.data.strategy, strategy),
         shards=config.data.shards or config.workers,
         weights=config.data.weights,
         validation=config.data.validation,
         test=config.data.test,
         seed=config.seed,
-        examples=dataset.digest(),
+        examples=engine.digest(source, progress),
+        by=digest_of(by),
     )
+    found = None if fresh else already_there(out, recipe)
+    if found:
+        progress.say(f"{len(found.shards)} shards of {found.train_examples:,} examples are already there, in {out}.")
+        return found
+    parts = split(source.dataset, config.data.validation, config.data.test, config.seed)
+    dealt = deal_out(engine, strategy, source, parts.train, recipe, by, progress)
+    write = partial(engine.write, source)
+    name = Path(config.data.path).name
+    manifest = write_shards(out, name, recipe, dealt, parts.kept, _rule(config), progress, write)
+    progress.say(f"{len(manifest.shards)} shards of {manifest.train_examples:,} examples are in {out}.")
+    return manifest
 
 
-def _classes_of(strategy: ShardingStrategy, train: Selection, config: Config) -> Selection:
-    """The training examples as the strategy sees them: with another task's labels where it names one."""
-    if not isinstance(strategy, ByClasses) or strategy.by is None:
-        return train
-    other = load_task(strategy.by).data(config.data.path).train
-    if not np.array_equal(other.features, train.source.features):
-        raise DataError(
-            f"Task {strategy.by} has other examples than {config.task}, or the same ones in another order, so its labels "
-            "can't be dealt by; set data.strategy.by to a task of the same examples, or leave it out."
-        )
-    return Selection(other, train.rows, train.first_id)
+def _open(task: str, model: str | None, path: str) -> Dataset:
+    """The task's examples, in whichever process needs them."""
+    return load_task(task, model).data(path)
 
 
 def _rule(config: Config) -> Rule:
-    batch_size, lr = config.batch_size, build_optimizer(config.optimizer).lr
-    each = max(1, batch_size // config.workers)
-    return Rule(workers=config.workers, batch_size=batch_size, worker_batch=each, lr=lr, worker_lr=lr / config.workers)
+    return Rule.made(config.workers, config.batch_size, build_optimizer(config.optimizer).lr)
 
 
 def main() -> None:

@@ -1,20 +1,20 @@
 """Neighbourhoods of examples: PCA and KMeans by scikit-learn, on data of any size [Sharding III-B, Fig. 6]."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.core.errors import ConfigError, DataError
-from paceline.data.dataset import Rows, Selection
+from paceline.data.dataset import Rows, Selection, is_sparse
+from paceline.data.out_of_core import Growing, is_mapped
+from paceline.data.progress import SILENT, Progress
 
 Floats = npt.NDArray[np.float32]
 FITTED = 5_000
 """Rows that scale and directions are fitted on; more move them by less than the noise of KMeans' starts."""
-WHOLE = 2_000_000
-"""Rows up to which KMeans takes all of them at once (400 MB at 50 components); above, it takes batches."""
 CHUNK_BYTES = 16 << 20
 """Most that is taken from the data set at once, as float32."""
 STARTS, FIRST_ITERATIONS = 3, 5
@@ -35,8 +35,16 @@ class Clustering(NamedTuple):
     standardise: bool
 
 
-def cluster(train: Selection, how: Clustering, rng: np.random.Generator) -> Rows:
-    """The cluster of each example, 0 to k - 1 (N,). Reads the features in chunks; keeps N x components float32.
+def cluster(
+    train: Selection,
+    how: Clustering,
+    rng: np.random.Generator,
+    progress: Progress = SILENT,
+    elsewhere: "Callable[[Directions, list[int]], Rows] | None" = None,
+) -> Rows:
+    """The cluster of each example, 0 to k - 1 (N,). Reads the features in chunks; keeps N x components float32, in a
+    temporary file where they are too many. Sparse rows are not centred, so that they stay sparse.
+    `elsewhere`: does all that reads more than a sample, given seeds for several starts of KMeans, in place of this process.
     ConfigError without scikit-learn, DataError where there are fewer examples than clusters."""
     if len(train) < how.clusters:
         raise DataError(
@@ -54,15 +62,30 @@ def cluster(train: Selection, how: Clustering, rng: np.random.Generator) -> Rows
         warnings.simplefilter(
             "ignore", ConvergenceWarning
         )  # it says that fewer points differ than clusters were asked for
-        return _kmeans(_summary(train, how, rng, seeds.pop()), how, seeds)
+        directions = _directions(train, how, rng, seeds.pop())
+        if elsewhere is not None:
+            return elsewhere(directions, seeds)
+        return _kmeans(summary(train, directions, progress), how, seeds)
 
 
-def _summary(train: Selection, how: Clustering, rng: np.random.Generator, seed: int) -> Floats:
-    """The examples flattened, standardised and turned to their first principal components (N, components)."""
+class Directions(NamedTuple):
+    """An example x is summed up as (x - middle) @ matrix; matrix (features, components)."""
+
+    middle: Floats | None
+    matrix: Floats
+
+
+def _directions(train: Selection, how: Clustering, rng: np.random.Generator, seed: int) -> Directions:
+    """The first principal components of the standardised features."""
+    rows = np.arange(len(train)) if len(train) <= FITTED else np.sort(rng.choice(len(train), FITTED, replace=False))
+    fit = _fit_sparse if is_sparse(train.source.features) else _fit
+    return fit(train, rows, how, seed)
+
+
+def _fit(train: Selection, rows: Rows, how: Clustering, seed: int) -> Directions:
     from sklearn.decomposition import PCA
 
-    rows = np.arange(len(train)) if len(train) <= FITTED else np.sort(rng.choice(len(train), FITTED, replace=False))
-    sample = _flat(train, rows)
+    sample = _flat(train.pick(rows))
     middle = _finite(sample.mean(axis=0))
     scale = sample.std(axis=0) if how.standardise else np.ones_like(middle)
     scale[scale <= 1e-6 * np.abs(middle)] = 1  # constant but for rounding
@@ -71,19 +94,46 @@ def _summary(train: Selection, how: Clustering, rng: np.random.Generator, seed: 
     components = min(how.components, *sample.shape)
     solver = "full" if min(sample.shape) <= 2 * components else "randomized"
     pca = PCA(components, svd_solver=solver, iterated_power=3, random_state=seed, copy=False).fit(sample)
-    directions = np.ascontiguousarray((pca.components_ / scale).T)
-    summary = np.empty((len(train), components), np.float32)
-    for start, chunk in _chunks(train, len(middle)):
-        chunk -= middle
-        np.matmul(chunk, directions, out=summary[start : start + len(chunk)])
-    return _finite(summary)
+    return Directions(middle, np.ascontiguousarray((pca.components_ / scale).T))
+
+
+def _fit_sparse(train: Selection, rows: Rows, how: Clustering, seed: int) -> Directions:
+    """The same without centring, as for latent semantic analysis."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler(with_mean=False, with_std=how.standardise)
+    sample = train.pick(rows).features.astype(np.float32)
+    _finite(sample.data)
+    sample = scaler.fit_transform(sample)
+    found = TruncatedSVD(min(how.components, *sample.shape), random_state=seed).fit(sample).components_
+    scale = scaler.scale_ if how.standardise else 1.0
+    return Directions(None, np.ascontiguousarray((found / scale).T, np.float32))
+
+
+def summary(train: Selection, directions: Directions, progress: Progress = SILENT) -> Floats:
+    """All examples in few numbers (N, components)."""
+    width, components = directions.matrix.shape
+    points = Growing(np.float32, (components,))
+    rows = max(1, CHUNK_BYTES // (4 * (components if directions.middle is None else width)))
+    for start in range(0, len(train), rows):
+        chunk = train.pick(np.arange(start, min(start + rows, len(train))))
+        if directions.middle is None:
+            points.append(chunk.features.astype(np.float32) @ directions.matrix)
+        else:
+            flat = _flat(chunk)
+            flat -= directions.middle
+            points.append(flat @ directions.matrix)
+        train.source.release()
+        progress.advance(len(chunk))
+    return _finite(points.array())
 
 
 def _kmeans(points: Floats, how: Clustering, seeds: list[int]) -> Rows:
-    """Several short starts of which the best goes on: Lloyd on all points, or on batches where they are too many."""
+    """Several short starts of which the best goes on: Lloyd on all points, or batches where they don't fit in memory."""
     from sklearn.cluster import KMeans, MiniBatchKMeans
 
-    if len(points) > WHOLE:
+    if is_mapped(points):
         fitted = MiniBatchKMeans(how.clusters, batch_size=10_000, n_init=STARTS, random_state=seeds[0]).fit(points)
         return fitted.labels_.astype(np.int64)  # type: ignore[no-any-return]
 
@@ -115,14 +165,7 @@ def _finite(values: Floats) -> Floats:
     return values
 
 
-def _chunks(train: Selection, width: int) -> Iterator[tuple[int, Floats]]:
-    """(first row, rows as float32), one part of the data after the other."""
-    rows = max(1, CHUNK_BYTES // (4 * width))
-    for start in range(0, len(train), rows):
-        yield start, _flat(train, np.arange(start, min(start + rows, len(train))))
-
-
-def _flat(train: Selection, rows: Rows) -> Floats:
-    """Some examples, one row of float32 each."""
-    found = train.pick(rows).features
-    return found.reshape(len(found), -1).astype(np.float32)
+def _flat(examples: Selection) -> Floats:
+    """The examples, one row of float32 each."""
+    found: Floats = examples.features.reshape(len(examples), -1).astype(np.float32)
+    return found

@@ -1,7 +1,7 @@
 """A sharding strategy answers: which workers' shards does each training example go to?"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,17 +11,22 @@ from paceline.core import registry
 from paceline.core.config import Options
 from paceline.core.errors import ConfigError, DataError
 from paceline.data.dataset import Rows, Selection
+from sharder.clustering import Clustering, cluster
 from sharder.turns import Turns
 
 PACKAGE = "sharder.strategies"
+Cluster = Callable[[Selection, Clustering, np.random.Generator], Rows]
+"""Finds the cluster of each example, 0 to k - 1 (N,)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assignment:
-    """Who gets what: the row numbers of each shard, and where the strategy makes clusters, each row's cluster (N,)."""
+    """Who gets what: the row numbers of each shard, and where the strategy makes clusters, each row's cluster (N,) and the
+    clusters that went to every shard."""
 
     shards: Sequence[Rows]
     clusters: Rows | None = None
+    sparse: Sequence[int] = ()
 
 
 class ShardingStrategy(BaseModel, ABC):
@@ -30,9 +35,9 @@ class ShardingStrategy(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @abstractmethod
-    def assign(self, train: Selection, turns: Turns, rng: np.random.Generator) -> Assignment:
+    def assign(self, train: Selection, turns: Turns, rng: np.random.Generator, cluster: Cluster) -> Assignment:
         """Every row of `train` in at least one shard, and the same for the same generator. `turns` deals rows to the
-        shards. DataError where the examples don't suit the strategy."""
+        shards, `cluster` finds clusters. DataError where the examples don't suit the strategy."""
 
 
 class ByClasses(ShardingStrategy):
@@ -48,7 +53,9 @@ def build_strategy(options: Options) -> ShardingStrategy:
     return registry.build(PACKAGE, ShardingStrategy, options.name, options.options, "data.strategy")
 
 
-def deal(strategy: ShardingStrategy, train: Selection, weights: Sequence[float], seed: int) -> Assignment:
+def deal(
+    strategy: ShardingStrategy, train: Selection, weights: Sequence[float], seed: int, cluster: Cluster = cluster
+) -> Assignment:
     """What the strategy decides, checked. `weights`: one for each shard. DataError where a shard would be empty,
     ConfigError where the strategy itself is wrong."""
     shards = len(weights)
@@ -56,7 +63,7 @@ def deal(strategy: ShardingStrategy, train: Selection, weights: Sequence[float],
         raise DataError(
             f"{len(train)} training examples can't fill {shards} shards; set fewer workers, or give more data."
         )
-    found = strategy.assign(train, Turns(weights), np.random.default_rng(seed))
+    found = strategy.assign(train, Turns(weights), np.random.default_rng(seed), cluster)
     empty = [number for number, rows in enumerate(found.shards) if not len(rows)]
     if empty:
         raise DataError(

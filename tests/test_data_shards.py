@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import DataError, DiskError
-from paceline.data.dataset import Labelled, Selection
+from paceline.data import out_of_core, shard_arrays
+from paceline.data.dataset import Labelled, Selection, dense
 from paceline.data.manifest import MANIFEST, Manifest, Recipe, read_manifest, render
-from paceline.data.shard_writer import already_there, write_shards
+from paceline.data.shard_writer import Dealt, already_there, write_shards
 from paceline.data.shards import is_there, open_shards, take
 
 RECIPE = Recipe(task="digits", strategy="random", shards=2, validation=0.1, test=0.2, seed=0, examples="a" * 64)
@@ -26,7 +27,8 @@ def selections():
 
 
 def write(folder, recipe=RECIPE):
-    return write_shards(folder, "digits.csv", recipe, *selections())
+    shards, parts = selections()
+    return write_shards(folder, "digits.csv", recipe, Dealt(shards), parts)
 
 
 @pytest.fixture
@@ -68,10 +70,90 @@ def test_the_manifest_says_what_is_there(folder):
     assert manifest.shards[0].files["features"].bytes == (folder / "shard-0/features.npy").stat().st_size
 
 
+def sparse(rows=10, columns=7, seed=0):
+    from scipy.sparse import random_array
+
+    values = random_array((rows, columns), density=0.3, format="csr", dtype=np.float32, rng=seed)
+    return Labelled(values, np.arange(rows) % 2)
+
+
+def test_sparse_rows_are_written_and_read_back_and_taken(tmp_path):
+    source = sparse()
+    every = source.features.toarray()
+    picked = [Selection(source, np.array([8, 0, 3])), Selection(source, np.array([1, 2]))]
+
+    manifest = write_shards(tmp_path / "shards", "x", RECIPE, Dealt(picked), {"test": Selection(source, np.array([9]))})
+    shards = open_shards(tmp_path / "shards")
+    both = [shards.shard(0), shards.shard(1)]
+    features, labels = take(both, np.array([1, 0, 1, 0]), np.array([0, 2, 1, 0]))
+
+    assert manifest.shards[0].columns == 7
+    assert set(manifest.shards[0].files) == {"indptr", "indices", "values", "labels", "ids"}
+    assert both[0].ids.tolist() == [0, 3, 8]
+    np.testing.assert_array_equal(both[0].features.toarray(), every[[0, 3, 8]])
+    np.testing.assert_array_equal(features.toarray(), every[[1, 8, 2, 0]])
+    np.testing.assert_array_equal(dense(features), every[[1, 8, 2, 0]])
+    assert labels.tolist() == [1, 0, 0, 0]
+    assert shards.part("test").features.toarray().tolist() == every[[9]].tolist()
+    for which in (0, 1, "test"):
+        shards.verify(which)
+
+
+def test_a_shard_without_any_value_that_is_not_zero_is_written(tmp_path):
+    from scipy.sparse import csr_array
+
+    source = Labelled(csr_array((4, 3), dtype=np.float32), np.arange(4) % 2)
+    picked = [Selection(source, np.array([0, 1])), Selection(source, np.array([2, 3]))]
+
+    write_shards(tmp_path / "shards", "x", RECIPE, Dealt(picked), {})
+
+    assert open_shards(tmp_path / "shards").shard(1).features.toarray().tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_files_of_a_sparse_shard_that_do_not_fit_together_are_refused(tmp_path):
+    source = sparse()
+    manifest = write_shards(
+        tmp_path / "shards",
+        "x",
+        RECIPE,
+        Dealt([Selection(source, np.arange(5)), Selection(source, np.arange(5, 10))]),
+        {},
+    )
+    body = manifest.model_dump(mode="json")
+    body["shards"][0]["files"]["indices"]["shape"] = [1]
+
+    with pytest.raises(ValueError, match="features, a label and an id for each"):
+        Manifest.model_validate(body)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 24, 100, 10**6])
+def test_the_size_of_pieces_changes_nothing(tmp_path, monkeypatch, piece_bytes):
+    before = write(tmp_path / "whole")
+
+    monkeypatch.setattr(out_of_core, "PIECE_BYTES", piece_bytes)
+    after = write(tmp_path / "pieces")
+
+    assert after.fingerprint == before.fingerprint
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "pieces/shard-0/features.npy"), np.load(tmp_path / "whole/shard-0/features.npy")
+    )
+
+
+def test_more_shards_than_files_may_be_open_are_written_in_several_passes(tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_arrays, "OPEN", 3)
+    source = Labelled(np.arange(20.0)[:, None], np.arange(20) % 2)
+    picked = [Selection(source, np.array([row, row + 10])) for row in range(10)]
+
+    write_shards(tmp_path / "shards", "x", RECIPE, Dealt(picked), {})
+
+    shards = open_shards(tmp_path / "shards")
+    assert [shards.shard(number).features[:, 0].tolist() for number in range(10)] == [[n, n + 10] for n in range(10)]
+
+
 def test_labels_that_are_no_classes_have_no_histogram(tmp_path):
     source = Labelled(np.zeros((2, 1)), np.array([0.5, 1.5]))
 
-    manifest = write_shards(tmp_path / "shards", "x", RECIPE, [Selection(source, np.array([0, 1]))], {})
+    manifest = write_shards(tmp_path / "shards", "x", RECIPE, Dealt([Selection(source, np.array([0, 1]))]), {})
 
     assert manifest.shards[0].classes == {}
 
@@ -90,7 +172,7 @@ def test_examples_are_taken_from_several_shards(folder):
 
 def test_a_shard_or_part_that_does_not_exist_is_named(tmp_path):
     shards, _ = selections()
-    write_shards(tmp_path / "shards", "x", RECIPE, shards, {})
+    write_shards(tmp_path / "shards", "x", RECIPE, Dealt(shards), {})
 
     found = open_shards(tmp_path / "shards")
 
@@ -289,16 +371,16 @@ def test_a_manifest_of_absurd_size_is_not_read(folder):
 
 def test_a_newer_format_is_named(folder):
     body = json.loads((folder / MANIFEST).read_bytes())
-    (folder / MANIFEST).write_text(json.dumps({**body, "format": 3}))
+    (folder / MANIFEST).write_text(json.dumps({**body, "format": 4}))
 
-    with pytest.raises(DataError, match="has format 3; this Paceline reads format 2"):
+    with pytest.raises(DataError, match="has format 4; this Paceline reads format 3"):
         open_shards(folder)
 
 
 def test_a_manifest_of_another_folder_is_found(folder, tmp_path):
     source = Labelled(np.zeros((9, 3), np.float32), np.zeros(9, int))
     rows = np.arange(9)
-    write_shards(tmp_path / "other", "x", RECIPE, [Selection(source, rows)] * 2, {})
+    write_shards(tmp_path / "other", "x", RECIPE, Dealt([Selection(source, rows)] * 2), {})
     shutil.copy(tmp_path / "other" / MANIFEST, folder / MANIFEST)
 
     with pytest.raises(DataError, match="is damaged"):
@@ -310,5 +392,5 @@ def test_a_manifest_whose_shard_lacks_a_file_is_refused(folder):
     body.pop("sha256")
     body["shards"][0]["files"].pop("ids")
 
-    with pytest.raises(ValueError, match="features, labels and ids"):
+    with pytest.raises(ValueError, match="features, dense or sparse, labels and ids"):
         Manifest.model_validate(body)

@@ -31,7 +31,7 @@ class Place:
         settings = {"policy": "bsp", "servers": 2, "epochs": 1, "batch_size": 100} | settings
         self.config: Config = config_of(**settings)
         self.shards = folder / "shards"
-        make_shards(self.config, self.shards, False, lambda *_, **__: None)
+        make_shards(self.config, self.shards)
         self.cluster = Cluster(self.config, folder)
         self.cluster.evaluator_ready()
 

@@ -11,9 +11,11 @@ import pytest
 from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, DataError
 from paceline.data.manifest import Rule, read_manifest
+from paceline.data.progress import Progress
 from paceline.data.shards import open_shards
 from paceline.settings import load, parse_sets
 from sharder.app import make_shards
+from sharder.reshard import reshard
 
 REAL = Path(__file__).parents[2] / "shared/data/cifar10-small/cifar-10-small-binary.tar.gz"
 TASK = """
@@ -42,6 +44,26 @@ def task(tmp_path):
     path = tmp_path / "three.py"
     path.write_text(TASK)
     return str(path)
+
+
+class Heard(Progress):
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.stages, self.done, self.said, self.shards = [], [], [], []
+
+    def stage(self, name, total):
+        self.stages.append((name, total))
+        self.done.append(0)
+
+    def advance(self, count):
+        self.done[-1] += count
+
+    def shard(self, number, examples):
+        self.shards.append(examples)
+
+    def say(self, line):
+        self.said.append(line)
 
 
 def config(task, **changed):
@@ -83,13 +105,13 @@ def test_the_number_of_shards_can_be_set(task, tmp_path):
 def test_a_second_run_changes_nothing(task, tmp_path):
     first = make_shards(config(task), tmp_path / "out")
     before = (tmp_path / "out/manifest.json").stat()
-    said = []
+    heard = Heard()
 
-    second = make_shards(config(task), tmp_path / "out", say=said.append)
+    second = make_shards(config(task), tmp_path / "out", progress=heard)
 
     assert second == first
     assert (tmp_path / "out/manifest.json").stat() == before
-    assert said == [f"4 shards of 42 examples are already there, in {tmp_path / 'out'}."]
+    assert heard.said == [f"4 shards of 42 examples are already there, in {tmp_path / 'out'}."]
 
 
 def test_the_same_config_makes_the_same_bits(task, tmp_path):
@@ -312,3 +334,98 @@ def test_the_data_side_imports_no_heavy_library(modules, absent):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("strategy", ["random", "distribution_aware"])
+def test_every_stage_of_the_work_tells_how_far_it_is(task, tmp_path, strategy):
+    heard = Heard()
+
+    manifest = make_shards(config(task, data={"strategy": {"name": strategy}}), tmp_path / "out", progress=heard)
+
+    assert [name for name, _ in heard.stages] == [
+        "checking", *(["clustering"] if strategy == "distribution_aware" else []), "writing",
+    ]  # fmt: skip
+    assert heard.done == [total for _, total in heard.stages]
+    assert heard.shards == manifest.sizes
+
+
+@pytest.mark.parametrize("strategy", ["random", "stratified", "round_robin", "distribution_aware"])
+def test_shards_dealt_anew_are_what_the_data_would_give(task, tmp_path, strategy):
+    wanted = {"strategy": {"name": strategy}}
+    make_shards(config(task, workers=3, data=wanted), tmp_path / "three")
+    five = make_shards(config(task, workers=5, data=wanted), tmp_path / "five")
+
+    anew = reshard(tmp_path / "three", config(task, workers=5, data=wanted), tmp_path / "anew")
+    back = reshard(tmp_path / "anew", config(task, workers=3, data=wanted), tmp_path / "back")
+
+    assert anew.fingerprint == five.fingerprint
+    assert back.fingerprint == read_manifest(tmp_path / "three").fingerprint
+
+
+def test_shards_can_be_dealt_anew_in_their_own_folder(task, tmp_path):
+    make_shards(config(task, workers=3), tmp_path / "out")
+    six = make_shards(config(task, workers=6), tmp_path / "six")
+
+    with pytest.raises(DataError, match=r"shards was 3 and is now 6.*--fresh"):
+        reshard(tmp_path / "out", config(task, workers=6), tmp_path / "out")
+    reshard(tmp_path / "out", config(task, workers=6), tmp_path / "out", fresh=True)
+
+    assert read_manifest(tmp_path / "out").fingerprint == six.fingerprint
+    assert open_shards(tmp_path / "out").shard(5).ids.tolist() == open_shards(tmp_path / "six").shard(5).ids.tolist()
+
+
+def test_examples_that_several_shards_hold_are_dealt_anew_once(tmp_path):
+    path = tmp_path / "outliers.py"
+    path.write_text(OUTLIERS)
+    wanted = {"strategy": {"name": "distribution_aware", "clusters": 3}, "validation": 0, "test": 0}
+    first = make_shards(config(str(path), data=wanted), tmp_path / "four")
+
+    anew = reshard(tmp_path / "four", config(str(path), workers=2), tmp_path / "two")
+
+    assert first.sparse
+    assert len(first.duplicates) == 2
+    assert anew.sizes == [22, 22]
+    assert anew.duplicates == ()
+
+
+def test_damaged_shards_are_not_dealt_anew(task, tmp_path):
+    make_shards(config(task), tmp_path / "out")
+    features = tmp_path / "out/shard-1/features.npy"
+    features.write_bytes(features.read_bytes()[:-1] + b"!")
+
+    with pytest.raises(DataError, match=r"shard-1/features.npy is damaged"):
+        reshard(tmp_path / "out", config(task, workers=2), tmp_path / "new")
+
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_unknown_engine_is_named_with_the_known_ones(task, tmp_path):
+    with pytest.raises(ConfigError, match=r"no 'sparks' among the engines: local, spark"):
+        make_shards(config(task, data={"engine": "sparks"}), tmp_path / "out")
+
+
+def test_nan_in_a_mapped_file_is_found(tmp_path):
+    features = np.zeros((30, 4), np.float32)
+    features[17, 2] = np.nan
+    np.save(tmp_path / "features.npy", features)
+    np.save(tmp_path / "labels.npy", np.arange(30) % 3)
+    path = tmp_path / "mapped.py"
+    path.write_text(
+        "from paceline.data.npz import read_npy\n"
+        "def data(path):\n    return read_npy(path + '/features.npy', path + '/labels.npy')\n"
+        "def model():\n    raise NotImplementedError\n"
+    )
+
+    with pytest.raises(DataError, match="features of example 17 hold NaN"):
+        make_shards(config(str(path), data={"path": str(tmp_path)}), tmp_path / "out")
+
+
+def test_other_labels_to_deal_by_ask_for_fresh_shards(task, tmp_path):
+    by = tmp_path / "halves.py"
+    by.write_text(TASK.replace("% 3", "// 30"))
+    wanted = {"data": {"strategy": {"name": "stratified", "by": str(by)}}}
+    make_shards(config(task, **wanted), tmp_path / "out")
+    by.write_text(TASK.replace("% 3", "// 20"))
+
+    with pytest.raises(DataError, match="by was"):
+        make_shards(config(task, **wanted), tmp_path / "out")

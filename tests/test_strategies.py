@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from paceline.core.config import Options
 from paceline.core.errors import ConfigError, DataError
 from paceline.core.registry import names
+from paceline.data import out_of_core
 from paceline.data.dataset import Labelled, Selection
 from sharder import clustering
 from sharder.clustering import Clustering, cluster
@@ -193,14 +194,28 @@ def test_without_scaling_the_widest_feature_rules(standardise):
     assert np.array_equal(clusters == clusters[0], kinds == kinds[0]) == standardise
 
 
-@pytest.mark.parametrize(("fitted", "whole", "chunk"), [(50, 10**6, 1 << 20), (10**6, 100, 1 << 20), (60, 100, 64)])
-def test_large_data_is_fitted_on_a_part_and_taken_in_chunks(monkeypatch, fitted, whole, chunk):
+@pytest.mark.parametrize(("fitted", "in_memory", "chunk"), [(50, 10**6, 1 << 20), (10**6, 100, 1 << 20), (60, 100, 64)])
+def test_large_data_is_fitted_on_a_part_and_taken_in_chunks(monkeypatch, fitted, in_memory, chunk):
     monkeypatch.setattr(clustering, "FITTED", fitted)
-    monkeypatch.setattr(clustering, "WHOLE", whole)
+    monkeypatch.setattr(out_of_core, "IN_MEMORY", in_memory)
     monkeypatch.setattr(clustering, "CHUNK_BYTES", chunk)
     train = examples([0] * 240, blobs([80, 80, 80]))
 
     clusters = cluster(train, Clustering(3, 2, 150, True), np.random.default_rng(0))
+
+    assert [len(set(part)) for part in np.split(clusters, 3)] == [1, 1, 1]
+    assert len(set(clusters)) == 3
+
+
+@pytest.mark.parametrize("standardise", [True, False])
+def test_clusters_of_sparse_rows_are_found(standardise):
+    from scipy.sparse import csr_array
+
+    topics = np.kron(np.eye(3), np.ones(20))[np.repeat([0, 1, 2], 40)]
+    words = topics * (np.random.default_rng(0).random((120, 60)) < 0.4)
+    train = Selection(Labelled(csr_array(words.astype(np.float32)), np.zeros(120, int)), np.arange(120))
+
+    clusters = cluster(train, Clustering(3, 4, 150, standardise), np.random.default_rng(0))
 
     assert [len(set(part)) for part in np.split(clusters, 3)] == [1, 1, 1]
     assert len(set(clusters)) == 3
@@ -267,7 +282,7 @@ OWN = """
 from sharder.strategy import Assignment, ShardingStrategy
 class Halves(ShardingStrategy):
     forgets: int = 0
-    def assign(self, train, turns, rng):
+    def assign(self, train, turns, rng, cluster):
         import numpy as np
         return Assignment(np.array_split(np.arange(len(train) - self.forgets), turns.shards))
 """

@@ -50,7 +50,7 @@ class _Borrowed(Replica):
         loss = self.answers.get()
         if isinstance(loss, type):
             raise loss
-        return self.gathered(loss, len(features))
+        return self.gathered(loss, len(labels))
 
 
 class Session:

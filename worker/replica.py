@@ -81,12 +81,12 @@ class Replica:
         self.model.train()
         self._flat.gradient.values.zero_()
         loss = 0.0
-        for start, end in _cuts(len(features), min(self._parts, len(features))):
+        for start, end in _cuts(len(labels), min(self._parts, len(labels))):
             inputs, targets = self._prepare(features[start:end], labels[start:end], rng)
-            loss += self._add(inputs, targets, (end - start) / len(features))
+            loss += self._add(inputs, targets, (end - start) / len(labels))
         if self._precision.scale != 1:
             self._flat.gradient.values.mul_(1 / self._precision.scale)
-        step = self.gathered(loss, len(features))
+        step = self.gathered(loss, len(labels))
         if np.isfinite(loss):
             self._precision.note(step.finite)
         return step
@@ -117,11 +117,11 @@ class Replica:
 
     def _batches(self, features: Array, labels: Array, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Evaluation batches whose sizes differ by one at most, so that none is too small for BatchNorm."""
-        if len(features) == 0:
+        if len(labels) == 0:
             raise DataError(
                 f"There are no examples to score task '{self.task.name}' on. Give the split a larger share."
             )
-        for start, end in _cuts(len(features), -(-len(features) // batch)):
+        for start, end in _cuts(len(labels), -(-len(labels) // batch)):
             yield self._prepare(features[start:end], labels[start:end])
 
     @torch.no_grad()
@@ -153,7 +153,7 @@ class Replica:
             values = {"loss": float(loss), **self.task.metrics(outputs, targets)}
             for name, value in values.items():
                 totals[name] = totals.get(name, 0.0) + float(value) * len(inputs)
-        return {name: total / len(features) for name, total in totals.items()}
+        return {name: total / len(labels) for name, total in totals.items()}
 
     @torch.no_grad()
     def outputs(self, features: Array, labels: Array, batch: int = 512) -> Iterator[tuple[Any, Tensor]]:

@@ -160,7 +160,7 @@ class Scorer:
             except DataError:
                 continue
             shards.verify(name)
-            found[name] = (np.asarray(part.features), np.asarray(part.labels))
+            found[name] = (part.features, part.labels)
         return found
 
 

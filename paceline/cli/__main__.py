@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.cli.options import read_config
+from paceline.cli.options import anew, read_config
 from paceline.core.errors import UsageError
 from paceline.settings import exits, presets
 
@@ -135,19 +135,29 @@ def set_(
 
 @app.command()
 def shard(
-    what: What,
     out: Annotated[Path, typer.Option(help="Folder for the shards; made if it is not there.")],
+    what: Annotated[str | None, _WHAT] = None,
     workers: Workers = None,
     sets: Sets = None,
     data: Data = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace shards that are there already.")] = False,
+    old: Annotated[
+        Path | None, typer.Option("--from", help="Deal the examples of these shards anew, instead of a task's data.")
+    ] = None,
 ) -> None:
     """Cut a data set into one shard for each worker, a validation and a test part."""
     with _exits():
-        config = read_config(what, workers, sets=sets or [], data=data)
         from sharder.app import make_shards
+        from sharder.progress import progress_of
+        from sharder.reshard import reshard, settings_of
 
-        make_shards(config, out, fresh, print)
+        with progress_of(_console()) as progress:
+            if old is None:
+                make_shards(read_config(what, workers, sets=sets or [], data=data), out, fresh, progress)
+                return
+            if what is not None:
+                raise UsageError(f"--from {old} and {what}: the task is that of the shards; leave one of them out.")
+            reshard(old, anew(settings_of(old), workers, sets or [], data), out, fresh, progress)
 
 
 @app.command("shard-report")
@@ -156,12 +166,22 @@ def shard_report(
         list[Path], typer.Argument(metavar="FOLDER...", help="Folders of shards, of the same data set.")
     ],
     out: Annotated[Path, typer.Option(help="Folder for the report; made if it is not there.")] = Path("report"),
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TASK", help="Show the labels of this task, of the same examples, instead of the shards' own."
+        ),
+    ] = None,
+    data: Annotated[str | None, typer.Option(metavar="PATH", help="The data set of --by.")] = None,
 ) -> None:
     """Show how evenly shards are dealt, several ways of dealing beside each other: pictures and one HTML page."""
     with _exits():
+        if data is not None and by is None:
+            raise UsageError("--data is the data set of --by's task; give --by TASK too, or leave --data out.")
+        from paceline.data.files import BUNDLED
         from sharder.report.report import write_report
 
-        print(write_report(folders, out))
+        print(write_report(folders, out, by, data or BUNDLED))
 
 
 @app.command()

@@ -42,6 +42,13 @@ def read_config(
     return complete(parse_sets([*pairs, *sets]), path, preset)
 
 
+def anew(settings: Mapping[str, Any], workers: int | None, sets: Sequence[str], data: str | None) -> Config:
+    """The config for shards that are dealt anew; `settings`: those that they were made with."""
+    flags = {"workers": workers, "data.path": data}
+    pairs = [_pair(key, value) for key, value in flags.items() if value is not None]
+    return load(None, parse_sets([*pairs, *sets]), settings)
+
+
 def complete(overrides: Mapping[str, Any], path: Path | None = None, preset: str | None = None) -> Config:
     """The config with the task's own defaults below all else: two steps, because its name is among the settings."""
     config = load(path, overrides, preset=preset)

@@ -88,10 +88,18 @@ Weights = Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ..
 class DataConfig(Section):
     """Where the examples come from and how the sharder deals them out."""
 
-    path: str = Field("bundled", description="File or folder of the data set; 'bundled' where the task brings its own.")
+    path: str = Field(
+        "bundled",
+        description="File or folder of the data set, or a URL like s3://bucket/key (fsspec); 'bundled' where the task brings "
+        "its own.",
+    )
     strategy: Named = Field(
         Options(name="random"),
         description="How training examples are dealt to shards: a name, or a name with options (see sharding.md).",
+    )
+    engine: Named = Field(
+        Options(name="local"),
+        description="Where shards are made: local (this machine), or spark (see sharding.md); the shards are the same.",
     )
     shards: int | None = Field(None, ge=1, description="Number of shards; default: one for each worker.")
     weights: Weights = Field(

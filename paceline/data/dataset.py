@@ -1,53 +1,72 @@
-"""Examples in memory, as a task hands them over: features, labels, and which of them are kept for which purpose."""
+"""Examples as a task hands them over: features, labels, and which of them are kept for which purpose."""
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.core.errors import DataError
+from paceline.data.out_of_core import is_mapped, ranges, release, row_bytes
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 PartName = Literal["validation", "test"]
+SetName = Literal["train", "test", "validation"]
+SPARSE_ROW = 1 << 10
+"""Bytes that a sparse row is taken to have where pieces are cut."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labelled:
-    """Examples with their labels, checked once so that nobody downstream must: features (N, ...), labels (N, ...).
-    Whole-number labels in one column are classes. DataError where the arrays can't be training data."""
+    """Examples with their labels, checked so that nobody downstream must: features (N, ...), a numpy array or a
+    scipy.sparse.csr_array (N, D) in canonical form, and labels (N, ...). Whole-number labels in one column are classes.
+    DataError where the arrays can't be training data; whether those mapped from a file hold NaN is known only when
+    `Dataset.digest` has read them."""
 
-    features: Array
+    features: Any
     labels: Array
 
     def __post_init__(self) -> None:
         for name, array in (("features", self.features), ("labels", self.labels)):
-            if not isinstance(array, np.ndarray) or array.ndim == 0 or array.dtype.kind not in "biuf":
-                seen = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
-                raise DataError(
-                    f"The {name} are {seen}; expected a numpy array of numbers with one row for each example."
-                )
-        if len(self.features) != len(self.labels):
+            _check_kind(name, array)
+        if self.features.shape[0] != len(self.labels):
             raise DataError(
-                f"There are {len(self.features):,} rows of features but {len(self.labels):,} labels; "
+                f"There are {self.features.shape[0]:,} rows of features but {len(self.labels):,} labels; "
                 "every example needs one of each."
             )
-        if not len(self.features):
+        if not len(self.labels):
             raise DataError("There are no examples; expected at least one row.")
         for name, array in (("features", self.features), ("labels", self.labels)):
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                row = int(np.argmin(np.isfinite(array).reshape(len(array), -1).all(axis=1)))
-                raise DataError(f"The {name} of example {row:,} hold NaN or infinity; remove or repair the example.")
+            if not is_mapped(values_of(array)):
+                _check_finite(name, array, 0)
 
     def __len__(self) -> int:
-        return len(self.features)
+        return len(self.labels)
 
     @property
     def classes(self) -> Rows | None:
         """Each example's class; None where labels are not classes."""
         return self.labels.astype(np.int64) if is_class_label(self.labels) else None
+
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """(start, stop) of rows that are read at a time."""
+        return ranges(len(self), SPARSE_ROW if is_sparse(self.features) else row_bytes(self.features))
+
+    def release(self) -> None:
+        """Gives back the memory of what was read from mapped files."""
+        for array in (values_of(self.features), self.labels):
+            release(array)
+
+
+class Piece(NamedTuple):
+    """Some rows of one of the sets."""
+
+    part: SetName
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,39 +78,71 @@ class Dataset:
     validation: Labelled | None = None
 
     def __post_init__(self) -> None:
-        for name, part in (("test", self.test), ("validation", self.validation)):
-            if part is not None and part.features.shape[1:] != self.train.features.shape[1:]:
+        for name, part in self.sets():
+            if part.features.shape[1:] != self.train.features.shape[1:]:
                 raise DataError(
                     f"An example of the {name} set has shape {part.features.shape[1:]}, one of the training set "
                     f"{self.train.features.shape[1:]}; both must be alike."
                 )
+            if is_sparse(part.features) != is_sparse(self.train.features):
+                raise DataError(f"The {name} set or the training set is sparse and the other is not; make both alike.")
 
-    def digest(self) -> str:
-        """SHA-256 of all examples: tells whether shards were made from this very data."""
+    def sets(self) -> list[tuple[SetName, Labelled]]:
+        """The sets that are there, by name."""
+        every: tuple[tuple[SetName, Labelled | None], ...] = (
+            ("train", self.train), ("test", self.test), ("validation", self.validation),
+        )  # fmt: skip
+        return [(name, part) for name, part in every if part is not None]
+
+    def pieces(self) -> list[Piece]:
+        """All examples, in parts that are checked and hashed one by one."""
+        return [Piece(name, *rows) for name, part in self.sets() for rows in part.pieces()]
+
+    def piece_digest(self, piece: Piece) -> bytes:
+        """SHA-256 of a piece's examples. DataError where they hold NaN or infinity. Thread-safe."""
+        part: Labelled = getattr(self, piece.part)
         total = hashlib.sha256()
-        for part in (self.train, self.test, self.validation):
-            for array in (part.features, part.labels) if part is not None else ():
-                total.update(f"{array.dtype.str}{array.shape}".encode())
-                total.update(np.ascontiguousarray(array).data)
-            total.update(b"|")
+        both: tuple[tuple[str, Any], ...] = (("features", part.features), ("labels", part.labels))
+        for name, array in both:
+            rows = array[piece.start : piece.stop]
+            if is_mapped(values_of(array)):
+                _check_finite(name, rows, piece.start)
+            where = (rows.indptr.astype(np.int64), rows.indices.astype(np.int64)) if is_sparse(rows) else ()
+            for flat in (*where, values_of(rows)):
+                total.update(np.ascontiguousarray(flat).data)
+        part.release()
+        return total.digest()
+
+    def digest(self, pieces: Iterable[bytes] | None = None) -> str:
+        """SHA-256 that tells whether shards were made from this very data. `pieces`: the digests of all pieces where they
+        are known. DataError as for `piece_digest`."""
+        total = hashlib.sha256()
+        for name, part in self.sets():
+            for array in (part.features, part.labels):
+                total.update(f"{name}{array.dtype.str}{array.shape}{is_sparse(array)}".encode())
+        for digest in pieces if pieces is not None else map(self.piece_digest, self.pieces()):
+            total.update(digest)
         return total.hexdigest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """Some rows of a set, not copied before they are asked for. `first_id` is the id of the set's row 0: ids number the
-    examples of the whole data set, training rows first, then test, then validation rows."""
+    """Some rows of a set, not copied before they are asked for. Ids number the examples of the whole data set, training
+    rows first, then test, then validation rows: `first_id` is that of the set's row 0; `own_ids` are those of all its
+    rows, where they don't follow one another."""
 
     source: Labelled
     rows: Rows
     first_id: int = 0
+    own_ids: Rows | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
-    def features(self) -> Array:
-        return np.ascontiguousarray(self.source.features[self.rows])
+    def features(self) -> Any:
+        found = self.source.features[self.rows]
+        return found if is_sparse(found) else np.ascontiguousarray(found)
 
     @property
     def labels(self) -> Array:
@@ -99,13 +150,55 @@ class Selection:
 
     @property
     def ids(self) -> Rows:
-        return (self.rows + self.first_id).astype(np.int64)
+        own = self.rows + self.first_id if self.own_ids is None else self.own_ids[self.rows]
+        return own.astype(np.int64)
 
     def pick(self, positions: Rows) -> "Selection":
         """Those of the selected rows that stand at these positions in it."""
-        return Selection(self.source, self.rows[positions], self.first_id)
+        return Selection(self.source, self.rows[positions], self.first_id, self.own_ids)
 
 
 def is_class_label(labels: Array) -> bool:
     """Whether the labels are classes: one whole number for each example."""
     return labels.ndim == 1 and labels.dtype.kind in "biu"
+
+
+def is_sparse(features: Any) -> bool:
+    """Whether the features are sparse rows and no numpy array."""
+    return not isinstance(features, np.ndarray) and hasattr(features, "indptr")
+
+
+def dense(features: Any) -> Array:
+    """The same rows as an array that holds the zeros too, for models that know no sparse rows."""
+    found: Array = features.toarray() if is_sparse(features) else features
+    return found
+
+
+def values_of(features: Any) -> Array:
+    """The array that holds the features' values: all of them, or those of sparse rows that are not zero."""
+    found: Array = features.data if is_sparse(features) else features
+    return found
+
+
+def _check_kind(name: str, array: Any) -> None:
+    sparse = is_sparse(array)
+    if not (sparse or isinstance(array, np.ndarray)) or array.ndim == 0 or array.dtype.kind not in "biuf":
+        seen = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise DataError(f"The {name} are {seen}; expected a numpy array of numbers with one row for each example.")
+    if sparse and (name == "labels" or array.format != "csr" or not array.has_canonical_format):
+        raise DataError(
+            f"The {name} are a sparse matrix in {array.format} form; labels are dense, and features need csr with sorted "
+            "indices, none of them twice: call tocsr() and sum_duplicates()."
+        )
+
+
+def _check_finite(name: str, array: Any, first: int) -> None:
+    """DataError where these rows, of which the first has the number `first`, hold NaN or infinity."""
+    values = values_of(array)
+    if values.dtype.kind != "f" or np.isfinite(values).all():
+        return
+    bad = ~np.isfinite(values)
+    row = int(np.searchsorted(array.indptr, np.argmax(bad), "right")) - 1 if is_sparse(array) else int(
+        np.argmax(bad.reshape(len(array), -1).any(axis=1))
+    )  # fmt: skip
+    raise DataError(f"The {name} of example {first + row:,} hold NaN or infinity; remove or repair the example.")

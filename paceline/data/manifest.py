@@ -12,13 +12,15 @@ from paceline.core.errors import DataError
 from paceline.data.dataset import PartName
 
 MANIFEST = "manifest.json"
-FORMAT: Literal[2] = 2
+FORMAT: Literal[3] = 3
 FIX = "Make the shards anew with `paceline shard --fresh`."
 MAX_BYTES = 16 << 20
 """Largest manifest that is read (bytes); one shard takes about a kilobyte."""
 
-FileName = Literal["features", "labels", "ids"]
-FILES: tuple[FileName, ...] = ("features", "labels", "ids")
+FileName = Literal["features", "indptr", "indices", "values", "labels", "ids"]
+DENSE: tuple[FileName, ...] = ("features", "labels", "ids")
+SPARSE: tuple[FileName, ...] = ("indptr", "indices", "values", "labels", "ids")
+"""The files of a shard whose features are sparse rows (CSR): row i has values[indptr[i]:indptr[i + 1]]."""
 
 
 class FileEntry(Section):
@@ -40,15 +42,26 @@ class ShardEntry(Section):
     duplicates: int = Field(0, ge=0, description="Examples that other shards have too.")
     classes: dict[str, int] = Field(description="Examples of each class; empty where labels are not classes.")
     clusters: dict[str, int] = Field({}, description="Examples of each cluster; empty where the strategy makes none.")
+    columns: int | None = Field(None, ge=1, description="D where the features are sparse rows; else none.")
     files: dict[FileName, FileEntry]
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ShardEntry":
-        if any(file not in self.files or self.files[file].shape[:1] != (self.examples,) for file in FILES):
-            raise ValueError("every shard has features, labels and ids for each of its examples.")
+        if set(self.files) != set(DENSE if self.columns is None else SPARSE):
+            raise ValueError("every shard has features, dense or sparse, labels and ids.")
+        if any(self.files[file].shape[:1] != (rows,) for file, rows in self._rows().items()):
+            raise ValueError("every shard has features, a label and an id for each of its examples.")
         if self.epoch_len > self.examples:
             raise ValueError("an epoch takes no example of a shard twice.")
         return self
+
+    def _rows(self) -> dict[FileName, int]:
+        """How many rows each file must have."""
+        if self.columns is None:
+            return dict.fromkeys(DENSE, self.examples)
+        stored = next(iter(self.files["values"].shape), -1)
+        ends = self.examples + 1
+        return {"indptr": ends, "indices": stored, "values": stored, "labels": self.examples, "ids": self.examples}
 
 
 class Recipe(Section):
@@ -62,6 +75,9 @@ class Recipe(Section):
     test: float = Field(description="Share that was to be kept for testing where the data has no test set (ratio).")
     seed: int = Field(description="Seed of the splits and of the strategy.")
     examples: str = Field(description="SHA-256 of the examples that the task handed over.")
+    by: str | None = Field(
+        None, description="SHA-256 of the labels that were dealt by, where these are another task's."
+    )
 
 
 class Rule(Section):
@@ -74,17 +90,28 @@ class Rule(Section):
     lr: float = Field(description="a, of one machine.")
     worker_lr: float = Field(description="a / n.")
 
+    @classmethod
+    def made(cls, workers: int, batch_size: int, lr: float) -> "Rule":
+        """The rule for so many workers."""
+        each = max(1, batch_size // workers)
+        return cls(workers=workers, batch_size=batch_size, worker_batch=each, lr=lr, worker_lr=lr / workers)
+
+    def for_workers(self, workers: int) -> "Rule":
+        """The same for another number of workers."""
+        return Rule.made(workers, self.batch_size, self.lr)
+
 
 class Manifest(Section):
     """The table of contents of a folder of shards."""
 
-    format: Literal[2] = FORMAT
+    format: Literal[3] = FORMAT
     source: str = Field(description="Name of the file or folder that the examples came from, for people.")
     recipe: Recipe
     rule: Rule | None = None
     seconds: float | None = Field(None, ge=0, description="How long it took to decide who gets what (seconds).")
     train_examples: int = Field(ge=1, description="N: examples in all shards together, duplicates counted once.")
     duplicates: tuple[int, ...] = Field((), description="Ids of the examples that are in several shards.")
+    sparse: tuple[int, ...] = Field((), description="Numbers of the clusters that went to every shard.")
     shards: tuple[ShardEntry, ...] = Field(description="By number.")
     parts: dict[PartName, ShardEntry] = Field(description="Examples that are not trained on.")
 

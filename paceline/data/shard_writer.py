@@ -1,25 +1,33 @@
 """Writes a folder of shards so that it is there whole or not at all, whenever the power fails."""
 
-import hashlib
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from paceline.core.errors import DataError, DiskError
-from paceline.data.dataset import Array, PartName, Rows, Selection, is_class_label
-from paceline.data.manifest import FILES, MANIFEST, FileEntry, FileName, Manifest, Recipe, Rule, ShardEntry, render
+from paceline.data.dataset import Array, PartName, Rows, Selection, is_class_label, is_sparse
+from paceline.data.manifest import MANIFEST, Manifest, Recipe, Rule, ShardEntry, render
+from paceline.data.progress import SILENT, Progress
 from paceline.data.sampler import proportions
+from paceline.data.shard_arrays import Files, sync, write_arrays
 from paceline.data.shards import is_there, open_shards
 
-Say = Callable[[str], None]
-SEALS = 16
-"""Files that are brought to the disk at a time: it commits them together, and while the next ones are written."""
+Write = Callable[[Path, Mapping[str, Selection], Progress], dict[str, Files]]
+
+
+class Dealt(NamedTuple):
+    """The shards as they were dealt. `clusters`: for each shard the cluster of each of its examples, where there are some;
+    `sparse`: the clusters that every shard has; `seconds`: how long it took to decide."""
+
+    shards: Sequence[Selection]
+    clusters: Sequence[Rows] = ()
+    sparse: Sequence[int] = ()
+    seconds: float | None = None
 
 
 def already_there(folder: Path, recipe: Recipe) -> Manifest | None:
@@ -45,51 +53,59 @@ def write_shards(
     folder: Path,
     source: str,
     recipe: Recipe,
-    shards: Sequence[Selection],
+    dealt: Dealt,
     parts: Mapping[PartName, Selection],
-    say: Say = lambda line: None,
-    clusters: Sequence[Rows] = (),
     rule: Rule | None = None,
-    seconds: float | None = None,
+    progress: Progress = SILENT,
+    write: Write = write_arrays,
 ) -> Manifest:
-    """Writes everything beside `folder`, then puts it in the place of whatever shards are there. `clusters`: for each
-    shard, the cluster of each of its examples; `rule` and `seconds` stand in the manifest. DiskError where the disk is
-    full or not writable, DataError where the folder holds other things; nothing is left behind then."""
+    """Writes everything beside `folder`, then puts it in the place of whatever shards are there. `write` does the arrays.
+    DiskError where the disk is full or not writable, DataError where the folder holds other things; nothing is left
+    behind then."""
+    shards = dealt.shards
     ids, holders = np.unique(np.concatenate([shard.ids for shard in shards]), return_counts=True)
     twice = ids[holders > 1]
     lens = proportions(len(ids), recipe.weights or (1,) * len(shards)) if len(twice) else [len(one) for one in shards]
-    with _disk_errors(folder), _beside(folder) as draft, ThreadPoolExecutor(SEALS) as pool:
-        everything = {f"shard-{number}": shard for number, shard in enumerate(shards)} | dict(parts)
-        saved = {name: _save(draft / name, selection, pool, say) for name, selection in everything.items()}
-        files = {name: {file: seal.result() for file, seal in seals.items()} for name, seals in saved.items()}
-        list(pool.map(_sync, [draft / name for name in everything]))
+    everything = {f"shard-{number}": shard for number, shard in enumerate(shards)} | dict(parts)
+    for number, shard in enumerate(shards):
+        progress.shard(number, len(shard))
+    progress.stage("writing", sum(map(len, everything.values())))
+    with _disk_errors(folder), _beside(folder) as draft:
+        files = write(draft, everything, progress)
         manifest = Manifest(
             source=source,
             recipe=recipe,
             rule=rule,
-            seconds=seconds,
+            seconds=dealt.seconds,
             train_examples=len(ids),
             duplicates=tuple(twice.tolist()),
+            sparse=tuple(dealt.sparse),
             shards=tuple(
-                ShardEntry(
-                    examples=len(shard),
+                _entry(
+                    shard,
+                    files[f"shard-{number}"],
                     epoch_len=min(lens[number], len(shard)),
                     duplicates=int(np.isin(shard.ids, twice).sum()),
-                    classes=_classes(shard),
-                    clusters=_counts(clusters[number]) if clusters else {},
-                    files=files[f"shard-{number}"],
+                    clusters=_counts(dealt.clusters[number]) if dealt.clusters else {},
                 )
                 for number, shard in enumerate(shards)
             ),
-            parts={
-                name: ShardEntry(examples=len(part), epoch_len=len(part), classes=_classes(part), files=files[name])
-                for name, part in parts.items()
-            },
+            parts={name: _entry(part, files[name], epoch_len=len(part)) for name, part in parts.items()},
         )
         (draft / MANIFEST).write_bytes(render(manifest))
-        _sync(draft / MANIFEST)
-        _sync(draft)
+        sync(draft / MANIFEST)
+        sync(draft)
+    for name, part in everything.items():
+        progress.say(f"{name}: {len(part):,} examples")
     return manifest
+
+
+def _entry(part: Selection, files: Files, **more: Any) -> ShardEntry:
+    """What the manifest says of a shard or part."""
+    labels, features = part.labels, part.source.features
+    columns = features.shape[1] if is_sparse(features) else None
+    classes = _counts(labels) if is_class_label(labels) else {}
+    return ShardEntry(examples=len(part), classes=classes, columns=columns, files=files, **more)
 
 
 @contextmanager
@@ -136,7 +152,7 @@ def _replace(folder: Path, draft: Path) -> None:
         if old.exists():
             old.rename(folder)
         raise
-    _sync(folder.parent)
+    sync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -149,43 +165,9 @@ def _check_replaceable(folder: Path) -> None:
             raise DataError(f"{folder} holds {found.name}, which is no shard; give the shards a folder of their own.")
 
 
-def _save(folder: Path, selection: Selection, pool: Executor, say: Say) -> dict[FileName, Future[FileEntry]]:
-    """Writes a shard's arrays; what the manifest says of them comes while the next ones are written."""
-    folder.mkdir()
-    seals: dict[FileName, Future[FileEntry]] = {}
-    for file in FILES:
-        array: Array = getattr(selection, file)
-        np.save(folder / f"{file}.npy", array, allow_pickle=False)
-        seals[file] = pool.submit(_seal, folder / f"{file}.npy", array.dtype.str, array.shape)
-    say(f"{folder.name}: {len(selection):,} examples")
-    return seals
-
-
-def _seal(path: Path, dtype: str, shape: tuple[int, ...]) -> FileEntry:
-    """Brings a file to the disk and takes its checksum."""
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        return FileEntry(bytes=stream.seek(0, os.SEEK_END), dtype=dtype, shape=shape, sha256=digest)
-
-
-def _classes(selection: Selection) -> dict[str, int]:
-    labels = selection.labels
-    return _counts(labels) if is_class_label(labels) else {}
-
-
 def _counts(labels: Array) -> dict[str, int]:
     """Examples of each class or cluster."""
     return {str(label): int(count) for label, count in zip(*np.unique(labels, return_counts=True), strict=True)}
-
-
-def _sync(path: Path) -> None:
-    """Makes a file's bytes, or the names in a folder, survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _brief(value: object) -> str:

@@ -4,19 +4,21 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from paceline.core.errors import DataError
-from paceline.data.dataset import Array, PartName, Rows
-from paceline.data.manifest import FILES, FIX, MANIFEST, FileEntry, Manifest, ShardEntry, read_manifest
+from paceline.data.dataset import Array, PartName, Rows, is_sparse
+from paceline.data.manifest import FIX, MANIFEST, FileEntry, FileName, Manifest, ShardEntry, read_manifest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shard:
-    """A part of the data: features (N, ...), labels (N, ...) and the examples' ids (N,), mapped read-only."""
+    """A part of the data: features (N, ...), a numpy array or a scipy.sparse.csr_array (N, D), labels (N, ...) and the
+    examples' ids (N,), mapped read-only."""
 
-    features: Array
+    features: Any
     labels: Array
     ids: Rows
 
@@ -67,7 +69,9 @@ class Shards:
 
     def _open(self, name: str) -> Shard:
         entry = self._entry(name)
-        return Shard(*(_map(self.folder / name / f"{file}.npy", entry.files[file]) for file in FILES))
+        found = {file: _map(self.folder / name / f"{file}.npy", described) for file, described in entry.files.items()}
+        features = found["features"] if entry.columns is None else _csr(found, entry, self.folder / name)
+        return Shard(features, found["labels"], found["ids"])
 
 
 def is_there(folder: Path) -> bool:
@@ -80,21 +84,41 @@ def open_shards(folder: Path) -> Shards:
     file's size is not the manifest's."""
     manifest = read_manifest(folder)
     for name, entry in manifest.entries().items():
-        for file in FILES:
-            _check_size(folder / name / f"{file}.npy", entry.files[file])
+        for file, described in entry.files.items():
+            _check_size(folder / name / f"{file}.npy", described)
     return Shards(folder, manifest)
 
 
-def take(shards: Sequence[Shard], which: Rows, rows: Rows) -> tuple[Array, Array]:
-    """Features and labels of some examples, copied out of several shards: the k-th is row rows[k] of shard which[k]."""
+def take(shards: Sequence[Shard], which: Rows, rows: Rows) -> tuple[Any, Array]:
+    """Features and labels of some examples, copied out of several shards: the k-th is row rows[k] of shard which[k].
+    Sparse features stay sparse."""
     if len(shards) == 1:
         return shards[0].features[rows], shards[0].labels[rows]
-    features = np.empty((len(rows), *shards[0].features.shape[1:]), shards[0].features.dtype)
-    labels = np.empty((len(rows), *shards[0].labels.shape[1:]), shards[0].labels.dtype)
-    for number, shard in enumerate(shards):
-        here = which == number
-        features[here], labels[here] = shard.features[rows[here]], shard.labels[rows[here]]
-    return features, labels
+    places = [np.flatnonzero(which == number) for number in range(len(shards))]
+    back = np.argsort(np.concatenate(places))
+    features, labels = [], []
+    for shard, here in zip(shards, places, strict=True):
+        features.append(shard.features[rows[here]])
+        labels.append(shard.labels[rows[here]])
+    return _stacked(features)[back], np.concatenate(labels)[back]
+
+
+def _stacked(parts: list[Any]) -> Any:
+    if not is_sparse(parts[0]):
+        return np.concatenate(parts)
+    from scipy.sparse import vstack
+
+    return vstack(parts, format="csr")
+
+
+def _csr(files: dict[FileName, Array], entry: ShardEntry, folder: Path) -> Any:
+    """The sparse rows; DataError where the files don't fit one another."""
+    from scipy.sparse import csr_array
+
+    try:
+        return csr_array((files["values"], files["indices"], files["indptr"]), (entry.examples, entry.columns))
+    except ValueError as error:
+        raise DataError(f"{folder} is damaged: {error}. {FIX}") from error
 
 
 def _check_size(path: Path, entry: FileEntry) -> None:

@@ -11,4 +11,4 @@ _SHARED = (
 def agreed_settings(config: Config) -> list[str]:
     """'key=value' for every setting that all processes of a run share."""
     values = config.model_dump(mode="json", include=set(_SHARED))
-    return [f"{key}={values[key]}" for key in _SHARED]
+    return [f"{key}={values[key]}" for key in _SHARED] + [f"data.access={config.data.access}"]

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from wsgiref.simple_server import WSGIServer
 
 import structlog
 from prometheus_client import CollectorRegistry, disable_created_metrics, start_http_server
@@ -54,12 +55,16 @@ def make_log(name: str) -> Callable[..., None]:
 
 def serve_metrics(port: int, registry: CollectorRegistry) -> int:
     """Offers the metrics on a port of their own (0: any free one) and returns it; ConfigError when it is taken."""
+    return start_metrics(port, registry).server_port
+
+
+def start_metrics(port: int, registry: CollectorRegistry) -> WSGIServer:
+    """The same, for work that ends before its process: returns the HTTP server."""
     disable_created_metrics()
     try:
-        web, _ = start_http_server(port, registry=registry)
+        return start_http_server(port, registry=registry)[0]
     except OSError as error:
         raise ConfigError(f"Can't listen on metrics port {port}: {error.strerror}. Choose another one.") from error
-    return web.server_port
 
 
 def stop_on_signals() -> tuple[threading.Event, list[int]]:

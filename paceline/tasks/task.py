@@ -2,6 +2,7 @@
 until a function that needs it is called, because the sharder reads `data` without it."""
 
 import difflib
+import functools
 import importlib
 import importlib.util
 import sys
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from paceline.core import registry
 from paceline.core.errors import ConfigError
-from paceline.data.dataset import Dataset
+from paceline.data.dataset import Dataset, dense
 from paceline.tasks.checks import RULES, guarded, kind, told, where
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def load_task(name_or_path: str, model: str | None = None) -> Task:
     models = _models(module)
     chosen = _choose(models, model, name_or_path)
     functions = {part: _function(module, part, rule.default) for part, rule in RULES.items() if part != _ONLY}
+    functions["prepare"] = _of_dense(functions["prepare"])
     file = str(module.__file__)
     return Task(
         name=Path(name_or_path).stem,
@@ -65,6 +67,16 @@ def load_task(name_or_path: str, model: str | None = None) -> Task:
         model=guarded(file, chosen if chosen == _ONLY else f"MODELS[{chosen!r}]", models[chosen], RULES[_ONLY]),
         **{part: guarded(file, part, function, RULES[part]) for part, function in functions.items()},
     )
+
+
+def _of_dense(prepare: Callable[..., Any]) -> Callable[..., Any]:
+    """prepare() that sees numpy arrays only: sparse rows get their zeros back, some at a time."""
+
+    @functools.wraps(prepare)
+    def prepare_dense(features: Any, *others: Any) -> Any:
+        return prepare(dense(features), *others)
+
+    return prepare_dense
 
 
 def _load_builtin(name: str) -> ModuleType:

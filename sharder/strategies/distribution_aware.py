@@ -5,8 +5,8 @@ from pydantic import Field
 
 from paceline.core.errors import DataError
 from paceline.data.dataset import Rows, Selection, is_class_label
-from sharder.clustering import Clustering, cluster
-from sharder.strategy import Assignment, ByClasses
+from sharder.clustering import Clustering
+from sharder.strategy import Assignment, ByClasses, Cluster
 from sharder.turns import Turns, grouped
 
 
@@ -29,7 +29,7 @@ class DistributionAware(ByClasses):
         description="As the paper writes it: the counter restarts for each cluster, nothing is scaled or shuffled.",
     )
 
-    def assign(self, train: Selection, turns: Turns, rng: np.random.Generator) -> Assignment:
+    def assign(self, train: Selection, turns: Turns, rng: np.random.Generator, cluster: Cluster) -> Assignment:
         how = Clustering(
             self.clusters or _twice_the_classes(train),
             self.components,
@@ -37,17 +37,23 @@ class DistributionAware(ByClasses):
             self.standardise and not self.literal,
         )
         clusters = cluster(train, how, rng)
-        return Assignment(self.deal(clusters, turns, rng), clusters)
+        sizes = np.bincount(clusters)
+        sparse = np.flatnonzero((sizes > 0) & (sizes < self._least(turns)))
+        return Assignment(self.deal(clusters, turns, rng), clusters, sparse.tolist())
 
     def deal(self, clusters: Rows, turns: Turns, rng: np.random.Generator) -> list[Rows]:
         """The rows of each shard, given the cluster of each row."""
-        least = turns.shards if self.sparse_below is None else self.sparse_below
+        least = self._least(turns)
         groups = grouped(clusters, None if self.literal else rng)
         nobody: Rows = np.empty(0, np.int64)
         dense = [group for group in groups if len(group) >= least]
         everyone = np.concatenate([nobody, *(group for group in groups if len(group) < least)])
         dealt = turns.deal_each([nobody, *dense], restart=self.literal)
         return [np.concatenate([rows, everyone]) for rows in dealt]
+
+    def _least(self, turns: Turns) -> int:
+        """Examples that a cluster needs to be dealt out."""
+        return turns.shards if self.sparse_below is None else self.sparse_below
 
 
 def _twice_the_classes(train: Selection) -> int:

@@ -3,12 +3,12 @@
 import numpy as np
 
 from paceline.data.dataset import Selection
-from sharder.strategy import Assignment, ShardingStrategy
+from sharder.strategy import Assignment, Cluster, ShardingStrategy
 from sharder.turns import Turns
 
 
 class Random(ShardingStrategy):
     """Shuffles all examples, then deals them round robin: sizes differ by at most one."""
 
-    def assign(self, train: Selection, turns: Turns, rng: np.random.Generator) -> Assignment:
+    def assign(self, train: Selection, turns: Turns, rng: np.random.Generator, cluster: Cluster) -> Assignment:
         return Assignment(turns.deal(rng.permutation(len(train)).astype(np.int64)))

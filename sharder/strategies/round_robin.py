@@ -3,12 +3,12 @@
 import numpy as np
 
 from paceline.data.dataset import Selection
-from sharder.strategy import Assignment, ShardingStrategy
+from sharder.strategy import Assignment, Cluster, ShardingStrategy
 from sharder.turns import Turns
 
 
 class RoundRobin(ShardingStrategy):
     """Example i goes to shard i mod n. Where classes alternate in the file (0, 1, 0, 1), shards lack classes."""
 
-    def assign(self, train: Selection, turns: Turns, rng: np.random.Generator) -> Assignment:
+    def assign(self, train: Selection, turns: Turns, rng: np.random.Generator, cluster: Cluster) -> Assignment:
         return Assignment(turns.deal(np.arange(len(train), dtype=np.int64)))

@@ -5,7 +5,7 @@ from pydantic import Field
 
 from paceline.core.errors import DataError
 from paceline.data.dataset import Rows, Selection, is_class_label
-from sharder.strategy import Assignment, ByClasses
+from sharder.strategy import Assignment, ByClasses, Cluster
 from sharder.turns import Turns, grouped
 
 
@@ -18,7 +18,7 @@ class Stratified(ByClasses):
     )
     shuffle: bool = Field(True, description="Whether examples are shuffled inside their class first.")
 
-    def assign(self, train: Selection, turns: Turns, rng: np.random.Generator) -> Assignment:
+    def assign(self, train: Selection, turns: Turns, rng: np.random.Generator, cluster: Cluster) -> Assignment:
         classes = grouped(_classes(train), rng if self.shuffle and not self.literal else None)
         if len(classes) < 2:
             raise DataError(

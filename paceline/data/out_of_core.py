@@ -1,0 +1,129 @@
+"""Arrays that are larger than memory: made piece by piece, read piece by piece, and never resident as a whole."""
+
+import math
+import mmap
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.core.errors import DiskError
+
+PIECE_BYTES = 16 << 20
+"""About as much is read or written at a time (bytes)."""
+IN_MEMORY = 256 << 20
+"""A growing array above this goes on in a temporary file (bytes)."""
+
+
+def ranges(count: int, row_bytes: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) of one piece of `count` rows after the other. `row_bytes`: the size of a row."""
+    rows = max(1, PIECE_BYTES // max(1, row_bytes))
+    for start in range(0, count, rows):
+        yield start, min(start + rows, count)
+
+
+def row_bytes(array: npt.NDArray[Any]) -> int:
+    """Bytes of one row of the array (N, ...)."""
+    return array.dtype.itemsize * math.prod(array.shape[1:])
+
+
+def is_mapped(array: npt.NDArray[Any]) -> bool:
+    """Whether the array's values are read from a file only when they are needed."""
+    return isinstance(_owner(array), mmap.mmap)
+
+
+def release(array: npt.NDArray[Any]) -> None:
+    """Gives back the memory of the pages that were read so far, if the array is mapped from a file; they are read again
+    when they are needed."""
+    owner = _owner(array)
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        owner.madvise(mmap.MADV_DONTNEED)
+
+
+def _owner(array: npt.NDArray[Any]) -> object:
+    """What the array's memory belongs to, behind all views of it."""
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return owner
+
+
+class Growing:
+    """An array that rows are appended to: in memory while it is small, then in a file without a name in the folder for
+    temporary files (TMPDIR), which the system frees when the array is no longer used. Not thread-safe."""
+
+    def __init__(self, dtype: npt.DTypeLike, row_shape: tuple[int, ...] = ()) -> None:
+        self._dtype, self._row_shape = np.dtype(dtype), row_shape
+        self._blocks: list[npt.NDArray[Any]] = []
+        self._bytes = 0
+        self._file: Any = None
+
+    def append(self, rows: npt.NDArray[Any]) -> None:
+        """Copies these rows to the end. DiskError where the temporary folder is full."""
+        block = np.array(rows, self._dtype, order="C")
+        assert block.shape[1:] == self._row_shape
+        self._bytes += block.nbytes
+        self._blocks.append(block)
+        if self._file is not None or self._bytes > IN_MEMORY:
+            self._spill()
+
+    def array(self) -> npt.NDArray[Any]:
+        """Everything appended so far (N, ...); a mapped array where it went to a file. Call it once, at the end."""
+        if self._file is None:
+            return np.concatenate(self._blocks) if self._blocks else np.empty((0, *self._row_shape), self._dtype)
+        with _disk_errors():
+            self._file.flush()
+        row = self._dtype.itemsize * math.prod(self._row_shape)
+        return np.memmap(self._file, self._dtype, "r", shape=(self._bytes // row, *self._row_shape))
+
+    def _spill(self) -> None:
+        with _disk_errors():
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the array
+            for block in self._blocks:
+                self._file.write(block.data)
+        self._blocks.clear()
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DiskError(
+            f"Can't keep a large data set in {tempfile.gettempdir()}: {error.strerror}. Free some space, or set TMPDIR to "
+            "a folder with more."
+        ) from error
+
+
+class GrowingRows:
+    """Features that rows are appended to, dense or sparse like the first ones. Not thread-safe."""
+
+    def __init__(self, like: Any) -> None:
+        """`like`: rows of the same form, of which only type and width are looked at; at most 2^31 columns if sparse."""
+        self._sparse, self._columns = hasattr(like, "indptr"), like.shape[1] if len(like.shape) > 1 else 1
+        self._values = Growing(like.dtype, () if self._sparse else like.shape[1:])
+        self._indices, self._lengths = Growing(np.int32), Growing(np.int64)
+
+    def append(self, rows: Any) -> None:
+        """Copies these rows to the end. DiskError where the temporary folder is full."""
+        if not self._sparse:
+            self._values.append(rows)
+            return
+        self._values.append(rows.data)
+        self._indices.append(rows.indices)
+        self._lengths.append(np.diff(rows.indptr))
+
+    def array(self) -> Any:
+        """Everything appended so far, a numpy array or a scipy.sparse.csr_array. Call it once, at the end."""
+        if not self._sparse:
+            return self._values.array()
+        from scipy.sparse import csr_array
+
+        lengths = self._lengths.array()
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        shape = (len(lengths), self._columns)
+        return csr_array((self._values.array(), self._indices.array(), indptr), shape)

@@ -1,0 +1,84 @@
+"""From a strategy to shards: which labels it looks at, and how long it takes."""
+
+import hashlib
+import time
+from typing import Any
+
+import numpy as np
+
+from paceline.core.config import Config, Options
+from paceline.core.errors import DataError
+from paceline.data.dataset import Array, Labelled, Rows, Selection, is_sparse
+from paceline.data.manifest import Recipe
+from paceline.data.progress import Progress
+from paceline.data.shard_writer import Dealt
+from paceline.tasks.task import load_task
+from sharder.clustering import Clustering
+from sharder.engine import Engine, Source
+from sharder.strategy import ByClasses, ShardingStrategy, deal
+
+
+def described(options: Options, strategy: ShardingStrategy) -> Options:
+    """The strategy as a recipe holds it: its name, and the options that are not the defaults."""
+    return Options(name=options.name, **strategy.model_dump(mode="json", exclude_defaults=True))
+
+
+def labels_by(strategy: ShardingStrategy, source: Selection, config: Config) -> Array | None:
+    """The labels that the strategy deals by, where `by` names another task; `source` are all training examples. DataError
+    where that task has others."""
+    if not isinstance(strategy, ByClasses) or strategy.by is None:
+        return None
+    other = load_task(strategy.by).data(config.data.path).train
+    ids = source.ids
+    if ids.max() >= len(other) or not alike(Selection(other, ids), source):
+        raise DataError(
+            f"Task {strategy.by} has other examples than {config.task}, or the same ones in another order, so its labels "
+            "can't be dealt by; set data.strategy.by to a task of the same examples, or leave it out."
+        )
+    labels: Array = other.labels[ids]
+    return labels
+
+
+def digest_of(labels: Array | None) -> str | None:
+    """SHA-256 of the labels that are dealt by."""
+    return None if labels is None else hashlib.sha256(np.ascontiguousarray(labels).data).hexdigest()
+
+
+def deal_out(
+    engine: Engine, strategy: ShardingStrategy, source: Source, train: Selection, recipe: Recipe, by: Array | None,
+    progress: Progress,
+) -> Dealt:  # fmt: skip
+    """The shards of the training examples; `by`: labels to deal by instead of their own. Errors as for `deal`."""
+
+    def cluster(train: Selection, how: Clustering, rng: np.random.Generator) -> Rows:
+        progress.stage("clustering", len(train))
+        return engine.cluster(source, train, how, rng, progress)
+
+    seen = train if by is None else Selection(Labelled(train.source.features, by), train.rows)
+    start = time.perf_counter()
+    found = deal(strategy, seen, recipe.weights or (1.0,) * recipe.shards, recipe.seed, cluster)
+    return Dealt(
+        [train.pick(rows) for rows in found.shards],
+        [] if found.clusters is None else [found.clusters[rows] for rows in found.shards],
+        found.sparse,
+        time.perf_counter() - start,
+    )
+
+
+def alike(one: Selection, other: Selection) -> bool:
+    """Whether both hold the same features."""
+    if one.source.features.shape[1:] != other.source.features.shape[1:]:
+        return False
+    for start, stop in other.source.pieces():
+        rows = np.arange(start, stop)
+        if not _equal(one.pick(rows).features, other.pick(rows).features):
+            return False
+        one.source.release()
+        other.source.release()
+    return True
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if is_sparse(one) and is_sparse(other):
+        return (one != other).nnz == 0  # type: ignore[no-any-return]
+    return not is_sparse(one) and not is_sparse(other) and np.array_equal(one, other)

@@ -1,0 +1,88 @@
+"""Deals the examples of shards that are there to another number of shards, or otherwise; the data set itself is not read
+again. What comes out is what the data set would give."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError
+from paceline.data.dataset import Dataset, Labelled, Selection, values_of
+from paceline.data.manifest import Manifest, read_manifest
+from paceline.data.out_of_core import Growing, GrowingRows, release
+from paceline.data.progress import SILENT, Progress
+from paceline.data.shard_writer import already_there, write_shards
+from paceline.data.shards import Shards, open_shards, take
+from sharder.dealing import deal_out, described, digest_of, labels_by
+from sharder.engine import Source, build_engine
+from sharder.engines.local import Local
+from sharder.strategy import build_strategy
+
+ROWS = 4096
+"""Examples that are put together at a time."""
+
+
+def settings_of(old: Path) -> dict[str, Any]:
+    """The settings that the shards in the folder were made with, as far as dealing them anew goes by them."""
+    recipe = read_manifest(old).recipe
+    return {"task": recipe.task, "seed": recipe.seed, "data": {"strategy": recipe.strategy.model_dump()}}
+
+
+def reshard(old: Path, config: Config, out: Path, fresh: bool = False, progress: Progress = SILENT) -> Manifest:
+    """Writes the shards that the config asks for to `out`, which may be `old` itself with `fresh`. The validation and test
+    examples stay the same. DataError where the old shards are damaged, else as for `make_shards`."""
+    strategy, engine = build_strategy(config.data.strategy), build_engine(config.data.engine)
+    if not isinstance(engine, Local):
+        raise ConfigError(f"data.engine is {config.data.engine.name}; shards are dealt anew by the local engine only.")
+    shards = open_shards(old)
+    train, kept = _train(shards, progress), {}
+    for name in shards.manifest.parts:
+        shards.verify(name)
+        part = shards.part(name)
+        kept[name] = Selection(Labelled(part.features, part.labels), np.arange(len(part)), own_ids=part.ids)
+    by = labels_by(strategy, train, config)
+    recipe = shards.manifest.recipe.model_copy(
+        update={
+            "strategy": described(config.data.strategy, strategy),
+            "shards": config.data.shards or config.workers,
+            "weights": config.data.weights,
+            "by": digest_of(by),
+        }
+    )
+    found = None if fresh else already_there(out, recipe)
+    if found:
+        progress.say(f"{len(found.shards)} shards of {found.train_examples:,} examples are already there, in {out}.")
+        return found
+    dataset = Dataset(train.source)
+    source = Source(dataset, lambda: dataset)
+    dealt = deal_out(engine, strategy, source, train, recipe, by, progress)
+    rule = shards.manifest.rule and shards.manifest.rule.for_workers(config.workers)
+    write = partial(engine.write, source)
+    manifest = write_shards(out, shards.manifest.source, recipe, dealt, kept, rule, progress, write)
+    progress.say(f"{len(manifest.shards)} shards of {manifest.train_examples:,} examples are in {out}.")
+    return manifest
+
+
+def _train(shards: Shards, progress: Progress) -> Selection:
+    """All training examples in the order of their ids, each once."""
+    progress.stage("reading", shards.manifest.train_examples)
+    for number in range(len(shards)):
+        shards.verify(number)
+    parts = [shards.shard(number) for number in range(len(shards))]
+    ids, first = np.unique(np.concatenate([part.ids for part in parts]), return_index=True)
+    sizes = [len(part) for part in parts]
+    starts = np.cumsum([0, *sizes])
+    which = np.searchsorted(starts, first, side="right") - 1
+    features = GrowingRows(parts[0].features)
+    labels = Growing(parts[0].labels.dtype, parts[0].labels.shape[1:])
+    for start in range(0, len(ids), ROWS):
+        here = slice(start, start + ROWS)
+        found, own = take(parts, which[here], first[here] - starts[which[here]])
+        features.append(found)
+        labels.append(own)
+        for part in parts:
+            release(values_of(part.features))
+        progress.advance(len(own))
+    return Selection(Labelled(features.array(), labels.array()), np.arange(len(ids)), own_ids=ids)
