@@ -9,14 +9,22 @@ import tarfile
 import uuid
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
+from fsspec.spec import AbstractFileSystem
 from test_data_idx import small_files
 
 from paceline.core.errors import ConfigError, DataError
-from paceline.data.cifar import TEST, TRAIN, read_cifar10
-from paceline.data.files import at, ending, opened, reading
+from paceline.data import files
+from paceline.data.cifar import TEST, TRAIN, read_cifar10, read_cifar100
+from paceline.data.files import at, ending, folder_at, opened, parsed, plain_or_packed, reading
 from paceline.data.idx import read_mnist
+from paceline.data.images import read_images
+from paceline.data.npz import read_npy, read_npz
+from paceline.data.rcv1 import read_rcv1
+from paceline.data.svmlight import read_svmlight
+from paceline.data.table import read_table
 from paceline.data.text import read_text
 
 
@@ -134,3 +142,104 @@ def test_a_text_is_read_from_memory(memory: Path):
     (memory / "a.txt").write_bytes(b"0123456789" * 3000)
 
     assert read_text(f"{memory}/a.txt", 64).train.features.shape == (374, 64)
+
+
+class Refused(Exception):
+    """What a store's library raises: no OSError."""
+
+
+class RefusingStore(AbstractFileSystem):
+    protocol = "refusing"
+
+    def info(self, path: str, **options: object) -> dict[str, object]:
+        raise Refused("403 Forbidden")
+
+    ls = _open = info
+
+
+READERS = {
+    "cifar10": read_cifar10,
+    "cifar100": lambda path: read_cifar100(path, "fine"),
+    "images": read_images,
+    "mnist": read_mnist,
+    "npy": lambda path: read_npy(path, path),
+    "npz": read_npz,
+    "rcv1": read_rcv1,
+    "svmlight": read_svmlight,
+    "table": lambda path: read_table(f"{path}.csv", "y"),
+    "text": lambda path: read_text(path, 64),
+}
+
+
+@pytest.mark.filterwarnings("ignore:UPath 'refusing'")
+@pytest.mark.parametrize("reader", READERS)
+def test_a_store_that_fails_in_its_own_way_is_bad_data_with_its_words(reader: str):
+    fsspec.register_implementation("refusing", RefusingStore, clobber=True)
+
+    with pytest.raises(DataError, match=r"Can't read .*refusing://bucket/mine.*: 403 Forbidden"):
+        READERS[reader]("refusing://bucket/mine")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_nothing_in_a_store_is_bad_data(memory: Path, reader: str):
+    with pytest.raises(DataError, match=str(memory / "nowhere")):
+        READERS[reader](f"{memory}/nowhere")
+
+
+def test_a_folder_is_told_from_a_file_and_from_nothing(tmp_path: Path, memory: Path):
+    for folder in (tmp_path, memory):
+        (folder / "file").write_bytes(b"x")
+
+        assert folder_at(str(folder), "Put it there.") == folder
+        with pytest.raises(DataError, match=r"file is a file, not a folder\. Put it there\.$"):
+            folder_at(str(folder / "file"), "Put it there.")
+        with pytest.raises(DataError, match=r"nowhere does not exist\. Put it there\.$"):
+            folder_at(str(folder / "nowhere"), "Put it there.")
+
+
+def test_a_file_is_found_as_it_is_or_gzipped(tmp_path: Path):
+    (tmp_path / "a.gz").touch()
+    (tmp_path / "b.gz").touch()
+    (tmp_path / "b").touch()
+
+    assert [plain_or_packed(tmp_path, name) for name in "abc"] == [tmp_path / "a.gz", tmp_path / "b", None]
+
+
+@pytest.mark.parametrize("last", ["", "\n", "\n\n"])
+def test_blocks_are_whole_lines_and_lose_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str):
+    monkeypatch.setattr(files, "PIECE_BYTES", 20)
+    content = ("\n".join("x" * length for length in (3, 50, 0, 7, 19, 20, 21, 1)) + last).encode()
+    (tmp_path / "a").write_bytes(content)
+
+    blocks = list(parsed(tmp_path / "a", bytes, ""))
+
+    assert b"".join(blocks) == content
+    assert len(blocks) > 4
+    assert all(block.endswith(b"\n") for block in blocks[:-1])
+
+
+@pytest.mark.parametrize("bad", [1, 2, 7, 40])
+def test_the_first_bad_line_is_found_whatever_comes_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: int):
+    monkeypatch.setattr(files, "PIECE_BYTES", 60)
+    lines = [b"12"] * 40
+    for number in range(bad, 41, 3):
+        lines[number - 1] = b"x%d" % number
+    (tmp_path / "a").write_bytes(b"\n".join(lines))
+
+    with pytest.raises(
+        DataError, match=rf"^Can't read .*a: line {bad} \('x{bad}'\): invalid literal .* 'x{bad}'\. Expected numbers\.$"
+    ):
+        for _ in parsed(
+            tmp_path / "a", lambda block: [int(line.decode()) for line in block.split()], "Expected numbers."
+        ):
+            pass
+
+
+def test_a_parser_that_lacks_is_no_bad_line(tmp_path: Path):
+    def parse(block: bytes) -> None:
+        raise ModuleNotFoundError("No module named 'sklearn'")
+
+    (tmp_path / "a").write_bytes(b"1\n")
+
+    with pytest.raises(ConfigError, match=r"No module named 'sklearn'.*pip install"):
+        list(parsed(tmp_path / "a", parse, ""))

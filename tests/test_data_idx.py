@@ -64,7 +64,7 @@ def test_no_folder_says_where_to_get_the_files(tmp_path: Path):
 def test_a_single_file_is_not_enough(tmp_path: Path):
     folder = write(tmp_path / "mnist", small_files())
 
-    with pytest.raises(DataError, match=r"is a file; data\.path is the folder with the four files"):
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte is a file, not a folder\. Get train-images"):
         read_mnist(folder / "train-images-idx3-ubyte")
 
 

@@ -9,8 +9,10 @@ import pytest
 from PIL import Image
 
 from paceline.core.errors import DataError
+from paceline.data import out_of_core
 from paceline.data.files import at
 from paceline.data.images import read_images
+from paceline.data.out_of_core import is_mapped
 
 
 def image_bytes(colour: tuple[int, int, int], size: tuple[int, int] = (4, 3), kind: str = "PNG") -> bytes:
@@ -61,6 +63,17 @@ def test_sets_that_the_folder_brings_are_kept_apart(folder: Path):
     assert dataset.train.labels.tolist() == [0, 0, 1]
     assert dataset.test.labels.tolist() == [1]
     assert dataset.validation.labels.tolist() == [0]
+
+
+def test_images_that_outgrow_memory_are_mapped_and_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    whole = read_images(two_classes(tmp_path))
+    monkeypatch.setattr(out_of_core, "PIECE_BYTES", 72)  # two images
+    monkeypatch.setattr(out_of_core, "IN_MEMORY", 50)
+
+    pieces = read_images(tmp_path)
+
+    assert is_mapped(pieces.train.features)
+    assert pieces.digest() == whole.digest()
 
 
 def test_images_can_be_grey(tmp_path: Path):
@@ -147,7 +160,7 @@ def test_a_folder_without_classes_is_refused(tmp_path: Path):
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path):
-    with pytest.raises(DataError, match=r"nowhere does not exist; expected a folder of images"):
+    with pytest.raises(DataError, match=r"nowhere does not exist\. Expected a folder of images"):
         read_images(tmp_path / "nowhere")
-    with pytest.raises(DataError, match=r"a\.png is a file; expected a folder"):
+    with pytest.raises(DataError, match=r"a\.png is a file, not a folder\. Expected"):
         read_images(put(tmp_path / "a.png", b""))

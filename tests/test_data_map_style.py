@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from paceline.core.errors import ConfigError, DataError
+from paceline.data import out_of_core
 from paceline.data.map_style import is_map_style, read_map_style
+from paceline.data.out_of_core import is_mapped
 from paceline.tasks.task import load_task
 
 HEAD = """
@@ -92,6 +94,19 @@ def test_rows_may_be_arrays_images_and_numbers():
     assert dataset.train.features.shape == (2, 3, 4, 3)
     assert dataset.train.features[0, 0, 0].tolist() == [7, 8, 9]
     assert dataset.train.labels.tolist() == [1, 0]
+
+
+def test_rows_that_outgrow_memory_are_mapped_and_the_same(monkeypatch: pytest.MonkeyPatch):
+    rows = Rows(*((np.full((2, 3), number, np.float32), number) for number in range(50)))
+    monkeypatch.setattr(out_of_core, "PIECE_BYTES", 200)  # six rows
+    monkeypatch.setattr(out_of_core, "IN_MEMORY", 300)
+
+    train = read_map_style(rows).train
+
+    assert is_mapped(train.features)
+    assert train.features.shape == (50, 2, 3)
+    assert train.features[:, 1, 2].tolist() == list(range(50))
+    assert train.labels.tolist() == list(range(50))
 
 
 @pytest.mark.parametrize(

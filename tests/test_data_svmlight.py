@@ -1,14 +1,20 @@
-"""LIBSVM text becomes dense rows with class numbers, or is refused with a reason."""
+"""LIBSVM text becomes dense or sparse rows with class numbers, or is refused with file and line."""
 
 import bz2
+import gzip
+import io
+import lzma
 import uuid
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import dump_svmlight_file, load_digits
 
 from paceline.core.errors import DataError
+from paceline.data import files, out_of_core, svmlight
 from paceline.data.files import at
+from paceline.data.out_of_core import is_mapped
 from paceline.data.svmlight import read_svmlight
 
 TEXT = "+1 1:0.5 3:2\n-1 2:1 # a comment\n+1 4:-3e2\n"
@@ -49,8 +55,95 @@ def test_the_number_of_features_can_be_given(tmp_path: Path):
     file = written(tmp_path, TEXT)
 
     assert read_svmlight(file, features=9).train.features.shape == (3, 9)
-    with pytest.raises(DataError, match=r"Can't read .*a\.libsvm: .*3.*4 features.* Expected LIBSVM text"):
+    with pytest.raises(
+        DataError,
+        match=r"Can't read .*a\.libsvm: line 3 \('\+1 4:-3e2'\): an index is 4, but there are 3 features, .* 1\.",
+    ):
         read_svmlight(file, features=3)
+
+
+def test_an_index_zero_makes_the_last_one_too_large(tmp_path: Path):
+    file = written(tmp_path, "1 3:1\n0 1:1\n1 0:1\n")
+
+    with pytest.raises(DataError, match=r"line 3 \('1 0:1'\): an index is 3, but there are 3 features, counted from 0"):
+        read_svmlight(file, features=3)
+
+
+def test_sparse_rows_are_kept_where_asked(tmp_path: Path):
+    dataset = read_svmlight(written(tmp_path, TEXT), dense=False)
+
+    features = dataset.train.features
+    assert features.format == "csr"
+    assert features.dtype == np.float32
+    assert features.indices.dtype == np.int32
+    assert features.indices.tolist() == [0, 2, 1, 3]
+    assert features.data.tolist() == [0.5, 2, 1, -300]
+    assert features.indptr.tolist() == [0, 2, 3, 4]
+    assert features.shape == (3, 4)
+    assert dataset.train.labels.tolist() == [1, 0, 1]
+
+
+def test_a_line_with_a_label_only_is_an_example_of_zeros_and_an_empty_line_is_none(tmp_path: Path):
+    dataset = read_svmlight(written(tmp_path, "\n# a comment\n1\n0 2:1\n\n1 # nothing\n"))
+
+    assert dataset.train.features.tolist() == [[0, 0], [0, 1], [0, 0]]
+    assert dataset.train.labels.tolist() == [1, 0, 1]
+
+
+def test_sparse_rows_may_have_up_to_two_to_the_31st_features(tmp_path: Path):
+    most = 2**31 - 1
+
+    from_one = read_svmlight(written(tmp_path, f"1 1:1 {most}:2\n"), dense=False).train.features
+    from_zero = read_svmlight(written(tmp_path, f"1 0:1 {most}:2\n"), dense=False).train.features
+
+    assert from_one.shape == (1, most)
+    assert from_one.indices.tolist() == [0, most - 1]
+    assert from_zero.shape == (1, 2**31)
+    assert from_zero.indices.tolist() == [0, most]
+    with pytest.raises(DataError, match=r"line 1 \('1 2147483648:1'\): an index is above 2,147,483,647"):
+        read_svmlight(written(tmp_path, "1 2147483648:1\n"), dense=False)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_many_small_blocks_and_a_file_for_what_is_read_give_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: bool
+):
+    digits, classes = load_digits(return_X_y=True)
+    digits[700, 0] = 1  # else no example has the first feature, and none would tell that the file counts from 0
+    text = io.BytesIO()
+    dump_svmlight_file(digits, classes, text, zero_based=False)
+    (tmp_path / "a").write_bytes(text.getvalue())
+    dump_svmlight_file(digits, classes, str(tmp_path / "zero"), zero_based=True)
+    whole = read_svmlight(tmp_path / "a", dense=dense)
+    monkeypatch.setattr(files, "PIECE_BYTES", 10_000)
+    monkeypatch.setattr(out_of_core, "PIECE_BYTES", 10_000)
+    monkeypatch.setattr(out_of_core, "IN_MEMORY", 5_000)
+
+    for name in ("a", "zero"):
+        pieces = read_svmlight(tmp_path / name, features=64, dense=dense)
+        features = pieces.train.features
+        assert np.array_equal(features if dense else features.toarray(), digits)
+        assert all(map(is_mapped, [features] if dense else [features.data, features.indices]))
+        assert pieces.train.labels.tolist() == classes.tolist()
+    assert np.array_equal(whole.train.features if dense else whole.train.features.toarray(), digits)
+
+
+def test_a_line_is_counted_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(files, "PIECE_BYTES", 100)
+    lines = [f"{line % 2} {line + 1}:1" for line in range(500)]
+    lines[432] = "1 7:1 7:2"
+
+    with pytest.raises(DataError, match=r"a\.libsvm: line 433 \('1 7:1 7:2'\): .*sorted and unique.* Expected LIBSVM"):
+        read_svmlight(written(tmp_path, "\n".join(lines)))
+
+
+def test_a_packed_file_without_line_ends_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(files, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(files, "MAX_LINE", 5000)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(1_000_000)))
+
+    with pytest.raises(DataError, match=r"Can't read .*a\.gz: a line has more than 5,000 bytes"):
+        read_svmlight(tmp_path / "a.gz")
 
 
 def test_a_regression_keeps_its_numbers(tmp_path: Path):
@@ -64,12 +157,22 @@ def test_a_regression_keeps_its_numbers(tmp_path: Path):
         read_svmlight(file)
 
 
-def test_a_packed_file_in_memory_is_the_same(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("ending", "packed"), [(".bz2", bz2.compress), (".gz", gzip.compress), (".xz", lzma.compress), ("", bytes)]
+)
+def test_a_file_in_memory_packed_or_not_is_the_same(tmp_path: Path, ending: str, packed):
     folder = at(f"memory://{uuid.uuid4().hex}")
     folder.mkdir(parents=True)
-    (folder / "a.bz2").write_bytes(bz2.compress(TEXT.encode()))
+    (folder / f"a{ending}").write_bytes(packed(TEXT.encode()))
 
-    assert read_svmlight(f"{folder}/a.bz2").digest() == read_svmlight(written(tmp_path, TEXT)).digest()
+    assert read_svmlight(f"{folder}/a{ending}").digest() == read_svmlight(written(tmp_path, TEXT)).digest()
+
+
+def test_a_cut_packed_file_is_refused(tmp_path: Path):
+    (tmp_path / "a.gz").write_bytes(gzip.compress(TEXT.encode() * 100)[:-9])
+
+    with pytest.raises(DataError, match=r"Can't read .*a\.gz: .*end-of-stream"):
+        read_svmlight(tmp_path / "a.gz")
 
 
 @pytest.mark.parametrize(
@@ -98,9 +201,15 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path):
         read_svmlight(tmp_path / "a")
 
 
-def test_an_empty_file_is_refused(tmp_path: Path):
-    with pytest.raises(DataError):
-        read_svmlight(written(tmp_path, ""))
+@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n"])
+def test_a_file_without_examples_is_refused(tmp_path: Path, text: str):
+    with pytest.raises(DataError, match=r"a\.libsvm holds no examples\. Expected LIBSVM text"):
+        read_svmlight(written(tmp_path, text))
+
+
+def test_examples_without_any_feature_are_refused(tmp_path: Path):
+    with pytest.raises(DataError, match=r"a\.libsvm has no example with a feature"):
+        read_svmlight(written(tmp_path, "1\n0\n"))
 
 
 def test_no_file_is_told(tmp_path: Path):
@@ -110,16 +219,24 @@ def test_no_file_is_told(tmp_path: Path):
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1e300"])
 def test_values_that_are_no_finite_float32_are_refused(tmp_path: Path, value: str):
-    with pytest.raises(DataError, match="features of example 1 hold NaN or infinity"):
+    with pytest.raises(DataError, match=r"a\.libsvm: line 2 \('0 1:.*'\): a number is NaN, infinite or too large"):
         read_svmlight(written(tmp_path, f"1 1:1\n0 1:{value}\n"))
 
 
 @pytest.mark.parametrize("label", ["nan", "inf"])
 def test_a_missing_or_endless_label_is_refused(tmp_path: Path, label: str):
-    with pytest.raises(DataError, match=f"holds {label}; classes are whole numbers"):
+    with pytest.raises(DataError, match=rf"a\.libsvm: line 2 \('{label} 1:1'\): a number is NaN, infinite"):
         read_svmlight(written(tmp_path, f"1 1:1\n{label} 1:1\n"))
 
 
 def test_rows_too_wide_to_be_dense_are_refused_with_their_size(tmp_path: Path):
-    with pytest.raises(DataError, match=r"2 examples of 2,000,000,000 features, 16,000,000,000 bytes as dense rows"):
+    with pytest.raises(
+        DataError, match=r"2 examples of 2,000,000,000 features, 16,000,000,000 bytes as dense rows.*dense=False"
+    ):
         read_svmlight(written(tmp_path, "1 2000000000:1\n0 1:1\n"))
+
+
+def test_sparse_rows_have_no_such_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(svmlight, "MAX_BYTES", 10)
+
+    assert read_svmlight(written(tmp_path, TEXT), dense=False).train.features.shape == (3, 4)

@@ -12,7 +12,9 @@ from pyarrow import csv, parquet
 from sklearn.datasets import load_iris
 
 from paceline.core.errors import DataError
+from paceline.data import files, out_of_core, table
 from paceline.data.files import at
+from paceline.data.out_of_core import is_mapped
 from paceline.data.table import read_table
 from paceline.tasks.task import load_task
 
@@ -108,7 +110,7 @@ def test_a_regression_keeps_its_numbers(tmp_path: Path):
 
     assert labels.tolist() == [1.5, 3, 0]
     assert labels.dtype == np.float32
-    with pytest.raises(DataError, match=r"Column 'species' of .* holds 'rose', which is no number; a regression"):
+    with pytest.raises(DataError, match=r"Column 'species' of .* holds 'rose' in example 0, which is no number; a reg"):
         read_table(file, "species", columns=["width"], classes=False)
 
 
@@ -127,13 +129,16 @@ def test_one_class_only_is_read(tmp_path: Path):
         ("x,y\n1,\n2,\n", r"Column 'y' of .*a\.csv is empty in example 0; fill it"),
         ("x,y\n1,a\ninf,b\n", r"Column 'x' of .*a\.csv holds inf in example 1, no finite float32"),
         ("x,y\n1,a\n1e300,b\n", r"Column 'x' of .*a\.csv holds 1e\+300 in example 1, no finite float32"),
-        ("x,y\nred,a\n", r"Column 'x' of .*a\.csv holds 'red', which is no number; encode it, or leave it out"),
+        (
+            "x,y\nred,a\n",
+            r"Column 'x' of .*a\.csv holds 'red' in example 0, which is no number; encode it, or leave it out",
+        ),
         ("x,y\n2026-01-01,a\n", r"Column 'x' of .*a\.csv holds .*2026.* no number"),
         ("x,y\n1,0.5\n", r"Column 'y' of .*a\.csv holds 0\.5; .* For a regression give classes=False"),
         ("x,y\n1,2026-01-01\n", r"Column 'y' of .*a\.csv holds .*2026.*; classes are whole numbers or text"),
         ("x,x,y\n1,2,3\n", r"several columns called 'x'"),
-        ("x,y\n1,2\n3\n", r"Can't read .*a\.csv: .*Expected 2 columns, got 1.*Expected a table"),
-        ("", r"Can't read .*a\.csv: .*mpty.*Expected a table"),
+        ("x,y\n1,2\n3\n", r"Can't read .*a\.csv: line 3 \('3'\): .*Expected 2 columns, got 1.*Expected a table"),
+        ("", r"a\.csv is empty\. Expected a table"),
         ("x,y\n", r"a\.csv has no examples, only names of columns"),
     ],
 )
@@ -162,6 +167,121 @@ def test_a_cut_or_changed_parquet_file_is_refused(tmp_path: Path):
         file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with pytest.raises(DataError, match=r"Can't read .*a\.parquet: .*(hecksum|CRC)"):
             read_table(file, "y")
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few lines, and a file for what was read."""
+    monkeypatch.setattr(files, "PIECE_BYTES", 50)
+    monkeypatch.setattr(table, "PIECE_BYTES", 50)
+    monkeypatch.setattr(out_of_core, "IN_MEMORY", 100)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet"])
+@pytest.mark.parametrize("kind", [str, int])
+def test_a_table_larger_than_memory_is_mapped_and_the_same(
+    tmp_path: Path, small_pieces: None, name: str, kind: type[str] | type[int]
+):
+    rng = np.random.default_rng(0)
+    whole = {"x": rng.random(300).astype(np.float32), "n": rng.integers(-9, 9, 300)}
+    labels = [kind(label) for label in rng.integers(5, 15, 300)]
+    rows = pa.table(whole | {"y": pa.array(labels).dictionary_encode() if kind is str else labels})
+    if name.endswith("parquet"):
+        parquet.write_table(rows, tmp_path / name, row_group_size=70)
+    else:
+        with pa.output_stream(tmp_path / name) as stream:
+            csv.write_csv(rows.set_column(2, "y", pa.array(labels)), stream)
+
+    train = read_table(tmp_path / name, "y").train
+
+    assert is_mapped(train.features)
+    assert np.array_equal(train.features, np.stack([whole["x"], whole["n"].astype(np.float32)], axis=1))
+    numbers = kind is int or name != "a.parquet"  # a CSV does not tell numbers from texts
+    in_order = sorted(set(labels), key=int if numbers else str)
+    assert train.labels.tolist() == [in_order.index(label) for label in labels]
+
+
+def test_a_column_may_change_its_kind_of_numbers_in_a_later_block(tmp_path: Path, small_pieces: None):
+    text = "x,y\n" + "1,0\n" * 30 + "0.5,1\n" * 30
+
+    train = read_table(written(tmp_path, text), "y").train
+
+    assert train.features.ravel().tolist() == [1.0] * 30 + [0.5] * 30
+    assert train.labels.tolist() == [0] * 30 + [1] * 30
+
+
+def test_labels_are_texts_where_one_in_a_later_block_is(tmp_path: Path, small_pieces: None):
+    text = "x,y\n" + "1,10\n" * 30 + "1,9\n" * 30 + "1,x\n"
+
+    assert read_table(written(tmp_path, text), "y").train.labels.tolist() == [0] * 30 + [1] * 30 + [2]
+    assert read_table(written(tmp_path, text[: text.index("1,x")]), "y").train.labels.tolist() == [1] * 30 + [0] * 30
+
+
+def test_an_empty_text_in_quotes_is_a_label(tmp_path: Path):
+    assert read_table(written(tmp_path, 'x,y\n1,2\n1,""\n1,1\n'), "y").train.labels.tolist() == [2, 0, 1]
+
+
+def test_numbers_written_in_two_ways_are_one_class(tmp_path: Path):
+    assert read_table(written(tmp_path, "x,y\n1,2\n1,07\n1,7.0\n"), "y").train.labels.tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (",a", r"Column 'x' of .* is empty in example 70; fill it"),
+        ("1,", r"Column 'y' of .* is empty in example 70; fill it"),
+        ("inf,a", r"Column 'x' of .* holds inf in example 70, no finite float32"),
+        ("red,a", r"Column 'x' of .* holds 'red' in example 70, which is no number"),
+        ("1", r"Can't read .*: line 72 \('1'\): .*Expected 2 columns, got 1"),
+        ("1,a,3", r"Can't read .*: line 72 \('1,a,3'\): .*Expected 2 columns, got 3"),
+    ],
+)
+def test_an_example_in_a_later_block_keeps_its_number(tmp_path: Path, small_pieces: None, row: str, message: str):
+    rows = [*["1,a"] * 70, row, *["2,b"] * 9]
+
+    with pytest.raises(DataError, match=message):
+        read_table(written(tmp_path, "x,y\n" + "\n".join(rows)), "y")
+
+
+def test_a_column_is_empty_in_a_later_piece_of_a_parquet_file(tmp_path: Path, small_pieces: None):
+    (tmp_path / "a.parquet").write_bytes(parquet_bytes(x=[*[1.0] * 70, None], y=[0, *[1] * 70]))
+
+    with pytest.raises(DataError, match=r"Column 'x' of .*a\.parquet is empty in example 70; fill it"):
+        read_table(tmp_path / "a.parquet", "y")
+
+
+@pytest.mark.parametrize("labels", [[[1], [2]], [b"a", b"b"], [{"a": 1}, {"a": 2}]])
+def test_labels_that_are_neither_numbers_nor_texts_are_refused(tmp_path: Path, labels: list[object]):
+    (tmp_path / "a.parquet").write_bytes(parquet_bytes(x=[1, 2], y=labels))
+
+    with pytest.raises(DataError, match=r"olumn 'y' of .*a\.parquet.* [Cc]lasses are whole numbers or text"):
+        read_table(tmp_path / "a.parquet", "y")
+
+
+def test_a_category_without_examples_is_no_class(tmp_path: Path):
+    labels = pa.DictionaryArray.from_arrays([2, 0, 2], ["a", "b", "c"])
+    (tmp_path / "a.parquet").write_bytes(parquet_bytes(x=[1, 2, 3], y=labels))
+
+    assert read_table(tmp_path / "a.parquet", "y").train.labels.tolist() == [1, 0, 1]
+
+
+def test_parts_of_a_table_have_the_same_columns_in_any_order(tmp_path: Path):
+    written(tmp_path, "x,z,y\n1,2,a\n", "0.csv")
+    written(tmp_path, "y,z,x\nb,4,3\n", "1.csv")
+
+    assert read_table(tmp_path, "y").train.features.tolist() == [[1, 2], [3, 4]]
+
+    written(tmp_path, "y,z\nb,4\n", "2.csv")
+    with pytest.raises(DataError, match=r"2\.csv has the columns y, z, .*0\.csv has x, z, y; all parts of a table"):
+        read_table(tmp_path, "y")
+
+
+def test_a_folder_with_a_table_in_two_forms_is_refused(tmp_path: Path):
+    written(tmp_path, TEXT)
+    (tmp_path / "a.parquet").write_bytes(parquet_bytes(x=[1], y=[1]))
+
+    with pytest.raises(DataError, match=r"holds tables of two forms, a\.csv and a\.parquet; keep those of one"):
+        read_table(tmp_path, "y")
 
 
 def test_an_index_that_pandas_saved_is_no_feature(tmp_path: Path):

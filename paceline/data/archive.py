@@ -3,11 +3,11 @@
 import gzip
 import io
 import tarfile
-import zlib
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from paceline.core.errors import DataError
+from paceline.data.files import reading
 
 MAX_BYTES = 1 << 30
 """Most that is read from an archive or folder (bytes), five times the official CIFAR: no bomb fills the memory."""
@@ -29,14 +29,11 @@ class Source(NamedTuple):
 def read_files(path: Path, source: Source) -> dict[str, bytes]:
     """The wanted files by name. DataError where there is nothing at the path, where a file is missing, or where the
     archive is damaged, too big or not the data set."""
-    if not path.exists():
-        raise DataError(f"There is no {source.name} at {path}. {source.where}")
-    try:
-        files = _from_folder(path, source) if path.is_dir() else _from_archive(path, source)
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise DataError(
-            f"Can't read {source.name} from {path}: {error}. The file may be damaged. {source.where}"
-        ) from error
+    with reading(f"{source.name} from {path}", f"The file may be damaged. {source.where}"):
+        is_folder = path.is_dir()
+        if not is_folder and not path.exists():
+            raise DataError(f"There is no {source.name} at {path}. {source.where}")
+        files = _from_folder(path, source) if is_folder else _from_archive(path, source)
     missing = [name for name in source.files if name not in files]
     if missing:
         raise DataError(f"{path} lacks {', '.join(missing)}. {source.where}")

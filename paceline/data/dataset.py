@@ -57,8 +57,10 @@ class Labelled:
 
     def release(self) -> None:
         """Gives back the memory of what was read from mapped files."""
-        for array in (values_of(self.features), self.labels):
+        features = self.features
+        for array in (features.indptr, features.indices, features.data) if is_sparse(features) else (features,):
             release(array)
+        release(self.labels)
 
 
 class Piece(NamedTuple):

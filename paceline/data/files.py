@@ -3,16 +3,22 @@
 import bz2
 import gzip
 import lzma
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from paceline.core.errors import ConfigError, DataError, PacelineError
+from paceline.data.out_of_core import PIECE_BYTES
+
+Parsed = TypeVar("Parsed")
 
 BUNDLED = "bundled"
 """`data.path` where nothing was given: a task may bring its own data."""
 UNPACK: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+MAX_LINE = 256 << 20
+"""Longest line that is read (bytes): a packed file without line ends would fill any memory."""
 
 
 def at(path: str | Path) -> Path:
@@ -31,6 +37,16 @@ def at(path: str | Path) -> Path:
     return cast(Path, found)
 
 
+def folder_at(path: str | Path, expected: str) -> Path:
+    """As `at`; DataError where it is no folder. `expected`: a sentence for people, what should be in it."""
+    folder = at(path)
+    with reading(folder, expected):
+        if not folder.is_dir():
+            seen = "is a file, not a folder" if folder.exists() else "does not exist"
+            raise DataError(f"{folder} {seen}. {expected}")
+    return folder
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """The file's bytes, unpacked where its ending says that it is packed (.gz, .bz2, .xz)."""
@@ -41,6 +57,60 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         else:
             with unpack(stream) as unpacked:
                 yield unpacked
+
+
+def parsed(path: Path, parse: Callable[[bytes], Parsed], expected: str) -> Iterator[Parsed]:
+    """What `parse` makes of each block of whole lines (about 16 MiB) of the unpacked file, in turn. `parse` changes nothing
+    and raises an Exception where a block is bad; the DataError then names the first bad line. `expected`: as for
+    `reading`."""
+    before = 0
+    with reading(path, expected):
+        for block in _blocks(path):
+            try:
+                found = parse(block)
+            except ImportError:
+                raise
+            except Exception as error:
+                line, text, reason = _first_fault(block, parse, error)
+                shown = repr(text.decode(errors="replace"))
+                raise ValueError(f"line {before + line:,} ({shown:.80}): {_brief(reason)}") from error
+            yield found
+            before += block.count(b"\n")
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    rest = b""
+    with opened(path) as stream:
+        while piece := stream.read(PIECE_BYTES):
+            lines, end, rest = (rest + piece).rpartition(b"\n")
+            if end:
+                yield lines + end
+            if len(rest) > MAX_LINE:
+                raise ValueError(f"a line has more than {MAX_LINE:,} bytes")
+    if rest:
+        yield rest
+
+
+def _first_fault(block: bytes, parse: Callable[[bytes], object], error: Exception) -> tuple[int, bytes, Exception]:
+    """The line, counted from 1, with which the block becomes bad, its text, and what is wrong. `error`: what the whole
+    block raises."""
+    lines = block.rstrip(b"\n").split(b"\n")
+
+    def fault(count: int) -> Exception | None:
+        try:
+            parse(b"\n".join(lines[:count]))
+        except Exception as found:
+            return found
+        return None
+
+    count = 1 + bisect_left(range(1, len(lines)), True, key=lambda count: fault(count) is not None)
+    return count, lines[count - 1], fault(count) or error
+
+
+def plain_or_packed(folder: Path, name: str) -> Path | None:
+    """The file of this name in the folder, or the gzipped one; None where there is neither."""
+    files = (folder / name, folder / f"{name}.gz")
+    return next((file for file in files if file.is_file()), None)
 
 
 def ending(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 import gzip
 import math
-import zlib
 from pathlib import Path
 from typing import BinaryIO
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Dataset, Labelled
-from paceline.data.files import at
+from paceline.data.files import folder_at, plain_or_packed, reading
 
 WHERE = (
     "Get train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz and "
@@ -26,10 +25,7 @@ MAX_BYTES = 1 << 30
 def read_mnist(folder: str | Path) -> Dataset:
     """Training and test images, features uint8 (N, 28, 28), labels int64 (N,), from a folder with the four files; any
     number of examples will do. DataError where a file is missing, truncated, too long or not MNIST."""
-    folder = at(folder)
-    if not folder.is_dir():
-        seen = "is a file; data.path is the folder with the four files" if folder.exists() else "does not exist"
-        raise DataError(f"{folder} {seen}. {WHERE}")
+    folder = folder_at(folder, WHERE)
     return Dataset(train=_part(folder, "train"), test=_part(folder, "t10k"))
 
 
@@ -53,21 +49,20 @@ def _part(folder: Path, name: str) -> Labelled:
 
 def _find(folder: Path, name: str) -> Path:
     """The file, gzipped or not."""
-    for file in (folder / name, folder / f"{name}.gz"):
-        if file.is_file():
-            return file
-    raise DataError(f"{folder} lacks {name} (or {name}.gz). {WHERE}")
+    with reading(folder, WHERE):
+        found = plain_or_packed(folder, name)
+    if found is None:
+        raise DataError(f"{folder} lacks {name} (or {name}.gz). {WHERE}")
+    return found
 
 
 def _read(file: Path, dimensions: int) -> Array:
     """The bytes of one idx file as an array; it is told by its content whether it is gzipped."""
-    try:
+    with reading(file, f"The file may be damaged. {WHERE}"):
         with file.open("rb") as stream:
             zipped = stream.read(2) == b"\x1f\x8b"
         with file.open("rb") as raw, gzip.open(raw) if zipped else raw as stream:
             return _parse(stream, file, dimensions)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"Can't read {file}: {error}. The file may be damaged. {WHERE}") from error
 
 
 def _parse(stream: "BinaryIO | gzip.GzipFile", file: Path, dimensions: int) -> Array:

@@ -8,7 +8,8 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Dataset, Labelled
-from paceline.data.files import at, reading
+from paceline.data.files import folder_at, reading
+from paceline.data.out_of_core import Growing, ranges
 
 FORMATS = {
     ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".ppm": "PPM", ".pgm": "PPM",
@@ -24,16 +25,13 @@ def read_images(folder: str | Path, size: tuple[int, int] | None = None, colours
     their folders' names. All images must have one size; with `size` (width, height) they are scaled to it. Where the
     folder holds 'train', its 'test' and 'validation' are sets of their own. DataError: no such folder, a class without
     images or unknown in training, a file that is no image, mixed sizes."""
-    folder = at(folder)
-    if not folder.is_dir():
-        seen = "is a file" if folder.exists() else "does not exist"
-        raise DataError(f"{folder} {seen}; expected a folder of images with a folder for each class.")
-    if not (folder / "train").is_dir():
+    folder = folder_at(folder, "Expected a folder of images with a folder for each class.")
+    with reading(folder):
+        there = [name for name in PARTS if (folder / name).is_dir()]
+    if "train" not in there:
         return Dataset(_part(folder, _classes(folder), size, colours))
     classes = _classes(folder / "train")
-    parts = [_part(folder / name, classes, size, colours) if (folder / name).is_dir() else None for name in PARTS]
-    assert parts[0] is not None
-    return Dataset(parts[0], *parts[1:])
+    return Dataset(**{name: _part(folder / name, classes, size, colours) for name in there})
 
 
 def _classes(folder: Path) -> list[str]:
@@ -56,16 +54,19 @@ def _part(folder: Path, classes: Sequence[str], size: tuple[int, int] | None, co
         files += found
         labels += [classes.index(name)] * len(found)
     first = _pixels(files[0], size, colours)
-    images = np.empty((len(files), *first.shape), np.uint8)
-    for row, file in enumerate(files):
-        pixels = _pixels(file, size, colours)
-        if pixels.shape != first.shape:
-            raise DataError(
-                f"{file} is {pixels.shape[2]}x{pixels.shape[1]}, but {files[0]} is {first.shape[2]}x{first.shape[1]}; "
-                "scale all images to one size with size=(width, height)."
-            )
-        images[row] = pixels
-    return Labelled(images, np.array(labels, np.int64))
+    images = Growing(np.uint8, first.shape)
+    for start, stop in ranges(len(files), first.nbytes):
+        block = np.empty((stop - start, *first.shape), np.uint8)
+        for row, file in enumerate(files[start:stop]):
+            pixels = _pixels(file, size, colours)
+            if pixels.shape != first.shape:
+                raise DataError(
+                    f"{file} is {pixels.shape[2]}x{pixels.shape[1]}, but {files[0]} is "
+                    f"{first.shape[2]}x{first.shape[1]}; scale all images to one size with size=(width, height)."
+                )
+            block[row] = pixels
+        images.append(block)
+    return Labelled(images.array(), np.array(labels, np.int64))
 
 
 def _files(folder: Path) -> list[Path]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Dataset, Labelled
+from paceline.data.out_of_core import Growing, ranges
 
 
 def is_map_style(found: Any) -> bool:
@@ -34,16 +35,21 @@ def _rows(source: Any, name: str) -> Labelled:
     count = len(source)
     if not count:
         raise DataError(f"The {name} set of data() has no rows.")
-    columns = [np.empty((count, *cell.shape), cell.dtype) for cell in _row(source, 0, name)]
-    for number in range(count):
-        for column, cell in zip(columns, _row(source, number, name), strict=True):
-            if (cell.shape, cell.dtype) != (column.shape[1:], column.dtype):
-                raise DataError(
-                    f"Row {number:,} of the {name} set of data() holds {cell.dtype} of shape {cell.shape}, row 0 "
-                    f"{column.dtype} of shape {column.shape[1:]}; all rows must be alike."
-                )
-            column[number] = cell
-    return Labelled(*columns)
+    first = _row(source, 0, name)
+    columns = [Growing(cell.dtype, cell.shape) for cell in first]
+    for start, stop in ranges(count, sum(cell.nbytes for cell in first)):
+        blocks = [np.empty((stop - start, *cell.shape), cell.dtype) for cell in first]
+        for number in range(start, stop):
+            for block, cell in zip(blocks, _row(source, number, name), strict=True):
+                if (cell.shape, cell.dtype) != (block.shape[1:], block.dtype):
+                    raise DataError(
+                        f"Row {number:,} of the {name} set of data() holds {cell.dtype} of shape {cell.shape}, row 0 "
+                        f"{block.dtype} of shape {block.shape[1:]}; all rows must be alike."
+                    )
+                block[number - start] = cell
+        for column, block in zip(columns, blocks, strict=True):
+            column.append(block)
+    return Labelled(*(column.array() for column in columns))
 
 
 def _row(source: Any, number: int, name: str) -> tuple[Array, Array]:

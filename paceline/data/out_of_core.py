@@ -73,7 +73,8 @@ class Growing:
     def array(self) -> npt.NDArray[Any]:
         """Everything appended so far (N, ...); a mapped array where it went to a file. Call it once, at the end."""
         if self._file is None:
-            return np.concatenate(self._blocks) if self._blocks else np.empty((0, *self._row_shape), self._dtype)
+            blocks, self._blocks = self._blocks, []
+            return np.concatenate(blocks) if blocks else np.empty((0, *self._row_shape), self._dtype)
         with _disk_errors():
             self._file.flush()
         row = self._dtype.itemsize * math.prod(self._row_shape)
@@ -124,6 +125,8 @@ class GrowingRows:
         from scipy.sparse import csr_array
 
         lengths = self._lengths.array()
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        shape = (len(lengths), self._columns)
-        return csr_array((self._values.array(), self._indices.array(), indptr), shape)
+        values, shape = self._values.array(), (len(lengths), self._columns)
+        # with int64 here, scipy would copy the indices to memory as int64, which scikit-learn refuses
+        index = np.int32 if max(len(values), *shape) < 1 << 31 else np.int64
+        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(index)
+        return csr_array((values, self._indices.array(), indptr), shape)

@@ -1,49 +1,159 @@
 """Reads LIBSVM's text form (svmlight): a line for each example, its label and then 'index:value' of what is not zero."""
 
-from contextlib import ExitStack
+import io
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data.classes import number_classes
 from paceline.data.dataset import Array, Dataset, Labelled
-from paceline.data.files import at, opened, reading
+from paceline.data.files import at, parsed
+from paceline.data.out_of_core import Growing, ranges
 
 EXPECTED = "Expected LIBSVM text: lines like '+1 3:0.5 7:1', indices rising."
 MAX_BYTES = 4 << 30
-"""Most that the examples may take as dense rows (bytes): a few wide sparse lines would fill any memory."""
+"""Most that the examples may take as dense rows (bytes): a few wide sparse lines would fill any disk."""
+MAX_INDEX = (1 << 31) - 1
 
 
 def read_svmlight(
-    path: str | Path, test: str | Path | None = None, features: int | None = None, classes: bool = True
+    path: str | Path,
+    test: str | Path | None = None,
+    features: int | None = None,
+    classes: bool = True,
+    dense: bool = True,
 ) -> Dataset:
-    """Dense float32 features (N, features), labels as class numbers from 0 in rising order (-1 and +1 become 0 and 1), or
-    float32 as they are where `classes` is false. Indices count from 0 if one is 0, else from 1; `features` is the largest
-    index that may occur, by default the largest that does in either file. .gz, .bz2 and .xz are unpacked. DataError: a
-    damaged file, or more than 4 GiB as dense rows."""
+    """float32 features (N, features), a numpy array or, where `dense` is false, a scipy.sparse.csr_array; labels as class
+    numbers from 0 in rising order (-1 and +1 become 0 and 1), or float32 as they are where `classes` is false. Indices count
+    from 0 if one is 0 in either file, else from 1; `features` says how many features there are, by default as many as
+    occur. A line with a label only is an example of zeros; empty lines and what follows a # are passed over. .gz, .bz2 and
+    .xz are unpacked. DataError: a bad line, named with its file, or more than 4 GiB as dense rows."""
     files = [at(file) for file in (path, test) if file is not None]
     names = " and ".join(map(str, files))
-    with reading(names, EXPECTED), ExitStack() as stack:
-        from sklearn.datasets import load_svmlight_files
+    numbering, sets = Numbering(features), [SparseRows() for _ in files]
+    for file, rows in zip(files, sets, strict=True):
+        numbering = rows.read(file, numbering)
+    if not numbering.width:
+        raise DataError(f"{names} has no example with a feature. {EXPECTED}")
+    if dense:
+        _check_size(sum(map(len, sets)), numbering.width, names)
+    found = [rows.labels.array() for rows in sets]
+    labels: list[Array] = (
+        list(number_classes(found, f"The label of {names}")) if classes else [y.astype(np.float32) for y in found]
+    )
+    every = [rows.array(numbering) for rows in sets]
+    return Dataset(*(Labelled(_dense(part) if dense else part, own) for part, own in zip(every, labels, strict=True)))
 
-        streams = [stack.enter_context(opened(file)) for file in files]
-        found: list[Any] = load_svmlight_files(streams, n_features=features)
-    rows, columns = sum(part.shape[0] for part in found[::2]), found[0].shape[1]
+
+class State(Protocol):
+    """What is known from the lines that were read, to judge the next ones by."""
+
+    def after(self, labels: Array, indices: Array) -> Self:
+        """When rows with these labels and indices have been read, too. ValueError where one can't be."""
+
+
+AnyState = TypeVar("AnyState", bound=State)
+
+
+class Numbering(NamedTuple):
+    """Which features the indices mean, as far as the lines tell that were read."""
+
+    features: int | None
+    """How many there are; None: as many as occur."""
+    from_one: bool = False
+    """Whether an index 0 is an error; else the indices of files that have one count from 0."""
+    first: int = 1
+    last: int = 0
+    """The largest index."""
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return self.last + 1 - self.first if self.features is None else self.features
+
+    def after(self, labels: Array, indices: Array) -> "Numbering":
+        """The numbering when these have been read, too. ValueError where there can be no such index."""
+        first, last = int(indices.min(initial=self.first)), int(indices.max(initial=self.last))
+        if first == 0 and self.from_one:
+            raise ValueError("an index is 0; expected 1 or more")
+        if self.features is not None and last + 1 - first > self.features:
+            raise ValueError(f"an index is {last:,}, but there are {self.features:,} features, counted from {first}")
+        return self._replace(first=first, last=last)
+
+
+class SparseRows:
+    """The rows of one or more files of LIBSVM text, read one after the other. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.labels = Growing(np.float64)
+        self._lengths, self._indices, self._values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, path: Path, state: AnyState, expected: str = EXPECTED) -> AnyState:
+        """Appends the file's rows; the state after them. DataError names the first line that is bad, or that the state
+        refuses. `expected`: a sentence for people, what a line should be."""
+
+        def parse(block: bytes) -> tuple[Any, Array, AnyState]:
+            rows, labels = _rows(block)
+            return rows, labels, state.after(labels, rows.indices)
+
+        before = self._count
+        for rows, labels, after in parsed(path, parse, expected):
+            self.labels.append(labels)
+            self._lengths.append(np.diff(rows.indptr))
+            self._indices.append(rows.indices - 1)
+            self._values.append(rows.data)
+            self._count += len(labels)
+            state = after
+        if self._count == before:
+            raise DataError(f"{path} holds no examples. {expected}")
+        return state
+
+    def array(self, numbering: Numbering) -> Any:
+        """All rows, a scipy.sparse.csr_array (N, features), float32; call it once, when all files have been read."""
+        from scipy.sparse import csr_array
+
+        values, indices = self._values.array(), self._indices.array()
+        shape = (self._count, numbering.width)
+        # scipy copies arrays to memory whose type is not the one it wants for both
+        index = np.dtype(np.int32 if max(len(values), *shape) <= MAX_INDEX else np.int64)
+        if numbering.first == 0 or index != indices.dtype:
+            moved = Growing(index)
+            for start, stop in ranges(len(indices), index.itemsize):
+                moved.append(indices[start:stop].astype(index) + index.type(1 - numbering.first))
+            indices = moved.array()
+        ends = np.concatenate([[0], np.cumsum(self._lengths.array())])
+        return csr_array((values, indices, ends.astype(index)), shape)
+
+
+def _rows(block: bytes) -> tuple[Any, Array]:
+    """Sparse rows with the indices as they are written, and the labels. ValueError where a line is bad."""
+    from sklearn.datasets import load_svmlight_files
+
+    try:
+        rows, labels = load_svmlight_files([io.BytesIO(block)], dtype=np.float32, zero_based=True)
+    except OverflowError as error:
+        raise ValueError(f"an index is above {MAX_INDEX:,}") from error
+    if not (np.isfinite(rows.data).all() and np.isfinite(labels).all()):
+        raise ValueError("a number is NaN, infinite or too large for float32")
+    return rows, labels
+
+
+def _check_size(rows: int, columns: int, names: str) -> None:
     if rows * columns * 4 > MAX_BYTES:
         raise DataError(
             f"{names} has {rows:,} examples of {columns:,} features, {rows * columns * 4:,} bytes as dense rows; the limit "
-            f"is {MAX_BYTES:,}. Keep fewer features, or fewer examples."
+            f"is {MAX_BYTES:,}. Keep them sparse with dense=False if the model takes that, or keep fewer features."
         )
-    labels: list[Array] = found[1::2]
-    labels = (
-        list(number_classes(labels, f"The label of {names}")) if classes else [y.astype(np.float32) for y in labels]
-    )
-    return Dataset(*(Labelled(_dense(part), own) for part, own in zip(found[::2], labels, strict=True)))
 
 
-def _dense(part: Any) -> Array:
-    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, which Labelled refuses
-        dense: Array = part.astype(np.float32).toarray()
-    return dense
+def _dense(rows: Any) -> Array:
+    found = Growing(np.float32, rows.shape[1:])
+    for start, stop in ranges(rows.shape[0], 4 * rows.shape[1]):
+        found.append(rows[start:stop].toarray())
+    return found.array()

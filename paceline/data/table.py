@@ -1,17 +1,20 @@
 """Reads tables of numbers, CSV or Parquet, in which one column is the label."""
 
-from collections.abc import Sequence
+import io
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data.classes import number_classes
-from paceline.data.dataset import Array, Dataset, Labelled
-from paceline.data.files import at, ending, opened, reading
+from paceline.data.dataset import Array, Dataset, Labelled, Rows
+from paceline.data.files import at, ending, opened, parsed, reading
+from paceline.data.out_of_core import PIECE_BYTES, Growing
 
-ENDINGS = (".csv", ".tsv", ".parquet")
+PARQUET = ".parquet"
+ENDINGS = (".csv", ".tsv", PARQUET)
 EXPECTED = "Expected a table: a CSV with a line of column names, or Parquet; the file may be damaged."
 
 
@@ -27,14 +30,55 @@ def read_table(
     A folder is read as one table, part by part in order of names. DataError: no such column, a column of features that is
     no number, an empty or infinite cell, a damaged file."""
     files = [at(file) for file in (path, test) if file is not None]
-    tables = [_load(file) for file in files]
-    names = columns if columns is not None else [name for name in tables[0].column_names if _is_feature(name, label)]
-    if not names:
-        raise DataError(f"{files[0]} has no column of features beside the label {label!r}.")
-    features = [_features(table, names, file) for table, file in zip(tables, files, strict=True)]
-    raw = [_labels(table, label, file, classes) for table, file in zip(tables, files, strict=True)]
-    labels: Sequence[Array] = number_classes(raw, f"Column {label!r} of {files[0]}") if classes else raw
+    features: list[Array] = []
+    labels: list[Any] = []
+    for file in files:
+        columns, own_features, own_labels = _read(file, label, columns, classes)
+        features.append(own_features)
+        labels.append(own_labels)
+    if classes:
+        ranks = number_classes([found.names for found in labels], f"Column {label!r} of {files[0]}")
+        labels = [rank[found.numbers] for rank, found in zip(ranks, labels, strict=True)]
     return Dataset(*map(Labelled, features, labels))
+
+
+class _Classes(NamedTuple):
+    """The labels of a set, each name of a class kept once."""
+
+    names: Array
+    numbers: Rows
+    """Each example's place in `names`."""
+
+
+def _read(
+    path: Path, label: str, columns: Sequence[str] | None, classes: bool
+) -> tuple[Sequence[str] | None, Array, Any]:
+    """The names of the columns of features, chosen from those of the table where none are given, the features, and the
+    labels: float32, or _Classes."""
+    files = _files(path)
+    count, features, labels = 0, Growing(np.float32), Growing(np.int64 if classes else np.float32)
+    places: dict[Any, int] = {}
+    for table in _tables(files, label if classes else None):
+        if columns is None:
+            columns = [name for name in table.column_names if _is_feature(name, label)]
+        if not columns:
+            raise DataError(f"{path} has no column of features beside the label {label!r}.")
+        if not count:
+            features = Growing(np.float32, (len(columns),))
+        features.append(_features(table, columns, path, count))
+        if classes:
+            column = _column(table, label, path, count)
+            with reading(f"column {label!r} of {path}", "Classes are whole numbers or text."):
+                labels.append(_places(column, places))
+        else:
+            labels.append(_numbers(table, label, path, count, "a regression needs numbers"))
+        count += table.num_rows
+    if not count:
+        raise DataError(f"{path} has no examples, only names of columns.")
+    if not classes:
+        return columns, features.array(), labels.array()
+    names = np.array(list(places)) if ending(files[0]) == PARQUET else _typed(list(places))
+    return columns, features.array(), _Classes(names, labels.array())
 
 
 def _is_feature(name: str, label: str) -> bool:
@@ -43,73 +87,143 @@ def _is_feature(name: str, label: str) -> bool:
     return name != label and name != "" and not name.startswith("__index_level_")
 
 
-def _load(path: Path) -> Any:
-    """A pyarrow.Table of the file, or of all files in the folder."""
+def _files(path: Path) -> list[Path]:
+    """The file, or all tables in the folder; they have one form."""
     with reading(path, EXPECTED):
-        import pyarrow as pa
-
         files = [path]
         if path.is_dir():
             files = sorted((file for file in path.iterdir() if ending(file) in ENDINGS), key=str)
             if not files:
                 raise DataError(f"{path} holds no file that ends in {', '.join(ENDINGS)}.")
-        table = pa.concat_tables([_load_file(file) for file in files])
-    if not table.num_rows:
-        raise DataError(f"{path} has no examples, only names of columns.")
-    twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
-    if twice:
-        raise DataError(f"{path} has several columns called {twice[0]!r}; give each its own name.")
-    return table
-
-
-def _load_file(path: Path) -> Any:
-    from pyarrow import csv, parquet
-
-    if ending(path) not in ENDINGS:
+    if ending(files[0]) not in ENDINGS:
         raise DataError(f"{path} ends in none of {', '.join(ENDINGS)} (a CSV may be packed: .csv.gz); rename the file.")
-    with opened(path) as stream:
-        if ending(path) == ".parquet":
-            return parquet.read_table(stream, page_checksum_verification=True)
-        parse = csv.ParseOptions(delimiter="\t" if ending(path) == ".tsv" else ",")
-        convert = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
-        return csv.read_csv(stream, parse_options=parse, convert_options=convert)
+    other = next((file for file in files if ending(file) != ending(files[0])), None)
+    if other is not None:
+        raise DataError(f"{path} holds tables of two forms, {files[0].name} and {other.name}; keep those of one.")
+    return files
 
 
-def _column(table: Any, name: str, path: Path) -> Any:
-    """The whole column; DataError where it is not there or where a cell is empty."""
+def _tables(files: Sequence[Path], text: str | None) -> Iterator[Any]:
+    """The tables, piece by piece, each a pyarrow.Table. `text`: the column that is left as it is in a CSV."""
+    names: list[str] = []
+    for file in files:
+        for table in _parquet(file) if ending(file) == PARQUET else _csv(file, text):
+            names = names or table.column_names
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice is not None:
+                raise DataError(f"{file} has several columns called {twice!r}; give each its own name.")
+            if sorted(table.column_names) != sorted(names):
+                raise DataError(
+                    f"{file} has the columns {', '.join(table.column_names)}, {files[0]} has {', '.join(names)}; all "
+                    "parts of a table need the same."
+                )
+            if table.num_rows:
+                yield table
+
+
+def _parquet(file: Path) -> Iterator[Any]:
+    with reading(file, EXPECTED), opened(file) as stream:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        table = parquet.ParquetFile(stream, page_checksum_verification=True)
+        rows = max(1, PIECE_BYTES // (8 * max(1, len(table.schema_arrow.names))))
+        for group in range(table.num_row_groups):  # a batch of two groups would hold both in memory
+            for batch in table.iter_batches(rows, row_groups=[group]):
+                yield pa.Table.from_batches([batch])
+
+
+def _csv(file: Path, text: str | None) -> Iterator[Any]:
+    """Each block of lines with types of its own: a column may hold whole numbers first and others later."""
+    names: list[str] = []
+    delimiter = "\t" if ending(file) == ".tsv" else ","
+
+    def parse(block: bytes) -> Any:
+        return _cells(block, names, delimiter, text)
+
+    for table in parsed(file, parse, EXPECTED):
+        names = table.column_names
+        yield table
+    if not names:
+        raise DataError(f"{file} is empty. {EXPECTED}")
+
+
+def _cells(content: bytes, names: Sequence[str], delimiter: str = ",", text: str | None = None) -> Any:
+    """Lines of a CSV as a pyarrow.Table with these columns, or those that its first line names. `text`: the column that
+    is left as it is."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    convert = csv.ConvertOptions(
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        column_types={} if text is None else {text: pa.string()},
+    )
+    read = csv.ReadOptions(column_names=names, block_size=len(content) + 1)
+    return csv.read_csv(io.BytesIO(content), read, csv.ParseOptions(delimiter=delimiter), convert)
+
+
+def _typed(names: list[str]) -> Array:
+    """What stands in a CSV, as numbers where all of it is numbers."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    text = pa.BufferOutputStream()
+    csv.write_csv(pa.table({"name": names}), text)
+    found: Array = _cells(text.getvalue().to_pybytes(), [])["name"].to_numpy()
+    return found
+
+
+def _column(table: Any, name: str, path: Path, first: int) -> Any:
+    """The column of a piece whose first row is example `first`; DataError where it is not there or a cell is empty."""
     if name not in table.column_names:
         raise DataError(f"{path} has no column {name!r}; it has {', '.join(table.column_names)}.")
     column = table.column(name)
     if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy()))
+        row = first + int(np.argmax(column.is_null().to_numpy()))
         raise DataError(f"Column {name!r} of {path} is empty in example {row:,}; fill it or remove the example.")
     return column
 
 
-def _numbers(table: Any, name: str, path: Path, remedy: str) -> Array:
+def _places(column: Any, places: dict[Any, int]) -> Rows:
+    """Each cell's place among the names that occur, in order of first occurrence; new ones are added to `places`."""
+    cells = column.combine_chunks()
+    cells = cells if hasattr(cells, "dictionary") else cells.dictionary_encode()
+    used, rows = np.unique(cells.indices.to_numpy(), return_inverse=True)
+    own = [places.setdefault(name, len(places)) for name in cells.dictionary.take(used).to_pylist()]
+    found: Rows = np.array(own, np.int64)[rows]
+    return found
+
+
+def _numbers(table: Any, name: str, path: Path, first: int, remedy: str) -> Array:
     """The column as float32; DataError where it is not all finite numbers."""
-    found = _column(table, name, path).to_numpy()
+    found = _column(table, name, path, first).to_numpy()
     if found.dtype.kind not in "biuf":
-        raise DataError(f"Column {name!r} of {path} holds {found[0]!r:.40}, which is no number; {remedy}.")
+        row = next((row for row, cell in enumerate(found) if not _is_number(cell)), 0)
+        raise DataError(
+            f"Column {name!r} of {path} holds {found[row]!r:.40} in example {first + row:,}, which is no number; {remedy}."
+        )
     with np.errstate(over="ignore"):
         numbers: Array = found.astype(np.float32)
     if not np.isfinite(numbers).all():
         row = int(np.argmin(np.isfinite(numbers)))
         raise DataError(
-            f"Column {name!r} of {path} holds {found[row]} in example {row:,}, no finite float32; repair or remove it."
+            f"Column {name!r} of {path} holds {found[row]} in example {first + row:,}, no finite float32; repair or "
+            "remove it."
         )
     return numbers
 
 
-def _features(table: Any, names: Sequence[str], path: Path) -> Array:
+def _is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _features(table: Any, names: Sequence[str], path: Path, first: int) -> Array:
     features = np.empty((table.num_rows, len(names)), np.float32)
     for place, name in enumerate(names):
-        features[:, place] = _numbers(table, name, path, "encode it, or leave it out with columns=[...]")
+        features[:, place] = _numbers(table, name, path, first, "encode it, or leave it out with columns=[...]")
     return features
-
-
-def _labels(table: Any, name: str, path: Path, classes: bool) -> Array:
-    if not classes:
-        return _numbers(table, name, path, "a regression needs numbers")
-    labels: Array = _column(table, name, path).to_numpy()
-    return labels

@@ -6,7 +6,7 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Dataset, Labelled
-from paceline.data.files import at
+from paceline.data.files import at, reading
 
 WHERE = "Any plain text file (UTF-8) of 20 kB or more will do, your own notes for example."
 MIN_BYTES, MAX_BYTES = 20_000, 1 << 30
@@ -32,14 +32,13 @@ def _windows(content: Array, window: int) -> Labelled:
 
 def _checked(path: Path) -> Array:
     """The file's bytes."""
-    try:
+    with reading(f"the text {path}", WHERE):
         size = path.stat().st_size
         if not MIN_BYTES <= size <= MAX_BYTES and path.is_file():
             raise DataError(f"{path} has {size:,} bytes; expected {MIN_BYTES:,} to {MAX_BYTES:,}. {WHERE}")
         content = path.read_bytes()
+    try:
         content.decode()
-    except OSError as error:
-        raise DataError(f"Can't read the text {path}: {error.strerror}. {WHERE}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is no UTF-8 text: {error.reason} at byte {error.start:,}. {WHERE}") from error
     return np.frombuffer(content, np.uint8)

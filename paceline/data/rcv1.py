@@ -1,0 +1,121 @@
+"""Reads RCV1-v2 as its authors publish it (LYRL2004): documents as sparse vectors, one topic against the rest."""
+
+import difflib
+import io
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.core.errors import DataError
+from paceline.data.dataset import Array, Dataset, Labelled, Rows
+from paceline.data.files import folder_at, parsed, plain_or_packed, reading
+from paceline.data.svmlight import Numbering, SparseRows
+
+TRAIN = "lyrl2004_vectors_train.dat"
+TESTS = tuple(f"lyrl2004_vectors_test_pt{part}.dat" for part in range(4))
+TOPICS = "rcv1-v2.topics.qrels"
+FEATURES = 47_236
+WHERE = (
+    f"Get {TRAIN}, {TESTS[0]} to pt3 and {TOPICS} (each as it is or .gz) into one folder; "
+    "http://www.ai.mit.edu/projects/jmlr/papers/volume5/lewis04a/lyrl2004_rcv1v2_README.htm says where they are."
+)
+VECTOR = "Expected lines like '2286  12:0.5 70:0.25': a document, then features from 1, rising."
+JUDGEMENT = "Expected lines like 'CCAT 2286 1': a topic, a document that has it, and 1."
+
+
+def read_rcv1(folder: str | Path, topic: str = "CCAT", features: int = FEATURES) -> Dataset:
+    """float32 features (N, features), a scipy.sparse.csr_array; labels int64 (N,), 1 where the document has the topic, else
+    0. The test set is those of its four files that are there, in their order; without any there is none. Files may be
+    gzipped. Topics of documents that are in no file are passed over, since all topics come in one file; a document may
+    have no features. DataError: a missing file, a topic that does not occur or that all documents have, a document
+    without topics or that comes twice, a bad line; lines are named with their file."""
+    folder = folder_at(folder, WHERE)
+    with reading(folder, WHERE):
+        found = {name: plain_or_packed(folder, name) for name in (TRAIN, *TESTS, TOPICS)}
+    vectors, topics = found[TRAIN], found[TOPICS]
+    if vectors is None or topics is None:
+        raise DataError(f"{folder} lacks {TRAIN if vectors is None else TOPICS}. {WHERE}")
+    documents, having = _documents(topics, topic)
+    start = _State(Numbering(features, from_one=True), topics, documents, np.zeros(len(documents), np.bool_))
+    train, state = _read([vectors], start, having)
+    if len(np.unique(train.labels)) < 2:
+        share = "All" if train.labels[0] else "None"
+        raise DataError(f"{share} of the documents in {vectors} have the topic {topic!r}; choose another one.")
+    tests = [file for name in TESTS if (file := found[name])]
+    return Dataset(train, _read(tests, state, having)[0] if tests else None)
+
+
+class _State(NamedTuple):
+    """Which documents have been read, and which may be."""
+
+    numbering: Numbering
+    topics: Path
+    documents: Rows
+    """Those that have topics, in rising order."""
+    is_read: npt.NDArray[np.bool_]
+
+    def after(self, labels: Array, indices: Array) -> "_State":
+        """The state when the documents of these numbers have been read, too. ValueError where one has no topics or was
+        read before."""
+        places = np.minimum(np.searchsorted(self.documents, labels), len(self.documents) - 1)
+        unknown = labels[self.documents[places] != labels]
+        if len(unknown):
+            raise ValueError(f"document {unknown[0]:.15g} has no topic in {self.topics}")
+        is_read = self.is_read.copy()
+        is_read[places] = True
+        if np.count_nonzero(is_read) < np.count_nonzero(self.is_read) + len(labels):
+            raise ValueError("the document was there before")
+        return self._replace(numbering=self.numbering.after(labels, indices), is_read=is_read)
+
+
+def _read(files: list[Path], state: _State, having: Rows) -> tuple[Labelled, _State]:
+    """The documents of one set. `having`: the documents that have the topic."""
+    rows = SparseRows()
+    for file in files:
+        state = rows.read(file, state, VECTOR)
+    labels = np.isin(rows.labels.array(), having).astype(np.int64)
+    return Labelled(rows.array(state.numbering), labels), state
+
+
+def _documents(path: Path, topic: str) -> tuple[Rows, Rows]:
+    """All documents that have topics and those that have this one, in rising order."""
+    every: list[Rows] = []
+    having: list[Rows] = []
+    topics: Counter[str] = Counter()
+    for judgements in parsed(path, _judgements, JUDGEMENT):
+        documents, names = judgements["document"].to_numpy(), judgements["topic"]
+        every.append(np.unique(documents))
+        having.append(documents[names.to_numpy() == topic])
+        topics.update({pair["values"]: pair["counts"] for pair in names.value_counts().to_pylist()})
+    if not topics:
+        raise DataError(f"{path} is empty. {JUDGEMENT}")
+    if topic not in topics:
+        raise DataError(_no_topic(path, topic, topics))
+    return np.unique(np.concatenate(every)), np.unique(np.concatenate(having))
+
+
+def _no_topic(path: Path, topic: str, topics: Counter[str]) -> str:
+    near = difflib.get_close_matches(topic.upper(), topics)
+    meant = f", but {', '.join(near)}" if near else ""
+    most = ", ".join(name for name, _ in topics.most_common(8))
+    return f"{path} has no topic {topic!r}{meant}. The most frequent of its {len(topics):,} topics are {most}."
+
+
+def _judgements(block: bytes) -> Any:
+    """The lines as a pyarrow.Table with columns topic and document. ValueError where one is otherwise."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    kinds = {"topic": pa.string(), "document": pa.int64(), "judgement": pa.int64()}
+    table = csv.read_csv(
+        io.BytesIO(block),
+        csv.ReadOptions(column_names=list(kinds)),
+        csv.ParseOptions(delimiter=" "),
+        csv.ConvertOptions(column_types=kinds),
+    )
+    if not (table["judgement"].to_numpy() == 1).all() or table["document"].null_count:
+        raise ValueError("a document or its judgement, which is always 1, is missing")
+    return table

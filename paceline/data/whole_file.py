@@ -1,0 +1,28 @@
+"""Files that are written whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from paceline.core.errors import DiskError
+from paceline.data.shard_arrays import sync
+
+
+@contextmanager
+def replacing(path: Path, what: str) -> Iterator[Path]:
+    """The path of a new file, which takes the place of `path` at the end of the block: a reader sees the old file or the
+    whole new one. `what`: what is written, for people. DiskError where it can't be; nothing is left behind then."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield temporary
+        sync(temporary)
+        temporary.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise DiskError(
+            f"Can't write {what} to {path}: {error}. Is there space, and may this user write there?"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
