@@ -15,6 +15,8 @@ from paceline.data.progress import SILENT, Progress
 Floats = npt.NDArray[np.float32]
 FITTED = 5_000
 """Rows that scale and directions are fitted on; more move them by less than the noise of KMeans' starts."""
+SCATTERED = 250
+"""Rows from all over the data set that are taken at once."""
 CHUNK_BYTES = 16 << 20
 """Most that is taken from the data set at once, as float32."""
 STARTS, FIRST_ITERATIONS = 3, 5
@@ -85,7 +87,7 @@ def _directions(train: Selection, how: Clustering, rng: np.random.Generator, see
 def _fit(train: Selection, rows: Rows, how: Clustering, seed: int) -> Directions:
     from sklearn.decomposition import PCA
 
-    sample = _flat(train.pick(rows))
+    sample = np.concatenate([_some(train.pick(part)) for part in np.array_split(rows, -(-len(rows) // SCATTERED))])
     middle = _finite(sample.mean(axis=0))
     scale = sample.std(axis=0) if how.standardise else np.ones_like(middle)
     scale[scale <= 1e-6 * np.abs(middle)] = 1  # constant but for rounding
@@ -163,6 +165,13 @@ def _finite(values: Floats) -> Floats:
             "Some features are too large to find clusters with float32; scale them, or remove the outliers."
         )
     return values
+
+
+def _some(examples: Selection) -> Floats:
+    """`_flat`, and nothing stays resident: where a data set is mapped, each row brings up to a MiB of neighbours."""
+    found = _flat(examples)
+    examples.source.release()
+    return found
 
 
 def _flat(examples: Selection) -> Floats:

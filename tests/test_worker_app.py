@@ -13,6 +13,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 
 app = pytest.importorskip("worker.app")
+member = pytest.importorskip("worker.member")
 start = pytest.importorskip("worker.start")
 
 
@@ -20,13 +21,18 @@ class Manifest:
     """Shards without duplicates."""
 
     sizes, train_examples, fingerprint = (4,), 4, "same"
-    epoch_lens = property(lambda self: self.sizes)
+    epoch_lens = shards = property(lambda self: self.sizes)
+
+
+class Shards(SimpleNamespace):
+    def __len__(self) -> int:
+        return len(self.manifest.sizes)
 
 
 def worker(chief: Any = None, client: Any = None) -> Any:
     made = app.Worker.__new__(app.Worker)
     made.config = Config(workers=1, batch_size=2)
-    made._shards = SimpleNamespace(manifest=Manifest())
+    made._shards = Shards(manifest=Manifest())
     made._say, made._stop = lambda event, **facts: None, threading.Event()
     made._chief, made._client = chief, client
     made.replica = SimpleNamespace(local=np.zeros(3, np.float32))
@@ -51,7 +57,7 @@ def test_a_worker_that_lost_its_seat_joins_anew_as_often_as_the_seat_is_vacant()
     chief = Chief(run_pb.JoinReply(), run_pb.JoinReply(), run_pb.JoinReply())
     ends: list[Exception | None] = [Fenced("lease lapsed"), Fenced("lease lapsed"), None]
 
-    def session(joined: Any, sizes: Any, steps: int) -> None:
+    def session(joined: Any, steps: int, length: int) -> None:
         end = ends.pop(0)
         if end is not None:
             raise end
@@ -142,7 +148,7 @@ def test_an_epoch_is_the_workers_shards_or_its_part_of_the_whole_set(access: str
 
 @pytest.mark.parametrize(("access", "mine"), [("shard", [1]), ("all", [0, 1])])
 def test_a_worker_takes_its_own_shards_or_all(access: str, mine: list[int], monkeypatch: Any) -> None:
-    monkeypatch.setattr(app, "Heartbeat", lambda *facts: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(member, "Heartbeat", lambda *facts: SimpleNamespace(close=lambda: None))
     one, verified, trained = worker(SimpleNamespace(leave=lambda *facts: None)), [], []
     one.config = Config(workers=2, batch_size=2, data={"access": access})
     one.name, one._client = "worker-1", SimpleNamespace(fenced=None)
@@ -150,8 +156,8 @@ def test_a_worker_takes_its_own_shards_or_all(access: str, mine: list[int], monk
     one._peer = SimpleNamespace(model=SimpleNamespace(is_final=False))
     one._shards.manifest.sizes, one._shards.manifest.train_examples = (6, 4), 10
     one._shards.verify = verified.append
-    one._train = lambda incarnation, place, shards, sampler: trained.append((shards, sampler))
-    one._session(run_pb.JoinReply(shards=[1], place=1), [6, 4], 3)
+    one._take_seat = lambda incarnation, place, shards, sampler: trained.append((shards, sampler))
+    one._session(run_pb.JoinReply(shards=[1], place=1), 3, one.epoch_lens()[1])
 
     (shards, sampler), rows = trained[0], set()
     for clock in range(1, 61):

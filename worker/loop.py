@@ -12,7 +12,7 @@ from paceline.rpc.views import switch_value
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.switch_pb2 import Switch
 from worker.client import Choose
-from worker.replica import Step
+from worker.step import Step
 from worker.steps import Work, work
 from worker.training import Training
 

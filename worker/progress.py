@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from paceline.core.errors import DataError
 from paceline.v1 import parameter_service_pb2 as pb
-from worker.replica import Step
+from worker.step import Step
 
 _FIRST_WARNING, _WARN_EVERY, _GIVE_UP = 10, 100, 1000
 """Steps in a row without a finite gradient after which the worker says so, and after which it ends."""

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,20 +17,9 @@ from paceline.tasks.task import Task
 from worker.device import check_compiler, choose_device, send
 from worker.flat import FlatModel
 from worker.precision import Precision
+from worker.step import Step
 
 Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """What one mini-batch gave."""
-
-    gradient: Vector
-    """In the order of `Replica.shapes`; overwritten by the next step, unless `keep_gradient` says otherwise."""
-    loss: float
-    examples: int
-    finite: bool
-    """False where the loss or any element of the gradient is not finite: push an empty update instead (protocol 6)."""
 
 
 class Replica:

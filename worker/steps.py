@@ -10,7 +10,7 @@ from paceline.core.clip import l2_norm
 from paceline.core.values import Base
 from paceline.data.sampler import Batch
 from paceline.data.shards import take
-from worker.replica import Step
+from worker.step import Step
 from worker.training import Training
 
 

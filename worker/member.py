@@ -1,0 +1,147 @@
+"""A worker's membership, whatever it trains: it joins, takes its seat, trains and leaves; with a lost seat it joins anew."""
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from prometheus_client import CollectorRegistry
+
+from paceline.core.config import Config
+from paceline.core.errors import Fenced, Stopped
+from paceline.core.plan import SlicePlan
+from paceline.core.values import Vector
+from paceline.data.sampler import Sampler, steps_per_epoch
+from paceline.data.shards import Shards
+from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1.run_service_pb2 import HeartbeatReply, JoinReply, SeatReply
+from worker.chief import ChiefClient, Heartbeat
+from worker.client import ParameterClient
+from worker.link import no_snapshot
+from worker.progress import Progress
+from worker.slowness import Slowness
+
+_PATIENCE = 10.0
+"""Time that a worker without place 0 gives the others to send the first weights (seconds)."""
+
+
+class Member(ABC):
+    """One worker of a run."""
+
+    client_kind: type[ParameterClient] = ParameterClient
+
+    def __init__(
+        self, config: Config, name: str, shards: Shards, addresses: Sequence[str], token: str, plan: SlicePlan,
+        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry, peer: str = "",
+    ) -> None:  # fmt: skip
+        """`peer`: where others reach this worker's local model; empty where it has none."""
+        self.config, self.name, self._shards, self._stop, self._say = config, name, shards, stop, say
+        deadline = time.monotonic() + config.deadline
+        self._chief = ChiefClient(addresses[0], token, config, name, deadline, stop, say, peer)
+        self._progress = Progress(registry, say)
+        self._client = self.client_kind(
+            addresses, token, plan, config, name, deadline, stop, say, self._progress.retried
+        )
+
+    def run(self) -> None:
+        """Trains until the run is over; joins anew when its seat is lost. Fenced when another process holds it."""
+        manifest, was_fenced = self._shards.manifest, False
+        lens = self.epoch_lens()
+        steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], self.clock_batch)
+        while True:
+            joined = self._chief.join(
+                was_fenced, self.train_examples, steps, manifest.fingerprint, len(manifest.shards)
+            )
+            if joined is None:
+                self._say("the run is over; nothing left to do")
+                return
+            try:
+                self._session(joined, steps, lens[joined.place])
+                return
+            except Fenced as error:
+                self._say("joining anew", why=str(error))
+                was_fenced = True
+
+    @abstractmethod
+    def epoch_lens(self) -> list[int]:
+        """Examples that one epoch takes at each place. ConfigError where the batch is too large for them."""
+
+    @property
+    @abstractmethod
+    def train_examples(self) -> int:
+        """Examples of all shards that are trained on; the same for all workers."""
+
+    @property
+    @abstractmethod
+    def clock_batch(self) -> int:
+        """Most examples behind one clock."""
+
+    @abstractmethod
+    def sizes(self, mine: Sequence[int]) -> list[int]:
+        """Examples to train on in each of these shards."""
+
+    @abstractmethod
+    def first_weights(self) -> Vector:
+        """The whole model as it starts, for this worker to send if it must."""
+
+    @abstractmethod
+    def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
+        """From the clock after this one to the last one."""
+
+    def left(self, incarnation: int) -> None:  # noqa: B027 - most have nothing to do
+        """The worker has left; it may have something to do still."""
+
+    def _session(self, joined: JoinReply, steps: int, length: int) -> None:
+        """From Join to Leave."""
+        heartbeat = Heartbeat(
+            self._chief, self.config.heartbeat, joined.incarnation, self._progress.state,
+            self._heard, self._client.fenced, self._say,
+        )  # fmt: skip
+        finished = False
+        try:
+            everything = range(len(self._shards))
+            mine = list(everything if self.config.data.access == "all" else joined.shards)
+            for shard in mine:
+                self._shards.verify(shard)
+            sampler = Sampler(self.sizes(mine), self.clock_batch, steps, self.config.seed, self.name, length)
+            self._take_seat(joined.incarnation, joined.place, mine, sampler)
+            finished = True
+        finally:
+            self._progress.enter("done")
+            heartbeat.close()
+            self._chief.leave(joined.incarnation, finished)
+        self.left(joined.incarnation)
+
+    def _take_seat(self, incarnation: int, place: int, mine: list[int], sampler: Sampler) -> None:
+        """Takes the seat and trains to the last clock; returns at once when the run is over before that."""
+        clock = min(standing.clock for standing in self._ready(incarnation, place))
+        self._client.start_after(clock)
+        self._progress.enter("waiting")
+        seat = self._chief.seat(incarnation, clock)
+        if seat is None or (seat.HasField("last") and clock >= seat.last):
+            return
+        self.train(clock, place, seat, mine, sampler)
+
+    def _ready(self, incarnation: int, place: int) -> list[pb.ResumeReply]:
+        """Where this worker stands on every slice, once all have first weights; place 0 sends them."""
+        start = time.monotonic()
+        first = self.first_weights()
+        while True:
+            standings = self._client.attach(incarnation)
+            empty = [server for server, standing in enumerate(standings) if standing.phase == "empty"]
+            if not empty:
+                return standings
+            if any(standing.version for standing in standings):
+                raise no_snapshot(empty[0])
+            if place == 0 or time.monotonic() - start > _PATIENCE:
+                self._client.initialise(first)
+            elif self._stop.wait(0.1):
+                raise Stopped("The worker was told to stop.")
+
+    def _heard(self, reply: HeartbeatReply) -> None:
+        """What the chief says with each heartbeat."""
+        self._progress.fastest = reply.fastest
+        self._client.resume_after_restart(reply.terms)
+
+    def _slowness(self, place: int) -> Slowness:
+        return Slowness(self.config.slow, place, self.config.nominal_step, self.config.seed, self._stop.wait)
