@@ -9,8 +9,9 @@ from paceline.core import kernels
 from paceline.core.codec import Codec, load_codec
 from paceline.core.config import NAME
 from paceline.core.errors import BadPush, NotYet, PacelineError, PlanMismatch, TryAgain
-from paceline.core.values import Base, Dense, Empty, Published, Push, Reply, Update, Vector
-from paceline.rpc.transport import IsThere, Outgoing, Upload, encoded_parts
+from paceline.core.sparse import decode_places, encode_places
+from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Reply, Sparse, Update, Vector
+from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts
 from paceline.rpc.views import switch_message
 from paceline.v1 import parameter_service_pb2 as pb
 from server.durability import Durability
@@ -18,6 +19,8 @@ from server.metrics import ServerMetrics
 from server.quarantine import Quarantine
 from server.slice_driver import SliceDriver
 
+_LARGEST = 4 << 20
+"""A sparse reply with more than this says that all has changed (bytes of float32 with four-byte places)."""
 _WAIT = Outgoing(pb.PullHead(outcome=pb.WAIT), iter(()))
 
 
@@ -67,6 +70,51 @@ class ParameterServicer:
             self._refused(head.worker, error)
             raise
 
+    def push_sparse(self, request: pb.SparsePush, is_there: IsThere) -> pb.SparsePull:
+        """Takes one sparse push, and answers with a few weights. Checked as `push` is."""
+        head = request.head
+        _check_name(head.worker)
+        self._quarantine.check(head.worker)
+        try:
+            self._check_head(head)
+            update, wanted = self._sparse(request)
+
+            def count() -> Reply | None:
+                return self.ask(head, is_there) if head.ask else self.count(head, update, None, is_there)
+
+            found = self._driver.exchange(count, Base(head.base_term, head.base_version), wanted)
+        except PacelineError as error:
+            self._refused(head.worker, error)
+            raise
+        if found is None:
+            return pb.SparsePull(head=pb.PullHead(outcome=pb.WAIT))
+        reply, weights = found
+        answer = pb.SparsePull(head=self._answer(reply))
+        if wanted is None and 8 * len(weights.places) > _LARGEST:
+            answer.all = True
+            return answer
+        codec = load_codec(head.pull_codec or "none")
+        answer.values = encoded(weights.values, codec)
+        if wanted is None:
+            answer.places = encode_places(weights.places)
+        self._metrics.sent.inc(len(answer.values) + len(answer.places))
+        return answer
+
+    def _sparse(self, request: pb.SparsePush) -> tuple[Update, Places | None]:
+        """The update of a sparse push and the places that it wants, checked."""
+        worker, length = request.head.worker, self.length
+        if self._driver.config.updates != "sparse":
+            raise BadPush(
+                f"{worker} sent a sparse push, but this run's updates are dense. Set updates alike everywhere."
+            )
+        self.received(len(request.places) + len(request.values))
+        wanted = decode_places(request.wanted, length, worker) if request.HasField("wanted") else None
+        if not request.head.examples:
+            return Empty(length), wanted
+        places = decode_places(request.places, length, worker)
+        values = decoded(request.values, load_codec(request.head.codec or "none"), len(places), worker)
+        return Sparse(places, values, length), wanted
+
     @contextmanager
     def pull(self, request: pb.PullRequest, is_there: IsThere) -> Iterator[Outgoing]:
         """Weights of one version, for the evaluator and for workers that start."""
@@ -89,23 +137,27 @@ class ParameterServicer:
         if reply is None:
             yield _WAIT
             return
-        waited = time.monotonic() - reply.pushed_at
-        self._metrics.wait.observe(waited)
-        self._metrics.staleness.observe(reply.staleness)
-        if reply.reason:
-            self._metrics.rejected.labels(reply.reason).inc()
-        answer = pb.PullHead(
-            outcome=pb.Outcome.Value(reply.outcome.name), reason=reply.reason, term=reply.term,
-            version=reply.weights.version, clock=reply.clock, durable_clock=reply.durable, staleness=reply.staleness,
-            others=reply.others, members=reply.members, lr=reply.lr, waited=waited, stop=reply.stop,
-            switch=switch_message(reply.switch, reply.view),
-        )  # fmt: skip
+        answer = self._answer(reply)
         if wants_weights:
             with self._sending(reply.weights, answer, head.pull_codec) as outgoing:
                 yield outgoing
         else:
             self._driver.release(reply.weights)
             yield Outgoing(answer, iter(()))
+
+    def _answer(self, reply: Reply) -> pb.PullHead:
+        """The scalars of a reply; counts them."""
+        waited = time.monotonic() - reply.pushed_at
+        self._metrics.wait.observe(waited)
+        self._metrics.staleness.observe(reply.staleness)
+        if reply.reason:
+            self._metrics.rejected.labels(reply.reason).inc()
+        return pb.PullHead(
+            outcome=pb.Outcome.Value(reply.outcome.name), reason=reply.reason, term=reply.term,
+            version=reply.weights.version, clock=reply.clock, durable_clock=reply.durable, staleness=reply.staleness,
+            others=reply.others, members=reply.members, lr=reply.lr, waited=waited, stop=reply.stop,
+            switch=switch_message(reply.switch, reply.view),
+        )  # fmt: skip
 
     def count(self, head: pb.PushHead, update: Update, values: Vector | None, is_there: IsThere) -> Reply | None:
         """Hands a complete push to the slice."""
@@ -145,10 +197,7 @@ class ParameterServicer:
             self._quarantine.strike(worker)
 
     def _check(self, head: pb.PushHead) -> None:
-        _check_name(head.worker)
-        if self._driver.plan is None:
-            raise NotYet("No worker has told this server the model's shapes yet.")
-        self._driver.plan.check(head.plan_hash, head.worker)
+        self._check_head(head)
         if head.elements not in (0, self.length):
             raise BadPush(
                 f"{head.worker} announces {head.elements:,} values for server {self._driver.index}, whose slice holds "
@@ -156,6 +205,12 @@ class ParameterServicer:
             )
         if not head.elements and self.length and head.examples:
             raise BadPush(f"{head.worker} announces {head.examples:,} examples, but no values; an empty update has 0.")
+
+    def _check_head(self, head: pb.PushHead) -> None:
+        _check_name(head.worker)
+        if self._driver.plan is None:
+            raise NotYet("No worker has told this server the model's shapes yet.")
+        self._driver.plan.check(head.plan_hash, head.worker)
         load_codec(head.codec or "none")
         load_codec(head.pull_codec or "none")
 

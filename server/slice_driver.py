@@ -14,7 +14,8 @@ from paceline.core.optimizer import build_optimizer
 from paceline.core.plan import Shapes, SlicePlan, assembly_buffers, make_plan
 from paceline.core.policy import build_policy
 from paceline.core.slice_state import Phase, SliceState, Standing
-from paceline.core.values import Published, Push, Reply, Vector, View
+from paceline.core.sparse_slice import SparseSlice
+from paceline.core.values import Base, Places, Published, Push, Reply, Sparse, Vector, View
 from paceline.rpc.transport import IsThere
 from server.buffers import AssemblyBuffers
 from server.metrics import ServerMetrics
@@ -188,6 +189,18 @@ class SliceDriver:
             was_asked = self._when_ready(asked, deadline, is_there)
             return self._answer(worker, call, deadline, is_there) if was_asked else None
 
+    def exchange(
+        self, count: Callable[[], Reply | None], base: Base, wanted: Places | None
+    ) -> tuple[Reply, Sparse] | None:
+        """What `count` (`push` or `ask`) gives, with the weights of that very moment that have changed since `base` or that
+        are wanted. BadPush where the slice takes dense updates."""
+        with self.changed:
+            reply = count()
+            if reply is None:
+                return None
+            assert isinstance(self.model_slice, SparseSlice)
+            return reply, self.model_slice.answer(base, wanted)
+
     def release(self, published: Published) -> None:
         """A reply's or pull's weights are sent."""
         with self.changed:
@@ -238,7 +251,8 @@ class SliceDriver:
         policy, optimizer = build_policy(self.config.policy), build_optimizer(self.config.optimizer)
         length = plan.lengths[self.index]
         try:
-            self.slice = ModelSlice(length, policy, optimizer, self.term, self.config.schedule, self.config.epochs)
+            kind = SparseSlice if self.config.updates == "sparse" else ModelSlice
+            self.slice = kind(length, policy, optimizer, self.term, self.config.schedule, self.config.epochs)
         except (MemoryError, ValueError) as error:
             raise ConfigError(
                 f"Server {self.index} has no memory for a slice of {length:,} values. Use more servers: paceline plan."

@@ -41,8 +41,10 @@ class OneSlice:
         self.answered: dict[str, int] = {}
         self.seats(*workers)
 
+    kind = ModelSlice
+
     def _new_slice(self, length: int, term: int) -> ModelSlice:
-        return ModelSlice(length, build_policy(self.policy), self.optimizer, term, *self.schedule)
+        return self.kind(length, build_policy(self.policy), self.optimizer, term, *self.schedule)
 
     def seats(self, *workers: str, **seats: Seat) -> list[Reply]:
         """The next view: who counts from now on."""
@@ -56,6 +58,7 @@ class OneSlice:
         self,
         worker: str,
         *gradient: float,
+        update: Update | None = None,
         clock: int | None = None,
         examples: int = 1,
         incarnation: int | None = None,
@@ -64,14 +67,15 @@ class OneSlice:
         time: float = 0.0,
     ) -> list[Reply]:
         """Pushes a gradient (none: an empty update); notes the bases that the replies give."""
-        update: Update = Dense(np.array(gradient, np.float32)) if gradient else Empty(self.slice.length)
+        if update is None:
+            update = Dense(np.array(gradient, np.float32)) if gradient else Empty(self.slice.length)
         seat, last = self.slice.clocks.seat(worker), self.slice.clocks.table.get(worker)
         push = Push(
             worker,
             incarnation if incarnation is not None else seat.incarnation if seat else 1,
             clock if clock is not None else (last.clock if last else 0) + 1,
             update,
-            examples if gradient else 0,
+            0 if isinstance(update, Empty) else examples,
             base or self.bases.get(worker, Base(self.slice.term, self.slice.version)),
             view,
             time,

@@ -44,6 +44,7 @@ class Script(Transport):
         self.pulls: deque[Act] = deque()
         self.firsts: deque[Exception | pb.InitialiseReply] = deque()
         self.sent: list[tuple[pb.PushHead, bytes]] = []
+        self.sparse: list[pb.SparsePush] = []
         self.resumed: list[pb.ResumeRequest] = []
         self.asked: list[pb.PullRequest] = []
         self.weights = np.arange(100, dtype=np.float32)
@@ -62,6 +63,12 @@ class Script(Transport):
 
     def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
         self.sent.append((copied(head), b"".join(bytes(data) for _, data in parts)))
+        return played(self.pushes.popleft())
+
+    def push_sparse(self, request: pb.SparsePush, timeout: float) -> pb.SparsePull:
+        kept = pb.SparsePush()
+        kept.CopyFrom(request)
+        self.sparse.append(kept)
         return played(self.pushes.popleft())
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:

@@ -32,7 +32,7 @@ class ParameterClient:
             )
             for index, address in enumerate(addresses)
         ]
-        self._stop = stop
+        self._stop, self._pull_codec, self._total = stop, config.codec.pull, plan.total
         self.fenced = threading.Event()
         self._threads = ThreadPoolExecutor(len(self.links), thread_name_prefix="link")
 

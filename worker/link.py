@@ -4,6 +4,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,15 +12,19 @@ from paceline.core.codec import Codec, load_codec
 from paceline.core.config import Config
 from paceline.core.errors import BadPush, DataError, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.plan import Range, SlicePlan
-from paceline.core.values import Base, Vector
+from paceline.core.sparse import encode_places
+from paceline.core.values import Base, Places, Sparse, Vector
 from paceline.rpc.channel import backoff, retried
-from paceline.rpc.transport import Parts, Transport, encoded_parts
+from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor
 
 _HOLD = 20.0
 _SLOWEST = 4e6
 """A transfer slower than this is given up and repeated (bytes/s)."""
+LARGEST = 7 << 20
+"""Most that a sparse push may take (bytes); gRPC's limit is set to 8 MiB."""
+T = TypeVar("T")
 Choose = Callable[[pb.PullHead], Vector]
 """Picks the flat vector (of the whole model) that a reply's weights go to."""
 
@@ -114,18 +119,53 @@ class Link:
         """Sends this clock's update (None: an empty one) until it is answered, byte for byte the same, and receives the
         weights where `choose` says where to. `base`: the weights that the update was computed on.
         Raises Fenced, BadPush and the like; ServersGone at the deadline."""
-        head = pb.PushHead(
+        head = self._head(clock, view, examples, base)
+        head.elements = 0 if gradient is None else self._length
+        parts = [] if gradient is None else self._encoded(gradient)
+        return self._answered(head, lambda: self._send(head, () if head.ask else parts, choose), lambda found: found)
+
+    def push_sparse(
+        self, clock: int, view: int, update: Sparse, examples: int, base: Base, wanted: Places | None
+    ) -> pb.SparsePull:
+        """The same for the change of a few elements of this slice; the reply brings the weights that are wanted, or those
+        that differ from `base` (None). DataError where the update is too large for one message."""
+        message = pb.SparsePush(
+            head=self._head(clock, view, examples, base), places=encode_places(update.places),
+            values=encoded(update.values, self._push_codec), wanted=None if wanted is None else encode_places(wanted),
+        )  # fmt: skip
+        if message.ByteSize() > LARGEST:
+            raise DataError(
+                f"A push has {len(update.places):,} weights for server {self.index}, {message.ByteSize():,} bytes; at most "
+                f"{LARGEST:,} go into one message. Set svm.batches or batch_size lower, or use more servers."
+            )
+        asked = pb.SparsePush(head=message.head, wanted=message.wanted if message.HasField("wanted") else None)
+        asked.head.ask = True
+
+        def send() -> pb.SparsePull:
+            found = self._transport.push_sparse(asked if message.head.ask else message, self._timeout)
+            if found.head.outcome != pb.WAIT:
+                self._check_term(found.head)
+                self._open = None
+                self._took(found.head)
+            return found
+
+        return self._answered(message.head, send, lambda found: found.head)
+
+    def _head(self, clock: int, view: int, examples: int, base: Base) -> pb.PushHead:
+        return pb.PushHead(
             worker=self._worker, incarnation=self.incarnation, clock=clock, examples=examples, view=view,
             base_term=base.term, base_version=base.version, plan_hash=self._plan.hash,
             codec=self._push_codec.name, pull_codec=self._pull_codec.name,
-            elements=0 if gradient is None else self._length,
         )  # fmt: skip
-        parts = [] if gradient is None else self._encoded(gradient)
+
+    def _answered(self, head: pb.PushHead, send: Callable[[], T], head_of: Callable[[T], pb.PullHead]) -> T:
+        """Sends until the push is answered; sets head.ask where the server has it already."""
+        clock = head.clock
         pauses = backoff()
         while True:
             try:
-                answer = self._send(head, () if head.ask else parts, choose)
-                if answer.outcome != pb.WAIT:
+                answer = send()
+                if head_of(answer).outcome != pb.WAIT:
                     self.answered = clock
                     return answer
                 head.ask = True
@@ -185,11 +225,15 @@ class Link:
         self.base, self.term, self.lr = Base(head.term, head.version), head.term, head.lr
         return head.version
 
+    def _check_term(self, head: pb.PullHead) -> None:
+        if head.term < self.term:
+            raise TryAgain(f"Server {self.index} answered from its past: term {head.term}, it is at {self.term}.")
+
     def _sink(self, head: pb.PullHead, target: Vector) -> "SliceSink":
         if head.elements not in (0, self._length):
             raise BadPush(f"Server {self.index} announces {head.elements:,} weights, expected {self._length:,}.")
-        if head.outcome != pb.WAIT and head.term < self.term:
-            raise TryAgain(f"Server {self.index} answered from its past: term {head.term}, it is at {self.term}.")
+        if head.outcome != pb.WAIT:
+            self._check_term(head)
         self._open = SliceSink(target, self.ranges, load_codec(head.codec or "none"))
         return self._open
 

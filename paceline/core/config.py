@@ -231,6 +231,10 @@ class Config(Section):
     optimizer: Options = Options(name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
     schedule: ScheduleConfig = ScheduleConfig()
     clip: ClipConfig = ClipConfig()
+    updates: Literal["dense", "sparse"] = Field(
+        "dense",
+        description="dense: workers push and pull all weights; sparse: only those that a batch touches (linear models).",
+    )
     plan: PlanConfig = PlanConfig()
     codec: CodecConfig = CodecConfig()
     epochs: int = Field(10, ge=1, description="Length of the run: epochs x training examples.")
@@ -304,7 +308,23 @@ class Config(Section):
             if who != "all" and int(who) >= self.workers:
                 raise ValueError(f"slow: there is no worker {who}; {self.workers} workers count from 0.")
         self.schedule.check_length(self.epochs)
+        self._check_sparse()
         return self
+
+    def _check_sparse(self) -> None:
+        """ValueError where settings don't go with sparse updates."""
+        if self.updates == "dense":
+            return
+        options = self.optimizer.options
+        if self.optimizer.name != "sgd" or options.get("momentum", 0) or options.get("weight_decay", 0):
+            raise ValueError(
+                f"optimizer is {self.optimizer.name} {options}, but sparse updates are plain SGD steps of the workers; set "
+                "optimizer.name=sgd, optimizer.momentum=0 and optimizer.weight_decay=0 (svm.lam is the regulariser)."
+            )
+        if self.plan.slices == "layerwise" or self.plan.max_slice_bytes is not None:
+            raise ValueError("sparse updates need slices of one range each: leave plan.slices at memorywise or whole.")
+        if self.clip.norm is not None or self.clip.quantile is not None:
+            raise ValueError("clip does not go with sparse updates; leave it out.")
 
     @field_validator("slow", mode="before")
     @classmethod

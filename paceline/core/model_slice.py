@@ -12,7 +12,7 @@ from paceline.core.optimizer import Optimizer
 from paceline.core.policy import Gathered, Policy, build_policy
 from paceline.core.rate import Rate
 from paceline.core.slice_state import Phase, SliceState, Standing
-from paceline.core.values import Dense, Outcome, Published, Push, Reply, Switch, Vector, Verdict, View
+from paceline.core.values import Dense, Outcome, Published, Push, Reply, Sparse, Switch, Vector, Verdict, View
 from paceline.core.versions import Versions
 
 
@@ -62,7 +62,7 @@ class ModelSlice:
             return
         if len(weights) != self.length:
             raise BadPush(f"The first weights have {len(weights):,} values, the slice holds {self.length:,}.")
-        self._versions = Versions(weights, 0, self.policy.rounds)
+        self._versions = self._keep(weights, 0)
         self._digest, self.phase = digest, Phase.SERVING
 
     @property
@@ -159,8 +159,8 @@ class ModelSlice:
         if verdict.outcome is Outcome.BUFFERED and self._gathering is not None:
             self._gathering.add(push, self.policy.weight(staleness))
             self.clocks.buffered = self._gathering.pushes
-        elif verdict.outcome is Outcome.FOLDED and isinstance(push.update, Dense):
-            self._fold(Gathered(push.update.values, 1.0, 1, push.examples, members, push.worker), lr)
+        elif verdict.outcome is Outcome.FOLDED:
+            self._fold_one(push, members, lr)
         self._waiting[push.worker] = (push.clock, push.time)
         return self._settle()
 
@@ -220,7 +220,7 @@ class ModelSlice:
             self._gathering.restore(state.gathered, *facts["gathered"])
             self.clocks.buffered = self._gathering.pushes
         self._slots, self._steps = list(state.slots), facts["steps"]
-        self._versions = Versions(state.weights, self.version, self.policy.rounds)
+        self._versions = self._keep(state.weights, self.version)
         self.note_durable(state)
         self.phase, self.clocks.is_recovering = Phase.RECOVERING, True
 
@@ -229,8 +229,19 @@ class ModelSlice:
         self.durable = {worker: entry["clock"] for worker, entry in state.table["clocks"].items()}
 
     # inside
+    def _keep(self, weights: Vector, version: int) -> Versions:
+        """Where the weights are kept from now on."""
+        return Versions(weights, version, self.policy.rounds)
+
+    def _check_form(self, push: Push) -> None:
+        if isinstance(push.update, Sparse):
+            raise BadPush(
+                f"{push.worker} pushed a sparse update to a slice of dense ones. Set updates alike everywhere."
+            )
+
     def _check(self, push: Push) -> None:
         self._check_seat(push.worker, push.incarnation)
+        self._check_form(push)
         seat, clock = self.clocks.view.seats[push.worker], self.clocks.entry(push.worker).clock
         if len(push.update) != self.length:
             raise BadPush(f"{push.worker} pushed {len(push.update):,} values to a slice of {self.length:,}.")
@@ -331,6 +342,11 @@ class ModelSlice:
         target = self._versions.target()
         np.copyto(target, self._versions.current.values)
         self._publish(target)
+
+    def _fold_one(self, push: Push, members: int, lr: float) -> None:
+        """Folds a push by itself."""
+        if isinstance(push.update, Dense):
+            self._fold(Gathered(push.update.values, 1.0, 1, push.examples, members, push.worker), lr)
 
     def _fold(self, gathered: Gathered, lr: float) -> None:
         target = self._versions.target()

@@ -62,6 +62,8 @@ class Policy(BaseModel, ABC):
     """How the rate follows the number of members where `schedule.lr_scale` is auto [algorithms 8]."""
     overlaps: ClassVar[bool] = False
     """Whether a worker may compute its next gradient while the last one is on its way."""
+    sparse: ClassVar[bool] = False
+    """Whether it makes sense for sparse updates, which are changes and not gradients, and which are summed."""
     scores: ClassVar[tuple[str, ...]] = ("global",)
     """Which models mean something: the global one, the mean of the workers' local ones, their vote."""
 
@@ -70,13 +72,23 @@ class Policy(BaseModel, ABC):
         if config.overlap and not self.overlaps:
             raise ConfigError(
                 f"overlap: true does not go with policy {config.policy.name}, whose workers need each reply before the "
-                "next step. Use asp, ssp, dssp, delay_threshold, staleness_aware or kbuffered, or leave overlap off."
+                "next step. Use asp, ssp, dssp, delay_threshold, staleness_aware, kbuffered or everyone, or leave overlap off."
+            )
+        if config.updates == "sparse" and not self.sparse:
+            raise ConfigError(
+                f"policy {config.policy.name} does not go with sparse updates. Use bsp, backup, ssp, dssp, asp, everyone, "
+                "kbuffered, delay_threshold or staleness_aware."
             )
         if config.schedule.lr_scale == "adascale" and not (self.rounds or self.gathers):
             raise ConfigError(
                 f"schedule.lr_scale: adascale needs a policy that averages several gradients, like bsp or kbuffered; "
                 f"{config.policy.name} folds each by itself."
             )
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether a worker's later sparse push into one sum takes the place of its earlier one where both have a value."""
+        return False
 
     # server half, once for each slice
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:

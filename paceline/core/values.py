@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 Vector = npt.NDArray[np.float32]
 """A flat float32 array: a worker's whole model or one server's slice of it."""
+Places = npt.NDArray[np.int64]
+"""Numbers of some elements of it, rising, none twice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,6 +23,18 @@ class Dense:
         return len(self.values)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Sparse:
+    """The change of some elements of the slice, to be added to them; all others stay as they are."""
+
+    places: Places
+    values: Vector
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
 @dataclass(frozen=True, slots=True)
 class Empty:
     """An update that changes nothing: it advances the clock and counts for barriers, and weighs nothing."""
@@ -31,7 +45,7 @@ class Empty:
         return self.length
 
 
-Update = Dense | Empty
+Update = Dense | Sparse | Empty
 
 
 class Outcome(StrEnum):

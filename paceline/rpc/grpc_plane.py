@@ -27,6 +27,9 @@ class GrpcTransport(Transport):
         self._initialise = channel.stream_unary(f"/{SERVICE}/Initialise", None, pb.InitialiseReply.FromString)
         self._push_pull = channel.stream_stream(f"/{SERVICE}/PushPull", None, None)
         self._push = channel.stream_unary(f"/{SERVICE}/Push", None, pb.PullPart.FromString)
+        self._push_sparse = channel.unary_unary(
+            f"/{SERVICE}/PushPullSparse", pb.SparsePush.SerializeToString, pb.SparsePull.FromString
+        )
         self._pull = channel.unary_stream(f"/{SERVICE}/Pull", pb.PullRequest.SerializeToString, None)
 
     def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
@@ -43,6 +46,10 @@ class GrpcTransport(Transport):
     def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
         reply: pb.PullPart = _translating(self._push, frames(head.SerializeToString(), parts), timeout)
         return reply.head
+
+    def push_sparse(self, request: pb.SparsePush, timeout: float) -> pb.SparsePull:
+        reply: pb.SparsePull = _translating(self._push_sparse, request, timeout)
+        return reply
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         return received(self._pull(request, timeout=timeout), open_sink)
@@ -67,6 +74,11 @@ class GrpcServicer:
             ),
             "PushPull": grpc.stream_stream_rpc_method_handler(self._push_pull, None, None),
             "Push": grpc.stream_unary_rpc_method_handler(self._push, None, pb.PullPart.SerializeToString),
+            "PushPullSparse": grpc.unary_unary_rpc_method_handler(
+                lambda request, context: self._service.push_sparse(request, context.is_active),
+                pb.SparsePush.FromString,
+                pb.SparsePull.SerializeToString,
+            ),
             "Pull": grpc.unary_stream_rpc_method_handler(self._pull, pb.PullRequest.FromString, None),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))

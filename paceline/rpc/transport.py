@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from paceline.core.codec import Codec
+from paceline.core.errors import BadPush
 from paceline.core.values import Vector
 from paceline.v1 import parameter_service_pb2 as pb
 
@@ -47,6 +48,10 @@ class Transport(ABC):
         """ParameterService.Push: as PushPull, but the reply brings no weights."""
 
     @abstractmethod
+    def push_sparse(self, request: pb.SparsePush, timeout: float) -> pb.SparsePull:
+        """ParameterService.PushPullSparse."""
+
+    @abstractmethod
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         """ParameterService.Pull, in the same way."""
 
@@ -79,7 +84,29 @@ class ParameterService(Protocol):
 
     def push(self, head: pb.PushHead, is_there: IsThere) -> AbstractContextManager[Upload]: ...
 
+    def push_sparse(self, request: pb.SparsePush, is_there: IsThere) -> pb.SparsePull: ...
+
     def pull(self, request: pb.PullRequest, is_there: IsThere) -> AbstractContextManager[Outgoing]: ...
+
+
+def encoded(values: Vector, codec: Codec) -> bytes:
+    """The values of a sparse message."""
+    if codec.name == "none":
+        return values.tobytes()
+    out = np.empty(codec.bytes_for(len(values)), np.uint8)
+    codec.encode(values, out)
+    return out.tobytes()
+
+
+def decoded(data: bytes, codec: Codec, count: int, who: str) -> Vector:
+    """The `count` values of a sparse message. BadPush where they are not so many, or not finite."""
+    if len(data) != codec.bytes_for(count):
+        raise BadPush(f"{who} sent {len(data):,} bytes for {count:,} values; expected {codec.bytes_for(count):,}.")
+    values = np.empty(count, np.float32)
+    codec.decode(memoryview(data), values)
+    if not np.isfinite(values).all():
+        raise BadPush(f"{who} sent NaN or infinity. Nothing was changed.")
+    return values
 
 
 def encoded_parts(

@@ -328,6 +328,77 @@ class PullPart(_message.Message):
 Global___PullPart: _TypeAlias = PullPart  # noqa: Y015
 
 @_typing.final
+class SparsePush(_message.Message):
+    """Places are rising element numbers of the slice, none twice, as the steps from each to the next (the first from 0), little
+    endian; the first byte says how many bytes a step takes, 2 or 4. No bytes: no places.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    places: _builtins.bytes
+    values: _builtins.bytes
+    """One for each place, encoded by head.codec."""
+    wanted: _builtins.bytes
+    """Places whose weights the reply should bring; absent: those that have changed since head.base_version."""
+    @_builtins.property
+    def head(self) -> Global___PushHead:
+        """Its `elements` stays 0."""
+
+    def __init__(
+        self,
+        *,
+        head: Global___PushHead | None = ...,
+        places: _builtins.bytes = ...,
+        values: _builtins.bytes = ...,
+        wanted: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_wanted", b"_wanted", "head", b"head", "wanted", b"wanted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wanted", b"_wanted", "head", b"head", "places", b"places", "values", b"values", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__wanted: _TypeAlias = _typing.Literal["wanted"]  # noqa: Y015
+    _WhichOneofArgType__wanted: _TypeAlias = _typing.Literal["_wanted", b"_wanted"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wanted) -> _WhichOneofReturnType__wanted | None: ...
+
+Global___SparsePush: _TypeAlias = SparsePush  # noqa: Y015
+
+@_typing.final
+class SparsePull(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    ALL_FIELD_NUMBER: _builtins.int
+    places: _builtins.bytes
+    """Absent where places were wanted: values come in their order then."""
+    values: _builtins.bytes
+    """One for each place, encoded by head.pull_codec."""
+    all: _builtins.bool
+    """More has changed than fits in a reply, or nobody knows what: pull the whole slice."""
+    @_builtins.property
+    def head(self) -> Global___PullHead: ...
+    def __init__(
+        self,
+        *,
+        head: Global___PullHead | None = ...,
+        places: _builtins.bytes = ...,
+        values: _builtins.bytes = ...,
+        all: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all", b"all", "head", b"head", "places", b"places", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SparsePull: _TypeAlias = SparsePull  # noqa: Y015
+
+@_typing.final
 class PullRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -54,6 +54,11 @@ class ParameterServiceStub:
                 request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPart.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
                 _registered_method=True)
+        self.PushPullSparse = channel.unary_unary(
+                '/paceline.v1.ParameterService/PushPullSparse',
+                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePush.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePull.FromString,
+                _registered_method=True)
         self.Pull = channel.unary_stream(
                 '/paceline.v1.ParameterService/Pull',
                 request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullRequest.SerializeToString,
@@ -96,6 +101,14 @@ class ParameterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PushPullSparse(self, request, context):
+        """PushPull where `updates` is sparse: the change of a few elements, which is added to the slice, and a reply with the
+        elements that have changed since head.base_*, or with those that are wanted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Pull(self, request, context):
         """Reads the slice's weights at one version. Blocks while that version is still to come, for 20 s at most (WAIT).
         Changes nothing; safe to repeat. OUT_OF_RANGE when the version is no longer kept.
@@ -126,6 +139,11 @@ def add_ParameterServiceServicer_to_server(servicer, server):
                     servicer.Push,
                     request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPart.FromString,
                     response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.SerializeToString,
+            ),
+            'PushPullSparse': grpc.unary_unary_rpc_method_handler(
+                    servicer.PushPullSparse,
+                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePush.FromString,
+                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePull.SerializeToString,
             ),
             'Pull': grpc.unary_stream_rpc_method_handler(
                     servicer.Pull,
@@ -241,6 +259,33 @@ class ParameterService:
             '/paceline.v1.ParameterService/Push',
             paceline_dot_v1_dot_parameter__service__pb2.PushPart.SerializeToString,
             paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PushPullSparse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/paceline.v1.ParameterService/PushPullSparse',
+            paceline_dot_v1_dot_parameter__service__pb2.SparsePush.SerializeToString,
+            paceline_dot_v1_dot_parameter__service__pb2.SparsePull.FromString,
             options,
             channel_credentials,
             insecure,

@@ -9,6 +9,7 @@ from paceline.core.policy import Policy
 class Asp(Policy):
     """Free running, also known as dense Hogwild [SHAT] [Survey] [Actors]: w <- w - lr * opt(g)."""
 
+    sparse: ClassVar[bool] = True
     overlaps: ClassVar[bool] = True
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:

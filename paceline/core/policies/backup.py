@@ -16,6 +16,7 @@ class Backup(Policy):
     """[Chen et al. 2016]: a version's step is the mean of the first m = n - b gradients computed on it; later ones are dropped
     and their workers go on from the new weights at once."""
 
+    sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
     lr_scale: ClassVar[Scale] = "linear"
     shorthand: ClassVar[str | None] = "backups"

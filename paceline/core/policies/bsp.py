@@ -12,6 +12,7 @@ class Bsp(Policy):
     """Lock-step [SHAT] [Survey] [Hogwild]: round v+1 closes when every member has pushed it, then
     w <- w - lr * opt(sum_i n_i g_i / sum_i n_i) and all are released. The slice's version is the round's number."""
 
+    sparse: ClassVar[bool] = True
     rounds: ClassVar[bool] = True
     lr_scale: ClassVar[Scale] = "linear"
 

@@ -13,6 +13,7 @@ class DelayThreshold(Policy):
     """Ringmaster ASGD [Maranjyan et al. 2025]: a push with staleness >= R is dropped, its worker goes on from fresh weights.
     With n equal workers staleness is n - 1, so R must be at least n to lose nothing; a very slow worker is never used."""
 
+    sparse: ClassVar[bool] = True
     overlaps: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "threshold"
     threshold: int | None = Field(

@@ -15,6 +15,7 @@ class Dssp(Policy):
     iterations after which its push is expected to come closest to one of the slowest worker's. Ours: a grant's OK is its
     first iteration, and grants end at `upper`; `bounded=false` is the published form, which has no upper bound."""
 
+    sparse: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "lower"
     overlaps: ClassVar[bool] = True
     lower: int = Field(3, ge=0, description="Clocks a worker may be ahead of the slowest without a grant.")

@@ -15,6 +15,7 @@ class Kbuffered(Policy):
     """n-softsync [Gupta, Zhang 2016], FedBuff [Nguyen et al. 2022]: w <- w - lr * opt(mean of K gradients), whoever they are
     from. K = 1 is ASP, K = n has BSP's steps without its waiting."""
 
+    sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
     lr_scale: ClassVar[Scale] = "linear"
     overlaps: ClassVar[bool] = True

@@ -11,6 +11,7 @@ from paceline.core.policy import Policy
 class Ssp(Policy):
     """Bounded staleness [Survey; Ho et al. 2013]: fold at once; worker p waits while t_p - min t > bound."""
 
+    sparse: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "bound"
     overlaps: ClassVar[bool] = True
     bound: int = Field(3, ge=0, description="Clocks a worker may be ahead of the slowest when it goes on.")

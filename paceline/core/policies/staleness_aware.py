@@ -13,6 +13,7 @@ class StalenessAware(Policy):
     """[Zhang et al. 2016]: lr / max(1, tau). `damp: outliers` is the delay-adaptive form, lr * min(1, n / max(1, tau)), which
     leaves what n equal workers do as it is."""
 
+    sparse: ClassVar[bool] = True
     lr_scale: ClassVar[Scale] = "linear"
     overlaps: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "damp"

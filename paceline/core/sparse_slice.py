@@ -1,0 +1,147 @@
+"""A slice of a linear model over sparse rows: pushes change a few weights, in place, and replies bring only what has changed
+or what was asked for [Hogwild]."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from paceline.core.errors import BadPush
+from paceline.core.model_slice import ModelSlice
+from paceline.core.policy import Policy
+from paceline.core.slice_state import SliceState
+from paceline.core.sparse import Changes, add_at, all_places, dense_of, merged, overwritten, sparse_of
+from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Sparse, Vector, worker_order
+from paceline.core.versions import Versions
+
+
+class SparseSlice(ModelSlice):
+    """As `ModelSlice`, for updates that name their places. A push is a change that its worker has made, learning rate
+    included, and is added as it is; pushes of one round are summed, not averaged [Hogwild]. Work follows the places of a
+    push, memory the slice's length. Not thread-safe, as the other."""
+
+    def restore(self, state: SliceState) -> None:
+        super().restore(state)
+        self._changes.forget(self.version)
+
+    def pull(self, version: int | None = None) -> Published | None:
+        """A copy, for weights are changed in place."""
+        found = super().pull(version)
+        return None if found is None else Published(found.version, found.values.copy())
+
+    def release(self, published: Published) -> None:
+        """Nothing is pinned."""
+
+    def answer(self, base: Base, wanted: Places | None) -> Sparse:
+        """The weights at the places that are wanted; or without such, at those that differ from `base`, all of them where
+        nobody knows any more."""
+        places = wanted
+        if places is None:
+            found = self._changes.since(base.version) if base.term == self.term else None
+            places = all_places(self.length) if found is None else found
+        return Sparse(places, self._versions.current.values[places], self.length)
+
+    # inside
+    def _begin(self, policy: Policy) -> None:
+        super()._begin(policy)
+        if self._gathering is not None:
+            self._gathering = SparseSum(self.length, policy.rounds, policy.overwrites)  # type: ignore[assignment]
+
+    def _keep(self, weights: Vector, version: int) -> Versions:
+        self._changes = Changes(self.length, version)
+        return InPlace(weights, version, False)
+
+    def _check_form(self, push: Push) -> None:
+        if isinstance(push.update, Dense):
+            raise BadPush(
+                f"{push.worker} pushed a value for every weight; this slice takes sparse updates. Set updates alike."
+            )
+
+    def _fold_one(self, push: Push, members: int, lr: float) -> None:
+        if isinstance(push.update, Sparse):
+            self._add(push.update, lr / self.lr)
+
+    def _close(self, gathering: "SparseSum") -> None:  # type: ignore[override]
+        total = gathering.take()
+        self.clocks.buffered = 0
+        self._add(total, 1.0)
+
+    def _add(self, update: Sparse, factor: float) -> None:
+        self._steps += 1
+        add_at(self._versions.current.values, update, factor)
+        self._publish(self._versions.current.values)
+        self._changes.note(self.version, update.places)
+
+
+class InPlace(Versions):
+    """One array, changed under whoever looks at it: only the slice itself does."""
+
+    def target(self) -> Vector:
+        return self.current.values
+
+    @property
+    def crowded(self) -> bool:
+        return False
+
+
+class SparseSum:
+    """The pushes of one fold, as `Accumulator` keeps dense ones. Ordered: at most one of each worker, summed in worker order.
+    Else a sum for each worker, where later values may replace earlier ones. Not thread-safe."""
+
+    squares: float | None = None
+
+    def __init__(self, length: int, ordered: bool, overwrites: bool) -> None:
+        self._length, self._ordered, self._overwrites = length, ordered, overwrites
+        self._sums: dict[str, Sparse] = {}
+        self.contributors: dict[str, int] = {}
+        """Ordered: workers whose push is not folded yet, and its examples."""
+        self.pushes = 0
+        self.examples = 0
+
+    @property
+    def open_examples(self) -> int:
+        """Examples of the pushes that are not folded yet."""
+        return self.examples
+
+    @property
+    def total(self) -> Vector:
+        """What is gathered, with a value for every element."""
+        return dense_of(self._sums.values(), self._length)
+
+    def add(self, push: Push, weight: float) -> None:
+        """Keeps the push until the fold."""
+        if self._ordered:
+            self.contributors[push.worker] = push.examples
+        self.examples += push.examples
+        if isinstance(push.update, Empty):
+            return
+        assert isinstance(push.update, Sparse)
+        self.pushes += 1
+        update = push.update
+        if weight != 1:
+            update = Sparse(update.places, update.values * np.float32(weight), self._length)
+        before = self._sums.get(push.worker)
+        if before is not None:
+            update = overwritten(before, update) if self._overwrites else merged([before, update], self._length)
+        self._sums[push.worker] = update
+
+    def holds(self, worker: str) -> bool:
+        """No array of the server's is kept."""
+        return False
+
+    def advance(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> None:
+        """Sums are made at the end."""
+
+    def next_in_order(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> str | None:
+        """Nobody has to be first."""
+        return None
+
+    def take(self) -> Sparse:
+        """The sum, in worker order, which starts anew."""
+        updates = [self._sums[worker] for worker in sorted(self._sums, key=worker_order)]
+        self._sums, self.pushes, self.examples = {}, 0, 0
+        self.contributors.clear()
+        return merged(updates, self._length)
+
+    def restore(self, total: Vector, pushes: int, examples: int) -> None:
+        """Goes on with a sum from a snapshot."""
+        self._sums, self.pushes, self.examples = {"": sparse_of(total)}, pushes, examples
