@@ -16,8 +16,8 @@ from paceline.data.shards import open_shards
 from server.app import Server
 from sharder.app import make_shards
 from worker.app import Worker
+from worker.module_scorer import ModuleScorer
 from worker.replica import use_threads
-from worker.scoring import Scorer
 
 PATIENCE = 600.0
 """Longest time for one run (seconds)."""
@@ -80,7 +80,7 @@ def _work(config: Config, folder: Path, addresses: list[str]) -> list[threading.
         )
         for rank in range(config.workers)
     ]  # fmt: skip
-    scorer = Scorer(
+    scorer = ModuleScorer(
         config, open_shards(shards), addresses, "", folder / "models", "cpu", stop, _silent, CollectorRegistry()
     )  # fmt: skip
     threads = [threading.Thread(target=worker.run, name=worker.name, daemon=True) for worker in workers]

@@ -11,14 +11,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, DiskError, UsageError
-from paceline.data.manifest import MANIFEST, FileEntry, Manifest, Recipe, ShardEntry, render
+from paceline.data.manifest import MANIFEST, FileEntry, Manifest, Recipe, ShardEntry, read_manifest, render
+from sharder.app import make_shards
 from sharder.report.page import page
 from sharder.report.report import write_report
 from sharder.report.shard_set import Clusters, ShardSet, digits, divergence, find_clusters, read_sets
 
 PNG = b"\x89PNG\r\n\x1a\n"
 FILE = FileEntry(bytes=1, dtype="<f4", shape=(), sha256="0" * 64)
+
+
+TASK = """
+import numpy as np
+from paceline.data.dataset import Dataset, Labelled
+def data(path):
+    features = np.arange(0.0, 40)[:, None]
+    return Dataset(Labelled(features, np.arange(40) % 2))
+def model():
+    raise NotImplementedError
+"""
 
 
 def entry(classes: dict[str, int], clusters: dict[str, int] | None = None, examples: int = 1) -> ShardEntry:
@@ -30,7 +43,7 @@ def entry(classes: dict[str, int], clusters: dict[str, int] | None = None, examp
 
 def made(*shards: ShardEntry, strategy: str | dict = "random", copied: int = 0, **changed) -> Manifest:
     recipe = {"task": "t", "strategy": strategy, "shards": len(shards), "validation": 0.15, "test": 0.15, "seed": 0}
-    about = {key: changed.pop(key) for key in list(changed) if key in ("source", "seconds")}
+    about = {key: changed.pop(key) for key in list(changed) if key in ("source", "seconds", "sparse")}
     return Manifest(
         source=about.pop("source", "digits.npz"),
         recipe=Recipe.model_validate({**recipe, "examples": "a" * 64, **changed}),
@@ -61,7 +74,7 @@ def uneven(tmp_path):
 def even(tmp_path):
     clusters = {"0": 10, "1": 10, "2": 1}
     shards = [entry({"0": 20, "1": 21}, clusters), entry({"0": 20, "1": 21}, clusters)]
-    return kept(tmp_path / "even", made(*shards, strategy="distribution_aware", copied=1))
+    return kept(tmp_path / "even", made(*shards, strategy="distribution_aware", copied=1, sparse=(2,)))
 
 
 def test_equal_distributions_are_0_bits_apart_and_disjoint_ones_1_bit():
@@ -123,7 +136,7 @@ def test_classes_are_in_the_order_of_their_numbers_and_one_that_a_shard_lacks_co
 
 def test_a_cluster_that_every_worker_has_whole_counts_once_and_is_sparse():
     # Of 3 workers: cluster 0 dealt (2, 2, 1), cluster 1 has two examples, which all three got.
-    found = find_clusters(made(*(entry({"x": 9}, {"0": held, "1": 2}) for held in (2, 2, 1)), copied=2))
+    found = find_clusters(made(*(entry({"x": 9}, {"0": held, "1": 2}) for held in (2, 2, 1)), copied=2, sparse=(1,)))
 
     assert found is not None
     assert found.sizes.tolist() == [5, 2]
@@ -131,21 +144,10 @@ def test_a_cluster_that_every_worker_has_whole_counts_once_and_is_sparse():
 
 
 def test_a_cluster_dealt_without_remainder_is_not_taken_for_a_sparse_one():
-    # Cluster 0 has 3 examples for 3 workers, one each; only the two of cluster 1 are duplicates.
-    found = find_clusters(made(*(entry({"x": 9}, {"0": 1, "1": 2}) for _ in range(3)), copied=2))
-    none = find_clusters(made(*(entry({"x": 9}, {"0": 1, "1": 2}) for _ in range(3))))
+    found = find_clusters(made(*(entry({"x": 9}, {"0": 1, "1": 2}) for _ in range(3))))
 
     assert found is not None
-    assert found.sizes.tolist() == [3, 2]
-    assert none is not None
-    assert none.sizes.tolist() == [3, 6]
-    assert not none.sparse.any()
-
-
-def test_a_single_workers_clusters_are_all_dealt():
-    found = find_clusters(made(entry({"x": 9}, {"0": 1, "1": 8})))
-
-    assert found is not None
+    assert found.sizes.tolist() == [3, 6]
     assert not found.sparse.any()
 
 
@@ -302,6 +304,76 @@ def test_labels_that_are_no_classes_are_refused(tmp_path):
 
     with pytest.raises(DataError, match=r"labels that are not classes \(task housing\)"):
         read_sets([folder])
+
+
+@pytest.fixture
+def strata(tmp_path):
+    """Shards of 40 examples in 2 classes, and a task that knows 4 strata in them: example i is of stratum i % 4."""
+    classes, kinds = tmp_path / "classes.py", tmp_path / "kinds.py"
+    classes.write_text(TASK)
+    kinds.write_text(TASK.replace("% 2", "% 4"))
+    for strategy in ("round_robin", "stratified"):
+        settings = {"task": str(classes), "workers": 4, "data": {"strategy": strategy, "test": 0, "validation": 0}}
+        make_shards(Config.model_validate(settings), tmp_path / strategy)
+    return kinds
+
+
+def test_strata_that_the_classes_hide_are_shown_by_another_tasks_labels(strata, tmp_path):
+    folders = [tmp_path / "round_robin", tmp_path / "stratified"]
+
+    hidden = read_sets(folders)[1]
+    dealt, shown = read_sets(folders, by=str(strata))
+
+    assert hidden.counts.tolist() == [[5] * 4] * 2
+    assert dealt.counts.tolist() == (10 * np.eye(4, dtype=int)).tolist()
+    assert shown.counts.sum(axis=1).tolist() == [10] * 4
+    for worker in range(4):
+        ids = np.load(tmp_path / f"stratified/shard-{worker}/ids.npy")
+        assert shown.counts[:, worker].tolist() == np.bincount(ids % 4, minlength=4).tolist()
+
+
+def test_a_report_by_another_task_says_whose_classes_it_shows(strata, tmp_path):
+    said = write_report([tmp_path / "round_robin"], tmp_path / "report", by=str(strata))
+
+    assert "has 300.0% more of class 0 of kinds than its share" in said
+    text = (tmp_path / "report/report.html").read_text()
+    assert "40 training examples of 4 classes of kinds, task classes" in text
+    assert '<th scope="col">class of kinds</th>' in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("40", "39", r"shard-3 has example 39, but task .*kinds\.py has 39 training examples, 0 to 38\..* --data"),
+        ("0.0, 40", "1.0, 41", r"shard-0 has other examples than task .*kinds\.py, or .* another order\. Give --by"),
+        ("(40)", "(40.0)", r"labels of task .*kinds\.py are float64 with shape \(40,\), so they are no classes"),
+    ],
+)
+def test_a_task_that_can_not_label_the_shards_is_refused(strata, tmp_path, old, new, said):
+    strata.write_text(strata.read_text().replace(old, new))
+
+    with pytest.raises(DataError, match=said):
+        read_sets([tmp_path / "round_robin"], by=str(strata))
+
+
+def test_labels_that_are_no_classes_have_a_report_by_a_task_that_has_some(strata, tmp_path):
+    folder = tmp_path / "round_robin"
+    manifest = read_manifest(folder)
+    bare = [entry.model_copy(update={"classes": {}}) for entry in manifest.shards]
+    (folder / MANIFEST).write_bytes(render(manifest.model_copy(update={"shards": tuple(bare)})))
+
+    (shards,) = read_sets([folder], by=str(strata))
+
+    assert shards.counts.sum() == 40
+
+
+def test_a_data_set_without_the_task_that_reads_it_is_refused(uneven, tmp_path):
+    command = [sys.executable, "-m", "paceline.cli", "shard-report", uneven, "--data", "files"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert done.returncode == UsageError.exit_code
+    assert "give --by TASK too" in done.stderr
 
 
 def test_a_folder_given_twice_is_refused(uneven):

@@ -26,7 +26,8 @@ def result(sets: Sets) -> str:
         low, high = float(best.divergence.max()), float(worst.divergence.max())
         times = f", {digits(high / low)} times as far" if low > 0 else ""
         said = (
-            f"{best.name} spreads the classes most evenly: its worst worker is {digits(low)} bits from all shards together. "
+            f"{best.name} spreads the classes{best.of_task} most evenly: its worst worker is {digits(low)} bits from all "
+            "shards together. "
             f"{worst.name}'s is {digits(high)} bits from them{times}; {_furthest(worst)}."
         )
     return said
@@ -35,8 +36,9 @@ def result(sets: Sets) -> str:
 def _furthest(shards: ShardSet) -> str:
     name, worker, ratio = shards.furthest
     if not ratio:
-        return "every worker has exactly its share of every class"
-    return f"at most, worker {worker} has {abs(ratio):.1%} {'more' if ratio > 0 else 'less'} of class {name} than its share"
+        return f"every worker has exactly its share of every class{shards.of_task}"
+    compared = f"{abs(ratio):.1%} {'more' if ratio > 0 else 'less'}"
+    return f"at most, worker {worker} has {compared} of class {name}{shards.of_task} than its share"
 
 
 def summary(sets: Sets) -> Table:
@@ -73,7 +75,7 @@ def _summary_row(shards: ShardSet) -> list[str]:
 def _class_tables(sets: Sets) -> list[Table]:
     return [
         Table(
-            ["class", *(f"worker {worker}" for worker in range(shards.workers)), "all"],
+            [f"class{shards.of_task}", *(f"worker {worker}" for worker in range(shards.workers)), "all"],
             [
                 [name, *(f"{count:,}" for count in row), f"{row.sum():,}"]
                 for name, row in zip(shards.classes, shards.counts, strict=True)

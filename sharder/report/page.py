@@ -43,7 +43,8 @@ def page(sets: Sets, pictures: Mapping[str, bytes]) -> str:
     """The whole file."""
     source, recipe = sets[0].manifest.source, sets[0].manifest.recipe
     examples = max(shards.manifest.train_examples for shards in sets)
-    head = f"{examples:,} training examples of {len(sets[0].classes)} classes, task {recipe.task}, data {source}"
+    classes = f"{len(sets[0].classes)} classes{sets[0].of_task}"
+    head = f"{examples:,} training examples of {classes}, task {recipe.task}, data {source}"
     body = [
         "<h1>How the shards compare</h1>",
         f'<p class="faint">{escape(head)}</p>',

@@ -30,8 +30,8 @@ WIDE = 13.4
 """Inches; sets stand side by side until they would need more."""
 NARROW, ALONE, MARGIN = 3.4, 5.8, 1.2
 """Inches of the narrowest panel, of one that has no other beside it, and of a panel's labels."""
-LINE = 34
-"""Letters of a title that fit above the narrowest panel."""
+LINE, BESIDE = 34, 32
+"""Letters of a title that fit above the narrowest panel, and of a label beside the lowest one."""
 CELL = 0.27
 """Inches of a panel for each worker, if they fit; three digits of the heat map's do."""
 TICKS = 25
@@ -67,7 +67,7 @@ def label_left(row: list[Axes], label: str) -> None:
     for axes in row:
         place: Any = axes.get_subplotspec()
         if place.is_first_col():
-            axes.set_ylabel(label)
+            axes.set_ylabel(textwrap.fill(label, BESIDE))
 
 
 def whole_ticks(axes: Axes, workers: int) -> None:

@@ -73,7 +73,7 @@ def class_counts(sets: Sets) -> Figure:
         axes.set_xlabel("worker")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         whole_ticks(axes, shards.workers)
-    label_left(grid, "examples of a class (count)")
+    label_left(grid, f"examples of a class{sets[0].of_task} (count)")
     return figure
 
 
@@ -93,7 +93,7 @@ def heat_map(sets: Sets) -> Figure:
         axes.set_yticks(range(0, len(shards.classes), step), shards.classes[::step])
         if len(shards.classes) <= TICKS and DIGIT * len(f"{shards.counts.max():,}") <= cell(shards.workers):
             _write_cells(axes, shards, limit)
-    label_left(grid, "class")
+    label_left(grid, f"class{sets[0].of_task}")
     high = float(figure.get_figheight())
     bar = figure.colorbar(
         image,

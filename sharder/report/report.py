@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from paceline.core.errors import ConfigError, DataError, DiskError
+from paceline.data.files import BUNDLED
 from paceline.data.manifest import MANIFEST
 from sharder.report.findings import PARTS, result
 from sharder.report.page import page
@@ -11,10 +12,11 @@ from sharder.report.shard_set import read_sets
 PAGE = "report.html"
 
 
-def write_report(folders: list[Path], out: Path) -> str:
-    """Writes to `out` and returns what the report says in a sentence, and where it is. DataError where the folders
-    can't be compared, ConfigError where matplotlib is not installed, DiskError where `out` can't be written."""
-    sets = read_sets(folders)
+def write_report(folders: list[Path], out: Path, by: str | None = None, path: str = BUNDLED) -> str:
+    """Writes to `out` and returns what the report says in a sentence, and where it is. `by`: a task whose classes are shown
+    instead of the shards' own, `path`: its data set. DataError where the folders can't be compared, ConfigError where
+    matplotlib is not installed, DiskError where `out` can't be written."""
+    sets = read_sets(folders, by, path)
     if (out / MANIFEST).exists():
         raise DataError(f"{out} is a folder of shards; give the report a folder of its own.")
     try:

@@ -1,4 +1,4 @@
-"""What a report says about one folder of shards: its numbers, all from the manifest."""
+"""What a report says about one folder of shards: its numbers, from the manifest."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from paceline.core.config import Options
 from paceline.core.errors import DataError, UsageError
+from paceline.data.files import BUNDLED
 from paceline.data.manifest import Manifest, read_manifest
+from sharder.report.other_labels import labelled_by
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -33,16 +35,23 @@ class Clusters:
 
 @dataclass(frozen=True)
 class ShardSet:
-    """One folder of shards under the name that the report calls it by."""
+    """One folder of shards under the name that the report calls it by. `by`: the task whose classes the manifest counts,
+    where these are not the shards' own."""
 
     name: str
     folder: Path
     manifest: Manifest
+    by: str | None = None
 
     @property
     def workers(self) -> int:
         """Number of shards; each is one worker's."""
         return len(self.manifest.shards)
+
+    @property
+    def of_task(self) -> str:
+        """What follows the word "class" where classes are another task's."""
+        return "" if self.by is None else f" of {Path(self.by).stem}"
 
     @cached_property
     def classes(self) -> list[str]:
@@ -99,9 +108,10 @@ MOST_SETS = 12
 """More have no room in one picture."""
 
 
-def read_sets(folders: list[Path]) -> list[ShardSet]:
-    """The sets to compare, each under its strategy, with the folder's name where two would be called the same.
-    DataError where a folder holds no shards, none with classes, or others' training examples."""
+def read_sets(folders: list[Path], by: str | None = None, path: str = BUNDLED) -> list[ShardSet]:
+    """The sets to compare, each under its strategy, with the folder's name where two would be called the same. `by`: a task
+    whose classes are shown instead of the shards' own, `path`: its data set. DataError where a folder holds no shards, none
+    with classes, or others' training examples."""
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise UsageError("A folder is given twice; give each set of shards once.")
     if len(folders) > MOST_SETS:
@@ -109,13 +119,12 @@ def read_sets(folders: list[Path]) -> list[ShardSet]:
     manifests = [read_manifest(folder) for folder in folders]
     for folder, manifest in zip(folders, manifests, strict=True):
         _check_same_data(folders[0], manifests[0], folder, manifest)
-        if not any(entry.classes for entry in manifest.shards):
-            raise DataError(
-                f"The shards in {folder} have labels that are not classes (task {manifest.recipe.task}); "
-                "the report compares how classes are spread, so it needs a classification task."
-            )
     names = _labels(folders, manifests)
-    return [ShardSet(*found) for found in zip(names, folders, manifests, strict=True)]
+    if by is not None:
+        manifests = labelled_by(by, path, folders, manifests)
+    for folder, manifest in zip(folders, manifests, strict=True):
+        _check_classes(folder, manifest)
+    return [ShardSet(*found, by) for found in zip(names, folders, manifests, strict=True)]
 
 
 def shares(counts: Counts) -> Floats:
@@ -139,30 +148,22 @@ def digits(value: float) -> str:
 
 
 def find_clusters(manifest: Manifest) -> Clusters | None:
-    """Sizes and sparseness from how many members of each cluster each shard has: a sparse one's members are all among
-    the manifest's duplicates, and no shard has more of them than another."""
+    """Sizes and sparseness from how many members of each cluster each shard has; of a sparse one each has all."""
     held = [entry.clusters for entry in manifest.shards]
     names = _names(held)
     if not names:
         return None
     table = _table(held, names)
-    maybe = [row for row in range(len(names)) if len(set(table[row])) == 1]
-    chosen = _adding_up(table[maybe, 0].tolist(), len(manifest.duplicates))
-    sparse = np.zeros(len(names), dtype=np.bool_)
-    sparse[[maybe[one] for one in chosen]] = True
+    sparse = np.isin(names, [str(number) for number in manifest.sparse])
     return Clusters(np.where(sparse, table[:, 0], table.sum(axis=1)), sparse)
 
 
-def _adding_up(sizes: list[int], total: int) -> tuple[int, ...]:
-    """Places of sizes whose sum is the total (a dense cluster can be spread as evenly as a sparse one is copied)."""
-    if sum(sizes) == total:
-        return tuple(range(len(sizes)))
-    reached: dict[int, tuple[int, ...]] = {0: ()}
-    for place in sorted(range(len(sizes)), key=sizes.__getitem__):
-        for have, places in list(reached.items()):
-            if have + sizes[place] <= total:
-                reached.setdefault(have + sizes[place], (*places, place))
-    return reached.get(total, ())
+def _check_classes(folder: Path, manifest: Manifest) -> None:
+    if not any(entry.classes for entry in manifest.shards):
+        raise DataError(
+            f"The shards in {folder} have labels that are not classes (task {manifest.recipe.task}); the report compares "
+            "how classes are spread. Give --by a task that has classes for the same examples."
+        )
 
 
 def _check_same_data(first: Path, one: Manifest, second: Path, other: Manifest) -> None:
