@@ -9,7 +9,7 @@ DATA   ?=
 EPOCHS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench experiments protos docs lock clean
+.PHONY: help setup spark demo test check bench experiments protos docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,10 +24,16 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
+spark: $(VENV)/.spark ## pyspark beside it (430 MB, a minute), for the sharder's spark engine; it needs Java 17 or newer
+
+$(VENV)/.spark: requirements-spark.lock | $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r requirements-spark.lock
+	touch $@
+
 demo: setup ## train for real: servers, workers and evaluator, three policies, slow workers (DATA=, EPOCHS= for CIFAR-10)
 	$(BIN)/paceline demo $(if $(DATA),--data $(DATA)) $(if $(EPOCHS),--epochs $(EPOCHS))
 
-test: setup ## all tests
+test: setup spark ## all tests (those of the spark engine only where there is Java)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: setup ## lint, format, types, layers, stale stubs and pages
@@ -44,11 +50,13 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 	$(BIN)/python -m benchmarks.kernels
 	$(BIN)/python -m benchmarks.slicing
 	$(BIN)/python -m benchmarks.bookkeeping
-	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
+	$(BIN)/python -m benchmarks.sharding
 	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
 
-experiments: setup ## tables of all policies with equal and unequal workers (DATA= for CIFAR-10 too; an hour or more)
+experiments: setup ## tables of all policies and of sharding strategies (DATA= for CIFAR-10 too; an hour or more)
 	$(BIN)/python -m experiments.policies
+	$(BIN)/python -m experiments.sharding
+	$(BIN)/python -m experiments.sharding --data 8
 	$(if $(DATA),$(BIN)/python -m experiments.policies bsp ssp:3 asp shat kbuffered --task cifar10 --data $(DATA) --model cnn --epochs 3)
 
 protos: setup ## the stubs in paceline/v1, from protos/
@@ -57,9 +65,11 @@ protos: setup ## the stubs in paceline/v1, from protos/
 docs: setup ## docs/settings.md anew, from the code
 	$(BIN)/python -m tools.settings_page
 
-lock: setup ## requirements.lock anew, from pyproject.toml
+lock: setup ## the lock files anew, from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --extra sharder --extra dev --extra tensorboard -o requirements.lock pyproject.toml
+	echo pyspark | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  -o requirements-spark.lock -
 
 clean: ## forget the virtual environment and the runs
 	rm -rf $(VENV) runs

@@ -60,8 +60,8 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
     """Writes the shards that the config asks for to `out`, or finds them there from an earlier run. DataError where the
     data is bad or `out` holds other shards (unless `fresh`), DiskError where it can't be written."""
     strategy, engine = build_strategy(config.data.strategy), build_engine(config.data.engine)
-    task = load_task(config.task, config.model)
-    source = Source(task.data(config.data.path), partial(_open, config.task, config.model, config.data.path))
+    task = load_task(config.task, config.model, config.svm.positive)
+    source = Source(task.data(config.data.path), partial(_open, config.task, config.model, config.svm.positive, config.data.path))
     train = source.dataset.train
     by = labels_by(strategy, Selection(train, np.arange(len(train))), config)
     progress.stage("checking", sum(len(part) for _, part in source.dataset.sets()))
@@ -89,9 +89,9 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
     return manifest
 
 
-def _open(task: str, model: str | None, path: str) -> Dataset:
+def _open(task: str, model: str | None, positive: str | None, path: str) -> Dataset:
     """The task's examples, in whichever process needs them."""
-    return load_task(task, model).data(path)
+    return load_task(task, model, positive).data(path)
 
 
 def _rule(config: Config) -> Rule:

@@ -1,0 +1,254 @@
+"""spark: a cluster does it, with Spark and MLlib's KMeans, for data that one machine reads too slowly or can't hold."""
+
+import atexit
+import functools
+import math
+import os
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import Field
+
+from paceline.core.errors import ConfigError, DiskError, PacelineError, error_classes
+from paceline.data.dataset import Dataset, Rows, Selection
+from paceline.data.progress import SILENT, Progress
+from paceline.data.shard_arrays import Files, write_arrays
+from sharder.clustering import FIRST_ITERATIONS, TOLERANCE, Clustering, Directions, cluster, summary
+from sharder.engine import Engine, Source
+
+PIECES = 8
+"""Pieces that one task checks and hashes: 128 MiB, as much as Spark's own readers take."""
+ROWS = 1 << 14
+"""Examples that one task sums up for KMeans; the same on any cluster, so that equal seeds give equal clusters."""
+EVERY = 0.5
+"""Seconds from one look at how far a job is to the next."""
+SETTINGS = {
+    "spark.log.level": "OFF",  # errors are told in a line; `SCHEDULER` is let through
+    "spark.speculation": "false",  # no second task that writes the same shard
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+SCHEDULER = "org.apache.spark.scheduler.TaskSchedulerImpl"
+"""The one part of Spark that may log: it tells when no executor is to be had, or one is lost."""
+T = TypeVar("T")
+
+
+class Spark(Engine):
+    """Reads the examples in Spark's tasks, each of which opens the data set by itself; only row numbers, hashes and the
+    numbers of clusters pass through the driver. Principal components come from the same sample as those of `local`.
+    A Spark session that is there already is used as it is."""
+
+    master: str | None = Field(
+        None,
+        description="Spark's master, like local[2] or spark://host:7077; default: what spark-submit says, else local[*].",
+    )
+
+    def digest(self, source: Source, progress: Progress) -> str:
+        dataset = source.dataset
+        pieces = dataset.pieces()
+        with _spark(self.master) as spark:
+            sent, done = _sent(spark, source), spark.sparkContext.accumulator(0)
+
+            def digest(piece: Any) -> bytes:
+                found = _opened(sent.value).piece_digest(piece)
+                done.add(piece.stop - piece.start)
+                return found
+
+            job = spark.sparkContext.parallelize(pieces, math.ceil(len(pieces) / PIECES)).map(digest)
+            return dataset.digest(_watched(job.collect, done, progress))
+
+    def cluster(
+        self, source: Source, train: Selection, how: Clustering, rng: np.random.Generator, progress: Progress
+    ) -> Rows:
+        def on_spark(directions: Directions, seeds: list[int]) -> Rows:
+            if how.clusters == 1:  # MLlib takes no less than two
+                return np.zeros(len(train), np.int64)
+            with _spark(self.master) as spark:
+                done = spark.sparkContext.accumulator(0)
+                points = _points(spark, source, train.rows, directions, done)
+                try:
+                    return _kmeans(points, len(train), how, seeds, lambda work: _watched(work, done, progress))
+                finally:
+                    points.unpersist()
+
+        return cluster(train, how, rng, progress, on_spark)
+
+    def write(
+        self, source: Source, draft: Path, parts: Mapping[str, Selection], progress: Progress
+    ) -> dict[str, Files]:
+        sets = {id(part): name for name, part in source.dataset.sets()}
+        items = [(name, sets[id(part.source)], part.rows, part.first_id) for name, part in parts.items()]
+        with _spark(self.master) as spark:
+            sent, done = _sent(spark, source), spark.sparkContext.accumulator(0)
+
+            def write(item: Any) -> dict[str, Files]:
+                name, of, rows, first_id = item
+                part = Selection(getattr(_opened(sent.value), of), rows, first_id)
+                with _on_shared_volume(draft, name):
+                    files = write_arrays(draft, {name: part}, SILENT)
+                done.add(len(rows))
+                return files
+
+            job = spark.sparkContext.parallelize(items, len(items)).map(write)
+            return {name: files for part in _watched(job.collect, done, progress) for name, files in part.items()}
+
+
+def _points(spark: Any, source: Source, rows: Rows, directions: Directions, done: Any) -> Any:
+    """The examples at these rows of the training set, summed up: a data frame of their positions and points, kept."""
+    from pyspark.ml.linalg import DenseVector, VectorUDT
+    from pyspark.sql.types import LongType, StructType
+
+    sent, shared = _sent(spark, source), spark.sparkContext.broadcast(directions)
+
+    def points(item: Any) -> Iterator[Any]:
+        start, own = item
+        for position, point in enumerate(summary(Selection(_opened(sent.value).train, own), shared.value), start):
+            yield position, DenseVector(point)
+        done.add(len(own))
+
+    items = [(start, rows[start : start + ROWS]) for start in range(0, len(rows), ROWS)]
+    schema = StructType().add("position", LongType()).add("point", VectorUDT())
+    found = spark.sparkContext.parallelize(items, len(items)).flatMap(points)
+    return spark.createDataFrame(found, schema, verifySchema=False).persist()
+
+
+def _kmeans(points: Any, count: int, how: Clustering, seeds: list[int], watched: Callable[[Any], Any]) -> Rows:
+    """MLlib's KMeans from the best of several starts, which it makes again from the seed; `watched` runs the first job, in
+    which the points are made."""
+    from pyspark.ml.clustering import KMeans
+    from pyspark.ml.stat import Summarizer
+
+    variance = watched(points.select(Summarizer.variance(points.point)).first)[0]
+    move = math.sqrt(TOLERANCE * float(variance.toArray().mean()))
+
+    def run(seed: int, iterations: int) -> Any:
+        return KMeans(featuresCol="point", k=how.clusters, maxIter=iterations, tol=move, seed=seed).fit(points)
+
+    first = min(FIRST_ITERATIONS, how.iterations)
+    costs = {seed: float(run(seed, first).summary.trainingCost) for seed in seeds}
+    best = run(min(costs, key=costs.__getitem__), how.iterations)
+    found: Rows = np.empty(count, np.int64)
+    chosen = best.transform(points).select("position", "prediction").rdd.mapPartitions(_columns)
+    for positions, clusters in chosen.collect():
+        found[positions] = clusters
+    return found
+
+
+def _columns(rows: Iterator[Any]) -> Iterator[tuple[Rows, Rows]]:
+    """Positions and clusters of a partition, as two arrays."""
+    found = np.array(list(rows), np.int64).reshape(-1, 2)
+    yield found[:, 0], found[:, 1]
+
+
+@functools.lru_cache(maxsize=1)
+def _sent(spark: Any, source: Source) -> Any:
+    """What tasks need to open the data set; sent once, so that processes which have it open know it again."""
+    return spark.sparkContext.broadcast((os.getcwd(), source.open))
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(sent: tuple[str, Callable[[], Dataset]]) -> Dataset:
+    """The data set, opened once in each of Spark's Python processes, where relative paths mean what they do on the driver."""
+    folder, open_ = sent
+    if os.path.isdir(folder):
+        os.chdir(folder)
+    return open_()
+
+
+def _watched(job: Callable[[], T], done: Any, progress: Progress) -> T:
+    """What the job gives; tells meanwhile how many examples are done."""
+    told = 0
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(job)
+        while True:
+            ended = wait([running], EVERY).done
+            new = done.value - told
+            if new:
+                progress.advance(new)
+                told += new
+            if ended:
+                return running.result()
+
+
+@contextmanager
+def _on_shared_volume(draft: Path, name: str) -> Iterator[None]:
+    """For a task that writes the part `name`: takes away what a task that was lost has left of it, and tells what is wrong."""
+    executor = f"Spark's executor on {socket.gethostname()}"
+    if not draft.is_dir():
+        raise DiskError(
+            f"{executor} does not see {draft.parent}; give a folder on a volume that the driver and all executors have at "
+            "the same path."
+        )
+    try:
+        shutil.rmtree(draft / name, ignore_errors=True)
+        yield
+    except OSError as error:
+        raise DiskError(
+            f"{executor} can't write {name} to {draft.parent}: {error.strerror or error}. Free some space or give another "
+            "folder."
+        ) from error
+
+
+@contextmanager
+def _spark(master: str | None) -> Iterator[Any]:
+    """The Spark session of this process. ConfigError where none can be had; what a task raised is raised here."""
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+    except ImportError as error:
+        raise ConfigError("data.engine is spark, which needs pyspark: pip install 'paceline[spark]'.") from error
+    try:
+        session = _session(master)
+    except (Py4JError, PySparkException) as error:
+        raise ConfigError(
+            f"Spark does not start: {_reason(error)} It needs Java 17 or newer, by JAVA_HOME or in the PATH, and a master "
+            f"that answers; data.engine.master is {master}."
+        ) from error
+    try:
+        yield session
+    except (Py4JError, PySparkException) as error:
+        raise _raised_by_task(error) from error
+
+
+def _session(master: str | None) -> Any:
+    """The session that is there, or a new one, which ends with the process."""
+    from pyspark.sql import SparkSession
+
+    found = SparkSession.getActiveSession()
+    if found is not None:
+        return found
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("paceline shard").config(map=SETTINGS)
+    found = (builder if master is None else builder.master(master)).getOrCreate()
+    atexit.register(found.stop)
+    logging = found.sparkContext._jvm.org.apache.logging.log4j
+    logging.core.config.Configurator.setLevel(SCHEDULER, logging.Level.WARN)
+    return found
+
+
+def _raised_by_task(error: Exception) -> PacelineError:
+    """Paceline's own error that ended a task; else Spark's reason in a line."""
+    own = re.search(r".*^paceline\.core\.errors\.(\w+): (.*)", str(error), re.DOTALL | re.MULTILINE)
+    if own:
+        return error_classes()[own[1]](own[2].strip())
+    reason = _reason(error)
+    if reason.startswith("ModuleNotFoundError"):
+        return ConfigError(
+            f"A Spark executor lacks a package: {reason} Driver and executors need the same environment."
+        )
+    return PacelineError(f"Spark failed: {reason}")
+
+
+def _reason(error: Exception) -> str:
+    """The sentence in Spark's message that says what happened: Python's last line, or the first of Java's own."""
+    lines = str(error).strip().splitlines()
+    line = next((line for line in lines if line.startswith(": ")), lines[-1])
+    return line.lstrip(": ").rstrip(".") + "."
