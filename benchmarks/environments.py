@@ -7,7 +7,11 @@ from pathlib import Path
 
 from paceline.core.errors import TryAgain
 
-REQUIREMENTS: dict[str, tuple[str, ...]] = {"project": (), "tensorflow": ("tensorflow-cpu>=2.21,<3",)}
+REQUIREMENTS: dict[str, tuple[str, ...]] = {
+    "project": (),
+    "tensorflow": ("tensorflow-cpu>=2.21,<3",),
+    "svm": ("liblinear-official>=2.49,<3", "vowpalwabbit>=9.11,<10"),
+}
 """What each environment needs installed; `project` is the interpreter that runs the harness."""
 ROOT = Path(".bench")
 PATIENCE = 900.0

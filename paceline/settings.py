@@ -41,16 +41,8 @@ def load(
     """The config from a file, the environment and flags (each wins over those before it); `task` are the task's own
     defaults, which lie below all, then comes the preset of that name. ConfigError lists every mistake with its key, and
     the nearest known key for a typo."""
-    merged: dict[str, Any] = {
-        "policy": {"name": "ssp"},
-        "optimizer": Config().optimizer.model_dump(),
-        "data": {"strategy": {"name": "random"}, "engine": {"name": "local"}},
-    }
-    named = read_preset(preset) if preset is not None else {}
-    for source in (task or {}, named, read_yaml(path) if path else {}, _environment(), overrides or {}):
-        merged = _merge(merged, source)
     try:
-        config = Config.model_validate(merged)
+        config = Config.model_validate(_merged(path, overrides, task, preset))
     except ValidationError as error:
         where = f" (from {path})" if path else ""
         raise ConfigError("\n".join(registry.explain(error, Config)) + where) from error
@@ -60,6 +52,29 @@ def load(
         if codec not in registry.names("paceline.core.codecs"):
             registry.find("paceline.core.codecs", object, codec)
     return config
+
+
+def task_of(
+    path: Path | None = None, overrides: Mapping[str, Any] | None = None, preset: str | None = None
+) -> tuple[str, str | None]:
+    """The task and the model that `load` would find, for their own defaults, before anything is checked."""
+    merged = _merged(path, overrides, None, preset)
+    return str(merged.get("task", Config().task)), merged.get("model")
+
+
+def _merged(
+    path: Path | None, overrides: Mapping[str, Any] | None, task: Mapping[str, Any] | None, preset: str | None
+) -> dict[str, Any]:
+    """All sources on top of one another."""
+    merged: dict[str, Any] = {
+        "policy": {"name": "ssp"},
+        "optimizer": Config().optimizer.model_dump(),
+        "data": {"strategy": {"name": "random"}, "engine": {"name": "local"}},
+    }
+    named = read_preset(preset) if preset is not None else {}
+    for source in (task or {}, named, read_yaml(path) if path else {}, _environment(), overrides or {}):
+        merged = _merge(merged, source)
+    return merged
 
 
 def check_own_loop(config: Config) -> None:

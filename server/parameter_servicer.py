@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 
+import numpy as np
+
 from paceline.core import kernels
 from paceline.core.codec import Codec, load_codec
 from paceline.core.config import NAME
@@ -78,11 +80,12 @@ class ParameterServicer:
         try:
             self._check_head(head)
             update, wanted = self._sparse(request)
+            pushed = update.places if isinstance(update, Sparse) else np.empty(0, np.int64)
 
             def count() -> Reply | None:
                 return self.ask(head, is_there) if head.ask else self.count(head, update, None, is_there)
 
-            found = self._driver.exchange(count, Base(head.base_term, head.base_version), wanted)
+            found = self._driver.exchange(count, Base(head.base_term, head.base_version), wanted, pushed)
         except PacelineError as error:
             self._refused(head.worker, error)
             raise

@@ -75,6 +75,15 @@ class RunServicer(RunServiceServicer):
                 fastest=self._chief.run.fastest,
             )  # fmt: skip
 
+    def Validated(self, request: pb.ValidatedRequest, context: Any) -> pb.ValidatedReply:
+        with self._chief.changed:
+            self._chief.membership.check(request.worker, request.incarnation)
+            self._chief.run.validated(
+                request.worker, request.epoch, request.loss, request.examples, self._chief.clocks(), time.monotonic()
+            )
+            self._chief.settle()
+        return pb.ValidatedReply()
+
     def Leave(self, request: pb.LeaveRequest, context: Any) -> pb.LeaveReply:
         with self._chief.changed:
             self._chief.run.leave(request.worker, request.incarnation, request.finished, time.monotonic())

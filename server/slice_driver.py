@@ -15,7 +15,7 @@ from paceline.core.plan import Shapes, SlicePlan, assembly_buffers, make_plan
 from paceline.core.policy import build_policy
 from paceline.core.slice_state import Phase, SliceState, Standing
 from paceline.core.sparse_slice import SparseSlice
-from paceline.core.values import Base, Places, Published, Push, Reply, Sparse, Vector, View
+from paceline.core.values import Base, Outcome, Places, Published, Push, Reply, Sparse, Vector, View
 from paceline.rpc.transport import IsThere
 from server.buffers import AssemblyBuffers
 from server.metrics import ServerMetrics
@@ -190,16 +190,17 @@ class SliceDriver:
             return self._answer(worker, call, deadline, is_there) if was_asked else None
 
     def exchange(
-        self, count: Callable[[], Reply | None], base: Base, wanted: Places | None
+        self, count: Callable[[], Reply | None], base: Base, wanted: Places | None, pushed: Places
     ) -> tuple[Reply, Sparse] | None:
-        """What `count` (`push` or `ask`) gives, with the weights of that very moment that have changed since `base` or that
-        are wanted. BadPush where the slice takes dense updates."""
+        """What `count` (`push` or `ask`) gives, with the weights of that very moment that are wanted, or that differ from
+        those of the worker: what has changed since `base`, and where its push was dropped, the places of that too."""
         with self.changed:
             reply = count()
             if reply is None:
                 return None
             assert isinstance(self.model_slice, SparseSlice)
-            return reply, self.model_slice.answer(base, wanted)
+            also = pushed if reply.outcome is Outcome.DROPPED else pushed[:0]
+            return reply, self.model_slice.answer(base, wanted, also)
 
     def release(self, published: Published) -> None:
         """A reply's or pull's weights are sent."""

@@ -17,7 +17,7 @@ from paceline.data.manifest import Manifest, Recipe, Rule
 from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_writer import already_there, write_shards
 from paceline.data.splits import split
-from paceline.settings import exits, load, parse_sets
+from paceline.settings import exits, load, parse_sets, task_of
 from paceline.tasks.task import load_task
 from sharder.dealing import deal_out, described, digest_of, labels_by
 from sharder.engine import Source, build_engine
@@ -51,9 +51,8 @@ def shard(
         if old is not None:
             reshard(old, load(config, overrides, settings_of(old)), out, fresh, progress)
             return
-        named = load(config, overrides)
-        task = load_task(named.task, named.model)
-        make_shards(load(config, overrides, task.settings), out, fresh, progress)
+        settings = load_task(*task_of(config, overrides)).settings
+        make_shards(load(config, overrides, settings), out, fresh, progress)
 
 
 def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progress = SILENT) -> Manifest:

@@ -80,7 +80,7 @@ def test_a_failed_write_keeps_the_old_model(tmp_path: Path, monkeypatch: pytest.
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(model_file.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(DiskError, match="No space left on device"):
         save_model(tmp_path / "m.safetensors", replica_of(), {})
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-scoring = pytest.importorskip("worker.scoring")
+from worker import scoring
 
 
 class Client:
@@ -24,10 +24,8 @@ class Client:
 
 
 def pulled(client: Client, rounds: bool = True) -> list[int]:
-    policy, replica = SimpleNamespace(rounds=rounds), SimpleNamespace(local=np.zeros(1))
-    scorer = SimpleNamespace(_client=client, _policy=policy, _replica=replica)
-    found: list[int] = scoring.Scorer._pull(scorer)
-    return found
+    scorer: Any = SimpleNamespace(_client=client, _policy=SimpleNamespace(rounds=rounds), _model=np.zeros(1))
+    return scoring.Scorer._pull(scorer)
 
 
 def test_versions_that_agree_are_taken_as_they_are() -> None:

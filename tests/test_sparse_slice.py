@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_slice import OneSlice
 
-from paceline.core.config import Config
+from paceline.core.config import Config, Options
 from paceline.core.errors import BadPush, ConfigError
 from paceline.core.model_slice import ModelSlice
 from paceline.core.policy import build_policy
@@ -14,6 +14,7 @@ from paceline.core.sparse import Changes, decode_places, encode_places, merged, 
 from paceline.core.sparse_slice import SparseSlice
 from paceline.core.values import Base, Outcome, Places, Sparse
 
+PLAIN_SGD = Options(name="sgd", lr=0.1, momentum=0.0, weight_decay=0.0)
 PLACES = st.lists(st.integers(0, 200_000), unique=True, max_size=60).map(
     lambda found: np.array(sorted(found), np.int64)
 )
@@ -39,9 +40,11 @@ def weights(one: OneSparseSlice) -> list[float]:
     return [round(float(value), 6) for value in found.values]
 
 
-def answered(one: OneSparseSlice, base: Base, wanted: Places | None = None) -> dict[int, float]:
+def answered(
+    one: OneSparseSlice, base: Base, wanted: Places | None = None, also: tuple[int, ...] = ()
+) -> dict[int, float]:
     assert isinstance(one.slice, SparseSlice)
-    found = one.slice.answer(base, wanted)
+    found = one.slice.answer(base, wanted, np.array(also, np.int64))
     return {int(place): round(float(value), 6) for place, value in zip(found.places, found.values, strict=True)}
 
 
@@ -121,6 +124,7 @@ def test_the_reply_brings_what_has_changed_since_the_base():
     assert answered(one, Base(1, 0)) == {1: 0.5, 2: 1, 4: 3}
     assert answered(one, Base(1, 2)) == {4: 3}
     assert answered(one, Base(1, 3)) == {}
+    assert answered(one, Base(1, 3), also=(1, 4)) == {1: 0.5, 4: 3}
 
 
 def test_the_reply_brings_what_was_wanted():
@@ -197,7 +201,7 @@ def test_overwriting_needs_sparse_updates():
 
     with pytest.raises(ConfigError, match=r"goes by features and needs updates: sparse"):
         policy.check(Config())
-    policy.check(Config(updates="sparse"))
+    policy.check(Config(updates="sparse", optimizer=PLAIN_SGD))
 
 
 def test_an_empty_update_counts_for_the_round_and_changes_nothing():

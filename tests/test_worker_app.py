@@ -33,8 +33,8 @@ def worker(chief: Any = None, client: Any = None) -> Any:
     made = app.Worker.__new__(app.Worker)
     made.config = Config(workers=1, batch_size=2)
     made._shards = Shards(manifest=Manifest())
-    made._say, made._stop = lambda event, **facts: None, threading.Event()
-    made._chief, made._client = chief, client
+    made.say, made._stop = lambda event, **facts: None, threading.Event()
+    made.chief, made.client = chief, client
     made.replica = SimpleNamespace(local=np.zeros(3, np.float32))
     return made
 
@@ -78,7 +78,7 @@ def test_a_worker_whose_seat_another_process_holds_gives_up() -> None:
 
 def test_a_worker_that_comes_after_the_end_has_nothing_to_do() -> None:
     late, said = worker(Chief(None)), list[str]()
-    late._say = lambda event, **facts: said.append(event)
+    late.say = lambda event, **facts: said.append(event)
     late.run()
     assert said == ["the run is over; nothing left to do"]
 
@@ -132,7 +132,7 @@ def test_a_mini_batch_may_be_larger_than_some_shards_and_as_large_as_all_of_a_wo
     one.config = Config(workers=2, batch_size=7, data={"shards": 4})
     one._shards.manifest.sizes = [4, 3, 3, 3]
     one.run()
-    assert one._chief.was_fenced == [False, False]
+    assert one.chief.was_fenced == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_a_worker_takes_its_own_shards_or_all(access: str, mine: list[int], monk
     monkeypatch.setattr(member, "Heartbeat", lambda *facts: SimpleNamespace(close=lambda: None))
     one, verified, trained = worker(SimpleNamespace(leave=lambda *facts: None)), [], []
     one.config = Config(workers=2, batch_size=2, data={"access": access})
-    one.name, one._client = "worker-1", SimpleNamespace(fenced=None)
-    one._progress = SimpleNamespace(state=None, enter=lambda phase: None)
+    one.name, one.client = "worker-1", SimpleNamespace(fenced=None)
+    one.progress = SimpleNamespace(state=None, enter=lambda phase: None)
     one._peer = SimpleNamespace(model=SimpleNamespace(is_final=False))
     one._shards.manifest.sizes, one._shards.manifest.train_examples = (6, 4), 10
     one._shards.verify = verified.append

@@ -35,8 +35,12 @@ def main(
     with exits(f"worker-{rank}"):
         loaded = load(config, parse_sets(settings or []))
         from paceline.rpc.auth import read_token
-        from worker.app import work
         from worker.start import Start
+
+        if loaded.updates == "sparse":
+            from worker.linear import work
+        else:
+            from worker.app import work
 
         token, name = read_token(token_file), f"worker-{rank}"
         code = work(

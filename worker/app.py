@@ -62,24 +62,24 @@ class Worker(Member):
     def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
         switch = switch_value(seat.switch)
         policy = build_policy(Options(**switch.policy) if switch else self.config.policy)
-        versions = self._client.pull(self.replica.local, clock + seat.handicap if policy.rounds else None)
+        versions = self.client.pull(self.replica.local, clock + seat.handicap if policy.rounds else None)
         self.replica.refresh()
-        self._say("training", clock=clock, versions=versions, view=seat.view, shards=mine)
+        self.say("training", clock=clock, versions=versions, view=seat.view, shards=mine)
         training = Training(
-            self.replica, self._client, policy, build_optimizer(self.config.optimizer), sampler,
-            [self._shards.shard(shard) for shard in mine], self._progress, self._slowness(place),
+            self.replica, self.client, policy, build_optimizer(self.config.optimizer), sampler,
+            [self._shards.shard(shard) for shard in mine], self.progress, self._slowness(place),
             Clip(self.config.clip), self.config.seed, place, seat.view, self.config.batch == "speed",
             switch.number if switch else 0, self._peer.model, self.config.overlap,
         )  # fmt: skip
         last = train(training, clock)
         if "mean" in training.policy.scores:
             self._peer.model.finish(self.replica.local)
-        self._say("done", clock=last, retries=self._client.retries)
+        self.say("done", clock=last, retries=self.client.retries)
 
     def left(self, incarnation: int) -> None:
         if self._peer.model.is_final:
-            self._say("serving the local model until the run is scored")
-            self._chief.await_finish(incarnation, self._progress.state, self.config.score_timeout)
+            self.say("serving the local model until the run is scored")
+            self.chief.await_finish(incarnation, self.progress.state, self.config.score_timeout)
 
 
 def _replica(config: Config, device: str, rank: int) -> Replica:

@@ -74,6 +74,13 @@ class ChiefClient:
         reply: pb.HeartbeatReply = call(self._stub.Heartbeat, request, 5.0)
         return reply
 
+    def validated(self, incarnation: int, epoch: int, loss: float, examples: int) -> None:
+        """This worker has ended an epoch with this loss on the examples that it keeps back."""
+        request = pb.ValidatedRequest(
+            worker=self._worker, incarnation=incarnation, epoch=epoch, loss=loss, examples=examples
+        )
+        self._retried(lambda: call(self._stub.Validated, request, 10.0))
+
     def leave(self, incarnation: int, finished: bool) -> None:
         """Says goodbye; a chief that can't be reached learns it from the lease."""
         request = pb.LeaveRequest(worker=self._worker, incarnation=incarnation, finished=finished)

@@ -13,7 +13,7 @@ from paceline.settings import exits, load, parse_sets, run_command
 def main(
     shards: Annotated[Path, typer.Option(help="Folder that the sharder wrote.")],
     servers: Annotated[str, typer.Option(help="host:port of every server in order, separated by commas.")],
-    models: Annotated[Path, typer.Option(help="Folder for last.safetensors and best.safetensors.")],
+    models: Annotated[Path, typer.Option(help="Folder for the last and the best model.")],
     config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="File with the run's token.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = "auto",
@@ -26,8 +26,12 @@ def main(
     with exits("evaluator"):
         loaded = load(config, parse_sets(settings or []))
         from paceline.rpc.auth import read_token
-        from worker.scoring import evaluate
         from worker.start import Start
+
+        if loaded.updates == "sparse":
+            from worker.linear_scorer import evaluate
+        else:
+            from worker.module_scorer import evaluate
 
         token = read_token(token_file)
         start = Start(loaded, "evaluator", shards, servers, token, device, threads, metrics_port, report)

@@ -138,11 +138,9 @@ class Link:
                 f"A push has {len(update.places):,} weights for server {self.index}, {message.ByteSize():,} bytes; at most "
                 f"{LARGEST:,} go into one message. Set svm.batches or batch_size lower, or use more servers."
             )
-        asked = pb.SparsePush(head=message.head, wanted=message.wanted if message.HasField("wanted") else None)
-        asked.head.ask = True
 
         def send() -> pb.SparsePull:
-            found = self._transport.push_sparse(asked if message.head.ask else message, self._timeout)
+            found = self._transport.push_sparse(message, self._timeout)
             if found.head.outcome != pb.WAIT:
                 self._check_term(found.head)
                 self._open = None

@@ -35,13 +35,12 @@ class Member(ABC):
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry, peer: str = "",
     ) -> None:  # fmt: skip
         """`peer`: where others reach this worker's local model; empty where it has none."""
-        self.config, self.name, self._shards, self._stop, self._say = config, name, shards, stop, say
+        self.config, self.name, self._shards, self._stop, self.say = config, name, shards, stop, say
         deadline = time.monotonic() + config.deadline
-        self._chief = ChiefClient(addresses[0], token, config, name, deadline, stop, say, peer)
-        self._progress = Progress(registry, say)
-        self._client = self.client_kind(
-            addresses, token, plan, config, name, deadline, stop, say, self._progress.retried
-        )
+        self.chief = ChiefClient(addresses[0], token, config, name, deadline, stop, say, peer)
+        self.progress = Progress(registry, say)
+        self.incarnation = 0
+        self.client = self.client_kind(addresses, token, plan, config, name, deadline, stop, say, self.progress.retried)
 
     def run(self) -> None:
         """Trains until the run is over; joins anew when its seat is lost. Fenced when another process holds it."""
@@ -49,17 +48,15 @@ class Member(ABC):
         lens = self.epoch_lens()
         steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], self.clock_batch)
         while True:
-            joined = self._chief.join(
-                was_fenced, self.train_examples, steps, manifest.fingerprint, len(manifest.shards)
-            )
+            joined = self.chief.join(was_fenced, self.train_examples, steps, manifest.fingerprint, len(manifest.shards))
             if joined is None:
-                self._say("the run is over; nothing left to do")
+                self.say("the run is over; nothing left to do")
                 return
             try:
                 self._session(joined, steps, lens[joined.place])
                 return
             except Fenced as error:
-                self._say("joining anew", why=str(error))
+                self.say("joining anew", why=str(error))
                 was_fenced = True
 
     @abstractmethod
@@ -94,10 +91,11 @@ class Member(ABC):
     def _session(self, joined: JoinReply, steps: int, length: int) -> None:
         """From Join to Leave."""
         heartbeat = Heartbeat(
-            self._chief, self.config.heartbeat, joined.incarnation, self._progress.state,
-            self._heard, self._client.fenced, self._say,
+            self.chief, self.config.heartbeat, joined.incarnation, self.progress.state,
+            self._heard, self.client.fenced, self.say,
         )  # fmt: skip
         finished = False
+        self.incarnation = joined.incarnation
         try:
             everything = range(len(self._shards))
             mine = list(everything if self.config.data.access == "all" else joined.shards)
@@ -107,17 +105,17 @@ class Member(ABC):
             self._take_seat(joined.incarnation, joined.place, mine, sampler)
             finished = True
         finally:
-            self._progress.enter("done")
+            self.progress.enter("done")
             heartbeat.close()
-            self._chief.leave(joined.incarnation, finished)
+            self.chief.leave(joined.incarnation, finished)
         self.left(joined.incarnation)
 
     def _take_seat(self, incarnation: int, place: int, mine: list[int], sampler: Sampler) -> None:
         """Takes the seat and trains to the last clock; returns at once when the run is over before that."""
         clock = min(standing.clock for standing in self._ready(incarnation, place))
-        self._client.start_after(clock)
-        self._progress.enter("waiting")
-        seat = self._chief.seat(incarnation, clock)
+        self.client.start_after(clock)
+        self.progress.enter("waiting")
+        seat = self.chief.seat(incarnation, clock)
         if seat is None or (seat.HasField("last") and clock >= seat.last):
             return
         self.train(clock, place, seat, mine, sampler)
@@ -127,21 +125,21 @@ class Member(ABC):
         start = time.monotonic()
         first = self.first_weights()
         while True:
-            standings = self._client.attach(incarnation)
+            standings = self.client.attach(incarnation)
             empty = [server for server, standing in enumerate(standings) if standing.phase == "empty"]
             if not empty:
                 return standings
             if any(standing.version for standing in standings):
                 raise no_snapshot(empty[0])
             if place == 0 or time.monotonic() - start > _PATIENCE:
-                self._client.initialise(first)
+                self.client.initialise(first)
             elif self._stop.wait(0.1):
                 raise Stopped("The worker was told to stop.")
 
     def _heard(self, reply: HeartbeatReply) -> None:
         """What the chief says with each heartbeat."""
-        self._progress.fastest = reply.fastest
-        self._client.resume_after_restart(reply.terms)
+        self.progress.fastest = reply.fastest
+        self.client.resume_after_restart(reply.terms)
 
     def _slowness(self, place: int) -> Slowness:
         return Slowness(self.config.slow, place, self.config.nominal_step, self.config.seed, self._stop.wait)

@@ -106,6 +106,11 @@ class Progress:
             if step is not None:
                 self._note(step)
 
+    def figure(self, **figures: float) -> None:
+        """Sets figures for the status."""
+        with self._lock:
+            self.figures.update(figures)
+
     def state(self) -> tuple[int, str, float, dict[str, float]]:
         """Clock, phase, seconds in it, figures."""
         now = time.monotonic()

@@ -1,9 +1,11 @@
-"""Scores versions of the model on training, validation and test data, and writes the last and the best one down."""
+"""Scores versions of the model on training, validation and test data, and has the last and the best one written down."""
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Gauge
@@ -11,19 +13,21 @@ from safetensors import SafetensorError, safe_open
 
 from paceline.core.config import Config, Options
 from paceline.core.errors import DataError
-from paceline.core.plan import make_plan
+from paceline.core.plan import SlicePlan
 from paceline.core.policy import build_policy
+from paceline.core.values import Vector
+from paceline.data.dataset import Array
 from paceline.data.sampler import locate, starts_of
 from paceline.data.shards import Shards, take
 from paceline.rpc.views import switch_value
-from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
 from worker.chief import ChiefClient
 from worker.client import ParameterClient
-from worker.local_models import LocalModels
-from worker.model_file import save_model
-from worker.replica import Array, Replica
-from worker.start import Start, Surroundings, run_process
+
+Splits = dict[str, tuple[Any, Array]]
+"""Features and labels of each split."""
+Scores = dict[str, dict[str, float]]
+"""Loss and metrics of each split."""
 
 _CALIBRATION = 2000
 """Training examples that BatchNorm statistics are estimated on, and training accuracy is measured on (protocol 22)."""
@@ -54,24 +58,29 @@ class ScoreMetrics:
                 self._accuracy.labels(split).set(values["accuracy"])
 
 
-class Scorer:
-    """The evaluator: asks the chief what to score, pulls it, scores it, reports it."""
+class Scorer(ABC):
+    """The evaluator: asks the chief what to score, pulls it, scores it, reports it. Not thread-safe."""
 
     def __init__(
-        self, config: Config, shards: Shards, addresses: list[str], token: str, models: Path, device: str,
+        self, config: Config, addresses: list[str], token: str, plan: SlicePlan, model: Vector, models: Path,
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
     ) -> None:  # fmt: skip
-        self._models, self._say, self._metrics = models, say, ScoreMetrics(registry)
+        """`model`: the flat vector that weights are pulled into; `models`: the folder that they are written to."""
+        self._model, self._models, self._say, self._metrics = model, models, say, ScoreMetrics(registry)
         models.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + config.deadline
-        self._replica = Replica(load_task(config.task, config.model), device, config.seed)
-        plan = make_plan(self._replica.shapes, config.servers, config.plan)
         self._chief = ChiefClient(addresses[0], token, config, "evaluator", deadline, stop, say)
         self._client = ParameterClient(addresses, token, plan, config, "evaluator", deadline, stop, say)
-        self._locals = LocalModels(self._replica, plan, token, config.stall_timeout, stop, say)
         self._policy = build_policy(config.policy)
-        self._splits = self._open(shards, config.seed)
         self._best = _kept(models / "best.safetensors")
+
+    @abstractmethod
+    def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
+        """Scores of the weights that have been pulled, and what else is to be reported."""
+
+    @abstractmethod
+    def write(self, name: str, facts: dict[str, str]) -> None:
+        """Writes the model that was scored to files of that name, with these facts."""
 
     def run(self) -> None:
         """Scores until the run is finished."""
@@ -90,78 +99,50 @@ class Scorer:
     def _score(self, due: pb.EvaluateReply) -> pb.Score:
         start = time.monotonic()
         versions = self._pull()
-        scores, count = self._score_present(), 0
-        if "mean" in self._policy.scores:
-            others, count = self._score_local(due)
-            scores |= others
+        scores, more = self.measure(due)
         self._metrics.note(due.epoch, time.monotonic() - start, scores)
         metrics = {f"{split}_{name}": value for split, values in scores.items() for name, value in values.items()}
-        if count:
-            metrics["local_models"] = count
+        metrics |= more
         self._keep(metrics, due)
         self._say("scored", epoch=due.epoch, final=due.final, versions=versions, **metrics)
         return pb.Score(epoch=due.epoch, seconds=due.seconds, versions=versions, metrics=metrics, final=due.final)
 
-    def _score_present(self, prefix: str = "") -> dict[str, dict[str, float]]:
-        """Scores the model that the replica holds, its BatchNorm statistics estimated anew."""
-        self._replica.refresh()
-        self._replica.recalibrate(*self._splits["train"])
-        return {prefix + split: self._replica.score(*arrays) for split, arrays in self._splits.items()}
-
-    def _score_local(self, due: pb.EvaluateReply) -> tuple[dict[str, dict[str, float]], int]:
-        """Scores of the local models' mean, which the replica holds afterwards, and of their vote; how many there were."""
-        before = self._replica.local.copy()
-
-        def keep(number: int) -> None:
-            if due.final:
-                save_model(self._models / f"last.local-{number}.safetensors", self._replica, {"epoch": str(due.epoch)})
-
-        found = self._locals.gather(due.peers, self._splits, "vote" in self._policy.scores, keep)
-        if found is None:
-            self._replica.load(before)
-            self._replica.recalibrate(*self._splits["train"])
-            self._say("no local model could be had; only the global one is scored", epoch=due.epoch)
-            return {}, 0
-        self._replica.load(found.mean)
-        votes = {f"vote_{split}": values for split, values in found.vote.items()}
-        return self._score_present("mean_") | votes, found.count
-
     def _pull(self) -> list[int]:
         """One exact version of all slices in rounds; else each slice's newest, whose versions are reported."""
-        versions = self._client.pull(self._replica.local)
+        versions = self._client.pull(self._model)
         for ahead in _AHEAD if self._policy.rounds else ():
             if len(set(versions)) == 1:
                 break
-            versions = self._client.pull(self._replica.local, max(versions) + ahead, is_patient=False)
+            versions = self._client.pull(self._model, max(versions) + ahead, is_patient=False)
         return versions
 
     def _keep(self, metrics: dict[str, float], due: pb.EvaluateReply) -> None:
-        """Writes the model that the replica holds, the local ones' mean where it was scored: the final one as the last, and
-        as the best one what is best on the validation data."""
+        """Has the model written: the final one as the last, and as the best one what is best on the validation data."""
         model = "mean" if "local_models" in metrics else "global"
         facts = {"epoch": str(due.epoch), "model": model, **{name: f"{value:.6g}" for name, value in metrics.items()}}
         if due.final:
-            save_model(self._models / "last.safetensors", self._replica, facts)
+            self.write("last", facts)
         if _value(metrics) > self._best:
             self._best = _value(metrics)
-            save_model(self._models / "best.safetensors", self._replica, facts)
+            self.write("best", facts)
 
-    def _open(self, shards: Shards, seed: int) -> dict[str, tuple[Array, Array]]:
-        """The data of each split; of the training data a fixed sample."""
-        starts = starts_of(shards.manifest.sizes)
-        examples = int(starts[-1])
-        rng = np.random.default_rng([seed, 11])
-        positions = np.sort(rng.choice(examples, min(_CALIBRATION, examples), replace=False))
-        everything = [shards.shard(index) for index in range(len(shards))]
-        found: dict[str, tuple[Array, Array]] = {"train": take(everything, *locate(starts, positions))}
-        for name in ("validation", "test"):
-            try:
-                part = shards.part(name)
-            except DataError:
-                continue
-            shards.verify(name)
-            found[name] = (part.features, part.labels)
-        return found
+
+def open_splits(shards: Shards, seed: int) -> Splits:
+    """The data of each split; of the training data a fixed sample."""
+    starts = starts_of(shards.manifest.sizes)
+    examples = int(starts[-1])
+    rng = np.random.default_rng([seed, 11])
+    positions = np.sort(rng.choice(examples, min(_CALIBRATION, examples), replace=False))
+    everything = [shards.shard(index) for index in range(len(shards))]
+    found: Splits = {"train": take(everything, *locate(starts, positions))}
+    for name in ("validation", "test"):
+        try:
+            part = shards.part(name)
+        except DataError:
+            continue
+        shards.verify(name)
+        found[name] = (part.features, part.labels)
+    return found
 
 
 def _value(metrics: Mapping[str, float]) -> float:
@@ -180,15 +161,3 @@ def _kept(best: Path) -> float:
     except (OSError, SafetensorError):
         return float("-inf")
     return _value({name: float(value) for name, value in facts.items() if name.endswith(("_accuracy", "_loss"))})
-
-
-def evaluate(start: Start, models: Path) -> int:
-    """Runs the evaluator; returns the exit code."""
-
-    def scored(around: Surroundings) -> None:
-        Scorer(
-            start.config, around.shards, around.addresses, start.token, models, start.device, around.stop, around.say,
-            around.registry,
-        ).run()  # fmt: skip
-
-    return run_process(start, scored)

@@ -13,7 +13,6 @@ from paceline.core.config import Config
 from paceline.core.errors import ConfigError, Stopped
 from paceline.data.shards import Shards, is_there, open_shards
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
-from worker.replica import use_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,10 @@ def run_process(
     """Waits for the shards, does the work, and returns the exit code. `stopping`: what `stop_on_signals` gave, where this is
     not the main thread, in which alone signals can be caught."""
     tune_malloc()
-    use_threads(start.threads)
+    if start.config.updates == "dense":
+        from worker.replica import use_threads
+
+        use_threads(start.threads)
     say = make_log(start.name)
     stop, signals = stopping or stop_on_signals()
     addresses = check_addresses(start.servers, start.config)

@@ -211,6 +211,32 @@ def plan(
 
 
 @app.command()
+def predict(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|RUN",
+            help="A linear model (safetensors or LIBLINEAR's text), or a run, whose last one is taken.",
+        ),
+    ],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="LIBSVM text; its indices count from 0 if one is 0, else from 1.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="PREDICTIONS", help="File for the predicted labels, one in each line.")
+    ] = None,
+    with_margins: Annotated[bool, typer.Option("--margins", help="Write each margin (x.w) behind its label.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Apply a linear model to the examples of a file, and say how often it is right where they have labels."""
+    with _exits():
+        from paceline.cli.predict import predict as apply
+
+        report = apply(model, file, out, with_margins)
+        _json(report.plain()) if as_json else print("\n".join(report.lines()))
+
+
+@app.command()
 def demo(
     data: Data = None, epochs: Annotated[int | None, typer.Option(help="Epochs of each run.", min=1)] = None
 ) -> None:

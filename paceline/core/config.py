@@ -16,7 +16,9 @@ from pydantic import (
     model_validator,
 )
 
+from paceline.core.objective import Objective
 from paceline.core.slow import expand, slowness
+from paceline.core.stopping import Stopping
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -111,6 +113,36 @@ class DataConfig(Section):
     )
     validation: float = Field(0.15, ge=0, lt=1, description="Share of the training data kept for validation (ratio).")
     test: float = Field(0.15, ge=0, lt=1, description="Share kept for testing where the data has no test set (ratio).")
+
+
+class SvmConfig(Section):
+    """A linear model over sparse rows, where `updates` is sparse [Hogwild]."""
+
+    objective: Objective = Objective()
+    positive: str | None = Field(
+        None,
+        description="The class or topic that is +1, all others -1; default: CCAT of RCV1, the larger of two labels.",
+    )
+    batches: int = Field(
+        1,
+        ge=1,
+        description="Mini-batches whose summed change makes one push; keep this times the workers at or under about 32.",
+    )
+    pull: Literal["changed", "wanted"] = Field(
+        "changed",
+        description="What a reply brings: all weights that have changed, or only those that the next push's batches touch.",
+    )
+    validation: float = Field(0.1, ge=0, lt=1, description="Share of each shard that its worker keeps (ratio).")
+    stopping: Stopping | None = Field(None, description="Ends training early, by the validation loss after each epoch.")
+    stop: Literal["own", "all"] = Field(
+        "own", description="Who stops early: each worker by its own loss, or all together by the mean of theirs."
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "SvmConfig":
+        if self.stopping is not None and not self.validation:
+            raise ValueError("stopping goes by validation losses: set svm.validation above 0.")
+        return self
 
 
 class PlanConfig(Section):
@@ -235,6 +267,7 @@ class Config(Section):
         "dense",
         description="dense: workers push and pull all weights; sparse: only those that a batch touches (linear models).",
     )
+    svm: SvmConfig = SvmConfig()
     plan: PlanConfig = PlanConfig()
     codec: CodecConfig = CodecConfig()
     epochs: int = Field(10, ge=1, description="Length of the run: epochs x training examples.")

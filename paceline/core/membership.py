@@ -57,7 +57,7 @@ class Membership:
 
     def candidate(self, worker: str, incarnation: int, clock: int, now: float) -> None:
         """A worker is ready before the start."""
-        self._check(worker, incarnation)
+        self.check(worker, incarnation)
         self.candidates[worker] = clock
         self.places[worker].last_beat, self.places[worker].is_heard = now, True
 
@@ -74,7 +74,7 @@ class Membership:
     def seat(self, worker: str, incarnation: int, clock: int, last: int | None, clocks: Clocks, now: float) -> None:
         """A worker that is ready counts from now on (in rounds: from the next but one): level with the slowest. One that
         takes over a living seat keeps its handicap."""
-        self._check(worker, incarnation)
+        self.check(worker, incarnation)
         place, old = self.places[worker], self.view.seats.get(worker)
         place.last_beat, place.is_heard, place.is_idle = now, True, False
         if old is not None and old.incarnation == incarnation:
@@ -196,7 +196,7 @@ class Membership:
             if worker in self.view.seats or is_idle
         }
 
-    def _check(self, worker: str, incarnation: int) -> None:
+    def check(self, worker: str, incarnation: int) -> None:
         place = self.places.get(worker)
         if place is None or incarnation != place.incarnation:
             raise Fenced(f"{worker} has no claim to a seat with incarnation {incarnation}. Join first.")

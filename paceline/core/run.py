@@ -76,6 +76,10 @@ class Run:
         self._steps_per_epoch = 0
         self._fingerprint = ""
         self._anyone_finished = False
+        self.validation_losses: list[float] = []
+        """The mean over all members after each epoch, where these stop together."""
+        self._losses: dict[int, dict[str, tuple[float, int]]] = {}
+        self._epochs_judged = 0
         self._addresses: dict[str, str] = {}
         """Where each worker that has joined serves its local model; empty where it does not."""
 
@@ -143,6 +147,21 @@ class Run:
             self._enter(RunPhase.STOPPING, now)
             self.membership.stop(clocks)
             self._maybe_all_left(now)
+
+    def validated(self, worker: str, epoch: int, loss: float, examples: int, clocks: Clocks, now: float) -> None:
+        """A worker has ended an epoch (from 0) of its own with this loss on the examples that it keeps back. Once all members
+        have, their mean may end the run (svm.stop: all)."""
+        if self.phase is not RunPhase.TRAINING or self.config.svm.stopping is None or self.config.svm.stop != "all":
+            return
+        self._losses.setdefault(epoch, {})[worker] = (loss, examples)
+        while self._epochs_judged in self._losses and self._losses[self._epochs_judged].keys() >= {*clocks.members}:
+            found = self._losses.pop(self._epochs_judged).values()
+            self._epochs_judged += 1
+            weight = sum(count for _, count in found)
+            self.validation_losses.append(sum(loss * count for loss, count in found) / max(1, weight))
+        rule = self.config.svm.stopping.build(build_optimizer(self.config.optimizer).lr)
+        if any(rule.add(each) for each in self.validation_losses):
+            self.stop(f"the validation loss has settled at {self.validation_losses[-1]:.6g}", clocks, now)
 
     @property
     def fastest(self) -> float:
@@ -256,6 +275,7 @@ class Run:
             "scores": [asdict(score) for score in self.scores],
             "skipped": self.skipped_scores,
             "reason": self.reason,
+            "losses": self.validation_losses,
             "trained": self._trained,
             "anyone_finished": self._anyone_finished,
             "addresses": self._addresses,
@@ -271,6 +291,7 @@ class Run:
         self.examples_per_epoch, self._steps_per_epoch, self._fingerprint = state["facts"]
         self.scores = [Score(**score) for score in state["scores"]]
         self.skipped_scores, self.reason, self._trained = state["skipped"], state["reason"], state["trained"]
+        self.validation_losses, self._epochs_judged = list(state["losses"]), len(state["losses"])
         self._anyone_finished, self._addresses = state["anyone_finished"], dict(state["addresses"])
         self._enter(RunPhase(state["phase"]), now)
 
@@ -308,8 +329,8 @@ class Run:
 
     def _maybe_all_left(self, now: float) -> None:
         left = not self.membership.view.seats
-        per_worker = self.config.budget == "per_worker" and self.phase is RunPhase.TRAINING and self._anyone_finished
-        if left and (self.phase is RunPhase.STOPPING or per_worker):
+        all_finished = self.phase is RunPhase.TRAINING and self._anyone_finished
+        if left and (self.phase is RunPhase.STOPPING or all_finished):
             self.reason = self.reason or "every worker has finished its epochs"
             self._enter(RunPhase.SCORING, now)
 

@@ -31,13 +31,13 @@ class SparseSlice(ModelSlice):
     def release(self, published: Published) -> None:
         """Nothing is pinned."""
 
-    def answer(self, base: Base, wanted: Places | None) -> Sparse:
-        """The weights at the places that are wanted; or without such, at those that differ from `base`, all of them where
-        nobody knows any more."""
+    def answer(self, base: Base, wanted: Places | None, also: Places) -> Sparse:
+        """The weights at the places that are wanted; or without such, at those that differ from `base` (all of them where
+        nobody knows any more), and `also` at these."""
         places = wanted
         if places is None:
             found = self._changes.since(base.version) if base.term == self.term else None
-            places = all_places(self.length) if found is None else found
+            places = all_places(self.length) if found is None else np.union1d(found, also) if len(also) else found
         return Sparse(places, self._versions.current.values[places], self.length)
 
     # inside

@@ -33,8 +33,25 @@ _LINE = 1 << 10
 class Labels(NamedTuple):
     """What the two classes are called in the data."""
 
-    negative: int = -1
+    negative: int | None = -1
+    """None: all other labels are of this class."""
     positive: int = 1
+
+    @classmethod
+    def against_others(cls, positive: str | None) -> "Labels":
+        """Those of a model that was trained to tell the class `positive` from all others; None: -1 and 1. A name that is
+        no whole number, such as a topic, can't stand in LIBSVM text, where it is 1 and all else -1."""
+        try:
+            return cls() if positive is None else cls(None, int(positive))
+        except ValueError:
+            return cls()
+
+    @property
+    def names(self) -> tuple[int, int]:
+        """What predictions are called, the negative one first."""
+        if self.negative is None:
+            return (1 if self.positive == -1 else -1), self.positive
+        return self.negative, self.positive
 
 
 class LinearClassifier(NamedTuple):
@@ -60,7 +77,7 @@ def shapes_of(manifest: Manifest) -> Shapes:
 def save_safetensors(path: Path, weights: Vector, labels: Labels, facts: Mapping[str, str]) -> None:
     """Writes the model with its labels and these facts as metadata; a reader sees the old file or the whole new one.
     DiskError where it can't be written."""
-    named = {name: str(label) for name, label in labels._asdict().items()}
+    named = {name: str(label) for name, label in labels._asdict().items() if label is not None}
     with replacing(path, "the model") as temporary:
         save_file({WEIGHTS: weights}, temporary, {**facts, **named})
 
@@ -68,9 +85,9 @@ def save_safetensors(path: Path, weights: Vector, labels: Labels, facts: Mapping
 def save_liblinear(path: Path, weights: Vector, labels: Labels, loss: str) -> None:
     """Writes the model as LIBLINEAR's own programs read it, each weight so that the same float32 is read back. `loss`: that
     of `Objective`. DiskError where it can't be written."""
+    negative, positive = labels.names
     header = (
-        f"solver_type {SOLVERS[loss]}\nnr_class 2\nlabel {labels.positive} {labels.negative}\n"
-        f"nr_feature {len(weights)}\nbias -1\nw\n"
+        f"solver_type {SOLVERS[loss]}\nnr_class 2\nlabel {positive} {negative}\nnr_feature {len(weights)}\nbias -1\nw\n"
     )
     with replacing(path, "the model") as temporary, temporary.open("w", encoding="ascii") as stream:
         stream.write(header)
@@ -110,11 +127,10 @@ def _read_safetensors(path: Path) -> LinearClassifier:
         raise ValueError(f"it is neither LIBLINEAR's text nor whole safetensors ({error})") from error
     if weights.ndim != 1 or weights.dtype.kind != "f":
         raise ValueError(f"its weights are {weights.dtype} of shape {weights.shape}")
-    labels = Labels()
-    return LinearClassifier(
-        weights.astype(np.float32, copy=False),
-        Labels(**{name: int(facts.get(name, default)) for name, default in labels._asdict().items()}),
-    )
+    labels = Labels(**{name: int(facts[name]) for name in Labels._fields if name in facts})
+    if "positive" in facts and "negative" not in facts:
+        labels = labels._replace(negative=None)
+    return LinearClassifier(weights.astype(np.float32, copy=False), labels)
 
 
 def _read_liblinear(path: Path) -> LinearClassifier:
@@ -139,7 +155,7 @@ def _read_header(stream: TextIO) -> dict[str, str]:
         if key == "w":
             break
         header[key] = value
-    missing = [key for key in ("nr_class", "nr_feature", "bias") if key not in header]
+    missing = [key for key in ("solver_type", "nr_class", "nr_feature", "bias") if key not in header]
     if key != "w" or missing:
         raise ValueError(f"its header is not whole: {', '.join(missing) or 'w'} is missing")
     return header

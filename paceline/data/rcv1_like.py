@@ -126,7 +126,7 @@ class _Words:
         """The logarithm of rows per row that has the feature of this rank."""
         chance = (ranks + 1 + SKEW) ** -FALL * (FALL - 1) / (self._low - self._high)
         rarity: Array = -np.log(-np.expm1(-TOKENS * chance))
-        return rarity
+        return np.maximum(rarity, 0.01)  # a feature that all rows have counts, too
 
 
 def _distinct(keys: Rows) -> Rows:

@@ -91,6 +91,10 @@ class Sampler:
             raise DataError(f"There is no step that leads to clock {clock}; clocks of steps count from 1.")
         return Place(*divmod(clock - 1, self._steps))
 
+    def is_end(self, clock: int) -> bool:
+        """Whether an epoch ends with that step."""
+        return self.place(clock).offset == self._steps - 1
+
     def indices(self, clock: int) -> Rows:
         """The examples of that step, as positions in the worker's shards laid end to end."""
         epoch, offset = self.place(clock)

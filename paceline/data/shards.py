@@ -100,10 +100,11 @@ def take(shards: Sequence[Shard], which: Rows, rows: Rows) -> tuple[Any, Array]:
     for shard, here in zip(shards, places, strict=True):
         features.append(shard.features[rows[here]])
         labels.append(shard.labels[rows[here]])
-    return _stacked(features)[back], np.concatenate(labels)[back]
+    return stacked(features)[back], np.concatenate(labels)[back]
 
 
-def _stacked(parts: list[Any]) -> Any:
+def stacked(parts: list[Any]) -> Any:
+    """Rows of several shards, one after the other, dense or sparse as they are."""
     if not is_sparse(parts[0]):
         return np.concatenate(parts)
     from scipy.sparse import vstack

@@ -4,7 +4,7 @@ from paceline.core.config import Config
 
 _SHARED = (
     "task", "model", "workers", "servers", "policy", "optimizer", "schedule", "plan", "codec", "epochs", "budget",
-    "batch_size", "batch", "seed",
+    "batch_size", "batch", "seed", "updates", "svm",
 )  # fmt: skip
 
 

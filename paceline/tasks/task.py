@@ -5,6 +5,7 @@ import difflib
 import functools
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,16 +51,19 @@ class Task:
     """The task's own defaults of the config, for this model, below YAML, environment and flags."""
 
 
-def load_task(name_or_path: str, model: str | None = None) -> Task:
+def load_task(name_or_path: str, model: str | None = None, positive: str | None = None) -> Task:
     """The built-in task of that name, or the user's file where the value has a '/' or ends in '.py', with the model that
-    `model` names in its MODELS (None: its default). ConfigError: no such task, file or model, a file that fails on
-    import, or one without data() or a model."""
+    `model` names in its MODELS (None: its default). `positive`: the class or topic that data() tells from all others, where
+    it takes one. ConfigError: no such task, file or model, a file that fails on import, or one without data() or a model
+    (a task with sparse updates needs none)."""
     own = "/" in name_or_path or name_or_path.endswith(".py")
     module = _load_file(Path(name_or_path)) if own else _load_builtin(name_or_path)
     models = _models(module)
     chosen = _choose(models, model, name_or_path)
     functions = {part: _function(module, part, rule.default) for part, rule in RULES.items() if part != _ONLY}
     functions["prepare"] = _of_dense(functions["prepare"])
+    if positive is not None:
+        functions["data"] = _told_apart(functions["data"], positive, name_or_path)
     file = str(module.__file__)
     return Task(
         name=Path(name_or_path).stem,
@@ -67,6 +71,16 @@ def load_task(name_or_path: str, model: str | None = None) -> Task:
         model=guarded(file, chosen if chosen == _ONLY else f"MODELS[{chosen!r}]", models[chosen], RULES[_ONLY]),
         **{part: guarded(file, part, function, RULES[part]) for part, function in functions.items()},
     )
+
+
+def _told_apart(data: Callable[..., Any], positive: str, task: str) -> Callable[..., Any]:
+    """data() with the class or topic that is +1."""
+    if "positive" not in inspect.signature(data).parameters:
+        raise ConfigError(
+            f"svm.positive is {positive!r}, but data() of the task {task} takes none; leave it out, or write "
+            "def data(path, positive=None)."
+        )
+    return functools.wraps(data)(functools.partial(data, positive=positive))
 
 
 def _of_dense(prepare: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,7 +140,19 @@ def _models(module: ModuleType) -> dict[str, Callable[..., Any]]:
                 f"MODELS in {module.__file__} {seen}; it must be a dict of names and functions without arguments that "
                 "build a model, like {'small': small_net}."
             )
+    if is_sparse(module) and not table and not hasattr(module, _ONLY):
+        return {_ONLY: _linear}
     return table if table and not hasattr(module, _ONLY) else {_ONLY: _function(module, _ONLY), **table}
+
+
+def is_sparse(module: ModuleType) -> bool:
+    """Whether the task's own settings ask for sparse updates, whose model is linear and not torch's."""
+    settings = getattr(module, "SETTINGS", None)
+    return isinstance(settings, dict) and settings.get("updates") == "sparse"
+
+
+def _linear() -> "torch.nn.Module":
+    raise ConfigError("This task has a linear model and none of torch: leave updates at sparse.")
 
 
 def _choose(models: Mapping[str, Any], wanted: str | None, task: str) -> str:

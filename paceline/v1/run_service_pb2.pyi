@@ -304,6 +304,53 @@ class HeartbeatReply(_message.Message):
 Global___HeartbeatReply: _TypeAlias = HeartbeatReply  # noqa: Y015
 
 @_typing.final
+class ValidatedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    worker: _builtins.str
+    incarnation: _builtins.int
+    epoch: _builtins.int
+    """The worker's own epoch, from 0, and the mean loss after it on the examples that it keeps back, and how many these are."""
+    loss: _builtins.float
+    examples: _builtins.int
+    def __init__(
+        self,
+        *,
+        worker: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        loss: _builtins.float = ...,
+        examples: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "examples", b"examples", "incarnation", b"incarnation", "loss", b"loss", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ValidatedRequest: _TypeAlias = ValidatedRequest  # noqa: Y015
+
+@_typing.final
+class ValidatedReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ValidatedReply: _TypeAlias = ValidatedReply  # noqa: Y015
+
+@_typing.final
 class LeaveRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

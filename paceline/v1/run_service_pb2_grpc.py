@@ -49,6 +49,11 @@ class RunServiceStub:
                 request_serializer=paceline_dot_v1_dot_run__service__pb2.HeartbeatRequest.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_run__service__pb2.HeartbeatReply.FromString,
                 _registered_method=True)
+        self.Validated = channel.unary_unary(
+                '/paceline.v1.RunService/Validated',
+                request_serializer=paceline_dot_v1_dot_run__service__pb2.ValidatedRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_run__service__pb2.ValidatedReply.FromString,
+                _registered_method=True)
         self.Leave = channel.unary_unary(
                 '/paceline.v1.RunService/Leave',
                 request_serializer=paceline_dot_v1_dot_run__service__pb2.LeaveRequest.SerializeToString,
@@ -102,6 +107,13 @@ class RunServiceServicer:
 
     def Heartbeat(self, request, context):
         """Keeps the lease and tells where the worker is; learns phase, terms and view. Never blocks; safe to repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Validated(self, request, context):
+        """A worker of a linear model has ended an epoch. Safe to repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -169,6 +181,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.Heartbeat,
                     request_deserializer=paceline_dot_v1_dot_run__service__pb2.HeartbeatRequest.FromString,
                     response_serializer=paceline_dot_v1_dot_run__service__pb2.HeartbeatReply.SerializeToString,
+            ),
+            'Validated': grpc.unary_unary_rpc_method_handler(
+                    servicer.Validated,
+                    request_deserializer=paceline_dot_v1_dot_run__service__pb2.ValidatedRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_run__service__pb2.ValidatedReply.SerializeToString,
             ),
             'Leave': grpc.unary_unary_rpc_method_handler(
                     servicer.Leave,
@@ -282,6 +299,33 @@ class RunService:
             '/paceline.v1.RunService/Heartbeat',
             paceline_dot_v1_dot_run__service__pb2.HeartbeatRequest.SerializeToString,
             paceline_dot_v1_dot_run__service__pb2.HeartbeatReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Validated(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/paceline.v1.RunService/Validated',
+            paceline_dot_v1_dot_run__service__pb2.ValidatedRequest.SerializeToString,
+            paceline_dot_v1_dot_run__service__pb2.ValidatedReply.FromString,
             options,
             channel_credentials,
             insecure,

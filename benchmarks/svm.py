@@ -1,0 +1,253 @@
+"""Time to equal test accuracy of sparse linear models: Paceline, scikit-learn, LIBLINEAR and Vowpal Wabbit in one
+interleaved run on made rows that are like RCV1's (target 12). Run: python -m benchmarks.svm"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.environments import NoEnvironment, python_of
+from benchmarks.harness import REPOSITORY
+from benchmarks.kernels import Row
+from paceline.core.svm import Examples, margins
+from paceline.data.dataset import Dataset, Labelled
+from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like
+from paceline.data.svmlight import read_svmlight
+from worker.hogwild import LocalSettings, train
+
+ACCURACY = 0.923
+"""What [Hogwild] reports for RCV1."""
+PASSES = (1, 2, 3, 5, 10, 20)
+"""A contender takes the first number of these with which it is accurate enough."""
+TURN = 0.2
+"""A contender trains again and again until so much training time of its turn is over (seconds)."""
+PATIENCE = 300.0
+"""A contender of another environment that takes longer has failed (seconds)."""
+REAL: dict[str, tuple[str, str | None]] = {
+    "rcv1-vw": ("rcv1_small.libsvm", "rcv1_small_test.libsvm"),
+    "a9a": ("a9a", "a9a.t"),
+    "agaricus": ("agaricus_127d_train.libsvm", None),
+}
+"""Real data by the names of their folders: the files to train and test on; without the latter a fifth is kept back."""
+
+
+class Fit(NamedTuple):
+    """What came of one training."""
+
+    seconds: float
+    accuracy: float
+    """On the test rows."""
+
+
+class Contender(NamedTuple):
+    """Somebody who trains."""
+
+    name: str
+    fit: Callable[[int], Fit]
+    """Trains with so many passes over the data, from arrays in memory."""
+    passes: tuple[int, ...] = PASSES
+
+
+class Measured(NamedTuple):
+    """What a contender needs to be accurate enough."""
+
+    name: str
+    passes: int
+    fits: list[Fit]
+    failure: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Of the middle one."""
+        return median(fit.seconds for fit in self.fits)
+
+    @property
+    def best(self) -> float:
+        """Of the fastest one."""
+        return min(fit.seconds for fit in self.fits)
+
+    @property
+    def accuracy(self) -> float:
+        """Of the middle one."""
+        return median(fit.accuracy for fit in self.fits)
+
+
+def contenders(data: Dataset, folder: Path, others: bool = True) -> list[Contender]:
+    """All who can be measured. `folder`: for files of those in another environment, who are left out without `others`."""
+    from sklearn.linear_model import SGDClassifier
+    from sklearn.svm import LinearSVC
+
+    found = [
+        Contender("paceline local, 1 thread", lambda passes: local(data, LocalSettings(epochs=passes))),
+        Contender("paceline local, 2 threads", lambda passes: local(data, LocalSettings(epochs=passes, threads=2))),
+        Contender("SGDClassifier", lambda passes: sklearn(data, SGDClassifier(max_iter=passes, tol=None))),
+        Contender("LinearSVC", lambda passes: sklearn(data, LinearSVC()), (1,)),
+    ]
+    if others:
+        rows = folder / "rows.npz"
+        np.savez(rows, width=data.train.features.shape[1], **_arrays("", data.train), **_arrays("test_", _test(data)))
+        found += [
+            Contender("LIBLINEAR", lambda _: elsewhere("liblinear", rows, 1), (1,)),
+            Contender("Vowpal Wabbit with parsing", lambda passes: elsewhere("vowpal_wabbit", rows, passes)),
+        ]
+    return found
+
+
+def local(data: Dataset, settings: LocalSettings) -> Fit:
+    """Paceline's threads in one process, from the same arrays that scikit-learn gets."""
+    start = perf_counter()
+    weights = train(Examples.of(data.train.features, data.train.labels), settings).weights
+    seconds = perf_counter() - start
+    test = Examples.of(_test(data).features, _test(data).labels)
+    return Fit(seconds, float(np.mean((margins(test, weights) > 0) == (test.labels > 0))))
+
+
+def sklearn(data: Dataset, model: Any) -> Fit:
+    """A classifier of scikit-learn."""
+    start = perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it has not converged is what few passes are about
+        model.fit(data.train.features, data.train.labels)
+    seconds = perf_counter() - start
+    return Fit(seconds, float(model.score(_test(data).features, _test(data).labels)))
+
+
+def elsewhere(tool: str, rows: Path, passes: int) -> Fit:
+    """A program of the environment `svm`. NoEnvironment where it can't run."""
+    script = Path(__file__).parent / "peers" / "sparse_svm.py"
+    command = [str(python_of("svm", REPOSITORY / ".bench")), str(script), tool, str(rows), str(passes)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    if done.returncode:
+        raise NoEnvironment(f"{tool} does not run: {(done.stderr.strip() or 'it said nothing').splitlines()[-1]}")
+    return Fit(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def measure(entries: list[Contender], rounds: int, accuracy: float = ACCURACY) -> list[Measured]:
+    """Everybody in turn, round after round, with as few passes as are enough; those who can't, with the reason."""
+    found = [_enough(entry, accuracy) for entry in entries]
+    for _ in range(rounds):
+        for entry, result in zip(entries, found, strict=True):
+            spent = TURN if result.failure else 0.0
+            while spent < TURN:
+                result.fits.append(entry.fit(result.passes))
+                spent += result.fits[-1].seconds
+    return found
+
+
+def rows(found: list[Measured]) -> list[Row]:
+    """Ratios of those who were measured: of medians, and of the fastest, which is what a quiet machine would show."""
+    by_name = {result.name: result for result in found if result.fits}
+    wanted = [
+        ("12 local, 1 thread / SGDClassifier", "paceline local, 1 thread", "SGDClassifier", 1.0, 0.6),
+        ("12 local, 2 threads / SGDClassifier", "paceline local, 2 threads", "SGDClassifier", 1.0, 0.6),
+        ("   local, 1 thread / LinearSVC", "paceline local, 1 thread", "LinearSVC", None, None),
+    ]
+    ratios = []
+    for measure, above, below, must, goal in wanted:
+        if {above, below} <= by_name.keys():
+            ours, theirs = by_name[above], by_name[below]
+            ratios += [
+                Row(measure, ours.seconds / theirs.seconds, must, goal),
+                Row("   of the fastest", ours.best / theirs.best, None, None),
+            ]
+    return ratios
+
+
+def real(folder: Path) -> Iterator[tuple[str, dict[str, float]]]:
+    """The test accuracy of each contender on real data: name and accuracies, one data set after the other."""
+    from sklearn.linear_model import SGDClassifier
+    from sklearn.svm import LinearSVC
+
+    settings = LocalSettings(epochs=20, average=True)
+    for name, (first, second) in REAL.items():
+        if not (folder / name / first).is_file():
+            print(f"{folder / name / first} is not there: left out", file=sys.stderr)
+            continue
+        read = read_svmlight(folder / name / first, folder / name / second if second else None, dense=False)
+        data = read if second else _parted(read.train)
+        yield (
+            name,
+            {
+                "local": local(data, settings).accuracy,
+                "SGDClassifier": median(sklearn(data, SGDClassifier(random_state=seed)).accuracy for seed in range(5)),
+                "LinearSVC": sklearn(data, LinearSVC()).accuracy,
+            },
+        )
+
+
+def _enough(entry: Contender, accuracy: float) -> Measured:
+    """With the fewest passes that are enough, and no fits yet: this one only loads code and memory."""
+    best = 0.0
+    for passes in entry.passes:
+        try:
+            fit = entry.fit(passes)
+        except (NoEnvironment, subprocess.TimeoutExpired) as error:
+            return Measured(entry.name, passes, [], str(error))
+        best = max(best, fit.accuracy)
+        if fit.accuracy >= accuracy:
+            return Measured(entry.name, passes, [])
+    return Measured(entry.name, entry.passes[-1], [], f"came to {best:.4f} at most")
+
+
+def _test(data: Dataset) -> Labelled:
+    assert data.test is not None
+    return data.test
+
+
+def _arrays(prefix: str, part: Labelled) -> dict[str, Any]:
+    found = {"indptr": part.features.indptr, "indices": part.features.indices, "values": part.features.data}
+    return {prefix + name: array for name, array in (*found.items(), ("labels", part.labels))}
+
+
+def _parted(rows: Labelled) -> Dataset:
+    """A fifth of the rows, drawn with a fixed seed, for the test."""
+    order = np.random.default_rng(0).permutation(len(rows))
+    test, rest = np.sort(order[: len(rows) // 5]), np.sort(order[len(rows) // 5 :])
+    return Dataset(*(Labelled(rows.features[part], rows.labels[part]) for part in (rest, test)))
+
+
+def main() -> None:
+    """Prints the figures of one run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=TRAIN_ROWS, help="training rows of the made data")
+    parser.add_argument("--test", type=int, default=TRAIN_ROWS, help="test rows of the made data")
+    parser.add_argument("--accuracy", type=float, default=ACCURACY, help="test accuracy that all must reach")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--own", action="store_true", help="only contenders that need no environment of their own")
+    parser.add_argument("--data", type=Path, help="a folder with rcv1-vw, a9a and agaricus: accuracy on these instead")
+    told = parser.parse_args()
+    if told.data:
+        for name, accuracies in real(told.data):
+            print(f"{name:10}" + "".join(f"  {who} {accuracy:.4f}" for who, accuracy in accuracies.items()))
+        return
+    data = rcv1_like(told.rows, told.test)
+    print(
+        f"{len(data.train):,} x {data.train.features.shape[1]:,}, {data.train.features.nnz / len(data.train):.0f} a row"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(contenders(data, Path(folder), not told.own), told.rounds, told.accuracy)
+    print(
+        f"{f'seconds to {told.accuracy:.1%} of {told.test:,} test rows':44}{'median':>9}{'min':>9}{'accuracy':>10}{'passes':>8}"
+    )
+    for result in found:
+        figures = (
+            f"{result.seconds:9.4f}{result.best:9.4f}{result.accuracy:10.4f}{result.passes:8}" if result.fits else ""
+        )
+        print(f"{result.name:44}{figures or '  ' + result.failure}")
+    print(f"{'ratio':44}{'value':>9}{'must':>9}{'goal':>9}")
+    for row in rows(found):
+        targets = "".join(f"{target:9.2f}" if target is not None else f"{'':9}" for target in (row.must, row.goal))
+        print(f"{row.measure:44}{row.value:9.2f}{targets}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""What a linear model over sparse rows is trained to make small."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from paceline.core.values import Vector
+
+
+class Objective(BaseModel):
+    """The loss of a sample with label y (-1 or +1) and margin z = x.w, and a pull of its features' weights towards zero
+    [algorithms 3.11; Niu et al. 2011]. A sample's gradient has values at its own features k only: slope(y, z) * x_k +
+    decay_k * w_k. Its samples are summed over a batch, each at the weights before it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    loss: Literal["hinge", "logistic"] = Field("hinge", description="max(0, 1 - y z), or log(1 + exp(-y z)).")
+    lam: float = Field(1e-5, ge=0, allow_inf_nan=False, description="Strength of the pull towards zero; 0: none.")
+    reg: Literal["support", "hogwild"] = Field(
+        "support",
+        description="support: every sample pulls with lam; hogwild: with lam / training samples that have the feature, so "
+        "that each weight is pulled alike in an epoch.",
+    )
+    reduce: Literal["sum", "mean"] = Field("sum", description="What a batch's gradient is of its samples'.")
+
+    def decays(self, counts: Callable[[], npt.NDArray[np.int64]]) -> Vector:
+        """How strongly a sample pulls each of its features: one value for all features, or one for each (D,).
+        `counts`: tells how many training samples have each feature (D,); asked only where that matters."""
+        if self.reg == "support":
+            return np.array([self.lam], np.float32)
+        return (self.lam / np.maximum(counts(), 1)).astype(np.float32)
+
+    def losses(self, labels: Vector, margins: Vector) -> npt.NDArray[np.float64]:
+        """Each sample's loss, without the pull."""
+        agreement = labels.astype(np.float64) * margins
+        if self.loss == "hinge":
+            return np.maximum(0.0, 1.0 - agreement)
+        return np.logaddexp(0.0, -agreement)

@@ -1,0 +1,24 @@
+"""A linear SVM on RCV1 as its authors publish it: 23,149 news articles, is it about corporate news (CCAT) or not? [Hogwild]"""
+
+from paceline.data.dataset import Dataset
+from paceline.data.rcv1 import read_rcv1
+from paceline.tasks.data_path import users_own
+
+WHERE = (
+    "get lyrl2004_vectors_train.dat, lyrl2004_vectors_test_pt0.dat to pt3.dat and rcv1-v2.topics.qrels (each may be .gz) from "
+    "the page of Lewis et al. 2004 into one folder, and set data.path to it"
+)
+SETTINGS = {
+    "updates": "sparse",
+    "policy": {"name": "bsp"},
+    "epochs": 30,
+    "batch_size": 16,
+    "optimizer": {"name": "sgd", "lr": 0.005, "momentum": 0.0, "weight_decay": 0.0},
+    "schedule": {"lr_scale": "none"},
+    "data": {"validation": 0.0},
+}
+
+
+def data(path: str, positive: str | None = None) -> Dataset:
+    """Sparse float32 rows of 47,236 features; label 1 where the document has the topic `positive`, by default CCAT, else 0."""
+    return read_rcv1(users_own(path, "RCV1", WHERE), positive or "CCAT")

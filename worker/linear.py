@@ -1,0 +1,245 @@
+"""A worker that trains a linear model over sparse rows: it pushes what its batches have changed [Hogwild]."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from prometheus_client import CollectorRegistry
+
+from paceline.core.config import Config, Options
+from paceline.core.errors import DataError
+from paceline.core.plan import make_plan
+from paceline.core.policy import Policy, build_policy
+from paceline.core.stopping import Rule
+from paceline.core.svm import Examples, LinearModel, Longs, score
+from paceline.core.values import Places, Vector
+from paceline.data.linear_model import shapes_of
+from paceline.data.sampler import Sampler
+from paceline.data.shards import Shards, stacked
+from paceline.rpc.views import switch_value
+from paceline.v1.run_service_pb2 import SeatReply
+from paceline.v1.switch_pb2 import Switch
+from worker.member import Member
+from worker.sparse_client import Answer, SparseClient, bounds
+from worker.start import Start, run_process
+
+
+class LinearWorker(Member):
+    """Keeps a part of each of its shards for validation, and all weights, as far as it knows them."""
+
+    client_kind = SparseClient
+    client: SparseClient
+
+    def __init__(
+        self, config: Config, name: str, shards: Shards, addresses: Sequence[str], token: str, stop: threading.Event,
+        say: Callable[..., None], registry: CollectorRegistry,
+    ) -> None:  # fmt: skip
+        plan = make_plan(shapes_of(shards.manifest), config.servers, config.plan)
+        self._width = plan.total
+        super().__init__(config, name, shards, addresses, token, plan, stop, say, registry)
+
+    def epoch_lens(self) -> list[int]:
+        sizes = self.sizes(range(len(self._shards)))
+        if self.config.data.access == "all":
+            return [-(-sum(sizes) // self.config.workers)] * self.config.workers
+        return [sum(sizes[place :: self.config.workers]) for place in range(self.config.workers)]
+
+    @property
+    def train_examples(self) -> int:
+        return sum(self.sizes(range(len(self._shards))))
+
+    @property
+    def clock_batch(self) -> int:
+        return self.config.worker_batch * self.config.svm.batches
+
+    def sizes(self, mine: Sequence[int]) -> list[int]:
+        examples = [self._shards.manifest.sizes[shard] for shard in mine]
+        return [count - kept(count, self.config.svm.validation) for count in examples]
+
+    def first_weights(self) -> Vector:
+        return np.zeros(self._width, np.float32)
+
+    def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
+        switch = switch_value(seat.switch)
+        policy = build_policy(Options(**switch.policy) if switch else self.config.policy)
+        examples, train, validation = self._data(mine)
+        weights = np.zeros(self._width, np.float32)
+        self.client.pull(weights, clock + seat.handicap if policy.rounds else None)
+        decays = self.config.svm.objective.decays(self._counts)
+        model = LinearModel(weights, self.config.svm.objective, decays, tracks=True)
+        self.say("training", clock=clock, view=seat.view, shards=list(mine), examples=len(train))
+        loop = Loop(self, model, examples, train, validation, sampler, policy, seat)
+        loop.run(clock, switch.number if switch else 0, self._slowness(place).delay)
+
+    def _data(self, mine: Sequence[int]) -> tuple[Examples, Longs, Longs]:
+        """The rows of these shards, and which of them train and which validate."""
+        parts = [self._shards.shard(shard) for shard in mine]
+        features = stacked([part.features for part in parts]) if len(parts) > 1 else parts[0].features
+        train, validation, first = [], [], 0
+        for shard, part in zip(mine, parts, strict=True):
+            order = np.random.default_rng([self.config.seed, shard, 17]).permutation(len(part)) + first
+            keeps = kept(len(part), self.config.svm.validation)
+            validation.append(np.sort(order[:keeps]))
+            train.append(np.sort(order[keeps:]))
+            first += len(part)
+        labels = np.concatenate([part.labels for part in parts])
+        return Examples.of(features, labels), np.concatenate(train), np.concatenate(validation)
+
+    def _counts(self) -> Longs:
+        """Examples of all shards that have each feature."""
+        total = np.zeros(self._width, np.int64)
+        for shard in range(len(self._shards)):
+            total += np.bincount(self._shards.shard(shard).features.indices, minlength=self._width)
+        return total
+
+
+class Loop:
+    """Batches, pushes and replies of one seat. Where the policy lets it and the run asks for it, the next batches are computed
+    while a push is on its way."""
+
+    def __init__(
+        self, worker: LinearWorker, model: LinearModel, examples: Examples, train: Longs, validation: Longs,
+        sampler: Sampler, policy: Policy, seat: SeatReply,
+    ) -> None:  # fmt: skip
+        self._worker, self._model, self._examples = worker, model, examples
+        self._train, self._validation, self._sampler = train, validation, sampler
+        self._policy, self._view, self._incarnation = policy, seat.view, worker.incarnation
+        self._client, self._config, self._progress = worker.client, worker.config, worker.progress
+        self._rule: Rule | None = None
+        if self._config.svm.stopping is not None and self._config.svm.stop == "own":
+            self._rule = self._config.svm.stopping.build(float(self._config.optimizer.options["lr"]))
+        self._switches = 0
+        self._began = time.monotonic()
+
+    def run(self, clock: int, switches: int, delay: Callable[[int], None]) -> None:
+        """Trains until the servers say that this worker's last clock has come, or until its own losses have settled."""
+        self._switches = switches
+        end: Callable[[], list[Answer]] | None = None
+        while True:
+            clock += 1
+            rows = self._rows(clock)
+            self._compute(clock, rows, delay)
+            self._progress.enter("exchange")
+            if end is not None and self._take(clock - 1, end):
+                break
+            end = self._push(clock, rows)
+            if not (self._config.overlap and self._policy.overlaps):
+                is_last, end = self._take(clock, end), None
+                if is_last:
+                    break
+            if self._sampler.is_end(clock) and self._has_settled(clock):
+                if end is not None:
+                    self._take(clock, end)
+                self._worker.say("the validation loss has settled; leaving", clock=clock)
+                break
+        self._worker.say("done", clock=clock, retries=self._client.retries)
+
+    def _rows(self, clock: int) -> Longs:
+        found: Longs = self._train[self._sampler.indices(clock)]
+        return found
+
+    def _compute(self, clock: int, rows: Longs, delay: Callable[[int], None]) -> None:
+        self._progress.enter("compute")
+        began = time.monotonic()
+        if len(rows):
+            self._model.step(self._examples, rows, self._config.worker_batch, self._client.lr)
+        delay(clock)
+        self._progress.computed(len(rows), time.monotonic() - began)
+
+    def _push(self, clock: int, rows: Longs) -> Callable[[], list[Answer]]:
+        """Sends what has changed since the last push."""
+        moved = self._model.moves()
+        if not np.isfinite(moved.values).all():
+            raise DataError("Training has diverged: weights are no finite numbers any more. Lower optimizer.lr.")
+        return self._client.begin_sparse(clock, self._view, moved, len(rows), self._client.bases, self._wanted(clock))
+
+    def _wanted(self, clock: int) -> Places | None:
+        """The places of the batches that are computed once the reply is there; None: all that has changed."""
+        if self._config.svm.pull == "changed":
+            return None
+        ahead = 2 if self._config.overlap and self._policy.overlaps else 1
+        return touched(self._examples, self._rows(clock + ahead))
+
+    def _take(self, clock: int, end: Callable[[], list[Answer]]) -> bool:
+        """Waits for the answers and takes their weights over; whether this clock is the last."""
+        answers = end()
+        for link, answer in zip(self._client.links, answers, strict=True):
+            if answer.weights is None:
+                self._refresh(link.index, *bounds(link))
+            else:
+                self._model.rebase(answer.weights.places, answer.weights.values)
+        heads = [answer.head for answer in answers]
+        self._progress.stepped(clock, self._sampler.place(clock).epoch, None, heads, 1.0)
+        if any(head.stop for head in heads):
+            return True
+        self._adopt(max((head.switch for head in heads), key=lambda switch: switch.number))
+        return False
+
+    def _refresh(self, server: int, start: int, stop: int) -> None:
+        """Takes over a whole slice."""
+        pulled = np.zeros(len(self._model.weights), np.float32)
+        self._client.pull_slice(server, pulled)
+        self._model.rebase(np.arange(start, stop), pulled[start:stop])
+
+    def _adopt(self, message: Switch) -> None:
+        """Goes on under another policy, with the weights that it begins with (protocol.md 19)."""
+        switch = switch_value(message)
+        if switch is None or switch.number <= self._switches:
+            return
+        self._switches, self._view = switch.number, max(self._view, message.view)
+        self._policy = build_policy(Options(**switch.policy))
+        for link in self._client.links:
+            self._refresh(link.index, *bounds(link))
+
+    def _has_settled(self, clock: int) -> bool:
+        """Says how the epoch went; whether the worker is to stop by itself."""
+        epoch = self._sampler.place(clock).epoch
+        if self._config.svm.pull == "wanted":
+            for link in self._client.links:
+                self._refresh(link.index, *bounds(link))
+        trained = score(self._examples, self._model.weights, self._config.svm.objective, self._train)
+        facts = {"loss": trained.total, "accuracy": trained.accuracy}
+        if len(self._validation):
+            found = score(self._examples, self._model.weights, self._config.svm.objective, self._validation)
+            facts |= {"validation_loss": found.total, "validation_accuracy": found.accuracy}
+        self._worker.say("epoch", epoch=epoch, seconds=round(time.monotonic() - self._began, 3), **facts)
+        self._progress.figure(**facts)
+        if not len(self._validation) or self._config.svm.stopping is None:
+            return False
+        if self._rule is not None:
+            return self._rule.add(facts["validation_loss"])
+        self._worker.chief.validated(self._incarnation, epoch, facts["validation_loss"], len(self._validation))
+        return False
+
+
+def touched(examples: Examples, rows: Longs) -> Places:
+    """The features that these rows have."""
+    starts, lengths = examples.starts[rows], np.diff(examples.starts)[rows]
+    ends = np.cumsum(lengths)
+    found: Places = np.unique(
+        examples.indices[np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1:].sum())]
+    )
+    return found.astype(np.int64)
+
+
+def kept(examples: int, share: float) -> int:
+    """Examples of a shard that its worker keeps for validation: at least one where any are wanted, and never all."""
+    return min(examples - 1, max(1, round(share * examples))) if share else 0
+
+
+def work(start: Start) -> int:
+    """Runs a worker; returns the exit code."""
+    return run_process(
+        start,
+        lambda around: LinearWorker(
+            start.config,
+            start.name,
+            around.shards,
+            around.addresses,
+            start.token,
+            around.stop,
+            around.say,
+            around.registry,
+        ).run(),
+    )

@@ -1,0 +1,58 @@
+"""The evaluator of a run with sparse updates: a linear model over sparse rows. Torch is not needed."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from prometheus_client import CollectorRegistry
+
+from paceline.core.config import Config
+from paceline.core.plan import make_plan
+from paceline.core.svm import Examples, score
+from paceline.data.linear_model import Labels, save_liblinear, save_safetensors, shapes_of
+from paceline.data.shards import Shards
+from paceline.v1 import run_service_pb2 as pb
+from worker.scoring import Scorer, Scores, open_splits
+from worker.start import Start, Surroundings, run_process
+
+
+class LinearScorer(Scorer):
+    """Scores a linear model: loss (with the regulariser), accuracy, precision and recall of each split."""
+
+    def __init__(
+        self, config: Config, shards: Shards, addresses: list[str], token: str, models: Path,
+        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
+    ) -> None:  # fmt: skip
+        shapes = shapes_of(shards.manifest)
+        plan = make_plan(shapes, config.servers, config.plan)
+        weights = np.zeros(plan.total, np.float32)
+        super().__init__(config, addresses, token, plan, weights, models, stop, say, registry)
+        self._objective, self._labels = config.svm.objective, Labels.against_others(config.svm.positive)
+        self._splits = {name: Examples.of(*arrays) for name, arrays in open_splits(shards, config.seed).items()}
+
+    def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
+        return {split: self._measured(examples) for split, examples in self._splits.items()}, {}
+
+    def write(self, name: str, facts: dict[str, str]) -> None:
+        """To NAME.safetensors and NAME.liblinear."""
+        save_safetensors(self._models / f"{name}.safetensors", self._model, self._labels, facts)
+        save_liblinear(self._models / f"{name}.liblinear", self._model, self._labels, self._objective.loss)
+
+    def _measured(self, examples: Examples) -> dict[str, float]:
+        found = score(examples, self._model, self._objective)
+        return {
+            "loss": found.total, "accuracy": found.accuracy, "precision": found.precision, "recall": found.recall,
+        }  # fmt: skip
+
+
+def evaluate(start: Start, models: Path) -> int:
+    """Runs the evaluator; returns the exit code."""
+
+    def scored(around: Surroundings) -> None:
+        LinearScorer(
+            start.config, around.shards, around.addresses, start.token, models,
+            around.stop, around.say, around.registry,
+        ).run()  # fmt: skip
+
+    return run_process(start, scored)

@@ -1,0 +1,80 @@
+"""The evaluator of a run that trains a model of torch."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from paceline.core.config import Config
+from paceline.core.plan import make_plan
+from paceline.data.shards import Shards
+from paceline.tasks.task import load_task
+from paceline.v1 import run_service_pb2 as pb
+from worker.local_models import LocalModels
+from worker.model_file import save_model
+from worker.replica import Replica
+from worker.scoring import Scorer, Scores, open_splits
+from worker.start import Start, Surroundings, run_process
+
+
+class ModuleScorer(Scorer):
+    """Scores a model of torch; BatchNorm statistics are estimated anew for each version."""
+
+    def __init__(
+        self, config: Config, shards: Shards, addresses: list[str], token: str, models: Path, device: str,
+        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
+    ) -> None:  # fmt: skip
+        self._replica = Replica(load_task(config.task, config.model), device, config.seed)
+        plan = make_plan(self._replica.shapes, config.servers, config.plan)
+        super().__init__(config, addresses, token, plan, self._replica.local, models, stop, say, registry)
+        self._locals = LocalModels(self._replica, plan, token, config.stall_timeout, stop, say)
+        self._splits = open_splits(shards, config.seed)
+
+    def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
+        """Where the policy's local models count, theirs are there too, and the replica holds their mean afterwards."""
+        scores, count = self._score_present(), 0
+        if "mean" in self._policy.scores:
+            others, count = self._score_local(due)
+            scores |= others
+        return scores, {"local_models": count} if count else {}
+
+    def write(self, name: str, facts: dict[str, str]) -> None:
+        """To NAME.safetensors."""
+        save_model(self._models / f"{name}.safetensors", self._replica, facts)
+
+    def _score_present(self, prefix: str = "") -> Scores:
+        """Scores the model that the replica holds, its BatchNorm statistics estimated anew."""
+        self._replica.refresh()
+        self._replica.recalibrate(*self._splits["train"])
+        return {prefix + split: self._replica.score(*arrays) for split, arrays in self._splits.items()}
+
+    def _score_local(self, due: pb.EvaluateReply) -> tuple[Scores, int]:
+        """Scores of the local models' mean, which the replica holds afterwards, and of their vote; how many there were."""
+        before = self._replica.local.copy()
+
+        def keep(number: int) -> None:
+            if due.final:
+                self.write(f"last.local-{number}", {"epoch": str(due.epoch)})
+
+        found = self._locals.gather(due.peers, self._splits, "vote" in self._policy.scores, keep)
+        if found is None:
+            self._replica.load(before)
+            self._replica.recalibrate(*self._splits["train"])
+            self._say("no local model could be had; only the global one is scored", epoch=due.epoch)
+            return {}, 0
+        self._replica.load(found.mean)
+        votes = {f"vote_{split}": values for split, values in found.vote.items()}
+        return self._score_present("mean_") | votes, found.count
+
+
+def evaluate(start: Start, models: Path) -> int:
+    """Runs the evaluator; returns the exit code."""
+
+    def scored(around: Surroundings) -> None:
+        ModuleScorer(
+            start.config, around.shards, around.addresses, start.token, models, start.device, around.stop, around.say,
+            around.registry,
+        ).run()  # fmt: skip
+
+    return run_process(start, scored)
