@@ -11,6 +11,7 @@ from paceline.core.config import Config, Options
 from paceline.core.errors import DataError
 from paceline.core.plan import make_plan
 from paceline.core.policy import Policy, build_policy
+from paceline.core.sparse import distinct
 from paceline.core.stopping import Rule
 from paceline.core.svm import Examples, LinearModel, Longs, score
 from paceline.core.values import Places, Vector
@@ -128,11 +129,14 @@ class Loop:
                 is_last, end = self._take(clock, end), None
                 if is_last:
                     break
-            if self._sampler.is_end(clock) and self._has_settled(clock):
+            if self._sampler.is_end(clock):
                 if end is not None:
-                    self._take(clock, end)
-                self._worker.say("the validation loss has settled; leaving", clock=clock)
-                break
+                    is_last, end = self._take(clock, end), None
+                    if is_last:
+                        break
+                if self._has_settled(clock):
+                    self._worker.say("the validation loss has settled; leaving", clock=clock)
+                    break
         self._worker.say("done", clock=clock, retries=self._client.retries)
 
     def _rows(self, clock: int) -> Longs:
@@ -215,12 +219,11 @@ class Loop:
 
 def touched(examples: Examples, rows: Longs) -> Places:
     """The features that these rows have."""
-    starts, lengths = examples.starts[rows], np.diff(examples.starts)[rows]
+    starts = examples.starts[rows]
+    lengths = examples.starts[rows + 1] - starts
     ends = np.cumsum(lengths)
-    found: Places = np.unique(
-        examples.indices[np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1:].sum())]
-    )
-    return found.astype(np.int64)
+    found = examples.indices[np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1:].sum())]
+    return distinct(np.sort(found)).astype(np.int64)
 
 
 def kept(examples: int, share: float) -> int:

@@ -1,0 +1,298 @@
+"""Workers of a linear model against real servers: lock-step is sequential training bit for bit, nobody loses a change."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from in_process import Cluster, Context, Said, config_of
+from prometheus_client import CollectorRegistry
+from scipy.sparse import csr_array
+
+from paceline.core.config import Config, Options
+from paceline.core.errors import ConfigError, DataError
+from paceline.core.objective import Objective
+from paceline.core.svm import Examples, LinearModel, score
+from paceline.data.dataset import Labelled, Selection
+from paceline.data.manifest import Recipe
+from paceline.data.sampler import Sampler, steps_per_epoch
+from paceline.data.shard_writer import Dealt, write_shards
+from paceline.data.shards import Shards, open_shards
+from paceline.settings import task_of
+from paceline.v1 import run_service_pb2 as pb
+from worker.linear import LinearWorker, kept, touched
+
+D, N = 60, 200
+RECIPE = Recipe(task="made", strategy="random", shards=2, validation=0, test=0, seed=0, examples="a" * 64)
+SGD = Options(name="sgd", lr=0.1, momentum=0.0, weight_decay=0.0)
+
+
+def made(rows: int = N) -> Labelled:
+    """Sparse rows that a plane separates."""
+    rng = np.random.default_rng(0)
+    features = (rng.random((rows, D)) < 0.15) * rng.random((rows, D))
+    features[np.arange(rows), rng.integers(D, size=rows)] += 0.5
+    labels = (features @ rng.normal(size=D) > 0).astype(np.int64)
+    return Labelled(csr_array(features.astype(np.float32)), labels)
+
+
+def shards_of(folder: Path, count: int) -> Shards:
+    source = made()
+    parts = [Selection(source, np.arange(number, N, count)) for number in range(count)]
+    write_shards(folder, "made", RECIPE.model_copy(update={"shards": count}), Dealt(parts), {})
+    return open_shards(folder)
+
+
+def config(policy: str = "asp", workers: int = 2, servers: int = 2, **settings: Any) -> Config:
+    svm = {"validation": 0.1, **settings.pop("svm", {})}
+    sgd = SGD.model_copy(update={"lr": settings.pop("lr", 0.1)})
+    facts = {"batch_size": 4, "epochs": 3, "updates": "sparse", "svm": svm, "heartbeat": 0.2, **settings}
+    return config_of(policy, workers, servers, **facts).model_copy(update={"optimizer": sgd})
+
+
+class Trial:
+    """Servers, shards and workers of one run, all in this process."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self.config, self.stop, self.said = config, threading.Event(), [Said() for _ in range(config.workers)]
+        self.shards = shards_of(folder / "shards", config.workers)
+        self.cluster = Cluster(config, folder)
+        self.cluster.evaluator_ready()
+        self.pool = ThreadPoolExecutor(config.workers)
+        self.ends: list[Future[None]] = []
+
+    def worker(self, number: int) -> LinearWorker:
+        return LinearWorker(
+            self.config, f"worker-{number}", self.shards, self.cluster.addresses, "", self.stop, self.said[number],
+            CollectorRegistry(),
+        )  # fmt: skip
+
+    def start(self) -> "Trial":
+        self.ends = [self.pool.submit(self.worker(number).run) for number in range(self.config.workers)]
+        return self
+
+    def finish(self) -> np.ndarray:
+        """The weights when all workers have left."""
+        for end in self.ends:
+            end.result(60)
+        return self.weights()
+
+    def weights(self) -> np.ndarray:
+        found = [server.driver.pull(None, lambda: True) for server in self.cluster.servers]
+        return np.concatenate([one.values for one in found if one is not None])
+
+    @property
+    def status(self) -> pb.StatusReply:
+        return self.cluster.run.Status(pb.StatusRequest(), Context())
+
+    def close(self) -> None:
+        self.stop.set()
+        self.pool.shutdown()
+        self.cluster.close()
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[Callable[[Config], Trial]]:
+    made: list[Trial] = []
+
+    def begin(config: Config) -> Trial:
+        made.append(Trial(config, tmp_path / str(len(made))))
+        return made[-1]
+
+    yield begin
+    for one in made:
+        one.close()
+
+
+def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
+    """What lock-step training must give: each round every worker's batches from the same weights, then the sum."""
+    worker = LinearWorker.__new__(LinearWorker)
+    worker.config, worker._shards, worker._width = config, shards, D
+    lens = worker.epoch_lens()
+    steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], worker.clock_batch)
+    data = [worker._data([place]) for place in range(config.workers)]
+    samplers = [
+        Sampler(worker.sizes([place]), worker.clock_batch, steps, config.seed, f"worker-{place}", lens[place])
+        for place in range(config.workers)
+    ]
+    weights = np.zeros(D, np.float32)
+    decays = config.svm.objective.decays(worker._counts)
+    for clock in range(1, rounds + 1):
+        total: dict[int, np.float32] = {}
+        for (examples, train, _), sampler in zip(data, samplers, strict=True):
+            model = LinearModel(weights.copy(), config.svm.objective, decays, tracks=True)
+            rows = train[sampler.indices(clock)]
+            model.step(examples, rows, config.worker_batch, 0.1)
+            moved = model.moves()
+            for place, value in zip(moved.places.tolist(), moved.values, strict=True):
+                total[place] = total.get(place, np.float32(0)) + value
+        for place, value in total.items():
+            weights[place] += value
+    return weights
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize("objective", [Objective(), Objective(loss="logistic", lam=0.01, reg="hogwild", reduce="mean")])
+def test_lock_step_is_the_sum_of_all_workers_changes_bit_for_bit(
+    trial: Callable[[Config], Trial], batches: int, objective: Objective
+) -> None:
+    run = trial(config("bsp", svm={"batches": batches, "objective": objective}))
+
+    weights = run.start().finish()
+
+    np.testing.assert_array_equal(weights, sequential(run.config, run.shards, run.status.version))
+
+
+def test_it_does_not_matter_how_many_servers_there_are_or_what_replies_bring(trial: Callable[[Config], Trial]) -> None:
+    one = trial(config("bsp", servers=1)).start().finish()
+    many = trial(config("bsp", servers=3)).start().finish()
+    wanted = trial(config("bsp", servers=2, svm={"pull": "wanted"})).start().finish()
+
+    np.testing.assert_array_equal(one, many)
+    np.testing.assert_array_equal(one, wanted)
+
+
+@pytest.mark.parametrize("settings", [{}, {"overlap": True}, {"overlap": True, "svm": {"pull": "wanted"}}])
+def test_one_free_running_worker_trains_as_in_lock_step(trial: Callable[[Config], Trial], settings: Any) -> None:
+    run = trial(config("asp", workers=1, **settings))
+
+    weights = run.start().finish()
+
+    np.testing.assert_allclose(weights, sequential(run.config, run.shards, run.status.version), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "policy", ["asp", "ssp", "everyone", "backup", "delay_threshold", "staleness_aware", "kbuffered"]
+)
+@pytest.mark.parametrize("pull", ["changed", "wanted"])
+def test_every_policy_learns_the_plane(trial: Callable[[Config], Trial], policy: str, pull: str) -> None:
+    run = trial(config(policy, epochs=12, overlap=policy != "backup", svm={"pull": pull, "batches": 2}))
+
+    weights = run.start().finish()
+
+    source = made()
+    found = score(Examples.of(source.features, source.labels), weights, Objective())
+    assert found.accuracy > 0.85
+    assert run.status.phase in ("scoring", "finished")
+
+
+def test_all_stop_together_when_the_mean_of_their_losses_has_settled(trial: Callable[[Config], Trial]) -> None:
+    stopping = {"rule": "cs449", "preset": "authors"}
+    run = trial(config("bsp", epochs=500, svm={"stopping": stopping, "stop": "all"}))
+
+    run.start().finish()
+
+    assert "the validation loss has settled at" in run.status.reason
+    assert run.status.examples < 500 * 180
+
+
+def test_each_worker_may_stop_by_its_own_loss_and_the_others_go_on(trial: Callable[[Config], Trial]) -> None:
+    stopping = {"rule": "cs449", "preset": "authors"}
+    run = trial(config("asp", epochs=500, svm={"stopping": stopping, "stop": "own"}))
+
+    run.start().finish()
+
+    assert all(said.has("the validation loss has settled; leaving") for said in run.said)
+    assert run.status.phase == "scoring"
+    assert run.status.examples < 500 * 180
+
+
+def test_workers_go_on_after_a_server_has_come_back(trial: Callable[[Config], Trial]) -> None:
+    run = trial(config("asp", epochs=60, checkpoint={"every": 0.05}))
+    run.start()
+    until(lambda: run.status.examples > 600)
+
+    run.cluster.restart(1)
+    weights = run.finish()
+
+    source = made()
+    assert score(Examples.of(source.features, source.labels), weights, Objective()).accuracy > 0.85
+    assert any(said.has("server is back under a new term") for said in run.said)
+
+
+def test_a_worker_leaves_and_another_takes_its_place(trial: Callable[[Config], Trial]) -> None:
+    run = trial(config("bsp", epochs=150))
+    stops = [threading.Event(), threading.Event()]
+    workers = [run.worker(0), run.worker(1)]
+    for one, stop in zip(workers, stops, strict=True):
+        one._stop = one.chief._stop = one.client._stop = stop
+        for link in one.client.links:
+            link._stop = stop
+    run.ends = [run.pool.submit(one.run) for one in workers]
+    until(lambda: run.status.examples > 600)
+
+    stops[1].set()
+    assert run.ends[1].exception(20) is not None
+    until(lambda: len([worker for worker in run.status.workers if worker.member]) == 1)
+    run.ends[1] = run.pool.submit(run.worker(1).run)
+    weights = run.finish()
+
+    source = made()
+    assert score(Examples.of(source.features, source.labels), weights, Objective()).accuracy > 0.85
+
+
+def test_a_rate_that_diverges_ends_the_run_with_what_to_do(trial: Callable[[Config], Trial]) -> None:
+    run = trial(config("asp", workers=1, epochs=500, lr=1e38))
+    run.start()
+
+    with pytest.raises(DataError, match=r"diverged.*Lower optimizer\.lr"):
+        run.ends[0].result(60)
+
+
+def test_dense_shards_are_refused(tmp_path: Path) -> None:
+    source = Labelled(np.zeros((4, 3), np.float32), np.arange(4) % 2)
+    write_shards(tmp_path / "shards", "made", RECIPE, Dealt([Selection(source, np.arange(4))] * 2), {})
+    shards = open_shards(tmp_path / "shards")
+
+    with pytest.raises(ConfigError, match="hold dense rows, but updates: sparse"):
+        LinearWorker(
+            config(), "worker-0", shards, ["localhost:1"] * 2, "", threading.Event(), Said(), CollectorRegistry()
+        )
+
+
+@pytest.mark.parametrize(
+    ("examples", "share", "keeps"), [(100, 0.1, 10), (3, 0.1, 1), (2, 0.9, 1), (1, 0.5, 0), (9, 0, 0)]
+)
+def test_a_worker_keeps_its_share_for_validation_and_never_all(examples: int, share: float, keeps: int) -> None:
+    assert kept(examples, share) == keeps
+
+
+def test_the_places_that_rows_touch_are_found() -> None:
+    source = made(20)
+    examples = Examples.of(source.features, source.labels)
+    rows = np.array([3, 17, 3])
+
+    expected = np.flatnonzero(source.features[[3, 17]].toarray().any(axis=0))
+
+    np.testing.assert_array_equal(touched(examples, rows), expected)
+    assert len(touched(examples, rows[:0])) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"optimizer": {"name": "adam", "lr": 0.1}}, "optimizer is adam .* plain SGD steps"),
+        ({"optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9}}, "set optimizer.name=sgd, optimizer.momentum=0"),
+        ({"plan": {"slices": "layerwise"}}, "slices of one range each"),
+        ({"clip": {"norm": 1.0}}, "clip does not go with sparse updates"),
+        ({"svm": {"validation": 0, "stopping": {"rule": "delta"}}}, "set svm.validation above 0"),
+    ],
+)
+def test_settings_that_do_not_go_with_sparse_updates_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Config.model_validate({"updates": "sparse", "optimizer": SGD.model_dump(), **settings})
+
+
+def test_the_task_is_known_before_the_rest_is_checked() -> None:
+    assert task_of(None, {"task": "svm", "policy": {"name": "everyone", "merge": "overwrite"}}) == ("svm", None)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
