@@ -52,7 +52,7 @@ class LinearWorker(Member):
 
     @property
     def clock_batch(self) -> int:
-        return self.config.worker_batch * self.config.svm.batches
+        return self.config.worker_batch * self.config.push_batches
 
     def sizes(self, mine: Sequence[int]) -> list[int]:
         examples = [self._shards.manifest.sizes[shard] for shard in mine]

@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from paceline.cli.options import anew, read_config
+from paceline.core.config import Config
 from paceline.core.errors import UsageError
+from paceline.search.grid import paper_grids, read_grid
 from paceline.settings import exits, presets
 
 USAGE_OF_TYPER = 2
@@ -93,6 +95,62 @@ def run(
         from paceline.cli.run import run as go
 
         sys.exit(go(config, fresh, as_json, device))
+
+
+@app.command()
+def search(
+    what: Annotated[str | None, _WHAT] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=V1,V2,...|NAME",
+            help="A setting and its values; repeated, all combinations are run. Or a paper's: "
+            f"{', '.join(paper_grids())}.",
+        ),
+    ] = None,
+    workers: Workers = None,
+    servers: Servers = None,
+    policy: Policy = None,
+    sets: Sets = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"Start from a paper's settings: {', '.join(presets())}.")
+    ] = None,
+    epochs: Epochs = None,
+    data: Data = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(help="Cross-validate: run each point so often, each time tested on another part.", min=2),
+    ] = None,
+    cores: Annotated[
+        int | None,
+        typer.Option(
+            help="CPU cores for all runs together, one for each worker and server; default: all this process may use.",
+            min=1,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of the search, a new one in searches/; one there is resumed."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="What to compute on, as for run.")] = "auto",
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start the search in --out over; what it had is deleted.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Train with every combination of some settings, several runs at a time, and compare: a table and a picture."""
+    with _exits():
+        from paceline.search.app import search as go
+
+        found = read_grid(grid or [])
+
+        def read(point: Sequence[str]) -> Config:
+            settings = [*(sets or []), *point]
+            return read_config(
+                what, workers, servers, policy, settings, epochs=epochs, data=data, preset=preset or found.preset
+            )
+
+        sys.exit(go(found, read, folds, cores, out, fresh, as_json, device))
 
 
 @app.command()
@@ -208,6 +266,29 @@ def plan(
         found = planning.read_shapes(shapes) if shapes else planning.task_shapes(config)
         report = planning.plan_report(config, found, gbit)
         _json(report) if as_json else planning.print_report(report, _console())
+
+
+@app.command()
+def local(
+    what: What,
+    data: Data = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads on one array of weights; with 1 the same bits each time.")
+    ] = 1,
+    average: Annotated[
+        bool, typer.Option("--average", help="Take the mean of the weights during the last epoch.")
+    ] = False,
+    epochs: Epochs = None,
+    sets: Sets = None,
+    out: Annotated[Path, typer.Option(help="Folder for the model; made if it is not there.")] = Path("model"),
+    as_json: Json = False,
+) -> None:
+    """Train a linear model (task svm, rcv1 or a sparse one of yours) on this machine alone, without servers."""
+    with _exits():
+        from paceline.cli.local import train_here
+
+        report = train_here(read_config(what, epochs=epochs, sets=sets or [], data=data), threads, average, out)
+        _json(report.plain()) if as_json else print("\n".join(report.lines()))
 
 
 @app.command()

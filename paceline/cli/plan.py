@@ -41,6 +41,11 @@ def read_shapes(path: Path) -> Shapes:
 
 def task_shapes(config: Config) -> Shapes:
     """The shapes of the task's model, which takes torch to find out."""
+    if config.updates == "sparse":
+        raise ConfigError(
+            "A linear model is as wide as its data has features, which only the data tells: give --shapes FILE with "
+            '[["weights", [47236]]].'
+        )
     try:
         from worker.replica import Replica
     except ModuleNotFoundError as error:

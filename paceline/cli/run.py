@@ -63,10 +63,8 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
     )
     return [
         f"run {folder.name}: {outcome.seconds:.1f} s of training{told}; {outcome.reason or 'finished'}",
-        f"The model is {_model(folder)}, the best one of all epochs best.safetensors beside it. These lines load it:",
-        "    from safetensors.torch import load_file",
-        f"    model = ...  # model() of the task {config.task}",
-        f'    model.load_state_dict(load_file("{_model(folder)}"))',
+        f"The model is {_model(folder)}, the best one of all epochs best.safetensors beside it. {_use(config)}",
+        *_loading(config, folder),
         f"Curves: tensorboard --logdir {folder.path}",
         f"Next, see what one slow worker does: {_next(config)}",
         f"test accuracy {outcome.accuracy:.4f}{beside(outcome.metrics)}"
@@ -75,8 +73,24 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
     ]
 
 
+def _use(config: Config) -> str:
+    return "These lines load it:" if config.updates == "dense" else "LIBLINEAR reads the .liblinear files. Apply it:"
+
+
+def _loading(config: Config, folder: RunFolder) -> list[str]:
+    """What to do with the model, in code."""
+    if config.updates == "sparse":
+        return [f"    paceline predict {folder.name} FILE  # LIBSVM text"]
+    return [
+        "    from safetensors.torch import load_file",
+        f"    model = ...  # model() of the task {config.task}",
+        f'    model.load_state_dict(load_file("{_model(folder)}"))',
+    ]
+
+
 def _next(config: Config) -> str:
-    other = "bsp" if config.policy.name == "shat" else "shat"
+    other = "asp" if config.updates == "sparse" else "shat"
+    other = "bsp" if config.policy.name == other else other
     data = "" if config.data.path == "bundled" else f" --data {shlex.quote(config.data.path)}"
     return f"paceline run {shlex.quote(config.task)}{data} --policy {other} --slow {config.workers - 1}=10x"
 

@@ -113,6 +113,20 @@ class DataConfig(Section):
     )
     validation: float = Field(0.15, ge=0, lt=1, description="Share of the training data kept for validation (ratio).")
     test: float = Field(0.15, ge=0, lt=1, description="Share kept for testing where the data has no test set (ratio).")
+    fold: tuple[int, int] | None = Field(
+        None,
+        description="[i, K]: cut the training examples into K parts, test on part i (from 0) and train on the others; a test "
+        "set of the data's own is left alone (see search.md).",
+    )
+
+    @field_validator("fold")
+    @classmethod
+    def _is_a_part(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
+        if value is not None and (value[1] < 2 or not 0 <= value[0] < value[1]):
+            raise ValueError(
+                f"got {list(value)}; expected [i, K], 2 or more parts and one of them from 0, like [0, 5]."
+            )
+        return value
 
 
 class SvmConfig(Section):
@@ -123,10 +137,11 @@ class SvmConfig(Section):
         None,
         description="The class or topic that is +1, all others -1; default: CCAT of RCV1, the larger of two labels.",
     )
-    batches: int = Field(
-        1,
+    batches: int | None = Field(
+        None,
         ge=1,
-        description="Mini-batches whose summed change makes one push; keep this times the workers at or under about 32.",
+        description="Mini-batches whose summed change makes one push, K; default: 1 in lock-step, else 16, or 32 / workers "
+        "where that is less, since more overshoots.",
     )
     pull: Literal["changed", "wanted"] = Field(
         "changed",
@@ -369,3 +384,9 @@ class Config(Section):
         """Examples in a worker's mini-batch: batch_size, or its share max(1, floor(B / n)) of a global one [Sharding].
         n is the number of seats, so that the batches of an epoch stay the same when workers come and go."""
         return max(1, self.batch_size // self.workers) if self.batch == "global" else self.batch_size
+
+    @property
+    def push_batches(self) -> int:
+        """Mini-batches behind one sparse push."""
+        free = 1 if self.policy.name == "bsp" else max(1, min(16, 32 // self.workers))
+        return self.svm.batches or free

@@ -152,7 +152,10 @@ def is_sparse(module: ModuleType) -> bool:
 
 
 def _linear() -> "torch.nn.Module":
-    raise ConfigError("This task has a linear model and none of torch: leave updates at sparse.")
+    raise ConfigError(
+        "This task has a linear model and none of torch: leave updates at sparse. A trained one is applied by `paceline "
+        "predict` and read by paceline.data.linear_model.read_linear_model."
+    )
 
 
 def _choose(models: Mapping[str, Any], wanted: str | None, task: str) -> str:

@@ -11,9 +11,9 @@ from paceline.tasks.data_path import users_own
 SETTINGS = {
     "updates": "sparse",
     "policy": {"name": "asp"},
-    "epochs": 10,
+    "epochs": 20,
     "batch_size": 16,
-    "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0},
+    "optimizer": {"name": "sgd", "lr": 0.005, "momentum": 0.0, "weight_decay": 0.0},
     "schedule": {"name": "step", "every": 1, "gamma": 0.9, "lr_scale": "none"},
     "data": {"validation": 0.0},
 }
@@ -22,11 +22,14 @@ TEST = ".t"
 
 
 def data(path: str, positive: str | None = None) -> Dataset:
-    """Sparse float32 rows; labels 1 and 0, by default the larger and the smaller of two. A file beside it whose name ends in
-    .t is the test set."""
-    file = at(users_own(path, "The data set of task svm", "set data.path to a file of LIBSVM text"))
-    test = file.with_name(file.name + TEST)
-    found = read_svmlight(file, test if test.is_file() else None, classes=False, dense=False)
+    """Sparse float32 rows; labels 1 and 0, by default the larger and the smaller of two. 'train,test' are two files; else
+    a file beside it whose name ends in .t is the test set."""
+    users_own(path, "The data set of task svm", "set data.path to a file of LIBSVM text, or to two: train,test")
+    first, _, second = path.partition(",")
+    file = at(first)
+    beside = file.with_name(file.name + TEST)
+    test = at(second) if second else beside if beside.is_file() else None
+    found = read_svmlight(file, test, classes=False, dense=False)
     sets = [part for _, part in found.sets()]
     classes = np.unique(np.concatenate([part.labels for part in sets]))
     return Dataset(*(Labelled(part.features, _signs(part.labels, classes, positive, path)) for part in sets))

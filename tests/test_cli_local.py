@@ -1,0 +1,136 @@
+"""`paceline local` trains a linear model on one machine; the tasks svm and rcv1 read what users have."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from paceline.cli.__main__ import app
+from paceline.cli.local import settings_of, train_here
+from paceline.cli.options import read_config
+from paceline.cli.plan import task_shapes
+from paceline.core.errors import ConfigError, DataError
+from paceline.data.dataset import is_sparse
+from paceline.data.rcv1_like import rcv1_like, write_lyrl2004, write_svmlight
+from paceline.tasks.task import load_task
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small RCV1-like set in both forms."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "rcv1").mkdir()
+    dataset = rcv1_like(600, 200, features=2000)
+    write_lyrl2004(dataset, folder / "rcv1")
+    assert dataset.test is not None
+    write_svmlight(dataset.train, folder / "small")
+    write_svmlight(dataset.test, folder / "small.t")
+    return folder
+
+
+def run(*words: object) -> Any:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_a_model_is_trained_and_applied(made: Path, tmp_path: Path):
+    done = run("local", "svm", "--data", made / "small", "--epochs", 5, "--set", "optimizer.lr=0.1", "--out", tmp_path)
+
+    assert done.exit_code == 0, done.output
+    accuracy = done.output.strip().splitlines()[-1].removeprefix("test accuracy ").partition(",")[0]
+    assert float(accuracy) > 0.8
+    for name in ("last.safetensors", "last.liblinear"):
+        applied = run("predict", tmp_path / name, made / "small.t")
+        assert f"accuracy {accuracy}" in applied.output
+
+
+def test_one_thread_gives_the_same_bits_each_time(made: Path, tmp_path: Path):
+    config = read_config("svm", data=str(made / "small"), epochs=2)
+
+    first = train_here(config, 1, False, tmp_path / "first")
+    second = train_here(config, 1, False, tmp_path / "second")
+
+    assert first.test == second.test
+    assert (tmp_path / "first/last.safetensors").read_bytes() == (tmp_path / "second/last.safetensors").read_bytes()
+
+
+def test_programs_get_json(made: Path, tmp_path: Path):
+    done = run("local", "svm", "--data", made / "small", "--epochs", 2, "--average", "--json", "--out", tmp_path)
+
+    told = json.loads(done.output)
+    assert told["examples"] == 540
+    assert len(told["epochs"]) == 2
+    assert set(told["test"]) >= {"accuracy", "precision", "recall", "loss"}
+
+
+def test_a_task_of_torch_is_refused():
+    with pytest.raises(ConfigError, match="Task digits trains a model of torch"):
+        train_here(read_config("digits"), 1, False, Path("nowhere"))
+
+
+def test_a_schedule_that_is_not_known_here_is_refused(made: Path):
+    config = read_config("svm", data=str(made / "small"), sets=["schedule.name=cosine"])
+    with pytest.raises(ConfigError, match=r"schedule\.name is cosine; `paceline local` knows constant, and step"):
+        settings_of(config, 1, False)
+
+
+def test_rates_fall_every_epoch_as_the_schedule_says(made: Path):
+    assert settings_of(read_config("svm", data=str(made / "small")), 2, True).lr_decay == 0.9
+    assert settings_of(read_config("rcv1", data="x"), 1, False).lr_decay == 1.0
+
+
+def test_a_file_beside_it_is_the_test_set_or_one_that_is_named(made: Path, tmp_path: Path):
+    beside = load_task("svm").data(str(made / "small"))
+    (tmp_path / "alone").write_bytes((made / "small").read_bytes())
+    alone = load_task("svm").data(str(tmp_path / "alone"))
+    named = load_task("svm").data(f"{tmp_path / 'alone'},{made / 'small.t'}")
+
+    assert is_sparse(beside.train.features)
+    assert alone.test is None
+    assert beside.test is not None
+    assert named.test is not None
+    assert len(beside.test) == len(named.test) == 200
+
+
+def test_rcv1_is_read_as_published_and_one_topic_told_from_all_others(made: Path):
+    found = load_task("rcv1").data(str(made / "rcv1"))
+    other = load_task("rcv1", positive="CCAT").data(str(made / "rcv1"))
+
+    assert found.train.features.shape == (600, 47236)
+    assert set(np.unique(found.train.labels)) == {0, 1}
+    np.testing.assert_array_equal(found.train.labels, other.train.labels)
+    with pytest.raises(DataError, match="NONE"):
+        load_task("rcv1", positive="NONE").data(str(made / "rcv1"))
+
+
+@pytest.mark.parametrize(("positive", "labels"), [("3", [0, 1, 0]), ("+2", [0, 0, 1]), ("1", [1, 0, 0])])
+def test_one_class_of_many_is_told_from_all_others(tmp_path: Path, positive: str, labels: list[int]):
+    (tmp_path / "three").write_text("1 1:1\n3 2:1\n2 1:1 2:1\n")
+
+    assert load_task("svm", positive=positive).data(str(tmp_path / "three")).train.labels.tolist() == labels
+
+
+def test_more_than_two_classes_need_one_to_be_named(tmp_path: Path):
+    (tmp_path / "three").write_text("1 1:1\n3 2:1\n2 1:1 2:1\n")
+
+    with pytest.raises(DataError, match=r"has 3 classes \(1, 2, 3\).*Set svm\.positive"):
+        load_task("svm").data(str(tmp_path / "three"))
+    with pytest.raises(DataError, match=r"has no class '7' \(svm\.positive\); it has 1, 2, 3"):
+        load_task("svm", positive="7").data(str(tmp_path / "three"))
+
+
+def test_a_task_without_classes_to_choose_from_refuses_one():
+    with pytest.raises(ConfigError, match=r"svm\.positive is '3', but data\(\) of the task digits takes none"):
+        load_task("digits", positive="3")
+
+
+def test_a_linear_task_has_no_model_of_torch():
+    with pytest.raises(ConfigError, match="linear model and none of torch"):
+        load_task("svm").model()
+
+
+def test_a_plan_of_a_linear_model_needs_its_width():
+    with pytest.raises(ConfigError, match="--shapes FILE"):
+        task_shapes(read_config("svm"))
