@@ -60,7 +60,9 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
     data is bad or `out` holds other shards (unless `fresh`), DiskError where it can't be written."""
     strategy, engine = build_strategy(config.data.strategy), build_engine(config.data.engine)
     task = load_task(config.task, config.model, config.svm.positive)
-    source = Source(task.data(config.data.path), partial(_open, config.task, config.model, config.svm.positive, config.data.path))
+    source = Source(
+        task.data(config.data.path), partial(_open, config.task, config.model, config.svm.positive, config.data.path)
+    )
     train = source.dataset.train
     by = labels_by(strategy, Selection(train, np.arange(len(train))), config)
     progress.stage("checking", sum(len(part) for _, part in source.dataset.sets()))
@@ -71,6 +73,7 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
         weights=config.data.weights,
         validation=config.data.validation,
         test=config.data.test,
+        fold=config.data.fold,
         seed=config.seed,
         examples=engine.digest(source, progress),
         by=digest_of(by),
@@ -79,7 +82,7 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
     if found:
         progress.say(f"{len(found.shards)} shards of {found.train_examples:,} examples are already there, in {out}.")
         return found
-    parts = split(source.dataset, config.data.validation, config.data.test, config.seed)
+    parts = split(source.dataset, config.data.validation, config.data.test, config.seed, config.data.fold)
     dealt = deal_out(engine, strategy, source, parts.train, recipe, by, progress)
     write = partial(engine.write, source)
     name = Path(config.data.path).name

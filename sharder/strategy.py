@@ -70,10 +70,12 @@ def deal(
             f"Shard {empty[0]} would get none of the {len(train):,} training examples; set fewer workers, more equal "
             "data.weights, or no data.strategy.literal, which gives what is left over to the first shards."
         )
-    dealt = np.unique(np.concatenate(found.shards))
-    if len(found.shards) != shards or not np.array_equal(dealt, np.arange(len(train))):
+    every = np.concatenate(found.shards)
+    within = every[(every >= 0) & (every < len(train))]
+    dealt = np.count_nonzero(np.bincount(within, minlength=len(train)))
+    if len(found.shards) != shards or dealt < len(train) or len(within) < len(every):
         raise ConfigError(
-            f"The strategy {type(strategy).__name__} dealt {len(dealt):,} of {len(train):,} examples to "
+            f"The strategy {type(strategy).__name__} dealt {dealt:,} of {len(train):,} examples to "
             f"{len(found.shards)} of {shards} shards; it must deal each row, 0 to {len(train) - 1:,}, and no other."
         )
     return found
