@@ -39,6 +39,7 @@ def test_columns_become_features_and_texts_class_numbers(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "content"),
     [("a.tsv", TEXT.replace(",", "\t").encode()), ("a.csv.gz", gzip.compress(TEXT.encode())), ("A.CSV", TEXT.encode())],
+    ids=["tsv", "csv.gz", "CSV"],
 )
 def test_other_forms_of_the_same_table_are_the_same(tmp_path: Path, name: str, content: bytes):
     folder = at(f"memory://{uuid.uuid4().hex}")
