@@ -1,5 +1,6 @@
 """Workers of a linear model against real servers: lock-step is sequential training bit for bit, nobody loses a change."""
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -178,6 +179,21 @@ def test_every_policy_learns_the_plane(trial: Callable[[Config], Trial], policy:
     found = score(Examples.of(source.features, source.labels), weights, Objective())
     assert found.accuracy > 0.85
     assert run.status.phase in ("scoring", "finished")
+
+
+@pytest.mark.parametrize(("before", "after"), [("asp", "bsp"), ("bsp", "everyone"), ("ssp", "asp")])
+def test_the_policy_changes_in_mid_run(trial: Callable[[Config], Trial], before: str, after: str) -> None:
+    run = trial(config(before, epochs=150))
+    run.start()
+    until(lambda: run.status.examples > 600)
+
+    run.cluster.run.SetPolicy(pb.SetPolicyRequest(policy=json.dumps({"name": after})), Context())
+    weights = run.finish()
+
+    source = made()
+    assert json.loads(run.status.policy)["name"] == after
+    assert not run.status.switching
+    assert score(Examples.of(source.features, source.labels), weights, Objective()).accuracy > 0.85
 
 
 def test_all_stop_together_when_the_mean_of_their_losses_has_settled(trial: Callable[[Config], Trial]) -> None:

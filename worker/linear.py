@@ -1,5 +1,6 @@
 """A worker that trains a linear model over sparse rows: it pushes what its batches have changed [Hogwild]."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,9 +22,11 @@ from paceline.data.shards import Shards, stacked
 from paceline.rpc.views import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.v1.switch_pb2 import Switch
+from worker.link import Link
 from worker.member import Member
 from worker.sparse_client import Answer, SparseClient, bounds
 from worker.start import Start, run_process
+from worker.step import Step
 
 
 class LinearWorker(Member):
@@ -111,6 +114,8 @@ class Loop:
         if self._config.svm.stopping is not None and self._config.svm.stop == "own":
             self._rule = self._config.svm.stopping.build(float(self._config.optimizer.options["lr"]))
         self._switches = 0
+        self._sent: Step | None = None
+        """The push that is answered next."""
         self._began = time.monotonic()
 
     def run(self, clock: int, switches: int, delay: Callable[[int], None]) -> None:
@@ -156,6 +161,7 @@ class Loop:
         moved = self._model.moves()
         if not np.isfinite(moved.values).all():
             raise DataError("Training has diverged: weights are no finite numbers any more. Lower optimizer.lr.")
+        self._sent = Step(moved.values, math.nan, len(rows), True)
         return self._client.begin_sparse(clock, self._view, moved, len(rows), self._client.bases, self._wanted(clock))
 
     def _wanted(self, clock: int) -> Places | None:
@@ -170,20 +176,21 @@ class Loop:
         answers = end()
         for link, answer in zip(self._client.links, answers, strict=True):
             if answer.weights is None:
-                self._refresh(link.index, *bounds(link))
+                self._refresh(link)
             else:
                 self._model.rebase(answer.weights.places, answer.weights.values)
         heads = [answer.head for answer in answers]
-        self._progress.stepped(clock, self._sampler.place(clock).epoch, None, heads, 1.0)
+        self._progress.stepped(clock, self._sampler.place(clock).epoch, self._sent, heads, 1.0)
         if any(head.stop for head in heads):
             return True
         self._adopt(max((head.switch for head in heads), key=lambda switch: switch.number))
         return False
 
-    def _refresh(self, server: int, start: int, stop: int) -> None:
-        """Takes over a whole slice."""
+    def _refresh(self, link: Link, version: int | None = None) -> None:
+        """Takes over a whole slice, once it has come to this version."""
         pulled = np.zeros(len(self._model.weights), np.float32)
-        self._client.pull_slice(server, pulled)
+        link.pull(version, pulled)
+        start, stop = bounds(link)
         self._model.rebase(np.arange(start, stop), pulled[start:stop])
 
     def _adopt(self, message: Switch) -> None:
@@ -194,14 +201,14 @@ class Loop:
         self._switches, self._view = switch.number, max(self._view, message.view)
         self._policy = build_policy(Options(**switch.policy))
         for link in self._client.links:
-            self._refresh(link.index, *bounds(link))
+            self._refresh(link, switch.version)
 
     def _has_settled(self, clock: int) -> bool:
         """Says how the epoch went; whether the worker is to stop by itself."""
         epoch = self._sampler.place(clock).epoch
         if self._config.svm.pull == "wanted":
             for link in self._client.links:
-                self._refresh(link.index, *bounds(link))
+                self._refresh(link)
         trained = score(self._examples, self._model.weights, self._config.svm.objective, self._train)
         facts = {"loss": trained.total, "accuracy": trained.accuracy}
         if len(self._validation):

@@ -7,7 +7,7 @@ import numpy as np
 
 from paceline.core.codec import load_codec
 from paceline.core.sparse import decode_places
-from paceline.core.values import Base, Places, Sparse, Vector
+from paceline.core.values import Base, Places, Sparse
 from paceline.rpc.transport import decoded
 from paceline.v1 import parameter_service_pb2 as pb
 from worker.client import ParameterClient
@@ -39,10 +39,6 @@ class SparseClient(ParameterClient):
             return Answer(found.head, self._weights(link, found, asked))
 
         return self._begin(exchange)
-
-    def pull_slice(self, server: int, target: Vector) -> None:
-        """Receives one server's slice into the flat model."""
-        self.links[server].pull(None, target)
 
     def _weights(self, link: Link, found: pb.SparsePull, wanted: Places | None) -> Sparse | None:
         if found.all:
