@@ -53,10 +53,11 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 	$(BIN)/python -m benchmarks.sharding
 	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
 
-experiments: setup ## tables of all policies and of sharding strategies (DATA= for CIFAR-10 too; an hour or more)
+experiments: setup ## tables of all policies and of sharding strategies, [Hogwild]'s figures (DATA= for CIFAR-10 too; hours)
 	$(BIN)/python -m experiments.policies
 	$(BIN)/python -m experiments.sharding
 	$(BIN)/python -m experiments.sharding --data 8
+	$(BIN)/python -m experiments.hogwild
 	$(if $(DATA),$(BIN)/python -m experiments.policies bsp ssp:3 asp shat kbuffered --task cifar10 --data $(DATA) --model cnn --epochs 3)
 
 protos: setup ## the stubs in paceline/v1, from protos/

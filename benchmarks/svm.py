@@ -1,13 +1,17 @@
-"""Time to equal test accuracy of sparse linear models: Paceline, scikit-learn, LIBLINEAR and Vowpal Wabbit in one
-interleaved run on made rows that are like RCV1's (target 12). Run: python -m benchmarks.svm"""
+"""Time to equal test accuracy of sparse linear models: Paceline on one machine and over gRPC, scikit-learn, LIBLINEAR, Vowpal
+Wabbit and an RPC per batch, in one interleaved run on made rows that are like RCV1's (targets 10 to 12); what pushes and pulls
+cost. Run: python -m benchmarks.svm"""
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -18,7 +22,13 @@ import numpy as np
 from benchmarks.environments import NoEnvironment, python_of
 from benchmarks.harness import REPOSITORY
 from benchmarks.kernels import Row
+from benchmarks.peers import paceline_svm, rpc_per_batch_svm
+from benchmarks.peers.svm_team import Job, Team, Training, deal
+from paceline.core.optimizers.sgd import Sgd
+from paceline.core.policies.asp import Asp
+from paceline.core.sparse_slice import SparseSlice
 from paceline.core.svm import Examples, margins
+from paceline.core.values import Base, Push, Seat, Sparse, Vector, View
 from paceline.data.dataset import Dataset, Labelled
 from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like
 from paceline.data.svmlight import read_svmlight
@@ -26,8 +36,14 @@ from worker.hogwild import LocalSettings, train
 
 ACCURACY = 0.923
 """What [Hogwild] reports for RCV1."""
-PASSES = (1, 2, 3, 5, 10, 20)
+PASSES: tuple[float, ...] = (1, 2, 3, 5, 10, 20)
 """A contender takes the first number of these with which it is accurate enough."""
+IN_FLIGHT = 32
+"""Batches behind all pushes that are on their way: more overshoot."""
+WIDTHS, PLACES = (10**4, 10**6, 10**8), 20_000
+"""Slices that a push goes to, and how many weights it changes."""
+PARTS = ("time", "shapes", "push")
+"""What is measured."""
 TURN = 0.2
 """A contender trains again and again until so much training time of its turn is over (seconds)."""
 PATIENCE = 300.0
@@ -52,16 +68,16 @@ class Contender(NamedTuple):
     """Somebody who trains."""
 
     name: str
-    fit: Callable[[int], Fit]
+    fit: Callable[[float], Fit]
     """Trains with so many passes over the data, from arrays in memory."""
-    passes: tuple[int, ...] = PASSES
+    passes: tuple[float, ...] = PASSES
 
 
 class Measured(NamedTuple):
     """What a contender needs to be accurate enough."""
 
     name: str
-    passes: int
+    passes: float
     fits: list[Fit]
     failure: str = ""
 
@@ -81,15 +97,40 @@ class Measured(NamedTuple):
         return median(fit.accuracy for fit in self.fits)
 
 
+class Shape(NamedTuple):
+    """What training over gRPC costs with so many workers and servers."""
+
+    job: Job
+    examples_per_second: float
+    cpu: float
+    """Milliseconds of all processes for 1,000 examples."""
+    pushed: float
+    pulled: float
+    """Bytes for each example that was trained on."""
+
+
+class PushCost(NamedTuple):
+    """What a push of a few weights costs a server, without the wire."""
+
+    width: int
+    places: int
+    seconds: float
+    """Of the push and its answer."""
+    memory: int
+    """That the process has taken for the slice and its pushes (bytes)."""
+
+
 def contenders(data: Dataset, folder: Path, others: bool = True) -> list[Contender]:
-    """All who can be measured. `folder`: for files of those in another environment, who are left out without `others`."""
+    """All who train in one process. `folder`: for files of those in another environment, who are left out without `others`."""
     from sklearn.linear_model import SGDClassifier
     from sklearn.svm import LinearSVC
 
     found = [
-        Contender("paceline local, 1 thread", lambda passes: local(data, LocalSettings(epochs=passes))),
-        Contender("paceline local, 2 threads", lambda passes: local(data, LocalSettings(epochs=passes, threads=2))),
-        Contender("SGDClassifier", lambda passes: sklearn(data, SGDClassifier(max_iter=passes, tol=None))),
+        Contender("paceline local, 1 thread", lambda passes: local(data, LocalSettings(epochs=int(passes)))),
+        Contender(
+            "paceline local, 2 threads", lambda passes: local(data, LocalSettings(epochs=int(passes), threads=2))
+        ),
+        Contender("SGDClassifier", lambda passes: sklearn(data, SGDClassifier(max_iter=int(passes), tol=None))),
         Contender("LinearSVC", lambda passes: sklearn(data, LinearSVC()), (1,)),
     ]
     if others:
@@ -97,18 +138,38 @@ def contenders(data: Dataset, folder: Path, others: bool = True) -> list[Contend
         np.savez(rows, width=data.train.features.shape[1], **_arrays("", data.train), **_arrays("test_", _test(data)))
         found += [
             Contender("LIBLINEAR", lambda _: elsewhere("liblinear", rows, 1), (1,)),
-            Contender("Vowpal Wabbit with parsing", lambda passes: elsewhere("vowpal_wabbit", rows, passes)),
+            Contender("Vowpal Wabbit with parsing", lambda passes: elsewhere("vowpal_wabbit", rows, int(passes))),
         ]
     return found
+
+
+@contextmanager
+def teams(data: Dataset, folder: Path, workers: int = 2) -> Iterator[list[Contender]]:
+    """All who train in processes of their own, which end with the context. They may also stop in the middle of the first
+    pass. `folder`: for the workers' shards."""
+    deal(data.train, workers, folder / "shards")
+    with ExitStack() as stack:
+
+        def fit(job: Job, side: Any) -> Callable[[float], Fit]:
+            team = stack.enter_context(Team(job, side.serve, side.work))
+            return lambda passes: _fit_of(data, team.train(passes))
+
+        summed = fit(Job(folder / "shards", workers, batches=IN_FLIGHT // workers), paceline_svm)
+        single = fit(Job(folder / "shards", workers, batches=1, overlap=False, pull="wanted"), paceline_svm)
+        per_batch = fit(Job(folder / "shards", workers, batches=1, overlap=False, pull="wanted"), rpc_per_batch_svm)
+        yield [
+            Contender("paceline gRPC", summed, (0.5, *PASSES)),
+            Contender("paceline gRPC, whole passes", summed),
+            Contender("paceline gRPC, a batch a push", single, (0.5, *PASSES)),
+            Contender("an RPC per batch", per_batch, (0.5, *PASSES)),
+        ]
 
 
 def local(data: Dataset, settings: LocalSettings) -> Fit:
     """Paceline's threads in one process, from the same arrays that scikit-learn gets."""
     start = perf_counter()
     weights = train(Examples.of(data.train.features, data.train.labels), settings).weights
-    seconds = perf_counter() - start
-    test = Examples.of(_test(data).features, _test(data).labels)
-    return Fit(seconds, float(np.mean((margins(test, weights) > 0) == (test.labels > 0))))
+    return Fit(perf_counter() - start, accuracy_of(data, weights))
 
 
 def sklearn(data: Dataset, model: Any) -> Fit:
@@ -150,6 +211,10 @@ def rows(found: list[Measured]) -> list[Row]:
         ("12 local, 1 thread / SGDClassifier", "paceline local, 1 thread", "SGDClassifier", 1.0, 0.6),
         ("12 local, 2 threads / SGDClassifier", "paceline local, 2 threads", "SGDClassifier", 1.0, 0.6),
         ("   local, 1 thread / LinearSVC", "paceline local, 1 thread", "LinearSVC", None, None),
+        ("10 gRPC, 2 workers / LinearSVC", "paceline gRPC", "LinearSVC", 0.6, 0.25),
+        ("   the same with whole passes", "paceline gRPC, whole passes", "LinearSVC", None, None),
+        ("11 gRPC, 2 workers / an RPC per batch", "paceline gRPC", "an RPC per batch", 0.2, 0.06),
+        ("   the same / a batch a push", "paceline gRPC", "paceline gRPC, a batch a push", None, None),
     ]
     ratios = []
     for measure, above, below, must, goal in wanted:
@@ -160,6 +225,48 @@ def rows(found: list[Measured]) -> list[Row]:
                 Row("   of the fastest", ours.best / theirs.best, None, None),
             ]
     return ratios
+
+
+def shapes(
+    data: Dataset, folder: Path, workers: Sequence[int] = (1, 2, 4), servers: Sequence[int] = (1, 2)
+) -> Iterator[Shape]:
+    """One team after the other: each trains a pass to get warm, then three times one pass."""
+    for count in workers:
+        deal(data.train, count, folder / f"shards-{count}")
+    for count, number, pull in product(workers, servers, ("changed", "wanted")):
+        job = Job(folder / f"shards-{count}", count, number, min(16, IN_FLIGHT // count), True, pull)
+        with Team(job, paceline_svm.serve, paceline_svm.work) as team:
+            team.train(1)
+            yield _shape(job, [team.train(1) for _ in range(3)], len(data.train))
+
+
+def _shape(job: Job, trainings: Sequence[Training], examples: int) -> Shape:
+    middle = {name: median(getattr(one, name) for one in trainings) for name in ("seconds", "cpu", "received", "sent")}
+    return Shape(
+        job, examples / middle["seconds"], 1e6 * middle["cpu"] / examples,
+        middle["received"] / examples, middle["sent"] / examples,
+    )  # fmt: skip
+
+
+def push_costs(widths: Sequence[int] = WIDTHS, places: int = PLACES, pushes: int = 50) -> Iterator[PushCost]:
+    """Pushes of two workers in turn, each to weights that nobody has seen before its last one."""
+    for width in widths:
+        rng, before = np.random.default_rng(0), _resident()
+        served = SparseSlice(width, Asp(), Sgd(lr=1.0))
+        served.initialise(np.ones(width, np.float32), b"")
+        served.view(View(1, {name: Seat(1, 0) for name in ("worker-0", "worker-1")}))
+        seconds, known = [], {"worker-0": 0, "worker-1": 0}
+        count = min(places, width // 20)  # the slice knows the changes of a few pushes only
+        for push in range(pushes):
+            name, clock = f"worker-{push % 2}", push // 2 + 1
+            chosen = np.sort(rng.choice(width // count, count) + np.arange(count) * (width // count))
+            update, base = Sparse(chosen, np.ones(count, np.float32), width), Base(served.term, known[name])
+            start = perf_counter()
+            served.push(Push(name, 1, clock, update, 1, base, 1, 0.0))
+            served.answer(base, None, chosen[:0], width)
+            seconds.append(perf_counter() - start)
+            known[name] = served.version
+        yield PushCost(width, count, median(seconds), _resident() - before)
 
 
 def real(folder: Path) -> Iterator[tuple[str, dict[str, float]]]:
@@ -198,6 +305,21 @@ def _enough(entry: Contender, accuracy: float) -> Measured:
     return Measured(entry.name, entry.passes[-1], [], f"came to {best:.4f} at most")
 
 
+def _resident() -> int:
+    """Memory of this process (bytes); Linux only."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def _fit_of(data: Dataset, training: Training) -> Fit:
+    return Fit(training.seconds, accuracy_of(data, training.weights))
+
+
+def accuracy_of(data: Dataset, weights: Vector) -> float:
+    """Of weights (D,) on the test rows."""
+    test = Examples.of(_test(data).features, _test(data).labels)
+    return float(np.mean((margins(test, weights) > 0) == (test.labels > 0)))
+
+
 def _test(data: Dataset) -> Labelled:
     assert data.test is not None
     return data.test
@@ -223,30 +345,63 @@ def main() -> None:
     parser.add_argument("--accuracy", type=float, default=ACCURACY, help="test accuracy that all must reach")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--own", action="store_true", help="only contenders that need no environment of their own")
+    parser.add_argument("--contender", action="append", default=[], help="only this one; may be given again")
+    parser.add_argument("--only", action="append", choices=PARTS, help="one part of the run; may be given again")
     parser.add_argument("--data", type=Path, help="a folder with rcv1-vw, a9a and agaricus: accuracy on these instead")
     told = parser.parse_args()
     if told.data:
         for name, accuracies in real(told.data):
             print(f"{name:10}" + "".join(f"  {who} {accuracy:.4f}" for who, accuracy in accuracies.items()))
         return
-    data = rcv1_like(told.rows, told.test)
-    print(
-        f"{len(data.train):,} x {data.train.features.shape[1]:,}, {data.train.features.nnz / len(data.train):.0f} a row"
-    )
+    parts = told.only or PARTS
+    data = rcv1_like(told.rows, told.test) if {"time", "shapes"} & set(parts) else None
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(contenders(data, Path(folder), not told.own), told.rounds, told.accuracy)
+        if data is not None:
+            size, found = len(data.train), data.train.features
+            print(f"{size:,} x {found.shape[1]:,}, {found.nnz / size:.0f} a row")
+        if data is not None and "time" in parts:
+            with teams(data, Path(folder)) as distributed:
+                entries = [*contenders(data, Path(folder), not told.own), *distributed]
+                entries = [entry for entry in entries if not told.contender or entry.name in told.contender]
+                _print_times(measure(entries, told.rounds, told.accuracy), told.accuracy, told.test)
+        if data is not None and "shapes" in parts:
+            _print_shapes(shapes(data, Path(folder)))
+    if "push" in parts:
+        _print_push_costs(push_costs())
+
+
+def _print_times(found: list[Measured], accuracy: float, tests: int) -> None:
     print(
-        f"{f'seconds to {told.accuracy:.1%} of {told.test:,} test rows':44}{'median':>9}{'min':>9}{'accuracy':>10}{'passes':>8}"
+        f"{f'seconds to {accuracy:.1%} of {tests:,} test rows':44}{'median':>9}{'min':>9}{'accuracy':>10}{'passes':>8}"
     )
     for result in found:
         figures = (
-            f"{result.seconds:9.4f}{result.best:9.4f}{result.accuracy:10.4f}{result.passes:8}" if result.fits else ""
+            f"{result.seconds:9.4f}{result.best:9.4f}{result.accuracy:10.4f}{result.passes:8g}" if result.fits else ""
         )
         print(f"{result.name:44}{figures or '  ' + result.failure}")
     print(f"{'ratio':44}{'value':>9}{'must':>9}{'goal':>9}")
     for row in rows(found):
         targets = "".join(f"{target:9.2f}" if target is not None else f"{'':9}" for target in (row.must, row.goal))
         print(f"{row.measure:44}{row.value:9.2f}{targets}")
+
+
+def _print_shapes(found: Iterable[Shape]) -> None:
+    columns = ("samples/s", "CPU ms/1000", "pushed B", "pulled B")
+    print(f"{'over gRPC, in flight, bytes a sample':44}" + "".join(f"{column:>13}" for column in columns))
+    for shape in found:
+        job = shape.job
+        name = f"{job.workers} workers, {job.servers} servers, K {job.batches}, pull {job.pull}"
+        figures = (shape.examples_per_second, shape.cpu, shape.pushed, shape.pulled)
+        print(f"{name:44}" + "".join(f"{figure:13,.0f}" for figure in figures))
+
+
+def _print_push_costs(found: Iterable[PushCost]) -> None:
+    print(f"{'a push and its answer, in process':44}{'places':>9}{'ms':>9}{'ns/place':>10}{'MB':>8}")
+    for cost in found:
+        print(
+            f"{f'{cost.width:,} weights':44}{cost.places:9,}{1e3 * cost.seconds:9.3f}"
+            f"{1e9 * cost.seconds / cost.places:10.0f}{cost.memory / 1e6:8.1f}"
+        )
 
 
 if __name__ == "__main__":

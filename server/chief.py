@@ -66,7 +66,8 @@ class Chief:
         """After any change of the run: keeps it on disk before anybody learns of it (joins, views and phases: seldom),
         publishes a new view, says a new phase. Hold the lock."""
         view = self.membership.view
-        mark = (view.number, self.run.phase, sum(self.membership.incarnations.values()))
+        judged = len(self.run.validation_losses)
+        mark = (view.number, self.run.phase, sum(self.membership.incarnations.values()), judged)
         if mark != self._saved:
             self._saved = mark
             self._save()

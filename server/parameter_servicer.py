@@ -21,8 +21,8 @@ from server.metrics import ServerMetrics
 from server.quarantine import Quarantine
 from server.slice_driver import SliceDriver
 
-_LARGEST = 4 << 20
-"""A sparse reply with more than this says that all has changed (bytes of float32 with four-byte places)."""
+_MOST = 1 << 19
+"""Places in a sparse reply; beyond that it says that the whole slice is to be pulled (4 MiB at 8 bytes each)."""
 _WAIT = Outgoing(pb.PullHead(outcome=pb.WAIT), iter(()))
 
 
@@ -85,7 +85,8 @@ class ParameterServicer:
             def count() -> Reply | None:
                 return self.ask(head, is_there) if head.ask else self.count(head, update, None, is_there)
 
-            found = self._driver.exchange(count, Base(head.base_term, head.base_version), wanted, pushed)
+            base = Base(head.base_term, head.base_version)
+            found = self._driver.exchange(head.worker, head.clock, count, base, wanted, pushed, _MOST)
         except PacelineError as error:
             self._refused(head.worker, error)
             raise
@@ -93,7 +94,7 @@ class ParameterServicer:
             return pb.SparsePull(head=pb.PullHead(outcome=pb.WAIT))
         reply, weights = found
         answer = pb.SparsePull(head=self._answer(reply))
-        if wanted is None and 8 * len(weights.places) > _LARGEST:
+        if weights is None:
             answer.all = True
             return answer
         codec = load_codec(head.pull_codec or "none")
@@ -110,7 +111,7 @@ class ParameterServicer:
             raise BadPush(
                 f"{worker} sent a sparse push, but this run's updates are dense. Set updates alike everywhere."
             )
-        self.received(len(request.places) + len(request.values))
+        self.received(len(request.places) + len(request.values) + len(request.wanted))
         wanted = decode_places(request.wanted, length, worker) if request.HasField("wanted") else None
         if not request.head.examples:
             return Empty(length), wanted

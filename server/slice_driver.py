@@ -190,17 +190,20 @@ class SliceDriver:
             return self._answer(worker, call, deadline, is_there) if was_asked else None
 
     def exchange(
-        self, count: Callable[[], Reply | None], base: Base, wanted: Places | None, pushed: Places
-    ) -> tuple[Reply, Sparse] | None:
+        self, worker: str, clock: int, count: Callable[[], Reply | None], base: Base, wanted: Places | None,
+        pushed: Places, most: int,
+    ) -> tuple[Reply, Sparse | None] | None:  # fmt: skip
         """What `count` (`push` or `ask`) gives, with the weights of that very moment that are wanted, or that differ from
-        those of the worker: what has changed since `base`, and where its push was dropped, the places of that too."""
+        those of the worker: what has changed since `base`, and the places of its push too, unless this very push has just
+        been added; None where these are more than `most`."""
         with self.changed:
+            is_repeat = self._clocks.entry(worker).clock >= clock
             reply = count()
             if reply is None:
                 return None
             assert isinstance(self.model_slice, SparseSlice)
-            also = pushed if reply.outcome is Outcome.DROPPED else pushed[:0]
-            return reply, self.model_slice.answer(base, wanted, also)
+            also = pushed if is_repeat or reply.outcome is Outcome.DROPPED else pushed[:0]
+            return reply, self.model_slice.answer(base, wanted, also, most)
 
     def release(self, published: Published) -> None:
         """A reply's or pull's weights are sent."""

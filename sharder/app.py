@@ -65,6 +65,7 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
     )
     train = source.dataset.train
     by = labels_by(strategy, Selection(train, np.arange(len(train))), config)
+    parts = split(source.dataset, config.data.validation, config.data.test, config.seed, config.data.fold)
     progress.stage("checking", sum(len(part) for _, part in source.dataset.sets()))
     recipe = Recipe(
         task=task.name,
@@ -76,13 +77,12 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
         fold=config.data.fold,
         seed=config.seed,
         examples=engine.digest(source, progress),
-        by=digest_of(by),
+        by=digest_of(by, parts.train),
     )
     found = None if fresh else already_there(out, recipe)
     if found:
         progress.say(f"{len(found.shards)} shards of {found.train_examples:,} examples are already there, in {out}.")
         return found
-    parts = split(source.dataset, config.data.validation, config.data.test, config.seed, config.data.fold)
     dealt = deal_out(engine, strategy, source, parts.train, recipe, by, progress)
     write = partial(engine.write, source)
     name = Path(config.data.path).name

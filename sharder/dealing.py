@@ -39,9 +39,9 @@ def labels_by(strategy: ShardingStrategy, source: Selection, config: Config) -> 
     return labels
 
 
-def digest_of(labels: Array | None) -> str | None:
-    """SHA-256 of the labels that are dealt by."""
-    return None if labels is None else hashlib.sha256(np.ascontiguousarray(labels).data).hexdigest()
+def digest_of(labels: Array | None, train: Selection) -> str | None:
+    """SHA-256 of the labels that these examples are dealt by; `labels` are those of all rows of their set."""
+    return None if labels is None else hashlib.sha256(np.ascontiguousarray(labels[train.rows]).data).hexdigest()
 
 
 def deal_out(

@@ -10,7 +10,7 @@ import numpy as np
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError
 from paceline.data.dataset import Dataset, Labelled, Selection, values_of
-from paceline.data.manifest import Manifest, read_manifest
+from paceline.data.manifest import Manifest, Recipe, read_manifest
 from paceline.data.out_of_core import Growing, GrowingRows, release
 from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_writer import already_there, write_shards
@@ -20,6 +20,8 @@ from sharder.engine import Source, build_engine
 from sharder.engines.local import Local
 from sharder.strategy import build_strategy
 
+PARTS = ("validation", "test", "fold")
+"""Settings of data that decide what trains."""
 ROWS = 4096
 """Examples that are put together at a time."""
 
@@ -27,7 +29,10 @@ ROWS = 4096
 def settings_of(old: Path) -> dict[str, Any]:
     """The settings that the shards in the folder were made with, as far as dealing them anew goes by them."""
     recipe = read_manifest(old).recipe
-    return {"task": recipe.task, "seed": recipe.seed, "data": {"strategy": recipe.strategy.model_dump()}}
+    data = {"strategy": recipe.strategy.model_dump(), "weights": recipe.weights} | {
+        key: getattr(recipe, key) for key in PARTS
+    }
+    return {"task": recipe.task, "workers": recipe.shards, "seed": recipe.seed, "data": data}
 
 
 def reshard(old: Path, config: Config, out: Path, fresh: bool = False, progress: Progress = SILENT) -> Manifest:
@@ -37,6 +42,7 @@ def reshard(old: Path, config: Config, out: Path, fresh: bool = False, progress:
     if not isinstance(engine, Local):
         raise ConfigError(f"data.engine is {config.data.engine.name}; shards are dealt anew by the local engine only.")
     shards = open_shards(old)
+    _check_same(config, shards.manifest.recipe)
     train, kept = _train(shards, progress), {}
     for name in shards.manifest.parts:
         shards.verify(name)
@@ -48,7 +54,7 @@ def reshard(old: Path, config: Config, out: Path, fresh: bool = False, progress:
             "strategy": described(config.data.strategy, strategy),
             "shards": config.data.shards or config.workers,
             "weights": config.data.weights,
-            "by": digest_of(by),
+            "by": digest_of(by, train),
         }
     )
     found = None if fresh else already_there(out, recipe)
@@ -63,6 +69,18 @@ def reshard(old: Path, config: Config, out: Path, fresh: bool = False, progress:
     manifest = write_shards(out, shards.manifest.source, recipe, dealt, kept, rule, progress, write)
     progress.say(f"{len(manifest.shards)} shards of {manifest.train_examples:,} examples are in {out}.")
     return manifest
+
+
+def _check_same(config: Config, recipe: Recipe) -> None:
+    """ConfigError for settings that only the data set itself can give."""
+    asked = {"seed": config.seed} | {f"data.{key}": getattr(config.data, key) for key in PARTS}
+    for key, value in asked.items():
+        kept = getattr(recipe, key.removeprefix("data."))
+        if value != kept:
+            raise ConfigError(
+                f"{key} is {value}, but the shards were made with {kept}, and dealing them anew keeps what trains and what "
+                "does not. Leave it out, or make shards from the data set."
+            )
 
 
 def _train(shards: Shards, progress: Progress) -> Selection:

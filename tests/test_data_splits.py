@@ -108,3 +108,47 @@ def test_labels_that_are_no_classes_are_cut_at_random():
 def test_too_few_examples_for_a_split_are_refused(labels, test, told):
     with pytest.raises(DataError, match=told):
         split(Dataset(examples(labels)), validation=0, test=test, seed=0)
+
+
+def test_each_example_is_tested_on_in_one_fold_with_equal_shares_of_each_class():
+    dataset = Dataset(examples([0] * 60 + [1] * 41))
+    parts = [split(dataset, validation=0.1, test=0.5, seed=1, fold=(part, 4)) for part in range(4)]
+
+    assert sorted(np.concatenate([found.kept["test"].rows for found in parts])) == list(range(101))
+    for found in parts:
+        assert np.bincount(found.kept["test"].labels).tolist() in ([15, 10], [15, 11])
+        everything = [found.train, *found.kept.values()]
+        assert sorted(np.concatenate([part.rows for part in everything])) == list(range(101))
+        assert len(found.kept["validation"]) == 10
+
+
+def test_with_folds_a_test_set_that_the_data_brings_is_left_alone():
+    dataset = Dataset(examples([0, 1] * 10), test=examples([0, 1, 1]), validation=examples([0]))
+
+    parts = split(dataset, validation=0.2, test=0.5, seed=0, fold=(1, 2))
+
+    assert len(parts.kept["test"]) == len(parts.train) == 10
+    assert parts.kept["test"].ids.max() < 20
+    assert parts.kept["validation"].ids.tolist() == [23]
+
+
+def test_folds_of_labels_that_are_no_classes_are_cut_at_random():
+    dataset = Dataset(examples(np.linspace(0, 1, 10)))
+
+    first, again, other = (rows(split(dataset, 0, 0, seed, (0, 5)).kept["test"]) for seed in (0, 0, 1))
+
+    assert len(first) == 2
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ([0] * 10 + [7, 7], "Class 7 has only 2 examples, but each of 3 folds needs one"),
+        ([0.5, 0.25], "The training set has only 2 examples, but each of 3 folds"),
+    ],
+)
+def test_too_few_examples_for_the_folds_are_refused(labels, told):
+    with pytest.raises(DataError, match=told):
+        split(Dataset(examples(labels)), validation=0, test=0, seed=0, fold=(0, 3))

@@ -16,8 +16,8 @@ def rates(config, members, epochs):
     return [config.optimizer.options["lr"] * schedule.factor(epoch, members) for epoch in epochs]
 
 
-def test_there_are_three():
-    assert presets() == ["sharding", "shat", "shat-vgg16"]
+def test_there_are_four():
+    assert presets() == ["hogwild", "sharding", "shat", "shat-vgg16"]
 
 
 @pytest.mark.parametrize(("name", "model", "batch"), [("shat", "resnet50", 128), ("shat-vgg16", "vgg16", 96)])
@@ -56,6 +56,15 @@ def test_twelve_workers_of_sharding_learn_at_the_papers_rates():
     found = rates(load(preset="sharding"), 12, [128 * iteration / 50_000 for iteration in iterations])
 
     assert found == pytest.approx([0.1 / 12, 0.1 / 12, 0.01 / 12, 0.01 / 12, 0.001 / 12, 0.001 / 12])
+
+
+def test_hogwild_is_as_its_paper_trains_synchronously():
+    config = load(preset="hogwild")
+
+    assert (config.task, config.policy.name, config.batch_size, config.svm.stop) == ("rcv1", "bsp", 16, "all")
+    assert config.optimizer.model_dump() == {"name": "sgd", "lr": 0.005, "momentum": 0, "weight_decay": 0}
+    assert config.svm.stopping is not None
+    assert (config.svm.stopping.rule, config.svm.stopping.preset) == ("delta", "report")
 
 
 @pytest.mark.parametrize("name", presets())
@@ -97,7 +106,7 @@ def test_an_unknown_preset_is_told_the_nearest():
 
 @pytest.mark.parametrize("name", ["../presets/shat", "shat.yaml", ""])
 def test_a_preset_is_a_name_and_no_path(name):
-    with pytest.raises(ConfigError, match=r"among the presets: sharding, shat, shat-vgg16\."):
+    with pytest.raises(ConfigError, match=r"among the presets: hogwild, sharding, shat, shat-vgg16\."):
         read_preset(name)
 
 
@@ -114,4 +123,4 @@ def test_every_line_of_a_preset_says_whose_it_is(name):
 def test_presets_are_packed_with_the_package():
     packed = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["tool"]["setuptools"]
 
-    assert packed["package-data"]["paceline"] == ["presets/*.yaml"]
+    assert packed["package-data"]["paceline"] == ["presets/*.yaml", "presets/grids/*.yaml"]

@@ -381,7 +381,7 @@ def test_examples_that_several_shards_hold_are_dealt_anew_once(tmp_path):
     wanted = {"strategy": {"name": "distribution_aware", "clusters": 3}, "validation": 0, "test": 0}
     first = make_shards(config(str(path), data=wanted), tmp_path / "four")
 
-    anew = reshard(tmp_path / "four", config(str(path), workers=2), tmp_path / "two")
+    anew = reshard(tmp_path / "four", config(str(path), workers=2, data={"validation": 0, "test": 0}), tmp_path / "two")
 
     assert first.sparse
     assert len(first.duplicates) == 2

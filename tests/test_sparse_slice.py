@@ -10,7 +10,7 @@ from paceline.core.config import Config, Options
 from paceline.core.errors import BadPush, ConfigError
 from paceline.core.model_slice import ModelSlice
 from paceline.core.policy import build_policy
-from paceline.core.sparse import Changes, decode_places, encode_places, merged, overwritten
+from paceline.core.sparse import Changes, decode_places, distinct, encode_places, merged, overwritten
 from paceline.core.sparse_slice import SparseSlice
 from paceline.core.values import Base, Outcome, Places, Sparse
 
@@ -44,7 +44,8 @@ def answered(
     one: OneSparseSlice, base: Base, wanted: Places | None = None, also: tuple[int, ...] = ()
 ) -> dict[int, float]:
     assert isinstance(one.slice, SparseSlice)
-    found = one.slice.answer(base, wanted, np.array(also, np.int64))
+    found = one.slice.answer(base, wanted, np.array(also, np.int64), 100)
+    assert found is not None
     return {int(place): round(float(value), 6) for place, value in zip(found.places, found.values, strict=True)}
 
 
@@ -62,6 +63,7 @@ def test_places_that_are_close_take_two_bytes_and_others_four():
 @pytest.mark.parametrize(
     "data",
     [
+        b"\x02",
         b"\x03\x00",
         b"\x02\x00",
         b"\x04\x01\x00",
@@ -83,6 +85,12 @@ def test_any_bytes_are_places_or_refused(data: bytes):
         return
     assert (np.diff(places) > 0).all()
     assert not len(places) or 0 <= places[0] <= places[-1] < 50
+
+
+@given(st.lists(PLACES, min_size=1, max_size=5))
+def test_places_of_several_updates_come_once_and_rise(every: list[Places]):
+    together = np.concatenate(every)
+    np.testing.assert_array_equal(distinct(together), np.unique(together))
 
 
 @given(st.lists(PLACES, min_size=1, max_size=5))
@@ -134,11 +142,13 @@ def test_the_reply_brings_what_was_wanted():
     assert answered(one, Base(1, 0), np.array([0, 1])) == {0: 0, 1: 0.5}
 
 
-def test_a_base_of_an_earlier_term_gets_everything():
+def test_a_base_of_an_earlier_term_or_too_many_places_ask_for_the_whole_slice():
     one = slice_of("asp")
     one.push("a", update=change(_1=0.5))
 
-    assert len(answered(one, Base(0, 1))) == 8
+    assert isinstance(one.slice, SparseSlice)
+    assert one.slice.answer(Base(0, 1), None, np.empty(0, np.int64), 100) is None
+    assert one.slice.answer(Base(1, 0), np.arange(8), np.empty(0, np.int64), 7) is None
 
 
 def test_changes_of_long_ago_are_forgotten():

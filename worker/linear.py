@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from prometheus_client import CollectorRegistry
 
 from paceline.core.config import Config, Options
@@ -15,14 +16,13 @@ from paceline.core.policy import Policy, build_policy
 from paceline.core.sparse import distinct
 from paceline.core.stopping import Rule
 from paceline.core.svm import Examples, LinearModel, Longs, score
-from paceline.core.values import Places, Vector
+from paceline.core.values import Base, Places, Vector
 from paceline.data.linear_model import shapes_of
-from paceline.data.sampler import Sampler
+from paceline.data.sampler import Sampler, starts_of
 from paceline.data.shards import Shards, stacked
 from paceline.rpc.views import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.v1.switch_pb2 import Switch
-from worker.link import Link
 from worker.member import Member
 from worker.sparse_client import Answer, SparseClient, bounds
 from worker.start import Start, run_process
@@ -44,22 +44,27 @@ class LinearWorker(Member):
         super().__init__(config, name, shards, addresses, token, plan, stop, say, registry)
 
     def epoch_lens(self) -> list[int]:
-        sizes = self.sizes(range(len(self._shards)))
+        entries = self._shards.manifest.shards
+        trained = self.sizes(range(len(entries)))
         if self.config.data.access == "all":
-            return [-(-sum(sizes) // self.config.workers)] * self.config.workers
-        return [sum(sizes[place :: self.config.workers]) for place in range(self.config.workers)]
+            return [-(-self.train_examples // self.config.workers)] * self.config.workers
+        lens = [
+            max(1, round(entry.epoch_len * count / entry.examples))
+            for entry, count in zip(entries, trained, strict=True)
+        ]
+        return [sum(lens[place :: self.config.workers]) for place in range(self.config.workers)]
 
     @property
     def train_examples(self) -> int:
-        return sum(self.sizes(range(len(self._shards))))
+        ids = np.unique(np.concatenate([self._shards.shard(shard).ids for shard in range(len(self._shards))]))
+        return len(ids) - int(self._keeps(ids).sum())
 
     @property
     def clock_batch(self) -> int:
         return self.config.worker_batch * self.config.push_batches
 
     def sizes(self, mine: Sequence[int]) -> list[int]:
-        examples = [self._shards.manifest.sizes[shard] for shard in mine]
-        return [count - kept(count, self.config.svm.validation) for count in examples]
+        return [len(self._rows(shard)[0]) for shard in mine]
 
     def first_weights(self) -> Vector:
         return np.zeros(self._width, np.float32)
@@ -80,21 +85,32 @@ class LinearWorker(Member):
         """The rows of these shards, and which of them train and which validate."""
         parts = [self._shards.shard(shard) for shard in mine]
         features = stacked([part.features for part in parts]) if len(parts) > 1 else parts[0].features
-        train, validation, first = [], [], 0
-        for shard, part in zip(mine, parts, strict=True):
-            order = np.random.default_rng([self.config.seed, shard, 17]).permutation(len(part)) + first
-            keeps = kept(len(part), self.config.svm.validation)
-            validation.append(np.sort(order[:keeps]))
-            train.append(np.sort(order[keeps:]))
-            first += len(part)
+        firsts = starts_of([len(part) for part in parts])
+        train, validation = zip(*(self._rows(shard) for shard in mine), strict=True)
         labels = np.concatenate([part.labels for part in parts])
-        return Examples.of(features, labels), np.concatenate(train), np.concatenate(validation)
+        return Examples.of(features, labels), _joined(train, firsts), _joined(validation, firsts)
+
+    def _rows(self, shard: int) -> tuple[Longs, Longs]:
+        """Which rows of a shard train and which validate: at least one trains."""
+        keeps = self._keeps(self._shards.shard(shard).ids)
+        keeps[:1] &= not keeps.all()
+        return np.flatnonzero(~keeps), np.flatnonzero(keeps)
+
+    def _keeps(self, ids: Longs) -> npt.NDArray[np.bool_]:
+        """Which examples are kept for validation, in whichever shards they are."""
+        mixed = (ids.astype(np.uint64) + np.uint64(self.config.seed)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+        return (mixed >> np.uint64(32)) < np.uint64(round(self.config.svm.validation * 2**32))
 
     def _counts(self) -> Longs:
-        """Examples of all shards that have each feature."""
-        total = np.zeros(self._width, np.int64)
-        for shard in range(len(self._shards)):
-            total += np.bincount(self._shards.shard(shard).features.indices, minlength=self._width)
+        """Examples that have each feature, those of several shards once."""
+        total, twice = np.zeros(self._width, np.int64), np.array(self._shards.manifest.duplicates, np.int64)
+        for number in range(len(self._shards)):
+            shard = self._shards.shard(number)
+            others = (
+                shard.features[np.flatnonzero(~np.isin(shard.ids, twice))] if number and len(twice) else shard.features
+            )
+            total += np.bincount(others.indices, minlength=self._width)
         return total
 
 
@@ -124,12 +140,12 @@ class Loop:
         end: Callable[[], list[Answer]] | None = None
         while True:
             clock += 1
-            rows = self._rows(clock)
+            rows, bases = self._rows(clock), self._client.bases
             self._compute(clock, rows, delay)
             self._progress.enter("exchange")
             if end is not None and self._take(clock - 1, end):
                 break
-            end = self._push(clock, rows)
+            end = self._push(clock, rows, bases)
             if not (self._config.overlap and self._policy.overlaps):
                 is_last, end = self._take(clock, end), None
                 if is_last:
@@ -156,13 +172,13 @@ class Loop:
         delay(clock)
         self._progress.computed(len(rows), time.monotonic() - began)
 
-    def _push(self, clock: int, rows: Longs) -> Callable[[], list[Answer]]:
-        """Sends what has changed since the last push."""
+    def _push(self, clock: int, rows: Longs, bases: Sequence[Base]) -> Callable[[], list[Answer]]:
+        """Sends what has changed since the last push. `bases`: the weights that it was computed on."""
         moved = self._model.moves()
         if not np.isfinite(moved.values).all():
             raise DataError("Training has diverged: weights are no finite numbers any more. Lower optimizer.lr.")
         self._sent = Step(moved.values, math.nan, len(rows), True)
-        return self._client.begin_sparse(clock, self._view, moved, len(rows), self._client.bases, self._wanted(clock))
+        return self._client.begin_sparse(clock, self._view, moved, len(rows), bases, self._wanted(clock))
 
     def _wanted(self, clock: int) -> Places | None:
         """The places of the batches that are computed once the reply is there; None: all that has changed."""
@@ -174,11 +190,11 @@ class Loop:
     def _take(self, clock: int, end: Callable[[], list[Answer]]) -> bool:
         """Waits for the answers and takes their weights over; whether this clock is the last."""
         answers = end()
-        for link, answer in zip(self._client.links, answers, strict=True):
-            if answer.weights is None:
-                self._refresh(link)
-            else:
+        for answer in answers:
+            if answer.weights is not None:
                 self._model.rebase(answer.weights.places, answer.weights.values)
+        if unknown := [server for server, answer in enumerate(answers) if answer.weights is None]:
+            self._refresh(unknown)
         heads = [answer.head for answer in answers]
         self._progress.stepped(clock, self._sampler.place(clock).epoch, self._sent, heads, 1.0)
         if any(head.stop for head in heads):
@@ -186,12 +202,14 @@ class Loop:
         self._adopt(max((head.switch for head in heads), key=lambda switch: switch.number))
         return False
 
-    def _refresh(self, link: Link, version: int | None = None) -> None:
-        """Takes over a whole slice, once it has come to this version."""
+    def _refresh(self, servers: Sequence[int] | None = None, version: int | None = None) -> None:
+        """Takes over whole slices (None: all), once they have come to this version."""
         pulled = np.zeros(len(self._model.weights), np.float32)
-        link.pull(version, pulled)
-        start, stop = bounds(link)
-        self._model.rebase(np.arange(start, stop), pulled[start:stop])
+        self._client.pull_slices(pulled, servers, version)
+        for link in self._client.links:
+            if servers is None or link.index in servers:
+                start, stop = bounds(link)
+                self._model.rebase(np.arange(start, stop), pulled[start:stop])
 
     def _adopt(self, message: Switch) -> None:
         """Goes on under another policy, with the weights that it begins with (protocol.md 19)."""
@@ -200,15 +218,13 @@ class Loop:
             return
         self._switches, self._view = switch.number, max(self._view, message.view)
         self._policy = build_policy(Options(**switch.policy))
-        for link in self._client.links:
-            self._refresh(link, switch.version)
+        self._refresh(version=switch.version)
 
     def _has_settled(self, clock: int) -> bool:
         """Says how the epoch went; whether the worker is to stop by itself."""
         epoch = self._sampler.place(clock).epoch
         if self._config.svm.pull == "wanted":
-            for link in self._client.links:
-                self._refresh(link)
+            self._refresh()
         trained = score(self._examples, self._model.weights, self._config.svm.objective, self._train)
         facts = {"loss": trained.total, "accuracy": trained.accuracy}
         if len(self._validation):
@@ -233,9 +249,9 @@ def touched(examples: Examples, rows: Longs) -> Places:
     return distinct(np.sort(found)).astype(np.int64)
 
 
-def kept(examples: int, share: float) -> int:
-    """Examples of a shard that its worker keeps for validation: at least one where any are wanted, and never all."""
-    return min(examples - 1, max(1, round(share * examples))) if share else 0
+def _joined(rows: Sequence[Longs], firsts: Longs) -> Longs:
+    """Rows of several shards as rows of all of them, end to end."""
+    return np.concatenate([part + first for part, first in zip(rows, firsts, strict=False)])
 
 
 def work(start: Start) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 
 from paceline.core.codec import load_codec
 from paceline.core.sparse import decode_places
-from paceline.core.values import Base, Places, Sparse
+from paceline.core.values import Base, Places, Sparse, Vector
 from paceline.rpc.transport import decoded
 from paceline.v1 import parameter_service_pb2 as pb
 from worker.client import ParameterClient
@@ -39,6 +39,15 @@ class SparseClient(ParameterClient):
             return Answer(found.head, self._weights(link, found, asked))
 
         return self._begin(exchange)
+
+    def pull_slices(self, target: Vector, servers: Sequence[int] | None = None, version: int | None = None) -> None:
+        """Receives some servers' slices (None: all) into the flat model."""
+
+        def pull(link: Link) -> None:
+            if servers is None or link.index in servers:
+                link.pull(version, target)
+
+        self._everywhere(pull)
 
     def _weights(self, link: Link, found: pb.SparsePull, wanted: Places | None) -> Sparse | None:
         if found.all:

@@ -73,6 +73,8 @@ def settings_of(config: Config, threads: int, average: bool) -> LocalSettings:
     """The run's settings, as far as they mean something without servers. ConfigError for a schedule that is not known here."""
     schedule = config.schedule
     each_epoch = schedule.name == "step" and schedule.every == 1
+    if schedule.warmup_epochs:
+        raise ConfigError("schedule.warmup_epochs is set, but `paceline local` has no warm-up; leave it out.")
     if schedule.name != "constant" and not each_epoch:
         raise ConfigError(
             f"schedule.name is {schedule.name}; `paceline local` knows constant, and step with every 1 and a gamma."
@@ -89,7 +91,7 @@ def _parts(dataset: Dataset, config: Config) -> tuple[Examples, Examples | None,
         raise DataError(
             f"data() of task {config.task} gives dense rows; updates: sparse needs a scipy.sparse.csr_array."
         )
-    parts = split(dataset, config.svm.validation, config.data.test, config.seed)
+    parts = split(dataset, config.svm.validation, config.data.test, config.seed, config.data.fold)
     kept = {name: Examples.of(part.features, part.labels) for name, part in parts.kept.items()}
     return Examples.of(parts.train.features, parts.train.labels), kept.get("validation"), kept.get("test")
 

@@ -153,14 +153,14 @@ class ModelSlice:
             return self.ask(push.worker, push.incarnation, push.clock, push.time)
         staleness = self.version - push.base.version if push.base.term == self.term else 0
         members = len(self.clocks.view.seats)
-        verdict, lr = self._admit(push), self.policy.rate(self.lr, staleness, members)
+        verdict, (lr, rate) = self._admit(push), self._rates(staleness, members)
         self.clocks.advance(push, verdict, staleness, lr)
         self.policy.observe(push, self.clocks)
         if verdict.outcome is Outcome.BUFFERED and self._gathering is not None:
             self._gathering.add(push, self.policy.weight(staleness))
             self.clocks.buffered = self._gathering.pushes
         elif verdict.outcome is Outcome.FOLDED:
-            self._fold_one(push, members, lr)
+            self._fold_one(push, members, rate)
         self._waiting[push.worker] = (push.clock, push.time)
         return self._settle()
 
@@ -342,6 +342,11 @@ class ModelSlice:
         target = self._versions.target()
         np.copyto(target, self._versions.current.values)
         self._publish(target)
+
+    def _rates(self, staleness: int, members: int) -> tuple[float, float]:
+        """What the worker is told as the rate of its push, and what that folds with."""
+        lr = self.policy.rate(self.lr, staleness, members)
+        return lr, lr
 
     def _fold_one(self, push: Push, members: int, lr: float) -> None:
         """Folds a push by itself."""

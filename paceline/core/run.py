@@ -78,8 +78,14 @@ class Run:
         self._anyone_finished = False
         self.validation_losses: list[float] = []
         """The mean over all members after each epoch, where these stop together."""
-        self._losses: dict[int, dict[str, tuple[float, int]]] = {}
-        self._epochs_judged = 0
+        self._losses: dict[str, tuple[float, int]] = {}
+        """Newest loss of each worker since the last mean was taken, and the examples behind it."""
+        self._validated: dict[str, int] = {}
+        """Newest epoch of each worker that has a loss."""
+        self._finished: set[str] = set()
+        """Workers that have left with their last clock behind them."""
+        self._deserted: float | None = None
+        """Since when nobody has a seat."""
         self._addresses: dict[str, str] = {}
         """Where each worker that has joined serves its local model; empty where it does not."""
 
@@ -123,11 +129,15 @@ class Run:
         """A worker has finished its last clock, or was told to stop before that."""
         self.membership.leave(worker, incarnation, finished)
         self._anyone_finished = self._anyone_finished or finished
+        if finished:
+            self._finished.add(worker)
         self._maybe_all_left(now)
 
     def counted(self, clocks: Clocks, now: float) -> None:
         """Pushes were counted on the chief's slice: the budget may be spent."""
         self.examples = clocks.examples
+        if self._losses and self.phase is RunPhase.TRAINING:
+            self._judge(clocks, now)  # somebody who was waited for may have left
         spent = self.examples >= self.config.epochs * self.examples_per_epoch and not clocks.is_recovering
         if self.phase is RunPhase.TRAINING and self.config.budget == "total" and spent and not self.is_switching:
             self.stop("the budget of epochs is spent", clocks, now)
@@ -149,18 +159,23 @@ class Run:
             self._maybe_all_left(now)
 
     def validated(self, worker: str, epoch: int, loss: float, examples: int, clocks: Clocks, now: float) -> None:
-        """A worker has ended an epoch (from 0) of its own with this loss on the examples that it keeps back. Once all members
-        have, their mean may end the run (svm.stop: all)."""
+        """A worker has ended an epoch of its own (from 0) with this loss on the examples that it keeps back. Once all members
+        have ended another one, the mean of their newest losses may end the run (svm.stop: all)."""
         if self.phase is not RunPhase.TRAINING or self.config.svm.stopping is None or self.config.svm.stop != "all":
             return
-        self._losses.setdefault(epoch, {})[worker] = (loss, examples)
-        while self._epochs_judged in self._losses and self._losses[self._epochs_judged].keys() >= {*clocks.members}:
-            found = self._losses.pop(self._epochs_judged).values()
-            self._epochs_judged += 1
-            weight = sum(count for _, count in found)
-            self.validation_losses.append(sum(loss * count for loss, count in found) / max(1, weight))
+        if epoch > self._validated.get(worker, -1):
+            self._validated[worker], self._losses[worker] = epoch, (loss, examples)
+        self._judge(clocks, now)
+
+    def _judge(self, clocks: Clocks, now: float) -> None:
+        """Ends the run where the losses that all members have given have settled."""
+        if self.config.svm.stopping is None or not self._losses.keys() >= {*clocks.members}:
+            return
+        found, self._losses = self._losses.values(), {}
+        weight = sum(count for _, count in found)
+        self.validation_losses.append(sum(loss * count for loss, count in found) / max(1, weight))
         rule = self.config.svm.stopping.build(build_optimizer(self.config.optimizer).lr)
-        if any(rule.add(each) for each in self.validation_losses):
+        if any(rule.add(each) for each in self.validation_losses) and not self.is_switching:
             self.stop(f"the validation loss has settled at {self.validation_losses[-1]:.6g}", clocks, now)
 
     @property
@@ -291,7 +306,7 @@ class Run:
         self.examples_per_epoch, self._steps_per_epoch, self._fingerprint = state["facts"]
         self.scores = [Score(**score) for score in state["scores"]]
         self.skipped_scores, self.reason, self._trained = state["skipped"], state["reason"], state["trained"]
-        self.validation_losses, self._epochs_judged = list(state["losses"]), len(state["losses"])
+        self.validation_losses = list(state["losses"])
         self._anyone_finished, self._addresses = state["anyone_finished"], dict(state["addresses"])
         self._enter(RunPhase(state["phase"]), now)
 
@@ -328,9 +343,15 @@ class Run:
         self._enter(RunPhase.TRAINING, now)
 
     def _maybe_all_left(self, now: float) -> None:
-        left = not self.membership.view.seats
-        all_finished = self.phase is RunPhase.TRAINING and self._anyone_finished
-        if left and (self.phase is RunPhase.STOPPING or all_finished):
+        """Nobody has a seat any more: the run is over, unless somebody who lost a seat may still come back for it."""
+        if self.membership.view.seats:
+            self._deserted = None
+            return
+        self._deserted = now if self._deserted is None else self._deserted
+        is_complete = self.config.budget == "per_worker" or self._finished >= self.reports.keys()
+        is_late = now - self._deserted >= self.config.lease
+        is_trained = self.phase is RunPhase.TRAINING and self._anyone_finished and (is_complete or is_late)
+        if self.phase is RunPhase.STOPPING or is_trained:
             self.reason = self.reason or "every worker has finished its epochs"
             self._enter(RunPhase.SCORING, now)
 

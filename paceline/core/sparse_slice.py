@@ -8,8 +8,7 @@ import numpy as np
 from paceline.core.errors import BadPush
 from paceline.core.model_slice import ModelSlice
 from paceline.core.policy import Policy
-from paceline.core.slice_state import SliceState
-from paceline.core.sparse import Changes, add_at, all_places, dense_of, merged, overwritten, sparse_of
+from paceline.core.sparse import Changes, add_at, dense_of, distinct, merged, overwritten, sparse_of
 from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Sparse, Vector, worker_order
 from paceline.core.versions import Versions
 
@@ -19,10 +18,6 @@ class SparseSlice(ModelSlice):
     included, and is added as it is; pushes of one round are summed, not averaged [Hogwild]. Work follows the places of a
     push, memory the slice's length. Not thread-safe, as the other."""
 
-    def restore(self, state: SliceState) -> None:
-        super().restore(state)
-        self._changes.forget(self.version)
-
     def pull(self, version: int | None = None) -> Published | None:
         """A copy, for weights are changed in place."""
         found = super().pull(version)
@@ -31,13 +26,16 @@ class SparseSlice(ModelSlice):
     def release(self, published: Published) -> None:
         """Nothing is pinned."""
 
-    def answer(self, base: Base, wanted: Places | None, also: Places) -> Sparse:
-        """The weights at the places that are wanted; or without such, at those that differ from `base` (all of them where
-        nobody knows any more), and `also` at these."""
+    def answer(self, base: Base, wanted: Places | None, also: Places, most: int) -> Sparse | None:
+        """The weights at the places that are wanted; or without such, at those that differ from `base`, and `also` at these.
+        None where nobody knows any more what differs, or where it is more than `most` places."""
         places = wanted
         if places is None:
-            found = self._changes.since(base.version) if base.term == self.term else None
-            places = all_places(self.length) if found is None else np.union1d(found, also) if len(also) else found
+            places = self._changes.since(base.version) if base.term == self.term else None
+            if places is not None and len(also):
+                places = distinct(np.concatenate([places, also]))
+        if places is None or len(places) > most:
+            return None
         return Sparse(places, self._versions.current.values[places], self.length)
 
     # inside
@@ -56,9 +54,12 @@ class SparseSlice(ModelSlice):
                 f"{push.worker} pushed a value for every weight; this slice takes sparse updates. Set updates alike."
             )
 
+    def _rates(self, staleness: int, members: int) -> tuple[float, float]:
+        return self.lr, self.policy.rate(1.0, staleness, members)
+
     def _fold_one(self, push: Push, members: int, lr: float) -> None:
         if isinstance(push.update, Sparse):
-            self._add(push.update, lr / self.lr)
+            self._add(push.update, lr)
 
     def _close(self, gathering: "SparseSum") -> None:  # type: ignore[override]
         total = gathering.take()

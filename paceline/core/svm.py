@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from paceline.core.compiled import floats, floats_out, kernel, nothing, scalar
+from paceline.core.compiled import check_lengths, floats, floats_out, kernel, nothing, scalar
 from paceline.core.errors import ConfigError, DataError
 from paceline.core.objective import Objective
 from paceline.core.prefetch import prefetch
@@ -24,6 +24,7 @@ f32 = np.float32
 _longs = types.Array(types.int64, 1, "C", readonly=True, aligned=False)
 _features = types.Array(types.uint32, 1, "C", readonly=True, aligned=False)
 _features_out = types.Array(types.uint32, 1, "C", aligned=False)
+_flags = types.Array(types.boolean, 1, "C", readonly=True, aligned=False)
 _flags_out = types.Array(types.boolean, 1, "C", aligned=False)
 
 
@@ -146,8 +147,7 @@ class LinearModel:
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}; expected 1 or more.")
         if self._moved is not None:
-            new = self._moved.add(examples, rows)
-            self._before[new] = self.weights[new]
+            _copy_at(self._moved.add(examples, rows), self.weights, self._before)
         given, own = (*examples[:4], rows), (self.weights, self._decays, self._is_logistic)
         if batch_size == 1:
             _step_singly(*given, f32(lr), *own)
@@ -161,10 +161,10 @@ class LinearModel:
         return _sparse(places, self.weights[places] - self._before[places], len(self.weights))
 
     def rebase(self, places: Places, values: Vector) -> None:
-        """Takes over weights of these features from outside, and puts on top what `moves` has not handed out yet."""
-        own = np.where(self._tracked().has[places], self.weights[places] - self._before[places], f32(0))
-        self._before[places] = values
-        self.weights[places] = values + own
+        """Takes over weights of these features from outside, and puts on top what `moves` has not handed out yet.
+        That they are features of the model is not checked."""
+        check_lengths(places, values)
+        _rebase(places, values, self._tracked().has, self._before, self.weights)
 
     def _tracked(self) -> "_Support":
         assert self._moved is not None, "a model that tells its moves needs tracks=True"
@@ -190,7 +190,7 @@ class _Support:
     def add(self, examples: Examples, rows: Longs) -> Features:
         """Takes note of the rows' features; those that were not there yet, in no order."""
         before = self._count
-        self._count = int(_add_support(examples.starts, examples.indices, rows, self.has, self._found, before))
+        self._count = int(_add_support(*examples[:3], rows, self.has, self._found, before))
         return self._found[before : self._count]
 
     def take(self) -> Places:
@@ -310,11 +310,13 @@ def _margins(starts: Longs, indices: Features, values: Vector, rows: Longs, weig
         out[at] = _margin(starts, indices, values, rows[at], weights)
 
 
-@kernel(types.int64(_longs, _features, _longs, _flags_out, _features_out, types.int64))
+@kernel(types.int64(_longs, _features, floats, _longs, _flags_out, _features_out, types.int64))
 def _add_support(
-    starts: Longs, indices: Features, rows: Longs, has: npt.NDArray[np.bool_], found: Features, count: int
-) -> int:
+    starts: Longs, indices: Features, values: Vector, rows: Longs,
+    has: npt.NDArray[np.bool_], found: Features, count: int,
+) -> int:  # fmt: skip
     for at in range(len(rows)):
+        _ask_for(starts, indices, values, rows, at + _AHEAD)
         row = rows[at]
         for j in range(starts[row], starts[row + 1]):
             k = indices[j]
@@ -323,6 +325,21 @@ def _add_support(
                 found[count] = k
                 count += 1
     return count
+
+
+@kernel(nothing(_features, floats, floats_out))
+def _copy_at(features: Features, weights: Vector, before: Vector) -> None:
+    for at in range(len(features)):
+        before[features[at]] = weights[features[at]]
+
+
+@kernel(nothing(_longs, floats, _flags, floats_out, floats_out))
+def _rebase(places: Places, values: Vector, has: npt.NDArray[np.bool_], before: Vector, weights: Vector) -> None:
+    """What has moved since `before` moves on from the new values."""
+    for at in range(len(places)):
+        k, value = places[at], values[at]
+        weights[k] = value + (weights[k] - before[k]) if has[k] else value
+        before[k] = value
 
 
 @kernel(nothing(*_rows_in, floats, floats, types.boolean, floats_out))

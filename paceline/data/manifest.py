@@ -73,6 +73,11 @@ class Recipe(Section):
     weights: Weights = Field((), description="Sizes of the shards in proportion; empty: all equal.")
     validation: float = Field(description="Share of the training rows that was to be kept for validation (ratio).")
     test: float = Field(description="Share that was to be kept for testing where the data has no test set (ratio).")
+    fold: tuple[int, int] | None = Field(
+        None,
+        exclude_if=lambda fold: fold is None,
+        description="Which of how many parts of the training rows the test part is, where it is one.",
+    )
     seed: int = Field(description="Seed of the splits and of the strategy.")
     examples: str = Field(description="SHA-256 of the examples that the task handed over.")
     by: str | None = Field(

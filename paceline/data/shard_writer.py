@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from paceline.core.config import Options
 from paceline.core.errors import DataError, DiskError
 from paceline.data.dataset import Array, PartName, Rows, Selection, is_class_label, is_sparse
 from paceline.data.manifest import MANIFEST, Manifest, Recipe, Rule, ShardEntry, render
@@ -39,7 +40,7 @@ def already_there(folder: Path, recipe: Recipe) -> Manifest | None:
             if not folder.exists() or not any(folder.iterdir()):
                 return None
     manifest = open_shards(folder).manifest
-    then, now = manifest.recipe.model_dump(), recipe.model_dump()
+    then, now = dict(manifest.recipe), dict(recipe)
     changed = [f"{key} was {_brief(then[key])} and is now {_brief(now[key])}" for key in now if then[key] != now[key]]
     if changed:
         raise DataError(
@@ -171,4 +172,6 @@ def _counts(labels: Array) -> dict[str, int]:
 
 
 def _brief(value: object) -> str:
+    if isinstance(value, Options):
+        return repr(value.model_dump())
     return f"{value:.12}" if isinstance(value, str) and len(value) == 64 else repr(value)

@@ -1,6 +1,5 @@
 """Which examples train, which choose (validation) and which judge (test): seeded, with equal shares of each class."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +17,11 @@ class Split:
     kept: dict[PartName, Selection]
 
 
-def split(dataset: Dataset, validation: float, test: float, seed: int) -> Split:
+def split(dataset: Dataset, validation: float, test: float, seed: int, fold: tuple[int, int] | None = None) -> Split:
     """Sets that the data brings are kept as they are; missing ones are cut from its training rows, `validation` and
-    `test` being shares of those (0: no such part). Classes keep their shares; labels that are no classes are cut at
-    random. DataError where a class has too few examples for that."""
+    `test` being shares of those (0: no such part). With a `fold` (i, K) the test part is part i of K equal ones of the
+    training rows instead, and a test set that the data brings is left alone. Classes keep their shares; labels that are
+    no classes are cut at random. DataError where a class has too few examples for that."""
     rows: Rows = np.arange(len(dataset.train), dtype=np.int64)
     kept: dict[PartName, Selection] = {}
     next_id = len(dataset.train)
@@ -30,14 +30,35 @@ def split(dataset: Dataset, validation: float, test: float, seed: int) -> Split:
         ("validation", dataset.validation, validation),
     )
     for name, own, share in wanted:
-        if own is not None:
+        if name == "test" and fold is not None:
+            rows, cut = _fold(dataset.train, *fold, seed)
+            kept[name] = Selection(dataset.train, cut)
+        elif own is not None:
             kept[name] = Selection(own, np.arange(len(own), dtype=np.int64), next_id)
-            next_id += len(own)
         elif share > 0:
             count = max(1, round(share * len(dataset.train)))
             rows, cut = _cut(dataset.train, rows, count, seed, name)
             kept[name] = Selection(dataset.train, cut)
+        next_id += 0 if own is None else len(own)
     return Split(Selection(dataset.train, rows), kept)
+
+
+def _fold(train: Labelled, part: int, parts: int, seed: int) -> tuple[Rows, Rows]:
+    """The rows outside of part number `part` of `parts` equal ones, and those in it, both in rising order."""
+    strata = train.classes
+    found, sizes = (None, np.array([len(train)])) if strata is None else np.unique(strata, return_counts=True)
+    if sizes.min() < parts:
+        who = "The training set has" if found is None else f"Class {found[sizes.argmin()]} has"
+        raise DataError(
+            f"{who} only {sizes.min()} examples, but each of {parts} folds needs one. Use fewer folds (data.fold), or "
+            "give more data."
+        )
+    selection = _scikit_learn()
+    kind = selection.KFold if strata is None else selection.StratifiedKFold
+    state = int(np.random.default_rng(seed).integers(2**32))
+    cuts = list(kind(parts, shuffle=True, random_state=state).split(np.zeros(len(train)), strata))
+    stay, kept = cuts[part]
+    return stay.astype(np.int64), kept.astype(np.int64)
 
 
 def _cut(train: Labelled, rows: Rows, count: int, seed: int, name: PartName) -> tuple[Rows, Rows]:
@@ -45,7 +66,7 @@ def _cut(train: Labelled, rows: Rows, count: int, seed: int, name: PartName) -> 
     strata = None if train.classes is None else train.classes[rows]
     _check_room(strata, len(rows), count, name)
     state = int(np.random.default_rng(seed).integers(2**32))
-    stay, kept = _train_test_split()(rows, test_size=count, stratify=strata, random_state=state)
+    stay, kept = _scikit_learn().train_test_split(rows, test_size=count, stratify=strata, random_state=state)
     return np.sort(stay), np.sort(kept)
 
 
@@ -67,10 +88,10 @@ def _check_room(strata: Rows | None, rows: int, count: int, name: PartName) -> N
         )
 
 
-def _train_test_split() -> Callable[..., Any]:
-    """scikit-learn's splitter, imported only where something is split."""
+def _scikit_learn() -> Any:
+    """scikit-learn's splitters, imported only where something is split."""
     try:
-        from sklearn.model_selection import train_test_split
+        import sklearn.model_selection
     except ImportError as error:
         raise ConfigError("Cutting off test data needs scikit-learn: pip install 'paceline[sharder]'.") from error
-    return train_test_split  # type: ignore[no-any-return]
+    return sklearn.model_selection

@@ -1,0 +1,130 @@
+"""The folder of a search: what it is a search of, its points' runs, the shards that they share, and the results."""
+
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.cli.run_folder import RunFolder, differences, open_run
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError, DiskError
+from paceline.data.manifest import MANIFEST
+from paceline.data.whole_file import replacing
+
+SEARCHES = Path("searches")
+"""Under the working folder; each search that was given no other folder has one in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFolder:
+    """Names the files of one search."""
+
+    path: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / "search.json"
+
+    @property
+    def points(self) -> Path:
+        return self.path / "points"
+
+    def run(self, name: str) -> RunFolder:
+        """The folder of one of its runs."""
+        return RunFolder(self.points / name)
+
+    def shards(self, config: Config) -> Path:
+        """Where the shards of this run are; equal for runs that differ only in what shards don't depend on."""
+        what = (config.task, config.model, config.data, config.data.shards or config.workers)
+        key = repr((*what, config.svm.positive, config.seed))
+        return self.path / "shards" / hashlib.sha256(key.encode()).hexdigest()[:12]
+
+    def start_over(self, config: Config) -> RunFolder:
+        """An empty folder for the run that the config names, with a link to its shards."""
+        folder, _ = open_run(config, fresh=True, runs=self.points)
+        folder.shards.symlink_to(Path("../../shards") / self.shards(config).name)
+        return folder
+
+    @staticmethod
+    def write(path: Path, what: str, content: bytes) -> None:
+        """A reader sees the old file or the whole new one. DiskError where it can't be written."""
+        with replacing(path, what) as temporary:
+            temporary.write_bytes(content)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one process drives a search; ConfigError for the second one."""
+        with (self.path / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise ConfigError(
+                    f"The search in {self.path} is going on already; wait for its end, or give --out another folder."
+                ) from error
+            yield
+
+
+def has_shards(folder: Path) -> bool:
+    """Whether the folder is one of whole shards."""
+    return (folder / MANIFEST).is_file()
+
+
+@contextmanager
+def open_search(path: Path, what: Mapping[str, Any], fresh: bool) -> Iterator[SearchFolder]:
+    """The folder, new or to be resumed, held until the block ends; `what` describes the search (JSON values). ConfigError
+    where the folder holds another search, or something else; `fresh` empties it first. DiskError: it can't be written."""
+    folder = SearchFolder(path)
+    if path.exists() and not folder.manifest.exists() and not _is_empty(path):
+        raise ConfigError(f"{path} is there, but is not the folder of a search; give --out another one.")
+    with _disk_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+    with folder.locked():
+        with _disk_errors(path):
+            if fresh:
+                _empty(folder)
+            if folder.manifest.exists():
+                _check_same(folder, what)
+            else:
+                folder.write(folder.manifest, "what it searches", (json.dumps(what, indent=1) + "\n").encode())
+        yield folder
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DiskError(
+            f"Can't use the search folder {path}: {error.strerror}. Is there space, and may this user write?"
+        ) from error
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and all(file.name.startswith(".") for file in path.iterdir())
+
+
+def _empty(folder: SearchFolder) -> None:
+    for part in (folder.points, folder.path / "shards"):
+        if part.exists():
+            shutil.rmtree(part)
+    for file in (folder.manifest, *folder.path.glob("results.*")):
+        file.unlink(missing_ok=True)
+
+
+def _check_same(folder: SearchFolder, what: Mapping[str, Any]) -> None:
+    try:
+        before = json.loads(folder.manifest.read_text())
+        found = differences(before, json.loads(json.dumps(what)))
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(f"Can't read {folder.manifest}: {error}. Start the search over with --fresh.") from error
+    if found:
+        listed = "".join(f"\n    {line}" for line in found)
+        raise ConfigError(
+            f"The search in {folder.path} was started with other settings:{listed}\nGive the old ones to resume it, another "
+            "folder (--out) for a search beside it, or --fresh to start it over."
+        )

@@ -1,0 +1,140 @@
+"""What a search goes through: some settings with the values that each of them takes, or a grid that a paper has."""
+
+import difflib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError
+
+from paceline.cli.options import policy_pairs
+from paceline.core.config import Config, Section
+from paceline.core.errors import ConfigError, UsageError
+from paceline.core.registry import explain
+from paceline.settings import PRESETS, read_yaml
+
+GRIDS = PRESETS / "grids"
+
+
+class Published(Section):
+    """What a paper reports for one setting."""
+
+    at: dict[str, Any] = Field(description="Settings by key, like optimizer.lr.")
+    accuracy: float = Field(description="On the test data (ratio).")
+    epochs: float = Field(description="Until training ended.")
+
+    def is_about(self, config: Config) -> bool:
+        """Whether the config has all of these settings."""
+        settings = config.model_dump(mode="json")
+        return all(_at(settings, key) == value for key, value in self.at.items())
+
+
+class PaperGrid(Section):
+    """A file in presets/grids."""
+
+    preset: str = Field(description="The preset that its points start from.")
+    grid: dict[str, list[Any]] = Field(description="Values by key.")
+    paper: list[Published] = Field(description="What the paper found.")
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Every combination of the values is one point."""
+
+    values: dict[str, list[Any]]
+    """By key of the settings."""
+    preset: str | None = None
+    paper: tuple[Published, ...] = ()
+
+    def points(self) -> Iterator[dict[str, Any]]:
+        """The value of each key, for one point after the other; the last key varies fastest."""
+        for values in itertools.product(*self.values.values()):
+            yield dict(zip(self.values, values, strict=True))
+
+    @property
+    def varied(self) -> list[str]:
+        """The keys that take several values."""
+        return [key for key, values in self.values.items() if len(values) > 1]
+
+
+def read_grid(texts: Sequence[str]) -> Grid:
+    """'optimizer.lr=0.1,0.01', several of these, or the name of a paper's grid. UsageError where one of them is neither."""
+    values: dict[str, list[Any]] = {}
+    preset, paper = None, []
+    for text in texts:
+        if "=" in text:
+            found = _read_values(text)
+        else:
+            named = read_paper_grid(text)
+            preset, found = named.preset, named.grid
+            paper += named.paper
+        for key in found.keys() & values.keys():
+            raise UsageError(
+                f"--grid {text}: {key} is given twice; list all of its values at once, separated by commas."
+            )
+        values |= found
+    if not values:
+        raise UsageError(f"A search needs a grid: --grid optimizer.lr=0.1,0.01, or one of {', '.join(paper_grids())}.")
+    return Grid(values, preset, tuple(paper))
+
+
+def paper_grids() -> list[str]:
+    """The names of the grids that papers have."""
+    return sorted(path.stem for path in GRIDS.glob("*.yaml"))
+
+
+def read_paper_grid(name: str) -> PaperGrid:
+    """A paper's grid; UsageError names the nearest one for a typo."""
+    known = paper_grids()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"Did you mean '{near[0]}'?" if near else f"Papers' grids: {', '.join(known)}."
+        raise UsageError(f"--grid {name}: expected KEY=VALUE,VALUE,... or the name of a paper's grid. {hint}")
+    path = GRIDS / f"{name}.yaml"
+    try:
+        return PaperGrid.model_validate(read_yaml(path))
+    except ValidationError as error:
+        raise ConfigError(f"Can't read {path}: {' '.join(explain(error, PaperGrid))}") from error
+
+
+def pairs(point: Mapping[str, Any]) -> list[str]:
+    """The point as `--set` takes it; a policy may be written as `--policy` takes it."""
+    found = []
+    for key, value in point.items():
+        found += policy_pairs(value) if key == "policy" and isinstance(value, str) else [f"{key}={json.dumps(value)}"]
+    return found
+
+
+def shown(value: Any) -> str:
+    """A value as a person writes it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def told(point: Mapping[str, Any]) -> str:
+    """The point in one line."""
+    return ", ".join(f"{key}={shown(value)}" for key, value in point.items())
+
+
+def _read_values(text: str) -> dict[str, list[Any]]:
+    key, _, listed = text.partition("=")
+    try:
+        values = yaml.safe_load(f"[{listed}]")
+        json.dumps(values)
+    except (yaml.YAMLError, TypeError) as error:
+        raise UsageError(f"--grid {text}: can't read the values: {error}") from error
+    if not key or not values:
+        raise UsageError(f"--grid {text}: expected KEY=VALUE,VALUE,..., like optimizer.lr=0.1,0.01.")
+    texts = [shown(value) for value in values]
+    twice = next((each for each in texts if texts.count(each) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--grid {text}: {twice} is there twice; to repeat a run, use --grid seed=0,1,2.")
+    return {key: values}
+
+
+def _at(settings: Any, key: str) -> Any:
+    for part in key.split("."):
+        settings = settings.get(part) if isinstance(settings, dict) else None
+    return settings

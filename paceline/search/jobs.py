@@ -1,0 +1,83 @@
+"""Runs processes side by side, as many as the cores allow."""
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paceline.cli.children import Child, child_environment, end_all
+from paceline.cli.signals import Signals
+
+POLL = 0.05
+"""Seconds between two looks at the processes."""
+
+
+@dataclass(slots=True)
+class Job:
+    """One process to run."""
+
+    name: str
+    arguments: list[str]
+    """What follows `python -P`."""
+    log: Path
+    cores: int = 1
+    """How many it can use."""
+    child: Child = field(init=False, repr=False)
+    held: list[int] = field(default_factory=list, repr=False)
+    """The cores that it has while it runs."""
+
+    def __post_init__(self) -> None:
+        self.child = Child(self.name, "job", self.arguments, self.log, child_environment(1))
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    cores: int,
+    ended: Callable[[Job, int], None],
+    started: Callable[[Job], None] = lambda job: None,
+) -> int | None:
+    """Starts the jobs in their order, the next one as soon as its cores are free, or alone where there are not as many; each
+    is kept to its cores. `ended` gets each with its exit code. Returns None, or the exit code of a Ctrl-C or SIGTERM, after
+    which no job is left. Call it from the main thread."""
+    waiting, running = list(jobs), list[Job]()
+    free = list(itertools.islice(itertools.cycle(sorted(own_cores())), cores))
+    with Signals() as signals:
+        try:
+            while (waiting or running) and signals.exit_code is None:
+                while waiting and (waiting[0].cores <= len(free) or not running):
+                    job = waiting.pop(0)
+                    job.held, free = free[: job.cores], free[job.cores :]
+                    with _kept_to(set(job.held)):
+                        job.child.start()
+                    running.append(job)
+                    started(job)
+                for job in [job for job in running if not job.child.running]:
+                    running.remove(job)
+                    free += job.held
+                    assert job.child.code is not None
+                    ended(job, job.child.code)
+                time.sleep(POLL)
+            return signals.exit_code
+        finally:
+            end_all([job.child for job in running], signals.hurry)
+
+
+def own_cores() -> set[int]:
+    """The numbers of the CPU cores that this process may use."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+@contextmanager
+def _kept_to(cores: set[int]) -> Iterator[None]:
+    """What is started meanwhile runs on these cores only, where the system can do that."""
+    before = own_cores()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, before)

@@ -1,0 +1,27 @@
+"""`python -m paceline.search.point`: one run of a search, in a folder that is prepared, on shards that are there."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline.cli.launcher import run_local
+from paceline.cli.run_folder import RunFolder
+from paceline.settings import exits, load, run_command
+
+
+def main(
+    folder: Annotated[Path, typer.Option(help="Folder of the run, with its config and a link to its shards.")],
+    device: Annotated[str, typer.Option(help="What to compute on: auto, cpu, cuda, cuda:1.")] = "auto",
+) -> None:
+    """Trains, and exits as `paceline run` does."""
+    with exits("point"):
+        place = RunFolder(folder)
+        outcome = run_local(load(place.config), folder, shards=place.shards.resolve(), device=device)
+        print(outcome.reason, flush=True)
+        sys.exit(outcome.exit_code)
+
+
+if __name__ == "__main__":
+    run_command(main)

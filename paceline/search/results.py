@@ -1,0 +1,199 @@
+"""What the points of a search gave: one row for each, the best one marked, a paper's numbers beside it."""
+
+import csv
+import io
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from paceline.cli.run_folder import RunFolder
+from paceline.search.grid import Published, shown
+
+ACCURACY, LOSS = "test_accuracy", "test_loss"
+NOT_RUN, FAILED = "not run", "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How one finished run ended."""
+
+    metrics: dict[str, float]
+    """Of the final version."""
+    epochs: float
+    """That it trained until it stopped."""
+    seconds: float
+    """Of training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One point."""
+
+    number: int
+    values: dict[str, Any]
+    """Its settings by key."""
+    runs: list[Measured]
+    """One, or one for each fold; empty unless all are finished."""
+    error: str | None = None
+    """Why it has no result: what went wrong, or NOT_RUN."""
+    paper: Published | None = None
+
+    def mean(self, name: str) -> float | None:
+        """Of a metric over its runs; None where it has none."""
+        values = [run.metrics[name] for run in self.runs if name in run.metrics]
+        return statistics.fmean(values) if values else None
+
+    def deviation(self, name: str) -> float | None:
+        """Standard deviation of the sample (n - 1); None for a single run."""
+        values = [run.metrics[name] for run in self.runs if name in run.metrics]
+        return statistics.stdev(values) if len(values) > 1 else None
+
+    @property
+    def failed(self) -> bool:
+        """Whether one of its runs ended with an error."""
+        return self.error not in (None, NOT_RUN)
+
+    @property
+    def epochs(self) -> float | None:
+        """Mean of its runs."""
+        return statistics.fmean(run.epochs for run in self.runs) if self.runs else None
+
+    @property
+    def seconds(self) -> float | None:
+        """Mean of its runs."""
+        return statistics.fmean(run.seconds for run in self.runs) if self.runs else None
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """All rows in the order of the grid."""
+
+    rows: list[Row]
+    folds: int | None = None
+
+    @property
+    def measure(self) -> str:
+        """What points are compared by: the accuracy on the test data, or the loss where the task has no accuracy."""
+        scored = [row for row in self.rows if row.runs]
+        return LOSS if scored and all(row.mean(ACCURACY) is None for row in scored) else ACCURACY
+
+    @property
+    def best(self) -> Row | None:
+        """The first one of those with the best mean; None while nothing is scored."""
+        sign = 1 if self.measure == ACCURACY else -1
+        scores = [(row.mean(self.measure), row) for row in self.rows]
+        scored = [(sign * score, row) for score, row in scores if score is not None and math.isfinite(score)]
+        return max(scored, key=lambda pair: pair[0])[1] if scored else None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        best = self.best
+        return {
+            "measure": self.measure,
+            "folds": self.folds,
+            "best": best.number if best else None,
+            "points": [self._plain(row) for row in self.rows],
+        }
+
+    def table(self, title: str) -> Table:
+        """For people."""
+        header, cells = self._cells()
+        found = Table(title=title, caption="* the best one", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        for name in header:
+            found.add_column(name, justify="right", overflow="fold")
+        for row, texts in zip(self.rows, cells, strict=True):
+            found.add_row(*texts, style="bold" if row is self.best else None)
+        return found
+
+    def markdown(self) -> str:
+        """The same table, and below it why points have failed."""
+        header, cells = self._cells()
+        lines = [header, ["---"] * len(header), *cells]
+        escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
+        table = "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+        errors = [f"\nPoint {row.number} failed: {row.error}\n" for row in self.rows if row.failed]
+        return "".join([table, "\n\\* the best one\n", *errors])
+
+    def csv(self) -> str:
+        """One line for each point, with full precision."""
+        stream = io.StringIO()
+        rows = [self._plain(row) for row in self.rows]
+        flat = [{"point": row["point"], **row.pop("values"), **row} for row in rows]
+        writer = csv.DictWriter(stream, list(dict.fromkeys(key for row in flat for key in row)), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: _flat(value) for key, value in row.items()} for row in flat)
+        return stream.getvalue()
+
+    def _plain(self, row: Row) -> dict[str, Any]:
+        return {
+            "point": row.number,
+            "values": row.values,
+            "best": row is self.best,
+            **{name: row.mean(name) for name in (ACCURACY, LOSS)},
+            "deviation": row.deviation(self.measure),
+            "epochs_trained": row.epochs,
+            "seconds": row.seconds,
+            "paper_accuracy": row.paper.accuracy if row.paper else None,
+            "paper_epochs": row.paper.epochs if row.paper else None,
+            "error": row.error,
+        }
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        """The header, and the texts of each row."""
+        keys = list(self.rows[0].values)
+        measure = self.measure.replace("_", " ")
+        papers = any(row.paper for row in self.rows)
+        columns = [("point", [f"{row.number}{'*' * (row is self.best)}" for row in self.rows])]
+        columns += [(key, [shown(row.values[key]) for row in self.rows]) for key in keys]
+        columns.append(
+            (measure, [FAILED if row.failed else row.error or _number(row.mean(self.measure), 4) for row in self.rows])
+        )
+        if self.folds:
+            columns.append(("sd", [_number(row.deviation(self.measure), 4) for row in self.rows]))
+        if papers:
+            columns.append(("paper", [_number(row.paper.accuracy if row.paper else None, 4) for row in self.rows]))
+        columns.append(("epochs trained", [_number(row.epochs, 1) for row in self.rows]))
+        if papers:
+            columns.append(("paper", [_number(row.paper.epochs if row.paper else None, 0) for row in self.rows]))
+        columns.append(("seconds", [_number(row.seconds, 1) for row in self.rows]))
+        header, texts = zip(*columns, strict=True)
+        return list(header), [list(cells) for cells in zip(*texts, strict=True)]
+
+
+def measured(folder: RunFolder) -> Measured | None:
+    """What the run in the folder gave; None unless it is finished."""
+    facts = folder.facts()
+    if not facts.get("finished"):
+        return None
+    return Measured(
+        folder.final_metrics(), float(folder.last_status().get("epoch", 0.0)), float(facts.get("seconds", 0.0))
+    )
+
+
+def row_of(
+    number: int,
+    values: Mapping[str, Any],
+    folders: Sequence[RunFolder],
+    failures: Mapping[str, str],
+    paper: Published | None,
+) -> Row:
+    """The row of a point whose runs are in these folders; `failures`: by the run's name, why it failed."""
+    runs = [found for folder in folders if (found := measured(folder)) is not None]
+    error = next((failures[folder.name] for folder in folders if folder.name in failures), None)
+    if len(runs) < len(folders):
+        return Row(number, dict(values), [], error or NOT_RUN, paper)
+    return Row(number, dict(values), runs, None, paper)
+
+
+def _flat(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list | dict | bool) else value
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,131 @@
+"""Grids: what a command line names becomes points with checked configs; the papers' grids hold their tables."""
+
+import pytest
+
+from paceline.cli.options import read_config
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError, UsageError
+from paceline.search.app import points_of
+from paceline.search.grid import paper_grids, read_grid, read_paper_grid
+from paceline.settings import load
+
+
+def read(sets):
+    return read_config("digits", sets=sets)
+
+
+def test_every_combination_is_a_point_and_the_last_key_varies_fastest():
+    grid = read_grid(["optimizer.lr=0.1,0.01", "batch_size=16,32,64"])
+
+    assert grid.varied == ["optimizer.lr", "batch_size"]
+    assert [tuple(point.values()) for point in grid.points()] == [
+        (0.1, 16), (0.1, 32), (0.1, 64), (0.01, 16), (0.01, 32), (0.01, 64),
+    ]  # fmt: skip
+
+
+def test_values_are_read_as_yaml_so_that_lists_and_texts_may_be_among_them():
+    assert read_grid(["schedule.milestones=[1, 2],[3]"]).values == {"schedule.milestones": [[1, 2], [3]]}
+    assert read_grid(["precision=float32,bf16"]).values == {"precision": ["float32", "bf16"]}
+    assert read_grid(["clip.norm=null,1.5"]).values == {"clip.norm": [None, 1.5]}
+
+
+def test_a_point_is_a_config_with_a_name_of_its_own():
+    points = points_of(read_grid(["optimizer.lr=0.1,0.01", "seed=7"]), read, None)
+
+    assert [point.number for point in points] == [1, 2]
+    assert [config.run for point in points for config in point.configs] == ["point-1", "point-2"]
+    assert [point.configs[0].optimizer.options["lr"] for point in points] == [0.1, 0.01]
+    assert [point.configs[0].seed for point in points] == [7, 7]
+
+
+def test_policies_are_written_as_for_run():
+    points = points_of(read_grid(["policy=bsp,ssp:5"]), read, None)
+
+    assert [point.configs[0].policy.model_dump() for point in points] == [{"name": "bsp"}, {"name": "ssp", "bound": 5}]
+
+
+def test_with_folds_a_point_is_tested_on_each_part():
+    (point,) = points_of(read_grid(["batch_size=8"]), read, 3)
+
+    assert [config.data.fold for config in point.configs] == [(0, 3), (1, 3), (2, 3)]
+    assert [config.run for config in point.configs] == ["point-1-fold-0", "point-1-fold-1", "point-1-fold-2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("optimzer.lr=1,2", r"point 1 \(optimzer.lr=1\): optimzer: there is no such setting. Did you mean 'optimizer'"),
+        ("optimizer.lrr=1", "Did you mean 'lr'"),
+        ("workers=1,0", r"point 2 \(workers=0\): workers: got 0"),
+        ("policy=bsb", "Did you mean 'bsp'"),
+    ],
+)
+def test_a_wrong_setting_is_told_with_its_point_before_anything_is_started(text, told):
+    with pytest.raises(ConfigError, match=told):
+        points_of(read_grid([text]), read, None)
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        ([], "A search needs a grid: --grid optimizer.lr=0.1,0.01, or one of hogwild-table-1"),
+        (["hogwild-table-3"], "or the name of a paper's grid. Did you mean 'hogwild-table-"),
+        (["batches"], "Papers' grids: hogwild-table-1, hogwild-table-2"),
+        (["seed="], "expected KEY=VALUE,VALUE"),
+        (["=1,2"], "expected KEY=VALUE,VALUE"),
+        (["seed=[1"], "can't read the values"),
+        (["seed=2020-01-01"], "can't read the values"),
+        (["seed=1,2,1"], "1 is there twice; to repeat a run"),
+        (["seed=1", "seed=2"], "seed is given twice"),
+    ],
+)
+def test_a_grid_that_is_none_is_refused(texts, told):
+    with pytest.raises(UsageError, match=told):
+        read_grid(texts)
+
+
+@pytest.mark.parametrize("fold", ["[2, 2]", "[-1, 2]", "[0, 1]"])
+def test_a_fold_that_is_no_part_is_refused(fold):
+    with pytest.raises(ConfigError, match=r"data.fold: got .* expected \[i, K\]"):
+        read([f"data.fold={fold}"])
+
+
+def test_table_1_has_the_papers_numbers_beside_its_points():
+    grid = read_grid(["hogwild-table-1"])
+    points = points_of(grid, lambda sets: read_config(None, sets=sets, preset=grid.preset), None)
+
+    found = [next(row for row in grid.paper if row.is_about(point.configs[0])) for point in points]
+
+    assert [(point.values["optimizer.lr"], row.accuracy, row.epochs) for point, row in zip(points, found, strict=True)] == [
+        (0.01, 0.901, 22), (0.005, 0.919, 29), (0.001, 0.903, 34),
+    ]  # fmt: skip
+    assert {point.configs[0].batch_size for point in points} == {16}
+
+
+def test_table_2_has_the_papers_numbers_beside_its_points():
+    grid = read_grid(["hogwild-table-2"])
+    points = points_of(grid, lambda sets: read_config(None, sets=sets, preset=grid.preset), None)
+
+    found = [next(row for row in grid.paper if row.is_about(point.configs[0])) for point in points]
+
+    assert [(point.values["batch_size"], row.accuracy, row.epochs) for point, row in zip(points, found, strict=True)] == [
+        (1, 0.73, 30), (2, 0.82, 29), (8, 0.91, 30), (16, 0.923, 30), (32, 0.89, 31),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", paper_grids())
+def test_a_papers_grid_starts_from_a_preset_that_exists(name):
+    assert load(preset=read_paper_grid(name).preset)
+
+
+def test_the_papers_numbers_stand_beside_their_own_settings_only():
+    grid = read_grid(["hogwild-table-2"])
+
+    assert not any(row.is_about(Config(batch_size=64)) for row in grid.paper)
+
+
+def test_both_tables_together_are_a_heat_map_of_fifteen_points():
+    grid = read_grid(["hogwild-table-1", "hogwild-table-2"])
+
+    assert len(list(grid.points())) == 15
+    assert grid.varied == ["optimizer.lr", "batch_size"]

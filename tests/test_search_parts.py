@@ -1,0 +1,210 @@
+"""The parts of a search: its folder, its processes within a budget of cores, its results and its pictures."""
+
+import csv
+import os
+import signal
+
+import pytest
+
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError, DataError, DiskError
+from paceline.search.folder import open_search
+from paceline.search.grid import Grid, Published
+from paceline.search.jobs import Job, own_cores, run_jobs
+from paceline.search.results import NOT_RUN, Measured, Results, Row
+from sharder.app import make_shards
+
+WHAT = {"grid": {"seed": [0, 1]}, "folds": None, "settings": {"epochs": 1}}
+
+
+def row(number, *accuracies, error=None, paper=None, **values):
+    runs = [Measured({"test_accuracy": accuracy, "test_loss": 1 - accuracy}, 10.0, 2.0) for accuracy in accuracies]
+    return Row(number, values or {"seed": number}, runs, error, paper)
+
+
+def job(folder, name, script, cores=1):
+    return Job(name, ["-c", script], folder / f"{name}.log", cores)
+
+
+def test_no_more_runs_at_a_time_than_cores_allow_but_a_large_one_runs_alone(tmp_path):
+    running, together, codes = [], [], {}
+
+    def started(which):
+        running.append(which.name)
+        together.append(sorted(running))
+
+    def ended(which, code):
+        running.remove(which.name)
+        codes[which.name] = code
+
+    sizes = {"a": 2, "b": 2, "c": 2, "large": 9, "d": 4}
+    jobs = [job(tmp_path, name, f"raise SystemExit({name == 'c'})", cores) for name, cores in sizes.items()]
+
+    assert run_jobs(jobs, 4, ended, started) is None
+    assert codes == {"a": 0, "b": 0, "c": 1, "large": 0, "d": 0}
+    assert together[1] == ["a", "b"]
+    assert all(len(names) <= 2 for names in together)
+    assert ["large"] in together
+    assert ["d"] in together
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes can't be kept to cores here")
+def test_a_run_is_kept_to_its_cores(tmp_path):
+    before = own_cores()
+
+    run_jobs([job(tmp_path, "one", "import os; print(sorted(os.sched_getaffinity(0)))")], 1, lambda *_: None)
+
+    assert (tmp_path / "one.log").read_text() == f"[{min(before)}]\n"
+    assert own_cores() == before
+
+
+def test_ctrl_c_ends_what_runs_and_starts_nothing_more(tmp_path):
+    jobs = [job(tmp_path, "long", "import time; time.sleep(100)"), job(tmp_path, "next", "pass")]
+
+    code = run_jobs(jobs, 1, lambda *_: None, lambda _: os.kill(os.getpid(), signal.SIGINT))
+
+    assert code == 130
+    assert jobs[0].child.code == -signal.SIGTERM
+    assert jobs[1].child.pid is None
+
+
+def test_runs_with_other_data_have_other_shards(tmp_path):
+    with open_search(tmp_path / "new", WHAT, fresh=False) as folder:
+        base = Config()
+        same = Config(run="other", batch_size=7, servers=1)
+        others = [Config(seed=1), Config(workers=2), Config(task="xor"), Config(data={"fold": [0, 2]})]
+
+    assert folder.shards(base) == folder.shards(same)
+    assert len({folder.shards(config) for config in (base, *others)}) == 5
+
+
+def test_the_shards_of_a_fold_are_not_taken_for_those_of_another(tmp_path):
+    config = Config(workers=1, data={"fold": [0, 3]})
+    manifest = make_shards(config, tmp_path)
+
+    assert manifest.parts["test"].examples == 599  # a third of the digits
+    assert make_shards(config, tmp_path) == manifest
+    with pytest.raises(DataError, match="fold"):
+        make_shards(Config(workers=1, data={"fold": [1, 3]}), tmp_path)
+
+
+def test_a_second_process_is_kept_out(tmp_path):
+    with (
+        open_search(tmp_path, WHAT, fresh=False),
+        pytest.raises(ConfigError, match="is going on already"),
+        open_search(tmp_path, WHAT, fresh=False),
+    ):
+        pass
+
+
+def test_fresh_empties_the_folder_of_another_search(tmp_path):
+    with open_search(tmp_path, WHAT, fresh=False) as folder:
+        folder.points.mkdir()
+        (tmp_path / "results.md").touch()
+    other = WHAT | {"folds": 5}
+
+    with pytest.raises(ConfigError, match="folds: None before, 5 now"), open_search(tmp_path, other, fresh=False):
+        pass
+    with open_search(tmp_path, other, fresh=True):
+        assert not folder.points.exists()
+        assert not (tmp_path / "results.md").exists()
+
+
+def test_a_folder_that_is_none_of_a_search_is_left_alone(tmp_path):
+    (tmp_path / "mine.txt").touch()
+
+    with pytest.raises(ConfigError, match="is not the folder of a search"), open_search(tmp_path, WHAT, fresh=True):
+        pass
+    assert (tmp_path / "mine.txt").exists()
+
+
+def test_a_damaged_manifest_is_told(tmp_path):
+    with open_search(tmp_path, WHAT, fresh=False) as folder:
+        folder.manifest.write_text("{")
+
+    with pytest.raises(ConfigError, match=r"Can't read .*search\.json"), open_search(tmp_path, WHAT, fresh=False):
+        pass
+
+
+def test_a_folder_that_can_not_be_made_is_told(tmp_path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(DiskError, match="Can't use the search folder"), open_search(tmp_path / "file/x", WHAT, False):
+        pass
+
+
+def test_the_best_point_is_the_first_of_those_with_the_highest_accuracy():
+    results = Results([row(1, 0.5), row(2, 0.9), row(3, error="it burst"), row(4, 0.9)])
+
+    assert results.best is results.rows[1]
+    assert [point["best"] for point in results.plain()["points"]] == [False, True, False, False]
+
+
+def test_where_there_is_no_accuracy_the_lowest_loss_is_the_best():
+    losses = (3.0, 1.0, float("nan"))
+    rows = [Row(number, {"seed": number}, [Measured({"test_loss": loss}, 1, 1)]) for number, loss in enumerate(losses)]
+    results = Results(rows)
+
+    assert results.measure == "test_loss"
+    assert results.best is rows[1]
+
+
+def test_while_nothing_is_scored_there_is_no_best_point():
+    assert Results([row(1, error=NOT_RUN), row(2, error="it burst")]).best is None
+
+
+def test_folds_give_mean_and_standard_deviation():
+    results = Results([row(1, 0.7, 0.9), row(2, 0.75, 0.75)], folds=2)
+
+    assert results.rows[0].mean("test_accuracy") == pytest.approx(0.8)
+    assert results.rows[0].deviation("test_accuracy") == pytest.approx(0.02**0.5)  # 2 x .1 squared, over n - 1 = 1
+    assert "| 1* | 1 | 0.8000 | 0.1414 | 10.0 | 2.0 |" in results.markdown()
+
+
+def test_the_papers_numbers_have_columns_of_their_own():
+    paper = Published(at={}, accuracy=0.919, epochs=29)
+    found = Results([row(1, 0.85, paper=paper), row(2, 0.8)]).markdown().splitlines()
+
+    assert found[0] == "| point | seed | test accuracy | paper | epochs trained | paper | seconds |"
+    assert found[2:4] == ["| 1* | 1 | 0.8500 | 0.9190 | 10.0 | 29 | 2.0 |", "| 2 | 2 | 0.8000 | - | 10.0 | - | 2.0 |"]
+
+
+def test_points_without_a_result_say_why():
+    results = Results([row(1, error="it burst\nat once"), row(2, error=NOT_RUN), row(3, 0.5)])
+
+    assert "| 1 | 1 | failed |" in results.markdown()
+    assert "| 2 | 2 | not run |" in results.markdown()
+    assert "Point 1 failed: it burst" in results.markdown()
+
+
+def test_a_key_called_epochs_and_the_epochs_trained_are_two_columns():
+    (found,) = csv.DictReader(Results([row(1, 0.5, epochs=20)]).csv().splitlines())
+
+    assert (found["epochs"], found["epochs_trained"], found["test_accuracy"]) == ("20", "10.0", "0.5")
+
+
+@pytest.mark.parametrize("folds", [None, 3])
+def test_two_keys_make_a_heat_map_one_a_line_and_three_no_picture(folds):
+    pytest.importorskip("matplotlib")
+    from paceline.search.pictures import draw
+
+    for values, drawn in (
+        ({"seed": [0], "workers": [1]}, False),
+        ({"seed": [0, 1], "workers": [1]}, True),
+        ({"seed": [0, 1], "workers": [1, 2, 3]}, True),
+        ({"seed": [0, 1], "workers": [1, 2], "servers": [1, 2]}, False),
+    ):
+        grid = Grid(values)
+        points = list(grid.points())
+        rows = [row(number, number / 9, number / 8, **point) for number, point in enumerate(points, 1)]
+        rows[-1] = row(len(points), error="it burst", **points[-1]) if len(points) > 1 else rows[-1]
+        found = draw(grid, Results(rows, folds))
+
+        assert (found is not None and found.startswith(b"\x89PNG")) == drawn
+
+
+def test_nothing_is_drawn_while_nothing_is_scored():
+    pytest.importorskip("matplotlib")
+    from paceline.search.pictures import draw
+
+    assert draw(Grid({"seed": [1, 2]}), Results([row(1, error="it burst"), row(2, error=NOT_RUN)])) is None
