@@ -4,7 +4,6 @@ cost. Run: python -m benchmarks.svm"""
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -24,11 +23,9 @@ from benchmarks.harness import REPOSITORY
 from benchmarks.kernels import Row
 from benchmarks.peers import paceline_svm, rpc_per_batch_svm
 from benchmarks.peers.svm_team import Job, Team, Training, deal
-from paceline.core.optimizers.sgd import Sgd
-from paceline.core.policies.asp import Asp
-from paceline.core.sparse_slice import SparseSlice
+from benchmarks.svm_push import print_push_costs, push_costs
 from paceline.core.svm import Examples, margins
-from paceline.core.values import Base, Push, Seat, Sparse, Vector, View
+from paceline.core.values import Vector
 from paceline.data.dataset import Dataset, Labelled
 from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like
 from paceline.data.svmlight import read_svmlight
@@ -40,8 +37,6 @@ PASSES: tuple[float, ...] = (1, 2, 3, 5, 10, 20)
 """A contender takes the first number of these with which it is accurate enough."""
 IN_FLIGHT = 32
 """Batches behind all pushes that are on their way: more overshoot."""
-WIDTHS, PLACES = (10**4, 10**6, 10**8), 20_000
-"""Slices that a push goes to, and how many weights it changes."""
 PARTS = ("time", "shapes", "push")
 """What is measured."""
 TURN = 0.2
@@ -107,17 +102,6 @@ class Shape(NamedTuple):
     pushed: float
     pulled: float
     """Bytes for each example that was trained on."""
-
-
-class PushCost(NamedTuple):
-    """What a push of a few weights costs a server, without the wire."""
-
-    width: int
-    places: int
-    seconds: float
-    """Of the push and its answer."""
-    memory: int
-    """That the process has taken for the slice and its pushes (bytes)."""
 
 
 def contenders(data: Dataset, folder: Path, others: bool = True) -> list[Contender]:
@@ -248,27 +232,6 @@ def _shape(job: Job, trainings: Sequence[Training], examples: int) -> Shape:
     )  # fmt: skip
 
 
-def push_costs(widths: Sequence[int] = WIDTHS, places: int = PLACES, pushes: int = 50) -> Iterator[PushCost]:
-    """Pushes of two workers in turn, each to weights that nobody has seen before its last one."""
-    for width in widths:
-        rng, before = np.random.default_rng(0), _resident()
-        served = SparseSlice(width, Asp(), Sgd(lr=1.0))
-        served.initialise(np.ones(width, np.float32), b"")
-        served.view(View(1, {name: Seat(1, 0) for name in ("worker-0", "worker-1")}))
-        seconds, known = [], {"worker-0": 0, "worker-1": 0}
-        count = min(places, width // 20)  # the slice knows the changes of a few pushes only
-        for push in range(pushes):
-            name, clock = f"worker-{push % 2}", push // 2 + 1
-            chosen = np.sort(rng.choice(width // count, count) + np.arange(count) * (width // count))
-            update, base = Sparse(chosen, np.ones(count, np.float32), width), Base(served.term, known[name])
-            start = perf_counter()
-            served.push(Push(name, 1, clock, update, 1, base, 1, 0.0))
-            served.answer(base, None, chosen[:0], width)
-            seconds.append(perf_counter() - start)
-            known[name] = served.version
-        yield PushCost(width, count, median(seconds), _resident() - before)
-
-
 def real(folder: Path) -> Iterator[tuple[str, dict[str, float]]]:
     """The test accuracy of each contender on real data: name and accuracies, one data set after the other."""
     from sklearn.linear_model import SGDClassifier
@@ -303,11 +266,6 @@ def _enough(entry: Contender, accuracy: float) -> Measured:
         if fit.accuracy >= accuracy:
             return Measured(entry.name, passes, [])
     return Measured(entry.name, entry.passes[-1], [], f"came to {best:.4f} at most")
-
-
-def _resident() -> int:
-    """Memory of this process (bytes); Linux only."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def _fit_of(data: Dataset, training: Training) -> Fit:
@@ -367,7 +325,7 @@ def main() -> None:
         if data is not None and "shapes" in parts:
             _print_shapes(shapes(data, Path(folder)))
     if "push" in parts:
-        _print_push_costs(push_costs())
+        print_push_costs(push_costs())
 
 
 def _print_times(found: list[Measured], accuracy: float, tests: int) -> None:
@@ -393,15 +351,6 @@ def _print_shapes(found: Iterable[Shape]) -> None:
         name = f"{job.workers} workers, {job.servers} servers, K {job.batches}, pull {job.pull}"
         figures = (shape.examples_per_second, shape.cpu, shape.pushed, shape.pulled)
         print(f"{name:44}" + "".join(f"{figure:13,.0f}" for figure in figures))
-
-
-def _print_push_costs(found: Iterable[PushCost]) -> None:
-    print(f"{'a push and its answer, in process':44}{'places':>9}{'ms':>9}{'ns/place':>10}{'MB':>8}")
-    for cost in found:
-        print(
-            f"{f'{cost.width:,} weights':44}{cost.places:9,}{1e3 * cost.seconds:9.3f}"
-            f"{1e9 * cost.seconds / cost.places:10.0f}{cost.memory / 1e6:8.1f}"
-        )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from benchmarks.contender import WrongResult
 from benchmarks.environments import NoEnvironment
 from benchmarks.peers import paceline_svm, rpc_per_batch_svm
 from benchmarks.peers.svm_team import Job, Team, Training, deal
-from benchmarks.svm import Contender, Fit, Measured, PushCost, contenders, measure, push_costs, rows, shapes, teams
+from benchmarks.svm import Contender, Fit, Measured, contenders, measure, rows, shapes, teams
+from benchmarks.svm_push import PushCost, push_costs
 from paceline.data.dataset import Dataset
 from paceline.data.rcv1_like import rcv1_like, write_svmlight
 

@@ -80,7 +80,9 @@ class Policy(BaseModel, ABC):
                 "kbuffered, delay_threshold or staleness_aware."
             )
         if config.schedule.lr_scale == "adascale" and config.updates == "sparse":
-            raise ConfigError("schedule.lr_scale: adascale measures gradients; sparse updates are changes. Leave it out.")
+            raise ConfigError(
+                "schedule.lr_scale: adascale measures gradients; sparse updates are changes. Leave it out."
+            )
         if config.schedule.lr_scale == "adascale" and not (self.rounds or self.gathers):
             raise ConfigError(
                 f"schedule.lr_scale: adascale needs a policy that averages several gradients, like bsp or kbuffered; "
