@@ -73,4 +73,4 @@ lock: setup ## the lock files anew, from pyproject.toml
 	  -o requirements-spark.lock -
 
 clean: ## forget the virtual environment and the runs
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs searches

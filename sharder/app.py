@@ -26,6 +26,8 @@ from sharder.reshard import reshard, settings_of
 from sharder.strategy import build_strategy
 
 USAGE_OF_TYPER = 2
+LITERAL = "data.strategy.literal=true"
+"""What --literal sets."""
 app = typer.Typer(add_completion=False)
 
 
@@ -34,6 +36,7 @@ def shard(
     out: Annotated[Path, typer.Option(help="Folder for the shards; made if it is not there.")],
     config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace shards that are there already.")] = False,
+    literal: Annotated[bool, typer.Option("--literal", help="Deal exactly as [Sharding] writes it.")] = False,
     old: Annotated[
         Path | None,
         typer.Option("--from", help="Deal the examples of these shards anew, instead of reading data.path."),
@@ -47,7 +50,7 @@ def shard(
 ) -> None:
     """Cut a data set into train shards, a validation and a test part. Doing it again changes nothing."""
     with exits("sharder"), progress_of(Console(), metrics_port) as progress:
-        overrides = parse_sets(sets or [])
+        overrides = parse_sets([*(sets or []), *([LITERAL] if literal else [])])
         if old is not None:
             reshard(old, load(config, overrides, settings_of(old)), out, fresh, progress)
             return

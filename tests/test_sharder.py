@@ -430,3 +430,12 @@ def test_other_labels_to_deal_by_ask_for_fresh_shards(task, tmp_path):
 
     with pytest.raises(DataError, match="by was"):
         make_shards(config(task, **wanted), tmp_path / "out")
+
+
+def test_literal_deals_as_the_paper_writes_it(task, tmp_path):
+    done = run_sharder(
+        "--out", tmp_path / "out", "--literal", "--set", f"task={task}", "--set", "data.strategy=stratified"
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert read_manifest(tmp_path / "out").recipe.strategy.options == {"literal": True}

@@ -199,23 +199,25 @@ def shard(
     sets: Sets = None,
     data: Data = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace shards that are there already.")] = False,
+    literal: Annotated[bool, typer.Option("--literal", help="Deal exactly as [Sharding] writes it.")] = False,
     old: Annotated[
         Path | None, typer.Option("--from", help="Deal the examples of these shards anew, instead of a task's data.")
     ] = None,
 ) -> None:
     """Cut a data set into one shard for each worker, a validation and a test part."""
     with _exits():
-        from sharder.app import make_shards
+        from sharder.app import LITERAL, make_shards
         from sharder.progress import progress_of
         from sharder.reshard import reshard, settings_of
 
+        sets = [*(sets or []), *([LITERAL] if literal else [])]
         with progress_of(_console()) as progress:
             if old is None:
-                make_shards(read_config(what, workers, sets=sets or [], data=data), out, fresh, progress)
+                make_shards(read_config(what, workers, sets=sets, data=data), out, fresh, progress)
                 return
             if what is not None:
                 raise UsageError(f"--from {old} and {what}: the task is that of the shards; leave one of them out.")
-            reshard(old, anew(settings_of(old), workers, sets or [], data), out, fresh, progress)
+            reshard(old, anew(settings_of(old), workers, sets, data), out, fresh, progress)
 
 
 @app.command("shard-report")
