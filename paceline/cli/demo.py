@@ -22,7 +22,7 @@ DIGITS: dict[str, Any] = {
     "task": "digits",
     "workers": 4,
     "servers": 2,
-    "epochs": 15,
+    "epochs": 20,
     "batch_size": 32,
     "nominal_step": 0.005,
     # One rate for all: without momentum, which multiplies the rate of pushes that overlap.
