@@ -70,6 +70,12 @@ def config(task, **changed):
     return Config.model_validate({"task": task, "workers": 4, **changed})
 
 
+def written(folder):
+    """Tells one writing of the manifest from another; reading it changes nothing."""
+    found = (folder / "manifest.json").stat()
+    return found.st_ino, found.st_mtime_ns
+
+
 def run_sharder(*arguments):
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
     return subprocess.run(
@@ -104,14 +110,13 @@ def test_the_number_of_shards_can_be_set(task, tmp_path):
 
 def test_a_second_run_changes_nothing(task, tmp_path):
     first = make_shards(config(task), tmp_path / "out")
-    before = (tmp_path / "out/manifest.json").stat()
+    before = written(tmp_path / "out")
     heard = Heard()
 
     second = make_shards(config(task), tmp_path / "out", progress=heard)
 
     assert second == first
-    after = (tmp_path / "out/manifest.json").stat()
-    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert written(tmp_path / "out") == before
     assert heard.said == [f"4 shards of 42 examples are already there, in {tmp_path / 'out'}."]
 
 
@@ -178,13 +183,13 @@ def test_real_images_are_sharded(tmp_path):
 def test_a_strategy_with_options_is_part_of_the_recipe(task, tmp_path):
     literal = {"strategy": {"name": "stratified", "literal": True}}
     make_shards(config(task, data=literal), tmp_path / "out")
-    before = (tmp_path / "out/manifest.json").stat()
+    before = written(tmp_path / "out")
 
     make_shards(config(task, data={"strategy": literal["strategy"] | {"shuffle": True}}), tmp_path / "out")
     with pytest.raises(DataError, match=r"strategy was \{'name': 'stratified', 'literal': True\} and is now \{'name'"):
         make_shards(config(task, data={"strategy": "stratified"}), tmp_path / "out")
 
-    assert (tmp_path / "out/manifest.json").stat() == before
+    assert written(tmp_path / "out") == before
 
 
 def test_the_manifest_tells_how_every_shard_is_made_up(task, tmp_path):
