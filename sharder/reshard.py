@@ -9,10 +9,11 @@ import numpy as np
 
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError
-from paceline.data.dataset import Dataset, Labelled, Selection, values_of
+from paceline.data.dataset import Dataset, Labelled, Selection, release_features
 from paceline.data.manifest import Manifest, Recipe, read_manifest
-from paceline.data.out_of_core import Growing, GrowingRows, release
+from paceline.data.out_of_core import Growing, GrowingRows
 from paceline.data.progress import SILENT, Progress
+from paceline.data.sampler import locate, starts_of
 from paceline.data.shard_writer import already_there, write_shards
 from paceline.data.shards import Shards, open_shards, take
 from sharder.dealing import deal_out, described, digest_of, labels_by
@@ -90,17 +91,14 @@ def _train(shards: Shards, progress: Progress) -> Selection:
         shards.verify(number)
     parts = [shards.shard(number) for number in range(len(shards))]
     ids, first = np.unique(np.concatenate([part.ids for part in parts]), return_index=True)
-    sizes = [len(part) for part in parts]
-    starts = np.cumsum([0, *sizes])
-    which = np.searchsorted(starts, first, side="right") - 1
+    starts = starts_of([len(part) for part in parts])
     features = GrowingRows(parts[0].features)
     labels = Growing(parts[0].labels.dtype, parts[0].labels.shape[1:])
     for start in range(0, len(ids), ROWS):
-        here = slice(start, start + ROWS)
-        found, own = take(parts, which[here], first[here] - starts[which[here]])
+        found, own = take(parts, *locate(starts, first[start : start + ROWS]))
         features.append(found)
         labels.append(own)
         for part in parts:
-            release(values_of(part.features))
+            release_features(part.features)
         progress.advance(len(own))
     return Selection(Labelled(features.array(), labels.array()), np.arange(len(ids)), own_ids=ids)

@@ -146,19 +146,20 @@ class Loop:
             if end is not None and self._take(clock - 1, end):
                 break
             end = self._push(clock, rows, bases)
-            if not (self._config.overlap and self._policy.overlaps):
+            is_end = self._sampler.is_end(clock)
+            if is_end or not self._overlaps:
                 is_last, end = self._take(clock, end), None
                 if is_last:
                     break
-            if self._sampler.is_end(clock):
-                if end is not None:
-                    is_last, end = self._take(clock, end), None
-                    if is_last:
-                        break
-                if self._has_settled(clock):
-                    self._worker.say("the validation loss has settled; leaving", clock=clock)
-                    break
+            if is_end and self._has_settled(clock):
+                self._worker.say("the validation loss has settled; leaving", clock=clock)
+                break
         self._worker.say("done", clock=clock, retries=self._client.retries)
+
+    @property
+    def _overlaps(self) -> bool:
+        """Whether batches are computed while a push is on its way: asked for, and the policy allows it."""
+        return self._config.overlap and self._policy.overlaps
 
     def _rows(self, clock: int) -> Longs:
         found: Longs = self._train[self._sampler.indices(clock)]
@@ -184,7 +185,7 @@ class Loop:
         """The places of the batches that are computed once the reply is there; None: all that has changed."""
         if self._config.svm.pull == "changed":
             return None
-        ahead = 2 if self._config.overlap and self._policy.overlaps else 1
+        ahead = 2 if self._overlaps else 1
         return touched(self._examples, self._rows(clock + ahead))
 
     def _take(self, clock: int, end: Callable[[], list[Answer]]) -> bool:

@@ -57,9 +57,7 @@ class Labelled:
 
     def release(self) -> None:
         """Gives back the memory of what was read from mapped files."""
-        features = self.features
-        for array in (features.indptr, features.indices, features.data) if is_sparse(features) else (features,):
-            release(array)
+        release_features(self.features)
         release(self.labels)
 
 
@@ -174,6 +172,12 @@ def dense(features: Any) -> Array:
     """The same rows as an array that holds the zeros too, for models that know no sparse rows."""
     found: Array = features.toarray() if is_sparse(features) else features
     return found
+
+
+def release_features(features: Any) -> None:
+    """`release` for rows of either form."""
+    for array in (features.indptr, features.indices, features.data) if is_sparse(features) else (features,):
+        release(array)
 
 
 def values_of(features: Any) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.core.errors import ConfigError, DiskError
+from paceline.core.sparse import distinct
 from paceline.data.dataset import Array, Dataset, Labelled, Rows
 from paceline.data.out_of_core import Growing, GrowingRows, ranges
 from paceline.data.rcv1 import FEATURES, TESTS, TOPICS, TRAIN
@@ -108,7 +109,7 @@ class _Words:
         leaning = self._polarity[np.minimum(ranks, len(self._polarity) - 1)]
         chance = (1 + np.where(classes, 1, -1)[owner] * leaning) / (1 + STRENGTH)
         kept = rng.random(len(owner)) < chance
-        keys = _distinct(owner[kept] * self._features + ranks[kept] * self._factor % self._features)
+        keys = distinct(owner[kept] * self._features + ranks[kept] * self._factor % self._features)
         owner, indices = np.divmod(keys, self._features)
         values = (1 + np.log(rng.geometric(0.6, len(keys)))) * self._rarity(indices * self._inverse % self._features)
         values /= np.sqrt(np.bincount(owner, values**2, BLOCK))[owner]
@@ -127,12 +128,6 @@ class _Words:
         chance = (ranks + 1 + SKEW) ** -FALL * (FALL - 1) / (self._low - self._high)
         rarity: Array = -np.log(-np.expm1(-TOKENS * chance))
         return np.maximum(rarity, 0.01)  # a feature that all rows have counts, too
-
-
-def _distinct(keys: Rows) -> Rows:
-    """The keys in rising order, each once."""
-    keys = np.sort(keys)
-    return keys[np.diff(keys, prepend=-1) > 0]
 
 
 def _pairs(rows: Labelled) -> Iterator[str]:

@@ -12,7 +12,8 @@ from rich.console import Console
 from paceline.cli.run_folder import RunFolder, new_name
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.search.folder import SEARCHES, SearchFolder, has_shards, open_search
+from paceline.data.shards import is_there
+from paceline.search.folder import SEARCHES, SearchFolder, open_search
 from paceline.search.grid import Grid, pairs, told
 from paceline.search.jobs import Job, own_cores, run_jobs
 from paceline.search.results import ACCURACY, LOSS, Results, Row, measured, row_of
@@ -133,7 +134,7 @@ class _Going:
 
         jobs = []
         for path, configs in users.items():
-            if not has_shards(Path(path)):
+            if not is_there(Path(path)):
                 user = self._folder.run(str(configs[0].run))
                 arguments = ["-m", "sharder", "--config", str(user.config), "--out", path]
                 jobs.append(Job(path, arguments, user.log("sharder")))

@@ -13,7 +13,6 @@ from typing import Any
 from paceline.cli.run_folder import RunFolder, differences, open_run
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DiskError
-from paceline.data.manifest import MANIFEST
 from paceline.data.whole_file import replacing
 
 SEARCHES = Path("searches")
@@ -67,11 +66,6 @@ class SearchFolder:
                     f"The search in {self.path} is going on already; wait for its end, or give --out another folder."
                 ) from error
             yield
-
-
-def has_shards(folder: Path) -> bool:
-    """Whether the folder is one of whole shards."""
-    return (folder / MANIFEST).is_file()
 
 
 @contextmanager
