@@ -122,11 +122,22 @@ class GrowingRows:
         """Everything appended so far, a numpy array or a scipy.sparse.csr_array. Call it once, at the end."""
         if not self._sparse:
             return self._values.array()
-        from scipy.sparse import csr_array
+        return csr_rows(self._values.array(), self._indices.array(), self._lengths.array(), self._columns)
 
-        lengths = self._lengths.array()
-        values, shape = self._values.array(), (len(lengths), self._columns)
-        # with int64 here, scipy would copy the indices to memory as int64, which scikit-learn refuses
-        index = np.int32 if max(len(values), *shape) < 1 << 31 else np.int64
-        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(index)
-        return csr_array((values, self._indices.array(), indptr), shape)
+
+def csr_rows(
+    values: npt.NDArray[Any], indices: npt.NDArray[np.int32], lengths: npt.NDArray[np.int64], columns: int
+) -> Any:
+    """A scipy.sparse.csr_array (N, columns) of these arrays; `lengths` (N,) are the rows' counts of values. Indices that need
+    int64 are converted piece by piece: scipy copies arrays to memory whose type is not the one that it wants for both."""
+    from scipy.sparse import csr_array
+
+    shape = (len(lengths), columns)
+    index = np.dtype(np.int32 if max(len(values), *shape) < 1 << 31 else np.int64)
+    if index != indices.dtype:
+        wide = Growing(index)
+        for start, stop in ranges(len(indices), index.itemsize):
+            wide.append(indices[start:stop])
+        indices = wide.array()
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    return csr_array((values, indices, ends.astype(index)), shape)

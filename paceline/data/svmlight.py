@@ -10,7 +10,7 @@ from paceline.core.errors import DataError
 from paceline.data.classes import number_classes
 from paceline.data.dataset import Array, Dataset, Labelled
 from paceline.data.files import at, parsed
-from paceline.data.out_of_core import Growing, ranges
+from paceline.data.out_of_core import Growing, csr_rows, ranges
 
 EXPECTED = "Expected LIBSVM text: lines like '+1 3:0.5 7:1', indices rising."
 MAX_BYTES = 4 << 30
@@ -116,19 +116,13 @@ class SparseRows:
 
     def array(self, numbering: Numbering) -> Any:
         """All rows, a scipy.sparse.csr_array (N, features), float32; call it once, when all files have been read."""
-        from scipy.sparse import csr_array
-
-        values, indices = self._values.array(), self._indices.array()
-        shape = (self._count, numbering.width)
-        # scipy copies arrays to memory whose type is not the one it wants for both
-        index = np.dtype(np.int32 if max(len(values), *shape) <= MAX_INDEX else np.int64)
-        if numbering.first == 0 or index != indices.dtype:
-            moved = Growing(index)
-            for start, stop in ranges(len(indices), index.itemsize):
-                moved.append(indices[start:stop].astype(index) + index.type(1 - numbering.first))
+        indices = self._indices.array()
+        if numbering.first == 0:
+            moved = Growing(np.int32)
+            for start, stop in ranges(len(indices), indices.itemsize):
+                moved.append(indices[start:stop] + np.int32(1))
             indices = moved.array()
-        ends = np.concatenate([[0], np.cumsum(self._lengths.array())])
-        return csr_array((values, indices, ends.astype(index)), shape)
+        return csr_rows(self._values.array(), indices, self._lengths.array(), numbering.width)
 
 
 def _rows(block: bytes) -> tuple[Any, Array]:
