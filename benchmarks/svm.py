@@ -10,6 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -35,6 +36,8 @@ ACCURACY = 0.923
 """What [Hogwild] reports for RCV1."""
 PASSES: tuple[float, ...] = (1, 2, 3, 5, 10, 20)
 """A contender takes the first number of these with which it is accurate enough."""
+PARTS_OF_PASSES = (0.25, 0.5, *PASSES)
+"""The same of those who may stop in the middle of a pass."""
 IN_FLIGHT = 32
 """Batches behind all pushes that are on their way: more overshoot."""
 PARTS = ("time", "shapes", "push")
@@ -138,14 +141,20 @@ def teams(data: Dataset, folder: Path, workers: int = 2) -> Iterator[list[Conten
             team = stack.enter_context(Team(job, side.serve, side.work))
             return lambda passes: _fit_of(data, team.train(passes))
 
-        summed = fit(Job(folder / "shards", workers, batches=IN_FLIGHT // workers), paceline_svm)
-        single = fit(Job(folder / "shards", workers, batches=1, overlap=False, pull="wanted"), paceline_svm)
-        per_batch = fit(Job(folder / "shards", workers, batches=1, overlap=False, pull="wanted"), rpc_per_batch_svm)
+        summed = Job(folder / "shards", workers, batches=IN_FLIGHT // workers)
+        single = replace(summed, batches=1, overlap=False, pull="wanted")
+        hogwild = fit(summed, paceline_svm)
         yield [
-            Contender("paceline gRPC", summed, (0.5, *PASSES)),
-            Contender("paceline gRPC, whole passes", summed),
-            Contender("paceline gRPC, a batch a push", single, (0.5, *PASSES)),
-            Contender("an RPC per batch", per_batch, (0.5, *PASSES)),
+            Contender("paceline gRPC", hogwild, PARTS_OF_PASSES),
+            Contender("paceline gRPC, whole passes", hogwild),
+            Contender("paceline gRPC, lock-step", fit(replace(summed, policy="bsp"), paceline_svm), PARTS_OF_PASSES),
+            Contender(
+                "paceline gRPC, asynchronous as published",
+                fit(replace(summed, policy="everyone:overwrite"), paceline_svm),
+                PARTS_OF_PASSES,
+            ),
+            Contender("paceline gRPC, a batch a push", fit(single, paceline_svm), PARTS_OF_PASSES),
+            Contender("an RPC per batch", fit(single, rpc_per_batch_svm), PARTS_OF_PASSES),
         ]
 
 

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from benchmarks.contender import WrongResult
 from benchmarks.peers.svm_team import BATCH, LEARNING_RATE, Final, Job
 from paceline.core.config import Config
+from paceline.core.policy import from_shorthand
 from paceline.data.shards import open_shards
 from paceline.rpc.process import tune_malloc
 from server.app import Server
@@ -27,7 +28,7 @@ def config(job: Job, passes: float) -> Config:
     """The run's settings."""
     return Config.model_validate(
         {
-            "task": "svm", "updates": "sparse", "policy": {"name": "asp"}, "overlap": job.overlap, "epochs": math.ceil(passes),
+            "task": "svm", "updates": "sparse", "policy": from_shorthand(job.policy), "overlap": job.overlap, "epochs": math.ceil(passes),
             "workers": job.workers, "servers": job.servers, "batch_size": BATCH,
             "optimizer": {"name": "sgd", "lr": LEARNING_RATE, "momentum": 0.0, "weight_decay": 0.0},
             "schedule": {"lr_scale": "none"}, "checkpoint": {"every": FOREVER},

@@ -44,6 +44,7 @@ class Job:
     """Whether a worker computes while a push is on its way."""
     pull: str = "changed"
     """What replies bring: see svm.pull."""
+    policy: str = "asp"
 
 
 class Final(NamedTuple):
