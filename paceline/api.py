@@ -81,6 +81,7 @@ def connect(
     token_file: str | Path | None = None,
     device: str | None = None,
     threads: int | None = None,
+    shard_server: str | None = None,
 ) -> "Session":
     """Makes this process a worker of a run, with a training loop of its own: see `Session`. Returns when all are there and
     the model has the run's weights.
@@ -88,10 +89,10 @@ def connect(
     `model`: has the parameters of the task's model, with the same names, order and shapes; default: the task's model itself.
     It is moved to the device. In a process that `paceline run --loop` has started, nothing else is needed. Elsewhere, in a
     pod say, the rest is what `python -m worker` takes: the YAML file `config`, the worker's `rank`, the folder `shards`,
-    `servers` as host:port of each in order with commas, and `token_file`; or PACELINE_CONNECT holds them as JSON. Arguments
-    win over it. ConfigError: neither is there, or the model is another one."""
+    `servers` as host:port of each in order with commas, `token_file`, and `shard_server` with data.source=server; or
+    PACELINE_CONNECT holds them as JSON. Arguments win over it. ConfigError: neither is there, or the model is another one."""
     given = {"config": config, "rank": rank, "shards": shards, "servers": servers, "token_file": token_file,
-             "device": device, "threads": threads}  # fmt: skip
+             "device": device, "threads": threads, "shard_server": shard_server}  # fmt: skip
     place = _place({key: value for key, value in given.items() if value is not None})
     name = f"worker-{place.rank}"
     if CONNECT in os.environ:
@@ -104,7 +105,7 @@ def connect(
     token = read_token(place.token_file)
     return Session(
         Start(settings, name, place.shards, place.servers, token, place.device, place.threads, place.metrics_port,
-              place.report, place.peer_host, place.peer_port), model,
+              place.report, place.peer_host, place.peer_port, place.shard_server), model,
     )  # fmt: skip
 
 
@@ -122,6 +123,7 @@ class Place(Section):
     report: Path | None = None
     peer_host: str = "127.0.0.1"
     peer_port: int = 0
+    shard_server: str = ""
 
 
 def _place(given: dict[str, Any]) -> Place:

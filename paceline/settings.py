@@ -20,11 +20,11 @@ from paceline.core.config import Config, named
 from paceline.core.errors import ConfigError, PacelineError, UsageError
 from paceline.core.optimizer import build_optimizer
 from paceline.core.policy import build_policy
+from paceline.presets import PRESETS, presets
 
 PREFIX = "PACELINE_"
 CONNECT = PREFIX + "CONNECT"
 """What a launcher tells a training script of one's own in (JSON); the one such variable that is no setting."""
-PRESETS = Path(__file__).parent / "presets"
 _USAGE_OF_TYPER = 2
 
 
@@ -85,11 +85,6 @@ def check_own_loop(config: Config) -> None:
                 f"{key} is {getattr(config, key)}, but a training loop of your own computes the gradients. Do it there, and "
                 f"leave {key} out."
             )
-
-
-def presets() -> list[str]:
-    """The names of the settings that reproduce a paper's training."""
-    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
 
 
 def read_preset(name: str) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from paceline.settings import exits, load, parse_sets, run_command
+from paceline.settings import exits, parse_sets, run_command
+from paceline.tasks.task import load_config
 
 
 def main(
@@ -24,7 +25,7 @@ def main(
 ) -> None:
     """Serves one slice of the model until it is told to stop. Resumes from its folder."""
     with exits(f"server-{index}"):
-        loaded = load(config, parse_sets(settings or []))
+        loaded = load_config(config, parse_sets(settings or []), own_file=False)
         from paceline.rpc.auth import read_token
         from server.app import serve
 

@@ -37,11 +37,14 @@ class Server:
         health_port: int = 0, say: Callable[..., None] = lambda event, **facts: None,
     ) -> None:  # fmt: skip
         if not 0 <= index < config.servers:
-            raise ConfigError(f"Server {index} of {config.servers}: the index goes from 0 to {config.servers - 1}.")
+            raise ConfigError(
+                f"Server {index} of {config.servers}: the index goes from 0 to {config.servers - 1}. A run keeps its number of "
+                "servers; on Kubernetes, scale the StatefulSet back."
+            )
         if index and not chief:
             raise ConfigError(f"Server {index} needs the chief's address: --chief HOST:PORT.")
         self.registry = CollectorRegistry()
-        metrics = ServerMetrics(self.registry, config.policy.name)
+        metrics = ServerMetrics(self.registry, config.policy.name, config.task, config.checkpoint.every)
         self.store = Store(folder, config.checkpoint.keep, say)
         self.driver = SliceDriver(config, index, self.store.term, metrics)
         self._restore(say)
@@ -61,6 +64,9 @@ class Server:
         else:
             self._follower = Follower(self.driver, chief, token, say)
         assert parameter_service_pb2.DESCRIPTOR.services_by_name["ParameterService"].full_name == SERVICE
+        metrics.follow_run(
+            lambda: self.phase, lambda: self.driver.lead, None if self.chief is None else self.chief.budget_spent
+        )
         reflection.enable_server_reflection(names, self._grpc)
         self.port = bind(self._grpc, port, "gRPC")
         self.health = Health(health_port)
@@ -104,6 +110,11 @@ class Server:
         if found is None:
             return
         plan, state = found
+        if len(plan.slices) != (servers := self.driver.config.servers):
+            raise ConfigError(
+                f"This run's model is cut for {len(plan.slices)} servers, but the config has servers: {servers}. Set it back, "
+                "or start a new run with empty folders."
+            )
         self.driver.restore(plan, state)
         say(
             "resumed from a snapshot; waiting until every member has said where it stands", term=self.store.term,
@@ -121,7 +132,7 @@ def serve(
     say = make_log(f"server-{index}")
     stop, signals = stop_on_signals()
     server = Server(config, index, folder, token, chief, port, health_port, say)
-    metrics_port = serve_metrics(metrics_port, server.registry)
+    metrics_port = serve_metrics(metrics_port, server.registry, run=config.run or "", process=f"server-{index}")
     server.start()
     gc.freeze()
     report_ports(report, port=server.port, metrics_port=metrics_port, health_port=server.health.port)
@@ -131,6 +142,8 @@ def serve(
     if server.phase is RunPhase.FINISHED:
         server.drop_weights()
         say("finished; the weights are on disk, idling")
+        if server.chief is not None and (accuracy := server.chief.run.test_accuracy) is not None:
+            say(f"test accuracy {accuracy:.4f}")
     stop.wait()
     finished = server.phase is RunPhase.FINISHED
     say("stopping", finished=finished)

@@ -62,12 +62,17 @@ class Chief:
         """The chief's slice's clocks. Hold the lock."""
         return self._driver.clocks
 
+    def budget_spent(self) -> float:
+        """Share of the run's examples that is trained."""
+        with self.changed:
+            budget = self.run.config.epochs * self.run.examples_per_epoch
+            return min(1.0, self.run.examples / budget) if budget else 0.0
+
     def settle(self) -> None:
         """After any change of the run: keeps it on disk before anybody learns of it (joins, views and phases: seldom),
         publishes a new view, says a new phase. Hold the lock."""
         view = self.membership.view
-        judged = len(self.run.validation_losses)
-        mark = (view.number, self.run.phase, sum(self.membership.incarnations.values()), judged)
+        mark = (view.number, self.run.phase, sum(self.membership.incarnations.values()))
         if mark != self._saved:
             self._saved = mark
             self._save()
@@ -137,6 +142,13 @@ class Chief:
         self.run.score(score, time.monotonic())
         self._save()
         self._say("score", epoch=score.epoch, final=score.final, metrics=score.metrics)
+        self.settle()
+
+    def validated(self, worker: str, incarnation: int, epoch: int, loss: float, examples: int) -> None:
+        """A worker's loss, on disk before the worker learns that it came. Hold the lock."""
+        self.membership.check(worker, incarnation)
+        self.run.validated(worker, epoch, loss, examples, self.clocks(), time.monotonic())
+        self._save()
         self.settle()
 
     def _counted(self, model_slice: ModelSlice) -> None:

@@ -2,19 +2,27 @@
 
 import resource
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from paceline.core.config import NAME
+from paceline.core.run import RunPhase
+
 _SECONDS = (0.001, 0.0025, 0.01, 0.025, 0.1, 0.5, 2.5, 20)
 """Coarse, so that a server with 64 workers stays below 250 series."""
-_DATA_PLANE = {"Resume", "Initialise", "PushPull", "Push", "Pull"}
+_DATA_PLANE = {"PushPull", "PushPullSparse", "Push", "Pull"}
+_REASONS = ("stale_term", "old_version", "too_stale", "BadPush")
+"""Why pushes are rejected, mostly: a series that begins at 0 shows its first one."""
 
 
 class ServerMetrics:
     """The `paceline_server_*` metrics of one process."""
 
-    def __init__(self, registry: CollectorRegistry, policy: str) -> None:
+    def __init__(self, registry: CollectorRegistry, policy: str, task: str = "", every: float = 0.0) -> None:
+        """`every`: time between two snapshots (seconds)."""
+
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"paceline_server_{name}", text, labels, registry=registry)
 
@@ -24,11 +32,20 @@ class ServerMetrics:
         def seconds(name: str, text: str, *labels: str) -> Histogram:
             return Histogram(f"paceline_server_{name}", text, labels, registry=registry, buckets=_SECONDS)
 
-        self.updates = counter("updates_total", "Pushes counted on the slice", "policy").labels(policy)
+        self._registry = registry
+        is_name = NAME.fullmatch(task.replace("_", "-")) is not None  # else the path of a user's file
+        self._task, self._policy = task if is_name else "own", ""
+        self._info = Gauge("paceline_run_info", "1 for the run's present policy", ["policy", "task"], registry=registry)
+        self._updates = counter("updates_total", "Pushes counted on the slice", "policy")
+        self.trains(policy)
+        self._phase = gauge("phase", "1 for the run's phase", "phase")
+        self._lead = gauge("lead", "Clocks from the slowest member to the fastest one")
         self.version = gauge("version", "Folds applied to the slice")
         self.rejected = counter("pushes_rejected_total", "Pushes refused or dropped", "reason")
+        for reason in _REASONS:
+            self.rejected.labels(reason)
         self.requests = counter("requests_total", "Finished calls", "method", "code")
-        self.handle = seconds("handle_seconds", "Time in a call of the data plane, waiting included", "method")
+        self.handle = seconds("handle_seconds", "Time in a push or pull, waiting included", "method")
         self.received = counter("received_bytes_total", "Encoded tensor bytes received")
         self.sent = counter("sent_bytes_total", "Encoded tensor bytes sent")
         self.queue = gauge("queue_depth", "Pushes waiting for an assembly buffer")
@@ -44,7 +61,9 @@ class ServerMetrics:
         self.members = gauge("members", "Workers that count")
         self.seen = gauge("member_seen_timestamp_seconds", "Last push of a worker", "worker")
         self._seen: set[str] = set()
-        self.checkpoint_time = gauge("checkpoint_timestamp_seconds", "Newest snapshot on disk")
+        self.checkpoint_time = gauge("checkpoint_timestamp_seconds", "Newest snapshot, or this process's start")
+        self.checkpoint_time.set(time.time())
+        gauge("checkpoint_interval_seconds", "Time between two snapshots").set(every)
         self.checkpoint_seconds = seconds("checkpoint_seconds", "Time to write a snapshot")
         self.checkpoint_failures = counter("checkpoint_failures_total", "Snapshots that could not be written")
         self.recoveries = counter("recoveries_total", "Starts from a snapshot")
@@ -59,9 +78,27 @@ class ServerMetrics:
         if method in _DATA_PLANE:
             self.handle.labels(method).observe(seconds)
 
+    def follow_run(
+        self, phase: Callable[[], RunPhase], lead: Callable[[], float], budget: Callable[[], float] | None
+    ) -> None:
+        """Where to look when somebody asks for the metrics; the `budget` that is spent (ratio) is known to the chief."""
+        for each in RunPhase:
+            self._phase.labels(each).set_function(partial(_is_in, phase, each))
+        self._lead.set_function(lead)
+        if budget is not None:
+            text = "Share of the run's examples that is trained"
+            Gauge("paceline_server_budget_ratio", text, registry=self._registry).set_function(budget)
+
+    def trains(self, policy: str) -> None:
+        """The policy that folds from now on."""
+        if policy != self._policy:
+            self._policy, self._counted = policy, self._updates.labels(policy)
+            self._info.clear()
+            self._info.labels(policy, self._task).set(1)
+
     def saw(self, worker: str) -> None:
         """A push of the worker was counted."""
-        self.updates.inc()
+        self._counted.inc()
         self.seen.labels(worker).set(time.time())
         self._seen.add(worker)
 
@@ -72,3 +109,7 @@ class ServerMetrics:
         for worker in self._seen - here:
             self.seen.remove(worker)
         self._seen &= here
+
+
+def _is_in(present: Callable[[], RunPhase], phase: RunPhase) -> float:
+    return float(present() is phase)

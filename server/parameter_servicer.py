@@ -126,7 +126,8 @@ class ParameterServicer:
         if self._driver.plan is None:
             raise NotYet("No worker has told this server the model's shapes yet.")
         self._driver.plan.check(request.plan_hash, request.reader)
-        published = self._driver.pull(request.version if request.HasField("version") else None, is_there)
+        version = request.version if request.HasField("version") else None
+        published = self._driver.pull(version, is_there, request.mean)
         if published is None:
             yield _WAIT
             return

@@ -77,11 +77,7 @@ class RunServicer(RunServiceServicer):
 
     def Validated(self, request: pb.ValidatedRequest, context: Any) -> pb.ValidatedReply:
         with self._chief.changed:
-            self._chief.membership.check(request.worker, request.incarnation)
-            self._chief.run.validated(
-                request.worker, request.epoch, request.loss, request.examples, self._chief.clocks(), time.monotonic()
-            )
-            self._chief.settle()
+            self._chief.validated(request.worker, request.incarnation, request.epoch, request.loss, request.examples)
         return pb.ValidatedReply()
 
     def Leave(self, request: pb.LeaveRequest, context: Any) -> pb.LeaveReply:
@@ -139,6 +135,7 @@ class RunServicer(RunServiceServicer):
                 ],
                 scores=[_score_message(score) for score in run.scores], skipped_scores=run.skipped_scores,
                 policy=json.dumps(run.policy.model_dump()), switching=run.is_switching,
+                queued=run.membership.queued(now),
             )  # fmt: skip
 
     def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:

@@ -42,6 +42,7 @@ class _Reader:
     """A call that waits for a version (None: any) to come."""
 
     version: int | None
+    mean: bool
     published: Published | None = None
     gone: VersionGone | None = None
 
@@ -102,6 +103,12 @@ class SliceDriver:
         """The schedule's rate just now; 0 without a slice."""
         with self.changed:
             return self.slice.lr if self.slice is not None else 0.0
+
+    @property
+    def lead(self) -> int:
+        """Clocks from the slowest member to the fastest one."""
+        with self.changed:
+            return max((self._clocks.lead(worker) for worker in self._clocks.members), default=0)
 
     # membership and start
     def view(self, view: View, held_from: int | None = None) -> None:
@@ -212,9 +219,10 @@ class SliceDriver:
                 self.slice.release(published)
             self.changed.notify_all()
 
-    def pull(self, version: int | None, is_there: IsThere) -> Published | None:
-        """Weights (of `version`, else the newest), pinned the moment they are there; None after HOLD."""
-        reader = _Reader(version)
+    def pull(self, version: int | None, is_there: IsThere, mean: bool = False) -> Published | None:
+        """Weights (of `version`, else the newest), pinned the moment they are there; None after HOLD. `mean`: the versions'
+        up to this one instead, where the run has one."""
+        reader = _Reader(version, mean)
         with self.changed:
             self._readers.append(reader)
             try:
@@ -255,8 +263,9 @@ class SliceDriver:
         policy, optimizer = build_policy(self.config.policy), build_optimizer(self.config.optimizer)
         length = plan.lengths[self.index]
         try:
-            kind = SparseSlice if self.config.updates == "sparse" else ModelSlice
-            self.slice = kind(length, policy, optimizer, self.term, self.config.schedule, self.config.epochs)
+            facts = length, policy, optimizer, self.term, self.config.schedule, self.config.epochs
+            is_sparse = self.config.updates == "sparse"
+            self.slice = SparseSlice(*facts, self.config.svm.average_from) if is_sparse else ModelSlice(*facts)
         except (MemoryError, ValueError) as error:
             raise ConfigError(
                 f"Server {self.index} has no memory for a slice of {length:,} values. Use more servers: paceline plan."
@@ -277,6 +286,8 @@ class SliceDriver:
         if values is not None:
             self._pool.hand(push.worker, values)
         self._metrics.fold.observe(time.monotonic() - start)
+        switch = self.model_slice.switch
+        self._metrics.trains(self.config.policy.name if switch is None else switch.policy["name"])
         self._metrics.saw(push.worker)
         self.after_push(self.model_slice)
         self._after(replies)
@@ -299,7 +310,7 @@ class SliceDriver:
         for reader in self._readers:
             if reader.published is None and self.slice is not None:
                 try:
-                    reader.published = self.slice.pull(reader.version)
+                    reader.published = self.slice.pull(reader.version, reader.mean)
                 except VersionGone as error:
                     reader.gone = error
 

@@ -86,8 +86,7 @@ class Store:
         data = self._data(number)
         temporary = data.with_suffix(".tmp")
         arrays = {"weights": state.weights} | {f"slot{index}": slot for index, slot in enumerate(state.slots)}
-        if state.gathered is not None:
-            arrays["gathered"] = state.gathered
+        arrays |= {name: more for name, more in (("gathered", state.gathered), ("lag", state.lag)) if more is not None}
         try:
             save_file(arrays, temporary)
             digest = _digest(temporary)
@@ -112,13 +111,14 @@ class Store:
         if data.stat().st_size != manifest["bytes"] or _digest(data) != manifest["sha256"]:
             raise DataError(f"{data.name} does not have the size and checksum of its manifest")
         arrays = load_file(data)
-        gathered = arrays.pop("gathered", None)
+        gathered, lag = arrays.pop("gathered", None), arrays.pop("lag", None)
         slots: Sequence[Any] = [arrays[f"slot{index}"] for index in range(len(arrays) - 1)]
         facts = manifest["plan"]
         shapes = tuple((name, tuple(shape)) for name, shape in facts["shapes"])
         slices = tuple(tuple(Range(*part) for part in ranges) for ranges in facts["slices"])
         weights = np.ascontiguousarray(arrays["weights"])
-        return SlicePlan(shapes, slices, facts["strategy"]), SliceState(weights, slots, manifest["table"], gathered)
+        state = SliceState(weights, slots, manifest["table"], gathered, lag)
+        return SlicePlan(shapes, slices, facts["strategy"]), state
 
     def _data(self, number: int) -> Path:
         return self._folder / f"snapshot-{number:012d}.safetensors"

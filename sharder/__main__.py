@@ -1,6 +1,21 @@
-"""Entry point of `python -m sharder`."""
+"""Entry point of `python -m sharder` (writes shards) and `python -m sharder serve` (streams them as well)."""
 
-from sharder.app import main
+import sys
+
+
+def main() -> None:
+    """One of the two commands."""
+    if sys.argv[1:2] == ["serve"]:
+        from paceline.settings import run_command
+        from sharder.serve import main as serve
+
+        sys.argv[:2] = [f"{sys.argv[0]} serve"]
+        run_command(serve)
+    else:
+        from sharder.app import main as shard
+
+        shard()
+
 
 if __name__ == "__main__":
     main()

@@ -1,7 +1,7 @@
 """The sharder: cuts a task's examples into a shard for each worker, once, before training."""
 
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +15,11 @@ from paceline.core.optimizer import build_optimizer
 from paceline.data.dataset import Dataset, Selection
 from paceline.data.manifest import Manifest, Recipe, Rule
 from paceline.data.progress import SILENT, Progress
-from paceline.data.shard_writer import already_there, write_shards
+from paceline.data.shard_writer import already_there
 from paceline.data.splits import split
 from paceline.settings import exits, load, parse_sets, task_of
 from paceline.tasks.task import load_task
-from sharder.dealing import deal_out, described, digest_of, labels_by
+from sharder.dealing import Material, described, digest_of, labels_by, provide
 from sharder.engine import Source, build_engine
 from sharder.progress import progress_of
 from sharder.reshard import reshard, settings_of
@@ -63,13 +63,6 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
     data is bad or `out` holds other shards (unless `fresh`), DiskError where it can't be written."""
     strategy, engine = build_strategy(config.data.strategy), build_engine(config.data.engine)
     task = load_task(config.task, config.model, config.svm.positive)
-    source = Source(
-        task.data(config.data.path), partial(_open, config.task, config.model, config.svm.positive, config.data.path)
-    )
-    train = source.dataset.train
-    by = labels_by(strategy, Selection(train, np.arange(len(train))), config)
-    parts = split(source.dataset, config.data.validation, config.data.test, config.seed, config.data.fold)
-    progress.stage("checking", sum(len(part) for _, part in source.dataset.sets()))
     recipe = Recipe(
         task=task.name,
         strategy=described(config.data.strategy, strategy),
@@ -79,19 +72,28 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
         test=config.data.test,
         fold=config.data.fold,
         seed=config.seed,
-        examples=engine.digest(source, progress),
-        by=digest_of(by, parts.train),
+        examples="",
     )
-    found = None if fresh else already_there(out, recipe)
-    if found:
-        progress.say(f"{len(found.shards)} shards of {found.train_examples:,} examples are already there, in {out}.")
-        return found
-    dealt = deal_out(engine, strategy, source, parts.train, recipe, by, progress)
-    write = partial(engine.write, source)
-    name = Path(config.data.path).name
-    manifest = write_shards(out, name, recipe, dealt, parts.kept, _rule(config), progress, write)
-    progress.say(f"{len(manifest.shards)} shards of {manifest.train_examples:,} examples are in {out}.")
-    return manifest
+    there = not fresh and already_there(out, recipe, but=("examples", "by")) is not None
+    source = Source(
+        task.data(config.data.path), partial(_open, config.task, config.model, config.svm.positive, config.data.path)
+    )
+    train = source.dataset.train
+    by = labels_by(strategy, Selection(train, np.arange(len(train))), config)
+    parts = cache(
+        partial(split, source.dataset, config.data.validation, config.data.test, config.seed, config.data.fold)
+    )
+    if not there:
+        parts()  # what is wrong with them is told before all examples are read
+    progress.stage("checking", sum(len(part) for _, part in source.dataset.sets()))
+    digests = {
+        "examples": engine.digest(source, progress),
+        "by": None if by is None else digest_of(by, parts().train),
+    }
+    return provide(
+        out, fresh, recipe.model_copy(update=digests), engine, strategy, lambda: Material(source, parts(), by),
+        Path(config.data.path).name, _rule(config), progress,
+    )  # fmt: skip
 
 
 def _open(task: str, model: str | None, positive: str | None, path: str) -> Dataset:

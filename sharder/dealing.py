@@ -2,20 +2,50 @@
 
 import hashlib
 import time
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from paceline.core.config import Config, Options
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Labelled, Rows, Selection, is_sparse
-from paceline.data.manifest import Recipe
+from paceline.data.manifest import Manifest, Recipe, Rule
 from paceline.data.progress import Progress
-from paceline.data.shard_writer import Dealt
+from paceline.data.shard_writer import Dealt, already_there, write_shards
+from paceline.data.splits import Split
 from paceline.tasks.task import load_task
 from sharder.clustering import Clustering
 from sharder.engine import Engine, Source
 from sharder.strategy import ByClasses, ShardingStrategy, deal
+
+
+class Material(NamedTuple):
+    """What shards are made of. `by`: labels to deal by instead of the examples' own, one for each row of their set."""
+
+    source: Source
+    parts: Split
+    by: Array | None
+
+
+def provide(
+    out: Path, fresh: bool, recipe: Recipe, engine: Engine, strategy: ShardingStrategy, read: Callable[[], Material],
+    name: str, rule: Rule | None, progress: Progress,
+) -> Manifest:  # fmt: skip
+    """The shards of this recipe: those that `out` holds already (unless `fresh`), else they are dealt and written there.
+    `name`: of what the examples came from. Errors as for `already_there`, `deal` and `write_shards`."""
+    manifest = None if fresh else already_there(out, recipe)
+    where = f"are already there, in {out}"
+    if manifest is None:
+        source, parts, by = read()
+        dealt = deal_out(engine, strategy, source, parts.train, recipe, by, progress)
+        write = partial(engine.write, source)
+        manifest = write_shards(out, name, recipe, dealt, parts.kept, rule, progress, write)
+        where = f"are in {out}"
+    progress.say(f"{len(manifest.shards)} shards of {manifest.train_examples:,} examples {where}.")
+    return manifest
 
 
 def described(options: Options, strategy: ShardingStrategy) -> Options:
@@ -23,16 +53,22 @@ def described(options: Options, strategy: ShardingStrategy) -> Options:
     return Options(name=options.name, **strategy.model_dump(mode="json", exclude_defaults=True))
 
 
+def other_task(strategy: ShardingStrategy) -> str | None:
+    """The task whose labels the strategy deals by, where these are not the examples' own."""
+    return strategy.by if isinstance(strategy, ByClasses) else None
+
+
 def labels_by(strategy: ShardingStrategy, source: Selection, config: Config) -> Array | None:
-    """The labels that the strategy deals by, where `by` names another task; `source` are all training examples. DataError
+    """The labels that the strategy deals by, where these are another task's; `source` are all training examples. DataError
     where that task has others."""
-    if not isinstance(strategy, ByClasses) or strategy.by is None:
+    task = other_task(strategy)
+    if task is None:
         return None
-    other = load_task(strategy.by).data(config.data.path).train
+    other = load_task(task).data(config.data.path).train
     ids = source.ids
     if ids.max() >= len(other) or not alike(Selection(other, ids), source):
         raise DataError(
-            f"Task {strategy.by} has other examples than {config.task}, or the same ones in another order, so its labels "
+            f"Task {task} has other examples than {config.task}, or the same ones in another order, so its labels "
             "can't be dealt by; set data.strategy.by to a task of the same examples, or leave it out."
         )
     labels: Array = other.labels[ids]

@@ -18,11 +18,13 @@ EVERY = 10.0
 
 
 @contextmanager
-def progress_of(console: Console, metrics_port: int | None = None) -> Iterator[Progress]:
+def progress_of(
+    console: Console, metrics_port: int | None = None, registry: CollectorRegistry | None = None
+) -> Iterator[Progress]:
     """Shows on the console what it is told, and to Prometheus where a port is given (0: any free one), until the block ends.
-    ConfigError when the port is taken. Called from one thread."""
+    `registry`: one that is served already. ConfigError when the port is taken. Called from one thread."""
     with ExitStack() as stack:
-        registry = CollectorRegistry()
+        registry = registry or CollectorRegistry()
         port = None if metrics_port is None else stack.enter_context(_served(metrics_port, registry))
         progress = _Both(stack.enter_context(_display(console)), SharderMetrics(registry))
         if port is not None:
@@ -157,7 +159,7 @@ def _display(console: Console) -> Iterator[Progress]:
 @contextmanager
 def _served(port: int, registry: CollectorRegistry) -> Iterator[int]:
     """The port that the metrics are on while the block runs."""
-    web = start_metrics(port, registry)
+    web = start_metrics(port, registry, process="sharder")
     try:
         yield web.server_port
     finally:

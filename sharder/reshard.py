@@ -1,7 +1,7 @@
 """Deals the examples of shards that are there to another number of shards, or otherwise; the data set itself is not read
 again. What comes out is what the data set would give."""
 
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from paceline.data.manifest import Manifest, Recipe, read_manifest
 from paceline.data.out_of_core import Growing, GrowingRows
 from paceline.data.progress import SILENT, Progress
 from paceline.data.sampler import locate, starts_of
-from paceline.data.shard_writer import already_there, write_shards
+from paceline.data.shard_writer import already_there
 from paceline.data.shards import Shards, open_shards, take
-from sharder.dealing import deal_out, described, digest_of, labels_by
+from paceline.data.splits import Split
+from sharder.dealing import Material, described, digest_of, labels_by, other_task, provide
 from sharder.engine import Source, build_engine
 from sharder.engines.local import Local
 from sharder.strategy import build_strategy
@@ -44,32 +45,37 @@ def reshard(old: Path, config: Config, out: Path, fresh: bool = False, progress:
         raise ConfigError(f"data.engine is {config.data.engine.name}; shards are dealt anew by the local engine only.")
     shards = open_shards(old)
     _check_same(config, shards.manifest.recipe)
-    train, kept = _train(shards, progress), {}
-    for name in shards.manifest.parts:
-        shards.verify(name)
-        part = shards.part(name)
-        kept[name] = Selection(Labelled(part.features, part.labels), np.arange(len(part)), own_ids=part.ids)
-    by = labels_by(strategy, train, config)
     recipe = shards.manifest.recipe.model_copy(
         update={
             "strategy": described(config.data.strategy, strategy),
             "shards": config.data.shards or config.workers,
             "weights": config.data.weights,
-            "by": digest_of(by, train),
+            "by": None,
         }
     )
-    found = None if fresh else already_there(out, recipe)
-    if found:
-        progress.say(f"{len(found.shards)} shards of {found.train_examples:,} examples are already there, in {out}.")
-        return found
-    dataset = Dataset(train.source)
-    source = Source(dataset, lambda: dataset)
-    dealt = deal_out(engine, strategy, source, train, recipe, by, progress)
+
+    @cache
+    def read() -> Material:
+        parts = _parts(shards, progress)
+        dataset = Dataset(parts.train.source)
+        return Material(Source(dataset, lambda: dataset), parts, labels_by(strategy, parts.train, config))
+
+    if other_task(strategy) is not None:
+        if not fresh:
+            already_there(out, recipe, but=("by",))
+        recipe = recipe.model_copy(update={"by": digest_of(read().by, read().parts.train)})
     rule = shards.manifest.rule and shards.manifest.rule.for_workers(config.workers)
-    write = partial(engine.write, source)
-    manifest = write_shards(out, shards.manifest.source, recipe, dealt, kept, rule, progress, write)
-    progress.say(f"{len(manifest.shards)} shards of {manifest.train_examples:,} examples are in {out}.")
-    return manifest
+    return provide(out, fresh, recipe, engine, strategy, read, shards.manifest.source, rule, progress)
+
+
+def _parts(shards: Shards, progress: Progress) -> Split:
+    """All examples that the shards hold and that are kept from training."""
+    train, kept = _train(shards, progress), {}
+    for name in shards.manifest.parts:
+        shards.verify(name)
+        part = shards.part(name)
+        kept[name] = Selection(Labelled(part.features, part.labels), np.arange(len(part)), own_ids=part.ids)
+    return Split(train, kept)
 
 
 def _check_same(config: Config, recipe: Recipe) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from in_process import LENGTH, Cluster, Context, Pusher, config_of, join_request
 
 from paceline.core.config import Config, Options, ScheduleConfig
 from paceline.core.errors import BadPush, ConfigError, Fenced, PoolFull
-from paceline.core.run import RunPhase
+from paceline.core.run import Run, RunPhase
 from paceline.v1 import run_service_pb2 as pb
 from server.chief import Chief
 
@@ -76,6 +77,32 @@ def test_incarnations_go_on_after_a_restart_of_the_chief(begin: Begin) -> None:
     join(cluster)
     cluster.restart(0)
     assert join(cluster).incarnation == 2
+
+
+def test_a_loss_is_on_disk_before_its_worker_learns_that_it_came(begin: Begin) -> None:
+    svm = {"stopping": {"rule": "window"}, "stop": "all"}
+    cluster = begin(config_of(workers=2, epochs=99, svm=svm))
+    cluster.evaluator_ready()
+    incarnations = [join(cluster, number).incarnation for number in (0, 1)]
+    for number in (0, 1):
+        sit(cluster, number, incarnations[number])
+
+    def validated(number: int, loss: float) -> dict[str, Any]:
+        request = pb.ValidatedRequest(
+            worker=f"worker-{number}", incarnation=incarnations[number], epoch=0, loss=loss, examples=10
+        )
+        cluster.run.Validated(request, CALL)
+        saved = cluster.servers[0].store.load_run()
+        assert saved is not None
+        return saved
+
+    first, second = validated(0, 3.0), validated(1, 1.0)
+
+    assert second["losses"] == [2.0]
+    run = Run(cluster.config)
+    run.restore(first, 0.0)
+    run.validated("worker-1", 0, 1.0, 10, chief_of(cluster).clocks(), 0.0)
+    assert run.validation_losses == [2.0]
 
 
 @pytest.mark.parametrize(

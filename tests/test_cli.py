@@ -133,6 +133,14 @@ def test_help_names_every_command(tmp_path: Path) -> None:
     assert all(name in done.stdout for name in ("run", "status", "stop", "shard", "plan", "demo"))
 
 
+def test_help_needs_no_settings(tmp_path: Path) -> None:
+    script = "import sys, paceline.cli.__main__; print([name for name in ('numpy', 'pydantic', 'yaml') if name in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
 # run folder
 
 

@@ -12,7 +12,7 @@ from paceline.cli.__main__ import app
 from paceline.cli.local import settings_of, train_here
 from paceline.cli.options import read_config
 from paceline.cli.plan import task_shapes
-from paceline.core.errors import ConfigError, DataError
+from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.data.dataset import is_sparse
 from paceline.data.linear_model import read_linear_model
 from paceline.data.rcv1_like import rcv1_like, write_lyrl2004, write_svmlight
@@ -68,7 +68,7 @@ def test_programs_get_json(made: Path, tmp_path: Path):
 
 
 def test_a_task_of_torch_is_refused():
-    with pytest.raises(ConfigError, match="Task digits trains a model of torch"):
+    with pytest.raises(ConfigError, match="Task digits has updates: dense; `paceline local` trains linear models"):
         train_here(read_config("digits"), 1, False, Path("nowhere"))
 
 
@@ -78,9 +78,31 @@ def test_a_schedule_that_is_not_known_here_is_refused(made: Path):
         settings_of(config, 1, False)
 
 
+def test_too_few_examples_to_validate_name_the_setting_that_asks_for_it(tmp_path: Path):
+    (tmp_path / "few").write_text("1 1:1\n-1 2:1\n" * 6)
+
+    with pytest.raises(DataError, match=r"^svm\.validation asks for 1 of 10 .* Change svm\.validation, or give more"):
+        train_here(read_config("svm", data=str(tmp_path / "few")), 1, False, tmp_path / "out")
+
+
+def test_a_mini_batch_of_more_than_all_examples_is_refused(made: Path, tmp_path: Path):
+    config = read_config("svm", data=str(made / "small"), sets=["batch_size=541"])
+
+    with pytest.raises(ConfigError, match=r"batch_size is 541, but only 540 examples train\. Lower it"):
+        train_here(config, 1, False, tmp_path)
+
+
+def test_a_folder_that_can_not_be_made_is_told_before_training(made: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("paceline.cli.local.train", lambda *_: pytest.fail("it trained"))
+
+    with pytest.raises(DiskError, match=r"Can't make .*small: File exists\. Give another folder with --out"):
+        train_here(read_config("svm", data=str(made / "small")), 1, False, made / "small")
+
+
 def test_rates_fall_every_epoch_as_the_schedule_says(made: Path):
     assert settings_of(read_config("svm", data=str(made / "small")), 2, True).lr_decay == 0.9
     assert settings_of(read_config("rcv1", data="x"), 1, False).lr_decay == 1.0
+    assert settings_of(read_config("svm", epochs=1), 1, False).epochs == 1
 
 
 def test_a_file_beside_it_is_the_test_set_or_one_that_is_named(made: Path, tmp_path: Path):
@@ -112,6 +134,18 @@ def test_one_class_of_many_is_told_from_all_others(tmp_path: Path, positive: str
     (tmp_path / "three").write_text("1 1:1\n3 2:1\n2 1:1 2:1\n")
 
     assert load_task("svm", positive=positive).data(str(tmp_path / "three")).train.labels.tolist() == labels
+
+
+def test_a_class_may_be_given_as_a_number(tmp_path: Path):
+    assert read_config("svm", sets=["svm.positive=3"]).svm.positive == "3"
+
+
+def test_one_class_alone_is_refused(tmp_path: Path):
+    (tmp_path / "one").write_text("2 1:1\n2 2:1\n")
+
+    for positive in (None, "2"):
+        with pytest.raises(DataError, match=r"All examples of .*one have the label 2; expected two classes, or more"):
+            load_task("svm", positive=positive).data(str(tmp_path / "one"))
 
 
 def test_more_than_two_classes_need_one_to_be_named(tmp_path: Path):

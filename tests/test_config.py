@@ -131,6 +131,12 @@ def test_durations_have_units(text, value):
         ({"slow": {"4": "10x"}}, r"slow: there is no worker 4; 4 workers count from 0"),
         ({"slow": "he3"}, r"^slow: got 'he3'; expected one of ho, he0, he1, he2, random, or who is how slow, like"),
         ({"slow": ["he1"]}, r"^slow: got \['he1'\]; input should be a valid dictionary"),
+        ({"policy": "bsp"}, r"^policy: got 'bsp'; it is a section: set its keys, like policy\.name"),
+        ({"svm": {"stopping": "delta"}}, r"^svm\.stopping: got 'delta'; .* like svm\.stopping\.rule"),
+        (
+            {"svm": {"stopping": {"rul": "delta"}}},
+            r"^svm\.stopping\.rul: there is no such setting\. Did you mean 'rule'",
+        ),
         ({"schedule": {"name": "cosin"}}, r"^schedule\.name: got 'cosin'; input should be 'constant'"),
         ({"schedule": {"every": 3}}, r"^schedule: every belongs to step, not to constant: set schedule\.name"),
         (

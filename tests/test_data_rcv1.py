@@ -107,7 +107,10 @@ def test_the_number_of_features_can_be_given(tmp_path: Path):
         ("2287  3:1 3:1", r"sorted and unique"),
         ("2287  3:nan", r"a number is NaN, infinite or too large"),
         ("2287  3:x", r"could not convert string to float"),
-        ("2287  3", r"unpack"),
+        ("2287  3", r"a feature is not written as index:value"),
+        ("2287  -3:1", r"Invalid index -3"),
+        ("2287  3:inf", r"a number is NaN, infinite or too large"),
+        ("2287  3.5:1", r"invalid literal for int"),
         ("CCAT 2287 1", r"could not convert string to float"),
         ("2289  3:1", r"document 2289 has no topic in .*rcv1-v2\.topics\.qrels"),
         ("2287.5  3:1", r"document 2287\.5 has no topic"),
@@ -177,6 +180,17 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str):
 def test_an_empty_file_is_refused(tmp_path: Path, changed: dict[str, str]):
     with pytest.raises(DataError, match=r"(lyrl2004.* holds no examples|topics\.qrels is empty)"):
         read_rcv1(put(tmp_path, **changed))
+
+
+@pytest.mark.parametrize("name", [TRAIN, TESTS[1], TOPICS])
+def test_a_cut_packed_file_is_named(tmp_path: Path, name: str):
+    put(tmp_path, test1="810000  3:1\n")
+    whole = gzip.compress((tmp_path / name).read_bytes())
+    (tmp_path / name).unlink()
+    (tmp_path / f"{name}.gz").write_bytes(whole[:-9])
+
+    with pytest.raises(DataError, match=rf"Can't read .*{name}\.gz: .*end-of-stream.* Expected lines like"):
+        read_rcv1(tmp_path)
 
 
 def test_no_folder_is_told(tmp_path: Path):

@@ -16,7 +16,7 @@ from paceline.cli import children, launcher
 from paceline.cli.launcher import Outcome, run_local
 from paceline.cli.run_folder import RunFolder, open_run
 from paceline.cli.stall import STILL, Stall
-from paceline.core.config import Config
+from paceline.core.config import Config, DataConfig
 from paceline.core.errors import ConfigError
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
 
@@ -34,12 +34,14 @@ def play(name):
         starts.write(json.dumps({"argv": sys.argv[1:], "pid": os.getpid(), "env": dict(os.environ)}) + "\\n")
     number = len((folder / f"{name}.starts").read_text().splitlines())
     roles = json.loads((folder / "plot.json").read_text())
-    acts = roles.get(name, ["hang"] if name.startswith("server") else [0])
+    serves = name.startswith("server") or "serve" in sys.argv
+    acts = roles.get(name, ["hang"] if serves else [0])
     act = acts[min(number, len(acts)) - 1]
     print(f"{name}: start {number}, now {act}", flush=True)
-    if name.startswith("server") and act == "hang":
-        index = name.split("-")[1]
-        Path(option("--report")).write_text(json.dumps({"port": 7000 + int(index), "pid": os.getpid()}))
+    if serves and act == "hang":
+        port = 7000 + int(name.partition("-")[2] or 100)
+        Path(option("--report")).parent.mkdir(exist_ok=True)
+        Path(option("--report")).write_text(json.dumps({"port": port, "pid": os.getpid()}))
     if act == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if act in ("hang", "deaf"):
@@ -239,6 +241,43 @@ def test_a_failing_sharder_ends_the_run_before_servers_start(stage: Stage) -> No
     assert outcome.exit_code == 73
     assert "sharder ended with exit code 73" in outcome.reason
     assert stage.starts("server-0") == []
+
+
+def test_shards_from_a_server_go_to_a_folder_of_each_process(stage: Stage) -> None:
+    stage.config = stage.config.model_copy(update={"data": DataConfig(source="server")})
+
+    outcome = stage.play()
+
+    worker, evaluator = stage.starts("worker-1")[0]["argv"], stage.starts("evaluator")[0]["argv"]
+    sharder = stage.starts("sharder")[0]["argv"]
+    assert outcome.exit_code == 0
+    assert (sharder[0], sharder[sharder.index("--out") + 1]) == ("serve", str(stage.run.shards))
+    assert sharder[sharder.index("--token-file") + 1] == str(stage.run.token)
+    for argv, name in ((worker, "worker-1"), (evaluator, "evaluator")):
+        assert argv[argv.index("--shard-server") + 1] == "127.0.0.1:7100"
+        assert argv[argv.index("--shards") + 1] == str(stage.run.copies(name))
+    assert not stage.run.copies().exists()
+    assert gone(stage.pids())
+
+
+def test_a_shard_server_that_dies_comes_back_on_its_port(stage: Stage) -> None:
+    stage.config = stage.config.model_copy(update={"data": DataConfig(source="server")})
+    stage.plot(worker_0=["hang"])
+    killed: list[int] = []
+
+    def second_start() -> bool:
+        if not killed and (stage.folder / "worker-0.hangs").exists():
+            killed.append(stage.starts("sharder")[0]["pid"])
+            os.kill(killed[0], signal.SIGKILL)
+        if len(stage.starts("sharder")) < 2:
+            return False
+        os.kill(stage.starts("worker-0")[0]["pid"], signal.SIGTERM)
+        return True
+
+    outcome = stage.play(second_start)
+
+    ports = [start["argv"][start["argv"].index("--port") + 1] for start in stage.starts("sharder")]
+    assert (outcome.exit_code, ports) == (0, ["0", "7100"])
 
 
 def test_a_server_that_never_listens_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

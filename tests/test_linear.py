@@ -15,9 +15,10 @@ from prometheus_client import CollectorRegistry
 from scipy.sparse import csr_array
 
 from paceline.core.config import Config, Options
-from paceline.core.errors import ConfigError, DataError
+from paceline.core.errors import ConfigError
 from paceline.core.objective import Objective
 from paceline.core.svm import Examples, LinearModel, score
+from paceline.core.values import Sparse
 from paceline.data.dataset import Labelled, Selection
 from paceline.data.manifest import Recipe
 from paceline.data.sampler import Sampler, steps_per_epoch
@@ -26,6 +27,7 @@ from paceline.data.shards import Shards, open_shards
 from paceline.settings import task_of
 from paceline.v1 import run_service_pb2 as pb
 from worker.linear import LinearWorker, touched
+from worker.sparse_client import bounds
 
 D, N = 60, 200
 RECIPE = Recipe(task="made", strategy="random", shards=2, validation=0, test=0, seed=0, examples="a" * 64)
@@ -110,7 +112,8 @@ def trial(tmp_path: Path) -> Iterator[Callable[[Config], Trial]]:
 
 
 def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
-    """What lock-step training must give: each round every worker's batches from the same weights, then the sum."""
+    """What lock-step training must give: each round every worker's batches from the same weights and at the rate that it was
+    told with these, then the sum as it is."""
     worker = LinearWorker.__new__(LinearWorker)
     worker.config, worker._shards, worker._width = config, shards, D
     lens = worker.epoch_lens()
@@ -121,18 +124,23 @@ def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
         for place in range(config.workers)
     ]
     weights = np.zeros(D, np.float32)
-    decays = config.svm.objective.decays(worker._counts)
+    decays = config.svm.objective.decays(shards.feature_counts)
+    falls = config.schedule.gamma if config.schedule.name == "step" else 1.0
+    counted, told = 0, 0.1
     for clock in range(1, rounds + 1):
         total: dict[int, np.float32] = {}
+        folded = counted
         for (examples, train, _), sampler in zip(data, samplers, strict=True):
             model = LinearModel(weights.copy(), config.svm.objective, decays, tracks=True)
             rows = train[sampler.indices(clock)]
-            model.step(examples, rows, config.worker_batch, 0.1)
+            model.step(examples, rows, config.worker_batch, told)
+            counted += len(rows)
             moved = model.moves()
             for place, value in zip(moved.places.tolist(), moved.values, strict=True):
                 total[place] = total.get(place, np.float32(0)) + value
         for place, value in total.items():
             weights[place] += value
+        told = 0.1 * falls ** (folded // worker.train_examples)
     return weights
 
 
@@ -146,6 +154,125 @@ def test_lock_step_is_the_sum_of_all_workers_changes_bit_for_bit(
     weights = run.start().finish()
 
     np.testing.assert_array_equal(weights, sequential(run.config, run.shards, run.status.version))
+
+
+def test_workers_step_with_the_falling_rate_that_they_were_told_and_servers_add_as_it_is(
+    trial: Callable[[Config], Trial],
+) -> None:
+    falling = {"name": "step", "every": 1, "gamma": 0.5, "lr_scale": "none"}
+    run = trial(config("bsp", schedule=falling))
+
+    weights = run.start().finish()
+
+    np.testing.assert_array_equal(weights, sequential(run.config, run.shards, run.status.version))
+
+
+def test_workers_pull_the_slices_whose_replies_would_be_too_large(
+    trial: Callable[[Config], Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.parameter_servicer._MOST", 3)
+    run = trial(config("bsp", servers=3))
+
+    weights = run.start().finish()
+
+    np.testing.assert_array_equal(weights, sequential(run.config, run.shards, run.status.version))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_push_says_which_weights_it_was_computed_on(trial: Callable[[Config], Trial], overlap: bool) -> None:
+    run = trial(config("asp", workers=1, servers=1, overlap=overlap))
+
+    run.start().finish()
+
+    assert (run.cluster.metric("staleness_sum") > 0) == overlap
+
+
+def test_a_push_that_reached_one_server_of_two_leaves_no_change_that_the_servers_do_not_have(
+    trial: Callable[[Config], Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process dies; the next one goes over the same clock again, with other rows, on the server that has it too."""
+    models: list[LinearModel] = []
+
+    class Kept(LinearModel):
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **more)
+            models.append(self)
+
+    monkeypatch.setattr("worker.linear.LinearModel", Kept)
+    run = trial(config("asp", workers=1, batch_size=100, epochs=1, budget="per_worker", svm={"batches": 2}))
+    dead = run.worker(0)
+    joined = dead.chief.join(False, dead.train_examples, 1, run.shards.manifest.fingerprint, 1)
+    assert joined is not None
+    dead._ready(joined.incarnation, joined.place)
+    seat = dead.chief.seat(joined.incarnation, 0)
+    assert seat is not None
+    dead.client.pull(np.zeros(D, np.float32))
+    link = dead.client.links[0]
+    start, stop = bounds(link)
+    change = Sparse(np.array([1]), np.array([5], np.float32), stop - start)
+    link.push_sparse(1, seat.view, change, 4, link.base, None)
+
+    weights = run.start().finish()
+
+    assert run.cluster.servers[0].driver.clocks.pushes == run.cluster.servers[1].driver.clocks.pushes == 1
+    np.testing.assert_array_equal(weights[start:stop], np.where(np.arange(stop - start) == 1, 5, 0))
+    assert weights[stop:].any()
+    np.testing.assert_array_equal(models[-1].weights, weights)
+
+
+SHARED = range(80, 120)
+
+
+def shared_shards(folder: Path) -> Shards:
+    """Two shards, the examples in the middle in both."""
+    source = made()
+    rows = [np.arange(SHARED.stop), np.arange(SHARED.start, N)]
+    write_shards(folder, "made", RECIPE, Dealt([Selection(source, mine) for mine in rows]), {})
+    return open_shards(folder)
+
+
+def worker_of(config: Config, shards: Shards) -> LinearWorker:
+    """A worker that calls nobody."""
+    addresses = ["localhost:1"] * config.servers
+    return LinearWorker(config, "worker-0", shards, addresses, "", threading.Event(), Said(), CollectorRegistry())
+
+
+def test_an_example_of_several_shards_trains_in_all_or_validates_in_all(tmp_path: Path) -> None:
+    shards = shared_shards(tmp_path / "shards")
+    worker = worker_of(config(svm={"validation": 0.3}), shards)
+    trained, kept = set[int](), set[int]()
+
+    for number in (0, 1):
+        _, train, validation = worker._data([number])
+        ids = shards.shard(number).ids
+        assert sorted([*train, *validation]) == list(range(len(ids)))
+        trained |= set(ids[train].tolist())
+        kept |= set(ids[validation].tolist())
+
+    assert not trained & kept
+    assert 0 < len(kept & set(SHARED)) < len(SHARED), "examples of both shards are of both kinds"
+    assert 0.2 * N < len(kept) < 0.4 * N
+    assert worker.train_examples == len(trained) == N - len(kept)
+
+
+def test_examples_of_several_shards_lengthen_no_epoch(tmp_path: Path) -> None:
+    shards = shared_shards(tmp_path / "shards")
+    own, everything = config(), config(data={"access": "all"})
+
+    lens = worker_of(own, shards).epoch_lens()
+    worker = worker_of(everything, shards)
+
+    assert worker.sizes([0, 1]) > lens
+    assert sum(lens) == pytest.approx(worker.train_examples, abs=3)
+    assert worker.epoch_lens() == [-(-worker.train_examples // 2)] * 2
+
+
+def test_examples_of_several_shards_count_once_for_their_features(tmp_path: Path) -> None:
+    shards = shared_shards(tmp_path / "shards")
+
+    expected = np.bincount(made().features.indices, minlength=D)
+
+    np.testing.assert_array_equal(shards.feature_counts(), expected)
 
 
 def test_it_does_not_matter_how_many_servers_there_are_or_what_replies_bring(trial: Callable[[Config], Trial]) -> None:
@@ -255,7 +382,15 @@ def test_a_rate_that_diverges_ends_the_run_with_what_to_do(trial: Callable[[Conf
     run = trial(config("asp", workers=1, epochs=500, lr=1e38))
     run.start()
 
-    with pytest.raises(DataError, match=r"diverged.*Lower optimizer\.lr"):
+    with pytest.raises(ConfigError, match=r"diverged.*Lower optimizer\.lr"):
+        run.ends[0].result(60)
+
+
+def test_a_mini_batch_that_is_larger_than_a_shard_is_refused(trial: Callable[[Config], Trial]) -> None:
+    run = trial(config("asp", workers=1, batch_size=N))
+    run.start()
+
+    with pytest.raises(ConfigError, match=r"batch_size is 200, .* but no worker has more than 1\d\d in its shards"):
         run.ends[0].result(60)
 
 

@@ -1,5 +1,6 @@
 """Metrics: the promised ones exist in live processes, are named alike, and stay few."""
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.request import urlopen
@@ -8,9 +9,11 @@ import pytest
 from in_process import LENGTH, Cluster, Pusher, config_of
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from paceline.core.errors import ConfigError, error_classes
-from paceline.rpc.process import serve_metrics
+from paceline.core.run import RunPhase
+from paceline.rpc.process import serve_metrics, start_metrics
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from server.metrics import ServerMetrics
@@ -20,8 +23,12 @@ SERVER = [
     "received_bytes_total", "sent_bytes_total", "queue_depth", "queue_seconds", "fold_seconds", "staleness",
     "wait_seconds", "slice_bytes", "optimizer_bytes", "members", "member_seen_timestamp_seconds",
     "checkpoint_timestamp_seconds", "checkpoint_seconds", "checkpoint_failures_total", "recoveries_total",
+    "checkpoint_interval_seconds", "phase", "lead", "budget_ratio",
 ]  # fmt: skip
-WORKER = ["examples_total", "steps_total", "step_seconds", "alpha_ratio", "staleness", "loss", "epoch", "retries_total"]
+WORKER = [
+    "examples_total", "steps_total", "step_seconds", "alpha_ratio", "staleness", "loss", "epoch", "retries_total",
+    "sparsity_ratio",
+]  # fmt: skip
 METHODS = [
     method.name
     for service in (
@@ -41,13 +48,23 @@ PLAIN = {
     "loss",
     "epoch",
     "learning_rate",
+    "phase",
+    "lead",
 }
 """Numbers that have no unit."""
 
 
+def page(registry: CollectorRegistry) -> list[Sample]:
+    """What Prometheus gets of a process with these metrics."""
+    web = start_metrics(0, registry, run="digits", process="someone")
+    with web, urlopen(f"http://localhost:{web.server_port}/metrics") as answer:
+        text = answer.read().decode()
+        web.shutdown()
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
 def series(registry: CollectorRegistry) -> int:
-    samples = (sample.name for family in registry.collect() for sample in family.samples)
-    return sum(not name.endswith("_created") for name in samples)  # the processes switch those off
+    return len(page(registry))
 
 
 def names(registry: CollectorRegistry) -> set[str]:
@@ -59,14 +76,16 @@ def names(registry: CollectorRegistry) -> set[str]:
 
 def badly_named(registry: CollectorRegistry, process: str) -> Iterable[str]:
     prefix = f"paceline_{process}_"
-    for name in names(registry):
+    for name in names(registry) - {"paceline_run_info"}:
         if not name.startswith(prefix) or not (name.endswith(UNITS) or name.removeprefix(prefix) in PLAIN):
             yield name
 
 
 def test_a_server_with_64_workers_has_at_most_250_series() -> None:
     registry = CollectorRegistry()
-    metrics = ServerMetrics(registry, "ssp")
+    metrics = ServerMetrics(registry, "ssp", "digits", 5.0)
+    metrics.follow_run(lambda: RunPhase.TRAINING, lambda: 3, lambda: 0.5)
+    metrics.trains("bsp")
     for index in range(64):
         metrics.saw(f"worker-{index}")
     metrics.follow([f"worker-{index}" for index in range(64)])
@@ -76,6 +95,39 @@ def test_a_server_with_64_workers_has_at_most_250_series() -> None:
     for reason in ["stale_term", "old_version", *error_classes()]:
         metrics.rejected.labels(reason).inc()
     assert series(registry) <= 250
+
+
+def test_a_server_says_what_the_run_does() -> None:
+    registry = CollectorRegistry()
+    metrics = ServerMetrics(registry, "ssp", "digits", 5.0)
+    metrics.follow_run(lambda: RunPhase.SCORING, lambda: 3, lambda: 0.5)
+    metrics.trains("bsp")
+
+    value = registry.get_sample_value
+    phases = {phase: value("paceline_server_phase", {"phase": phase}) for phase in RunPhase}
+    assert phases == {phase: float(phase is RunPhase.SCORING) for phase in RunPhase}
+    assert value("paceline_server_lead") == 3
+    assert value("paceline_server_budget_ratio") == 0.5
+    assert value("paceline_run_info", {"policy": "bsp", "task": "digits"}) == 1
+    assert value("paceline_run_info", {"policy": "ssp", "task": "digits"}) is None
+
+
+def test_pushes_count_under_the_policy_that_trains() -> None:
+    registry = CollectorRegistry()
+    metrics = ServerMetrics(registry, "ssp")
+    metrics.saw("worker-0")
+    metrics.trains("bsp")
+    metrics.saw("worker-0")
+    metrics.saw("worker-0")
+
+    assert registry.get_sample_value("paceline_server_updates_total", {"policy": "ssp"}) == 1
+    assert registry.get_sample_value("paceline_server_updates_total", {"policy": "bsp"}) == 2
+
+
+def test_the_path_of_a_task_file_is_no_label() -> None:
+    registry = CollectorRegistry()
+    ServerMetrics(registry, "ssp", "/home/me/secret/my_task.py")
+    assert registry.get_sample_value("paceline_run_info", {"policy": "ssp", "task": "own"}) == 1
 
 
 def test_workers_that_come_and_go_do_not_pile_up() -> None:
@@ -128,6 +180,52 @@ def test_a_worker_has_at_most_120_series_all_well_named() -> None:
     assert list(badly_named(registry, "worker")) == []
     assert series(registry) <= 120
     assert registry.get_sample_value("paceline_worker_retries_total", {"code": "UNAVAILABLE"}) == 1
+
+
+def test_every_series_says_its_run_and_process_and_how_much_memory_there_is() -> None:
+    registry = CollectorRegistry()
+    ServerMetrics(registry, "ssp").saw("worker-0")
+    found = page(registry)
+    assert {(sample.labels["run"], sample.labels["process"]) for sample in found} == {("digits", "someone")}
+    values = {sample.name: sample.value for sample in found}
+    assert 0 < values["process_resident_memory_bytes"] < values["paceline_memory_limit_bytes"]
+
+
+def test_the_phases_of_a_step_add_up_to_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress_module = pytest.importorskip("worker.progress")
+    now = [0.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    registry = CollectorRegistry()
+    progress = progress_module.Progress(registry)
+
+    for phase, passed in (("data", 1.0), ("compute", 2.0), ("exchange", 8.0)):
+        progress.enter(phase)
+        now[0] += passed
+    progress.stepped(1, 0, None, [pb.PullHead(waited=5.0)], 1.0)
+    progress.enter("data")
+
+    spent = {
+        phase: registry.get_sample_value("paceline_worker_step_seconds_sum", {"phase": phase})
+        for phase in ("data", "compute", "exchange", "wait")
+    }
+    assert spent == {"data": 1.0, "compute": 2.0, "exchange": 3.0, "wait": 5.0}
+
+
+def test_a_loss_that_is_no_number_is_shown_as_such() -> None:
+    progress_module = pytest.importorskip("worker.progress")
+    step = pytest.importorskip("worker.step").Step
+    registry = CollectorRegistry()
+    progress = progress_module.Progress(registry)
+    heads = [pb.PullHead()]
+
+    def shown() -> float:
+        return registry.get_sample_value("paceline_worker_loss") or 0.0
+
+    assert math.isnan(shown())
+    progress.stepped(1, 0, step(None, 0.5, 32, True), heads, 1.0)
+    assert shown() == 0.5
+    progress.stepped(2, 0, step(None, math.nan, 32, False), heads, 1.0)
+    assert math.isnan(shown())
 
 
 def test_the_evaluator_tells_loss_and_accuracy_of_each_split() -> None:

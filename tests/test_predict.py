@@ -131,8 +131,17 @@ def test_a_run_gives_its_final_model() -> None:
     assert find_model("mine") == Path(last)
 
 
+def test_a_folder_gives_its_last_model() -> None:
+    last = model("model/last.safetensors")
+
+    assert find_model("model") == Path(last)
+
+
 def test_a_model_that_is_nowhere_is_told() -> None:
-    with pytest.raises(UsageError, match=r"There is no file b\.model\. There is no run 'b\.model'"):
+    with pytest.raises(
+        UsageError,
+        match=r"There is no model b\.model: neither a file, nor a folder with last\.s.* There is no run 'b\.model'",
+    ):
         find_model("b.model")
 
 

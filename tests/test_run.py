@@ -123,6 +123,59 @@ def test_a_run_that_loses_all_its_workers_waits_for_others():
     assert run.phase is RunPhase.TRAINING
 
 
+def test_a_run_that_all_have_finished_is_over_at_once():
+    run, _ = started("a", "b", epochs=9)
+
+    run.leave("b", 1, True, 1.0)
+    run.leave("a", 1, True, 2.0)
+
+    assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
+
+
+def test_a_run_that_all_have_left_waits_a_lease_for_those_who_did_not_finish():
+    run, _ = started("a", "b", epochs=9, lease=15)
+    run.leave("a", 1, True, 1.0)
+    run.leave("b", 1, False, 2.0)
+
+    for now in (2.0, 9.0, 16.9):
+        run.tick(now)
+        assert run.phase is RunPhase.TRAINING
+    run.tick(17.0)
+
+    assert (run.phase, run.reason) == (RunPhase.SCORING, "every worker has finished its epochs")
+
+
+def test_a_worker_that_is_replaced_finds_the_run_going_on_and_the_next_wait_begins_anew():
+    run, clocks = started("a", "b", epochs=9, lease=15)
+    run.leave("a", 1, True, 1.0)
+    run.leave("b", 1, False, 2.0)
+
+    assert run.seat("b", run.join("b", False, *FACTS, 10.0), 0, clocks, 10.0) is True
+    run.tick(17.0)
+    run.leave("b", 2, False, 18.0)
+    run.tick(24.0)
+    run.tick(32.9)
+    assert run.phase is RunPhase.TRAINING
+    run.tick(33.0)
+
+    assert run.phase is RunPhase.SCORING
+
+
+def test_a_restarted_chief_too_waits_a_lease_for_those_who_did_not_finish():
+    run, _ = started("a", "b", epochs=9, lease=15)
+    run.leave("a", 1, True, 1.0)
+    run.leave("b", 1, False, 2.0)
+    again = Run(run.config)
+
+    again.restore(json.loads(json.dumps(run.state())), 5.0)
+
+    for now in (5.0, 12.0, 19.9):
+        again.tick(now)
+        assert again.phase is RunPhase.TRAINING
+    again.tick(20.0)
+    assert again.phase is RunPhase.SCORING
+
+
 def test_the_run_is_finished_when_the_final_version_is_scored():
     run, clocks = started("a")
     run.stop("asked to", clocks, 5.0)
@@ -367,3 +420,96 @@ def test_a_restarted_chief_goes_on_with_the_change_of_policy():
 
     assert again.is_switching
     assert again.policy == Options(name="ssp", bound=2)
+
+
+# stopping together
+TOGETHER = {"epochs": 99, "svm": {"stopping": {"rule": "window", "window": 1}, "stop": "all"}}
+
+
+def restarted(run: Run) -> Run:
+    """The chief comes back, and knows nothing of its slice yet."""
+    again = Run(run.config)
+    again.restore(json.loads(json.dumps(run.state())), 1.0)
+    again.counted(Clocks(), 1.0)
+    return again
+
+
+def test_the_mean_of_the_losses_counts_every_example_once():
+    run, clocks = started("a", "b", **TOGETHER)
+
+    run.validated("a", 0, 1.0, 30, clocks, 1.0)
+    assert run.validation_losses == []
+    run.validated("b", 0, 3.0, 10, clocks, 1.0)
+
+    assert run.validation_losses == [1.5]
+
+
+def test_a_loss_that_is_told_again_counts_once():
+    run, clocks = started("a", "b", **TOGETHER)
+
+    for worker, epoch, loss in (("a", 0, 4.0), ("a", 0, 4.0), ("b", 0, 2.0), ("a", 0, 4.0), ("b", 1, 2.0)):
+        run.validated(worker, epoch, loss, 10, clocks, 1.0)
+    assert run.validation_losses == [3.0]
+    run.validated("a", 1, 1.0, 10, clocks, 1.0)
+
+    assert run.validation_losses == [3.0, 1.5]
+
+
+def test_nobody_waits_for_the_loss_of_a_worker_that_has_left():
+    run, clocks = started("a", "b", **TOGETHER)
+    run.validated("a", 0, 1.0, 10, clocks, 1.0)
+
+    run.leave("b", 1, False, 2.0)
+    clocks.take_view(run.membership.view)
+    run.counted(clocks, 3.0)
+
+    assert run.validation_losses == [1.0]
+
+
+def test_losses_that_settle_while_the_policy_changes_end_the_run_after_it():
+    run, clocks = started("a", **TOGETHER)
+    run.validated("a", 0, 1.0, 10, clocks, 1.0)
+    switched(run, "ssp", clocks)
+
+    run.validated("a", 1, 2.0, 10, clocks, 2.0)
+    assert run.phase is RunPhase.TRAINING
+    run.switched()
+    clocks.take_view(run.membership.view)
+    run.validated("a", 2, 0.5, 10, clocks, 3.0)
+
+    assert run.phase is RunPhase.STOPPING
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_a_chief_that_restarts_between_two_losses_stops_by_the_same_ones(cut: int, repeats: bool):
+    """`repeats`: the worker did not hear that its last loss had come."""
+    run, clocks = started("a", "b", **TOGETHER)
+    losses = [("a", 0, 3.0), ("b", 0, 5.0), ("a", 1, 2.0), ("b", 1, 1.0), ("b", 2, 3.0), ("a", 2, 1.0)]
+    phases = []
+
+    for number, (worker, epoch, loss) in enumerate(losses):
+        if number == cut:
+            run = restarted(run)
+        if number == cut and repeats:
+            run.validated(*losses[cut - 1], 10, clocks, 1.0)
+        run.validated(worker, epoch, loss, 10, clocks, 1.0)
+        phases.append(run.phase)
+
+    assert run.validation_losses == [4.0, 1.5, 2.0]
+    assert phases == [RunPhase.TRAINING] * 5 + [RunPhase.STOPPING]
+    assert run.reason == "the validation loss has settled at 2"
+
+
+def test_losses_that_settle_while_the_chief_recovers_end_the_run_with_the_next_push():
+    run, clocks = started("a", "b", **TOGETHER)
+    for worker, epoch, loss in (("a", 0, 1.0), ("b", 0, 1.0), ("a", 1, 2.0)):
+        run.validated(worker, epoch, loss, 10, clocks, 1.0)
+    run, clocks.is_recovering = restarted(run), True
+
+    run.validated("b", 1, 2.0, 10, clocks, 2.0)
+    assert run.phase is RunPhase.TRAINING
+    clocks.is_recovering = False
+    run.counted(clocks, 3.0)
+
+    assert (run.phase, run.reason) == (RunPhase.STOPPING, "the validation loss has settled at 2")

@@ -18,13 +18,15 @@ class Client:
     def __init__(self, *versions: Sequence[int]) -> None:
         self.versions, self.asked = list(versions), []
 
-    def pull(self, target: Any, version: int | None = None, is_patient: bool = True) -> list[int]:
+    def pull(self, target: Any, version: int | None = None, is_patient: bool = True, mean: bool = False) -> list[int]:
+        assert not mean
         self.asked.append((version, is_patient))
         return list(self.versions.pop(0))
 
 
 def pulled(client: Client, rounds: bool = True) -> list[int]:
-    scorer: Any = SimpleNamespace(_client=client, _policy=SimpleNamespace(rounds=rounds), _model=np.zeros(1))
+    policy = SimpleNamespace(rounds=rounds)
+    scorer: Any = SimpleNamespace(_client=client, _policy=policy, _model=np.zeros(1), _average_from=None)
     return scoring.Scorer._pull(scorer)
 
 

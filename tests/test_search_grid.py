@@ -5,8 +5,9 @@ import pytest
 from paceline.cli.options import read_config
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, UsageError
+from paceline.presets import paper_grids
 from paceline.search.app import points_of
-from paceline.search.grid import paper_grids, read_grid, read_paper_grid
+from paceline.search.grid import read_grid, read_paper_grid
 from paceline.settings import load
 
 
@@ -77,11 +78,17 @@ def test_a_wrong_setting_is_told_with_its_point_before_anything_is_started(text,
         (["seed=2020-01-01"], "can't read the values"),
         (["seed=1,2,1"], "1 is there twice; to repeat a run"),
         (["seed=1", "seed=2"], "seed is given twice"),
+        (["run=a,b"], "a search names its runs itself; to repeat one, use --grid seed=0,1,2"),
     ],
 )
 def test_a_grid_that_is_none_is_refused(texts, told):
     with pytest.raises(UsageError, match=told):
         read_grid(texts)
+
+
+def test_folds_are_not_chosen_twice():
+    with pytest.raises(UsageError, match=r"--grid data\.fold and --folds 3: both choose the test part"):
+        points_of(read_grid(["data.fold=[0, 5],[1, 5]"]), read, 3)
 
 
 @pytest.mark.parametrize("fold", ["[2, 2]", "[-1, 2]", "[0, 1]"])

@@ -15,7 +15,7 @@ from paceline.data.progress import Progress
 from paceline.data.shards import open_shards
 from paceline.settings import load, parse_sets
 from sharder.app import make_shards
-from sharder.reshard import reshard
+from sharder.reshard import reshard, settings_of
 
 REAL = Path(__file__).parents[2] / "shared/data/cifar10-small/cifar-10-small-binary.tar.gz"
 TASK = """
@@ -120,6 +120,15 @@ def test_a_second_run_changes_nothing(task, tmp_path):
     assert heard.said == [f"4 shards of 42 examples are already there, in {tmp_path / 'out'}."]
 
 
+def test_shards_that_are_there_are_found_without_cutting_the_data_again(task, tmp_path, monkeypatch):
+    first = make_shards(config(task), tmp_path / "out")
+    monkeypatch.setitem(sys.modules, "sklearn.model_selection", None)
+
+    assert make_shards(config(task), tmp_path / "out") == first
+    with pytest.raises(ConfigError, match="needs scikit-learn"):
+        make_shards(config(task), tmp_path / "new")
+
+
 def test_the_same_config_makes_the_same_bits(task, tmp_path):
     first = make_shards(config(task), tmp_path / "first")
 
@@ -135,6 +144,16 @@ def test_other_settings_need_fresh(task, tmp_path):
     make_shards(config(task, seed=1), tmp_path / "out", fresh=True)
 
     assert read_manifest(tmp_path / "out").recipe.seed == 1
+
+
+def test_other_settings_are_refused_before_the_data_are_read(task, tmp_path):
+    make_shards(config(task), tmp_path / "out")
+    Path(task).write_text(TASK.replace("def data(path):", "def data(path):\n    raise RuntimeError('read')"))
+
+    with pytest.raises(DataError, match="seed was 0 and is now 1"):
+        make_shards(config(task, seed=1), tmp_path / "out")
+    with pytest.raises(ConfigError, match="RuntimeError: read"):
+        make_shards(config(task), tmp_path / "out")
 
 
 def test_other_examples_need_fresh(task, tmp_path):
@@ -368,6 +387,50 @@ def test_shards_dealt_anew_are_what_the_data_would_give(task, tmp_path, strategy
     assert back.fingerprint == read_manifest(tmp_path / "three").fingerprint
 
 
+def test_shards_dealt_anew_by_another_tasks_labels_are_what_the_data_would_give(task, tmp_path):
+    fine = tmp_path / "fine.py"
+    fine.write_text(TASK.replace("% 3", "% 12"))
+    wanted = {"strategy": {"name": "stratified", "by": str(fine)}}
+    three = make_shards(config(task, workers=3, data=wanted), tmp_path / "three")
+    five = make_shards(config(task, workers=5, data=wanted), tmp_path / "five")
+
+    anew = reshard(tmp_path / "three", config(task, workers=5, data=wanted), tmp_path / "anew")
+    back = reshard(tmp_path / "anew", config(task, workers=3, data=wanted), tmp_path / "back")
+    found = reshard(tmp_path / "three", config(task, workers=5, data=wanted), tmp_path / "five")
+
+    assert "test" in three.parts, "not all labels of the other task are dealt by"
+    assert anew.fingerprint == five.fingerprint == found.fingerprint
+    assert back.fingerprint == three.fingerprint
+
+
+@pytest.mark.parametrize("cut", [{"validation": 0.2, "test": 0.3}, {"fold": [1, 3]}])
+def test_shards_dealt_anew_without_any_other_wish_are_the_same(task, tmp_path, cut):
+    wanted = {"strategy": "stratified", "weights": "1,1,2", **cut}
+    first = make_shards(config(task, workers=3, seed=7, data=wanted), tmp_path / "old")
+
+    anew = reshard(tmp_path / "old", load(None, {"task": task}, settings_of(tmp_path / "old")), tmp_path / "new")
+
+    assert anew.fingerprint == first.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"seed": 1}, r"seed is 1, but the shards were made with 0"),
+        ({"data": {"validation": 0.3}}, r"data\.validation is 0\.3, but the shards were made with 0\.15"),
+        ({"data": {"test": 0.5}}, r"data\.test is 0\.5, but the shards were made with 0\.15"),
+        ({"data": {"fold": [0, 3]}}, r"data\.fold is \(0, 3\), but the shards were made with None"),
+    ],
+)
+def test_dealing_anew_changes_nothing_of_what_trains(task, tmp_path, changed, told):
+    make_shards(config(task), tmp_path / "old")
+
+    with pytest.raises(ConfigError, match=told + ", and dealing them anew keeps what trains"):
+        reshard(tmp_path / "old", config(task, **changed), tmp_path / "new")
+
+    assert not (tmp_path / "new").exists()
+
+
 def test_shards_can_be_dealt_anew_in_their_own_folder(task, tmp_path):
     make_shards(config(task, workers=3), tmp_path / "out")
     six = make_shards(config(task, workers=6), tmp_path / "six")
@@ -403,6 +466,29 @@ def test_damaged_shards_are_not_dealt_anew(task, tmp_path):
         reshard(tmp_path / "out", config(task, workers=2), tmp_path / "new")
 
     assert not (tmp_path / "new").exists()
+
+
+def test_shards_that_were_dealt_anew_before_are_found_without_reading_the_old_ones(task, tmp_path):
+    make_shards(config(task), tmp_path / "old")
+    first = reshard(tmp_path / "old", config(task, workers=2), tmp_path / "new")
+    heard = Heard()
+
+    assert reshard(tmp_path / "old", config(task, workers=2), tmp_path / "new", progress=heard) == first
+    assert heard.stages == []
+    assert heard.said == [f"2 shards of 42 examples are already there, in {tmp_path / 'new'}."]
+
+
+def test_shards_dealt_anew_by_another_task_are_found_or_refused(task, tmp_path):
+    by = tmp_path / "halves.py"
+    by.write_text(TASK.replace("% 3", "// 30"))
+    make_shards(config(task), tmp_path / "old")
+    wanted = config(task, workers=2, data={"strategy": {"name": "stratified", "by": str(by)}})
+    first = reshard(tmp_path / "old", wanted, tmp_path / "new")
+
+    assert reshard(tmp_path / "old", wanted, tmp_path / "new") == first
+    by.write_text(TASK.replace("% 3", "// 20"))
+    with pytest.raises(DataError, match="by was"):
+        reshard(tmp_path / "old", wanted, tmp_path / "new")
 
 
 def test_an_unknown_engine_is_named_with_the_known_ones(task, tmp_path):

@@ -61,8 +61,11 @@ def free_port() -> int:
 
 
 def metrics_at(port: int) -> list[str]:
+    """The sharder's own; what every process has comes besides."""
     with urlopen(f"http://127.0.0.1:{port}/metrics") as page:
-        return [line for line in page.read().decode().splitlines() if not line.startswith("#")]
+        lines = page.read().decode().splitlines()
+    assert any(line.startswith('process_resident_memory_bytes{process="sharder"}') for line in lines)
+    return [line for line in lines if line.startswith("paceline_shard")]
 
 
 def test_plain_lines_tell_rate_and_remaining_time_every_ten_seconds(told: Told) -> None:
@@ -223,9 +226,9 @@ def test_metrics_are_on_the_port_while_the_work_goes_on_and_no_longer(pipe: Cons
         progress.advance(2)
         progress.shard(0, 5)
         assert metrics_at(port) == [
-            'paceline_sharder_progress_ratio{stage="writing"} 0.25',
-            'paceline_sharder_examples_total{stage="writing"} 2.0',
-            'paceline_shard_examples{shard="0"} 5.0',
+            'paceline_sharder_progress_ratio{process="sharder",stage="writing"} 0.25',
+            'paceline_sharder_examples_total{process="sharder",stage="writing"} 2.0',
+            'paceline_shard_examples{process="sharder",shard="0"} 5.0',
         ]
     assert f"Metrics are on port {port}.\n" in shown(pipe)
     with pytest.raises(OSError, match="refused"):

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, Fenced, PlanMismatch, TryAgain, VersionGone
 from paceline.core.plan import make_plan
-from paceline.core.values import Base, Dense, Push, Reply, Seat, View
+from paceline.core.values import Base, Dense, Outcome, Push, Reply, Seat, Sparse, View
 from server import slice_driver
 from server.buffers import AssemblyBuffers
 from server.metrics import ServerMetrics
@@ -273,3 +273,114 @@ def test_no_order_of_uploads_leaves_a_round_without_a_buffer(workers: int, data:
                 while (one := next((name for name in names if name not in summed), None)) in pushed:
                     summed.add(str(one))
                 pool.reclaim((pushed - summed).__contains__)
+
+
+class SparseCast:
+    """A driver of sparse updates, and a worker that knows all its weights and has made changes to some of them."""
+
+    def __init__(self, policy: str | Options) -> None:
+        config = config_of(policy, 2).model_copy(update={"updates": "sparse"})
+        self.driver = SliceDriver(config, 0, 1, ServerMetrics(CollectorRegistry(), config.policy.name))
+        self.driver.adopt(SHAPES, make_plan(SHAPES, 1, config.plan).hash, "worker-0")
+        self.driver.initialise(np.zeros(4, np.float32), b"first")
+        self.driver.view(View(1, {"worker-0": Seat(1, 0), "worker-1": Seat(1, 0)}))
+        self.local, self.base = np.zeros(4, np.float32), Base(1, 0)
+
+    def replaced(self) -> None:
+        """Another process takes the seat of worker-0, and pulls."""
+        self.driver.view(View(2, {"worker-0": Seat(2, 0), "worker-1": Seat(1, 0)}))
+        self.local, self.base = self.weights, Base(1, self.driver.model_slice.version)
+
+    def change(self, **values: float) -> Sparse:
+        """change(_1=0.5): worker-0's own step changes place 1."""
+        places = np.array([int(name[1:]) for name in values], np.int64)
+        update = Sparse(places, np.array([*values.values()], np.float32), 4)
+        self.local[places] += update.values
+        return update
+
+    def exchange(
+        self, update: Sparse, clock: int = 1, incarnation: int = 1, asks: bool = False, most: int = 4
+    ) -> tuple[Reply, Sparse | None]:
+        push = Push("worker-0", incarnation, clock, update, 1, self.base, 0, 0.0)
+
+        def count() -> Reply | None:
+            if asks:
+                return self.driver.ask("worker-0", incarnation, clock, always)
+            return self.driver.push(push, None, always)
+
+        found = self.driver.exchange("worker-0", clock, count, self.base, None, update.places, most)
+        assert found is not None
+        return found
+
+    def take(self, answer: Sparse | None) -> None:
+        """The weights have come to worker-0."""
+        assert answer is not None
+        self.local[answer.places] = answer.values
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Those of the server."""
+        found = self.driver.pull(None, always)
+        assert found is not None
+        return found.values
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_sparse_push_that_is_sent_again_after_a_lost_reply_is_added_once_and_brings_the_servers_weights(
+    asks: bool,
+) -> None:
+    play = SparseCast("asp")
+    update = play.change(_1=0.5, _3=2.0)
+    play.exchange(update)
+
+    reply, answer = play.exchange(update, asks=asks)
+    play.take(answer)
+
+    assert reply.weights.version == 1
+    assert play.weights.tolist() == play.local.tolist() == [0, 0.5, 0, 2]
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_sparse_push_that_is_not_folded_yet_brings_its_places_when_it_is_sent_again(asks: bool) -> None:
+    play = SparseCast("everyone")
+    update = play.change(_1=0.5, _3=2.0)
+    first, nothing = play.exchange(update)
+    assert (first.outcome, nothing is not None and len(nothing.places)) == (Outcome.BUFFERED, 0)
+
+    _, answer = play.exchange(update, asks=asks)
+    play.take(answer)
+
+    assert play.weights.tolist() == play.local.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_process_that_goes_over_a_clock_again_loses_its_own_change_not_the_servers(asks: bool) -> None:
+    """What the process before it pushed reached this server, but not the others."""
+    play = SparseCast("asp")
+    play.exchange(play.change(_1=0.5))
+    play.replaced()
+
+    reply, answer = play.exchange(play.change(_1=7.0, _2=-3.0), incarnation=2, asks=asks)
+    play.take(answer)
+
+    assert reply.weights.version == 1
+    assert play.weights.tolist() == play.local.tolist() == [0, 0.5, 0, 0]
+
+
+def test_a_sparse_push_that_was_dropped_brings_the_places_of_its_change_back() -> None:
+    play = SparseCast(Options(name="delay_threshold", threshold=1))
+    play.exchange(play.change(_1=0.5))
+
+    reply, answer = play.exchange(play.change(_2=7.0), clock=2)
+    play.take(answer)
+
+    assert (reply.outcome, reply.reason) == (Outcome.DROPPED, "too_stale")
+    assert play.weights.tolist() == play.local.tolist() == [0, 0.5, 0, 0]
+
+
+def test_more_places_than_fit_in_a_reply_ask_for_the_whole_slice() -> None:
+    play = SparseCast("asp")
+    update = play.change(_1=0.5, _3=2.0)
+    play.exchange(update)
+
+    assert play.exchange(update, most=1)[1] is None

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_slice import OneSlice
 
-from paceline.core.config import Config, Options
+from paceline.core.config import Config, Options, ScheduleConfig
 from paceline.core.errors import BadPush, ConfigError
 from paceline.core.model_slice import ModelSlice
 from paceline.core.policy import build_policy
@@ -15,6 +15,7 @@ from paceline.core.sparse_slice import SparseSlice
 from paceline.core.values import Base, Outcome, Places, Sparse
 
 PLAIN_SGD = Options(name="sgd", lr=0.1, momentum=0.0, weight_decay=0.0)
+HALVED = ScheduleConfig(name="step", every=1, gamma=0.5, lr_scale="none")
 PLACES = st.lists(st.integers(0, 200_000), unique=True, max_size=60).map(
     lambda found: np.array(sorted(found), np.int64)
 )
@@ -214,6 +215,14 @@ def test_overwriting_needs_sparse_updates():
     policy.check(Config(updates="sparse", optimizer=PLAIN_SGD))
 
 
+def test_adascale_does_not_go_with_sparse_updates():
+    policy = build_policy(Options(name="bsp"))
+
+    with pytest.raises(ConfigError, match=r"adascale measures gradients; sparse updates are changes"):
+        policy.check(Config(updates="sparse", optimizer=PLAIN_SGD, schedule={"lr_scale": "adascale"}))
+    policy.check(Config(schedule={"lr_scale": "adascale"}))
+
+
 def test_an_empty_update_counts_for_the_round_and_changes_nothing():
     one = slice_of("bsp")
     one.push("a")
@@ -265,3 +274,54 @@ def test_a_stale_change_counts_less_where_the_policy_says_so():
 
     assert weights(one)[1] == 2
     assert weights(one)[2] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [("asp", [0.1, 0.05, 0.025, 0.0125]), ("everyone", [0.1, 0.1, 0.025, 0.025])],  # everyone folds every second push
+)
+def test_the_rate_that_workers_are_told_falls_and_their_changes_are_added_as_they_are(
+    policy: str, expected: list[float]
+):
+    """Each push is an epoch: the next rate is lower already when it folds."""
+    one = slice_of(policy, schedule=HALVED, epochs=4, per_epoch=4)
+
+    told = [one.push(worker, update=change(_1=1), examples=4)[0].lr for worker in ("a", "b", "a", "b")]
+
+    assert told == expected
+    assert weights(one)[1] == 4
+
+
+def test_the_workers_of_a_round_are_told_the_same_rate_and_their_sum_is_added_as_it_is():
+    one = slice_of("bsp", schedule=HALVED, epochs=4, per_epoch=8)
+
+    rounds = []
+    for _ in range(3):
+        one.push("b", update=change(_1=1), examples=4)
+        rounds.append([reply.lr for reply in one.push("a", update=change(_1=1), examples=4)])
+
+    assert rounds == [[0.1, 0.1], [0.05, 0.05], [0.025, 0.025]]
+    assert weights(one)[1] == 6
+
+
+def test_a_stale_change_counts_less_under_a_falling_rate_too_and_its_worker_is_told_the_whole_rate():
+    one = slice_of("staleness_aware", schedule=HALVED, epochs=4, per_epoch=4)
+    one.push("a", update=change(_1=1), examples=4)
+    one.push("a", update=change(_1=1), base=Base(1, 1), examples=4)
+
+    (reply,) = one.push("b", update=change(_2=1), base=Base(1, 0), examples=4)
+
+    assert (reply.staleness, reply.lr) == (2, 0.025)
+    assert weights(one)[2] == 0.5
+
+
+def test_empty_updates_are_not_remembered_as_changes():
+    changes = Changes(4, 0)
+    changes.note(1, np.array([2]))
+    for version in range(2, 1000):
+        changes.note(version, np.empty(0, np.int64))
+
+    assert len(changes._folds) == 1
+    found = changes.since(0)
+    assert found is not None
+    assert found.tolist() == [2]

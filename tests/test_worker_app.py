@@ -105,6 +105,8 @@ def test_one_address_for_each_server_is_needed() -> None:
     assert start.check_addresses("a:1, b:2,", config) == ["a:1", "b:2"]
     with pytest.raises(ConfigError, match="names 1 addresses, but the config has 2"):
         start.check_addresses("a:1", config)
+    with pytest.raises(ConfigError, match="names 'b'; expected host:port, like"):
+        start.check_addresses("a:1,b", config)
 
 
 @pytest.mark.parametrize(

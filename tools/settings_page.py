@@ -44,11 +44,12 @@ def page() -> str:
 def _rows(model: type[BaseModel], prefix: str) -> list[str]:
     rows = []
     for name, field in model.model_fields.items():
-        key, kind = prefix + (field.alias or name), field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel) and kind is not Options:
-            rows += _rows(kind, f"{key}.")
-        else:
+        key, section = prefix + (field.alias or name), registry.section_of(field)
+        is_open = section is not None and section is not Options
+        if not is_open or field.default is None:
             rows.append(f"| `{key}` | `{_shown(field.default)}` | {field.description or 'see below'} |")
+        if section is not None and is_open:
+            rows += _rows(section, f"{key}.")
     return rows
 
 

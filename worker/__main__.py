@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
-from paceline.settings import exits, load, parse_sets, run_command
+from paceline.settings import exits, parse_sets, run_command
+from paceline.tasks.task import load_config
 
 
 def main(
-    shards: Annotated[Path, typer.Option(help="Folder that the sharder wrote.")],
-    servers: Annotated[str, typer.Option(help="host:port of every server in order, separated by commas.")],
+    shards: Annotated[Path, typer.Option(help="Folder that the sharder wrote; with --shard-server one for copies.")],
+    servers: Annotated[
+        str, typer.Option(help="host:port of every server in order, with commas; {} stands for 0, 1, ...")
+    ],
     config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
-    rank: Annotated[int, typer.Option(help="Number of this worker; its name is worker-RANK.")] = 0,
+    rank: Annotated[int, typer.Option(min=0, help="Number of this worker; its name is worker-RANK.")] = 0,
     token_file: Annotated[Path | None, typer.Option(help="File with the run's token.")] = None,
     device: Annotated[
         str,
@@ -28,12 +31,13 @@ def main(
         "127.0.0.1"
     ),
     peer_port: Annotated[int, typer.Option(min=0, max=65535, help="Port for that; 0 for any free one.")] = 0,
+    shard_server: Annotated[str, typer.Option(help="host:port of `sharder serve`, for data.source=server.")] = "",
     report: Annotated[Path | None, typer.Option(help="JSON file to write the port to.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Overrides, like policy.bound=3.")] = None,
 ) -> None:
     """Trains until the run is over, then exits with 0."""
     with exits(f"worker-{rank}"):
-        loaded = load(config, parse_sets(settings or []))
+        loaded = load_config(config, parse_sets(settings or []), own_file=False)
         from paceline.rpc.auth import read_token
         from worker.start import Start
 
@@ -44,8 +48,10 @@ def main(
 
         token, name = read_token(token_file), f"worker-{rank}"
         code = work(
-            Start(loaded, name, shards, servers, token, device, threads, metrics_port, report, peer_host, peer_port)
-        )
+            Start(
+                loaded, name, shards, servers, token, device, threads, metrics_port, report, peer_host, peer_port, shard_server
+            )
+        )  # fmt: skip
         # Threads that wait in gRPC calls must not keep a stopped process alive.
         sys.stderr.flush()
         os._exit(code)

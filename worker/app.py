@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry
 
 from paceline.core.clip import Clip
 from paceline.core.config import Config, Options
-from paceline.core.errors import ConfigError
 from paceline.core.optimizer import build_optimizer
 from paceline.core.plan import make_plan
 from paceline.core.policy import build_policy
@@ -41,9 +40,7 @@ class Worker(Member):
         super().__init__(config, name, shards, addresses, token, plan, stop, say, registry, address)
 
     def epoch_lens(self) -> list[int]:
-        lens = epoch_lens(self.config, self._shards.manifest)
-        check_batch(self.config, max(lens))
-        return lens
+        return epoch_lens(self.config, self._shards.manifest)
 
     @property
     def train_examples(self) -> int:
@@ -95,16 +92,6 @@ def epoch_lens(config: Config, manifest: Manifest) -> list[int]:
     if config.data.access == "all":
         return proportions(manifest.train_examples, [1] * config.workers)
     return [sum(manifest.epoch_lens[place :: config.workers]) for place in range(config.workers)]
-
-
-def check_batch(config: Config, most: int) -> None:
-    """ConfigError where a mini-batch is larger than what the best supplied worker owns (examples)."""
-    if config.worker_batch > most:
-        largest = most * config.workers if config.batch == "global" else most
-        raise ConfigError(
-            f"batch_size is {config.batch_size:,}, which makes {config.worker_batch:,} examples for each worker, but no worker "
-            f"has more than {most:,} in its shards. Set batch_size to {largest:,} or less, or take fewer workers."
-        )
 
 
 def work(start: Start) -> int:

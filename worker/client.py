@@ -50,9 +50,11 @@ class ParameterClient:
         """Sends the first weights to every slice."""
         self._everywhere(lambda link: link.initialise(model))
 
-    def pull(self, target: Vector, version: int | None = None, is_patient: bool = True) -> list[int]:
-        """Receives the model into `target`; returns the version of each slice."""
-        return self._everywhere(lambda link: link.pull(version, target, is_patient))
+    def pull(
+        self, target: Vector, version: int | None = None, is_patient: bool = True, mean: bool = False
+    ) -> list[int]:
+        """Receives the model into `target`; returns the version of each slice. `mean`: as in `Link.pull`."""
+        return self._everywhere(lambda link: link.pull(version, target, is_patient, mean))
 
     def push_pull(
         self, clock: int, view: int, update: Update, examples: int, choose: Choose | None,

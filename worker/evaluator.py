@@ -7,24 +7,28 @@ from typing import Annotated
 
 import typer
 
-from paceline.settings import exits, load, parse_sets, run_command
+from paceline.settings import exits, parse_sets, run_command
+from paceline.tasks.task import load_config
 
 
 def main(
-    shards: Annotated[Path, typer.Option(help="Folder that the sharder wrote.")],
-    servers: Annotated[str, typer.Option(help="host:port of every server in order, separated by commas.")],
+    shards: Annotated[Path, typer.Option(help="Folder that the sharder wrote; with --shard-server one for copies.")],
+    servers: Annotated[
+        str, typer.Option(help="host:port of every server in order, with commas; {} stands for 0, 1, ...")
+    ],
     models: Annotated[Path, typer.Option(help="Folder for the last and the best model.")],
     config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="File with the run's token.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = "auto",
     threads: Annotated[int, typer.Option(help="CPU threads for torch.")] = 1,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Prometheus port; 0 for any free one.")] = 0,
+    shard_server: Annotated[str, typer.Option(help="host:port of `sharder serve`, for data.source=server.")] = "",
     report: Annotated[Path | None, typer.Option(help="JSON file to write the port to.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Overrides, like policy.bound=3.")] = None,
 ) -> None:
     """Scores versions until the run is finished, then exits with 0."""
     with exits("evaluator"):
-        loaded = load(config, parse_sets(settings or []))
+        loaded = load_config(config, parse_sets(settings or []), own_file=False)
         from paceline.rpc.auth import read_token
         from worker.start import Start
 
@@ -34,7 +38,10 @@ def main(
             from worker.module_scorer import evaluate
 
         token = read_token(token_file)
-        start = Start(loaded, "evaluator", shards, servers, token, device, threads, metrics_port, report)
+        start = Start(
+            loaded, "evaluator", shards, servers, token, device, threads, metrics_port, report,
+            shard_server=shard_server,
+        )  # fmt: skip
         code = evaluate(start, models)
         # Threads that wait in gRPC calls must not keep a stopped process alive.
         sys.stderr.flush()

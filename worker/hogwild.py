@@ -69,7 +69,9 @@ def train(
             weights = threads.epoch(epoch)
             seconds = clock() - start
             if not np.isfinite(weights).all():
-                raise ConfigError(f"Weights are not finite after epoch {epoch + 1}: training has diverged. Lower lr.")
+                raise ConfigError(
+                    f"Weights are not finite after epoch {epoch + 1}: training has diverged. Lower lr (optimizer.lr)."
+                )
             found = score(validation, weights, settings.objective) if validation else None
             history.append(Epoch(seconds, found))
             if rule and found and rule.add(found.total):

@@ -4,13 +4,14 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 from prometheus_client import CollectorRegistry
 
 from paceline.core.config import Config, Options
-from paceline.core.errors import DataError
+from paceline.core.errors import ConfigError
 from paceline.core.plan import make_plan
 from paceline.core.policy import Policy, build_policy
 from paceline.core.sparse import distinct
@@ -18,7 +19,7 @@ from paceline.core.stopping import Rule
 from paceline.core.svm import Examples, LinearModel, Longs, score
 from paceline.core.values import Base, Places, Vector
 from paceline.data.linear_model import shapes_of
-from paceline.data.sampler import Sampler, starts_of
+from paceline.data.sampler import Sampler
 from paceline.data.shards import Shards, stacked
 from paceline.rpc.views import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
@@ -56,15 +57,15 @@ class LinearWorker(Member):
 
     @property
     def train_examples(self) -> int:
-        ids = np.unique(np.concatenate([self._shards.shard(shard).ids for shard in range(len(self._shards))]))
-        return len(ids) - int(self._keeps(ids).sum())
+        kept = np.concatenate([ids[keeps] for ids, keeps in zip(self._ids, self._keeps, strict=True)])
+        return self._shards.manifest.train_examples - len(np.unique(kept))
 
     @property
     def clock_batch(self) -> int:
         return self.config.worker_batch * self.config.push_batches
 
     def sizes(self, mine: Sequence[int]) -> list[int]:
-        return [len(self._rows(shard)[0]) for shard in mine]
+        return [int(np.count_nonzero(~self._kept(shard))) for shard in mine]
 
     def first_weights(self) -> Vector:
         return np.zeros(self._width, np.float32)
@@ -75,7 +76,7 @@ class LinearWorker(Member):
         examples, train, validation = self._data(mine)
         weights = np.zeros(self._width, np.float32)
         self.client.pull(weights, clock + seat.handicap if policy.rounds else None)
-        decays = self.config.svm.objective.decays(self._counts)
+        decays = self.config.svm.objective.decays(self._shards.feature_counts)
         model = LinearModel(weights, self.config.svm.objective, decays, tracks=True)
         self.say("training", clock=clock, view=seat.view, shards=list(mine), examples=len(train))
         loop = Loop(self, model, examples, train, validation, sampler, policy, seat)
@@ -85,33 +86,30 @@ class LinearWorker(Member):
         """The rows of these shards, and which of them train and which validate."""
         parts = [self._shards.shard(shard) for shard in mine]
         features = stacked([part.features for part in parts]) if len(parts) > 1 else parts[0].features
-        firsts = starts_of([len(part) for part in parts])
-        train, validation = zip(*(self._rows(shard) for shard in mine), strict=True)
         labels = np.concatenate([part.labels for part in parts])
-        return Examples.of(features, labels), _joined(train, firsts), _joined(validation, firsts)
+        keeps = np.concatenate([self._kept(shard) for shard in mine])
+        return Examples.of(features, labels), np.flatnonzero(~keeps), np.flatnonzero(keeps)
 
-    def _rows(self, shard: int) -> tuple[Longs, Longs]:
-        """Which rows of a shard train and which validate: at least one trains."""
-        keeps = self._keeps(self._shards.shard(shard).ids)
+    @cached_property
+    def _ids(self) -> list[Longs]:
+        """Of every shard."""
+        return [self._shards.ids(number) for number in range(len(self._shards))]
+
+    @cached_property
+    def _keeps(self) -> list[npt.NDArray[np.bool_]]:
+        """Which examples of every shard are kept for validation, in whichever shards they are."""
+        found = []
+        for ids in self._ids:
+            mixed = (ids.astype(np.uint64) + np.uint64(self.config.seed)) * np.uint64(0x9E3779B97F4A7C15)
+            mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+            found.append((mixed >> np.uint64(32)) < np.uint64(round(self.config.svm.validation * 2**32)))
+        return found
+
+    def _kept(self, shard: int) -> npt.NDArray[np.bool_]:
+        """Those of one shard, of which at least one trains."""
+        keeps = self._keeps[shard].copy()
         keeps[:1] &= not keeps.all()
-        return np.flatnonzero(~keeps), np.flatnonzero(keeps)
-
-    def _keeps(self, ids: Longs) -> npt.NDArray[np.bool_]:
-        """Which examples are kept for validation, in whichever shards they are."""
-        mixed = (ids.astype(np.uint64) + np.uint64(self.config.seed)) * np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
-        return (mixed >> np.uint64(32)) < np.uint64(round(self.config.svm.validation * 2**32))
-
-    def _counts(self) -> Longs:
-        """Examples that have each feature, those of several shards once."""
-        total, twice = np.zeros(self._width, np.int64), np.array(self._shards.manifest.duplicates, np.int64)
-        for number in range(len(self._shards)):
-            shard = self._shards.shard(number)
-            others = (
-                shard.features[np.flatnonzero(~np.isin(shard.ids, twice))] if number and len(twice) else shard.features
-            )
-            total += np.bincount(others.indices, minlength=self._width)
-        return total
+        return keeps
 
 
 class Loop:
@@ -177,8 +175,9 @@ class Loop:
         """Sends what has changed since the last push. `bases`: the weights that it was computed on."""
         moved = self._model.moves()
         if not np.isfinite(moved.values).all():
-            raise DataError("Training has diverged: weights are no finite numbers any more. Lower optimizer.lr.")
+            raise ConfigError("Training has diverged: weights are no finite numbers any more. Lower optimizer.lr.")
         self._sent = Step(moved.values, math.nan, len(rows), True)
+        self._progress.sparse(len(moved.places), len(self._model.weights))
         return self._client.begin_sparse(clock, self._view, moved, len(rows), bases, self._wanted(clock))
 
     def _wanted(self, clock: int) -> Places | None:
@@ -248,11 +247,6 @@ def touched(examples: Examples, rows: Longs) -> Places:
     ends = np.cumsum(lengths)
     found = examples.indices[np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1:].sum())]
     return distinct(np.sort(found)).astype(np.int64)
-
-
-def _joined(rows: Sequence[Longs], firsts: Longs) -> Longs:
-    """Rows of several shards as rows of all of them, end to end."""
-    return np.concatenate([part + first for part, first in zip(rows, firsts, strict=False)])
 
 
 def work(start: Start) -> int:

@@ -93,11 +93,12 @@ class Link:
 
         retried(send, self._deadline, f"server {self.index}", self._stop, self._say)
 
-    def pull(self, version: int | None, target: Vector, is_patient: bool = True) -> int:
+    def pull(self, version: int | None, target: Vector, is_patient: bool = True, mean: bool = False) -> int:
         """Weights of `version` (None, or where it is not kept any more: the newest) into the flat model; returns which.
-        Whoever is not patient gets the newest too when the version does not come within 20 s."""
+        Whoever is not patient gets the newest too when the version does not come within 20 s. `mean`: the versions' up to
+        that one instead, where the run has one."""
         request = pb.PullRequest(
-            reader=self._worker, plan_hash=self._plan.hash, codec=self._pull_codec.name, version=version
+            reader=self._worker, plan_hash=self._plan.hash, codec=self._pull_codec.name, version=version, mean=mean
         )
         for pause in backoff():
             try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from prometheus_client import CollectorRegistry
 
 from paceline.core.config import Config
-from paceline.core.errors import Fenced, Stopped
+from paceline.core.errors import ConfigError, Fenced, Stopped
 from paceline.core.plan import SlicePlan
 from paceline.core.values import Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
@@ -46,6 +46,7 @@ class Member(ABC):
         """Trains until the run is over; joins anew when its seat is lost. Fenced when another process holds it."""
         manifest, was_fenced = self._shards.manifest, False
         lens = self.epoch_lens()
+        check_batch(self.config, max(lens))
         steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], self.clock_batch)
         while True:
             joined = self.chief.join(was_fenced, self.train_examples, steps, manifest.fingerprint, len(manifest.shards))
@@ -61,7 +62,7 @@ class Member(ABC):
 
     @abstractmethod
     def epoch_lens(self) -> list[int]:
-        """Examples that one epoch takes at each place. ConfigError where the batch is too large for them."""
+        """Examples that one epoch takes at each place."""
 
     @property
     @abstractmethod
@@ -143,3 +144,13 @@ class Member(ABC):
 
     def _slowness(self, place: int) -> Slowness:
         return Slowness(self.config.slow, place, self.config.nominal_step, self.config.seed, self._stop.wait)
+
+
+def check_batch(config: Config, most: int) -> None:
+    """ConfigError where a mini-batch is larger than what the best supplied worker owns (examples)."""
+    if config.worker_batch > most:
+        largest = most * config.workers if config.batch == "global" else most
+        raise ConfigError(
+            f"batch_size is {config.batch_size:,}, which makes {config.worker_batch:,} examples for each worker, but no worker "
+            f"has more than {most:,} in its shards. Set batch_size to {largest:,} or less, or take fewer workers."
+        )

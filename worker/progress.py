@@ -4,6 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -34,6 +35,8 @@ class Progress:
         }
         self._clocks = 0
         """Completed since this process began."""
+        self._waited = 0.0
+        """Time of the present exchange that the policy held the reply back (seconds)."""
         self._dropped_in_a_row = 0
         self.fastest = 0.0
         """Examples per second of computation of the run's fastest worker, as the chief says; 0: not known."""
@@ -49,25 +52,34 @@ class Progress:
         self._retries = Counter(
             "paceline_worker_retries_total", "Exchanges that failed and were repeated", ["code"], registry=registry
         )
-        self._seconds = Histogram(
+        self._retries.labels("UNAVAILABLE")  # a series that begins at 0 shows its first one
+        seconds = Histogram(
             "paceline_worker_step_seconds", "Time of a step by phase", ["phase"], registry=registry,
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
         )  # fmt: skip
+        self._seconds: Callable[[str], Histogram] = cache(seconds.labels)
         self._dropped = Counter(
             "paceline_worker_dropped_pushes_total", "Pushes that the policy did not use", ["reason"], registry=registry
         )
         self._lr = gauge("learning_rate", "Learning rate of the last fold")
         self._alpha = gauge("alpha_ratio", "Weight of the global model in the last mix")
         self._staleness = gauge("staleness", "Staleness of the last push, the largest over the slices")
-        self._loss = gauge("loss", "Loss of the last mini-batch")
+        self._sparsity = gauge("sparsity_ratio", "Share of the weights that the last push left as they were")
+        self._loss = gauge("loss", "Loss of the last mini-batch; NaN while it is not known, or where it is none")
+        self._loss.set(math.nan)
         self._epoch = gauge("epoch", "Epoch of the last step, from 0")
 
     def enter(self, phase: str) -> None:
         """The loop goes over to another phase: joining, waiting, data, compute, exchange or done."""
         now = time.monotonic()
         with self._lock:
-            if self.phase in ("data", "compute", "exchange"):
-                self._seconds.labels(self.phase).observe(now - self._since)
+            passed = now - self._since
+            if self.phase == "exchange":
+                waited, self._waited = min(self._waited, passed), 0.0  # held back while the next batch was computed
+                self._seconds("wait").observe(waited)
+                self._seconds("exchange").observe(passed - waited)
+            elif self.phase in ("data", "compute"):
+                self._seconds(self.phase).observe(passed)
             self.phase, self._since = phase, now
 
     def computed(self, examples: int, seconds: float) -> None:
@@ -96,15 +108,18 @@ class Progress:
         self._alpha.set(alpha)
         self._lr.set(heads[0].lr)
         self._staleness.set(max(head.staleness for head in heads))
-        self._seconds.labels("wait").observe(waited)
         with self._lock:
-            self.clock = clock
+            self.clock, self._waited = clock, waited
             self.figures["wait_seconds"] += waited
             self._note_staleness(max(head.staleness for head in heads))
             self.figures["alpha"], self.figures["lr"] = alpha, heads[0].lr
             self._note_drops(heads)
             if step is not None:
                 self._note(step)
+
+    def sparse(self, touched: int, weights: int) -> None:
+        """The next push changes so many of the weights."""
+        self._sparsity.set(1 - touched / weights)
 
     def figure(self, **figures: float) -> None:
         """Sets figures for the status."""
@@ -145,6 +160,7 @@ class Progress:
     def _note(self, step: Step) -> None:
         if not math.isnan(step.loss):  # not known, where a loop of one's own does not say it
             self.figures["loss"] = step.loss
+        if not (math.isnan(step.loss) and step.finite):
             self._loss.set(step.loss)
         if step.finite:
             self._unusable = 0

@@ -12,13 +12,11 @@ from prometheus_client import CollectorRegistry, Gauge
 from safetensors import SafetensorError, safe_open
 
 from paceline.core.config import Config, Options
-from paceline.core.errors import DataError
 from paceline.core.plan import SlicePlan
 from paceline.core.policy import build_policy
 from paceline.core.values import Vector
 from paceline.data.dataset import Array
-from paceline.data.sampler import locate, starts_of
-from paceline.data.shards import Shards, take
+from paceline.data.shards import Shards
 from paceline.rpc.views import switch_value
 from paceline.v1 import run_service_pb2 as pb
 from worker.chief import ChiefClient
@@ -71,7 +69,7 @@ class Scorer(ABC):
         deadline = time.monotonic() + config.deadline
         self._chief = ChiefClient(addresses[0], token, config, "evaluator", deadline, stop, say)
         self._client = ParameterClient(addresses, token, plan, config, "evaluator", deadline, stop, say)
-        self._policy = build_policy(config.policy)
+        self._policy, self._average_from = build_policy(config.policy), config.svm.average_from
         self._best = _kept(models / "best.safetensors")
 
     @abstractmethod
@@ -108,18 +106,22 @@ class Scorer(ABC):
         return pb.Score(epoch=due.epoch, seconds=due.seconds, versions=versions, metrics=metrics, final=due.final)
 
     def _pull(self) -> list[int]:
-        """One exact version of all slices in rounds; else each slice's newest, whose versions are reported."""
-        versions = self._client.pull(self._model)
+        """One exact version of all slices in rounds; else each slice's newest, whose versions are reported. Where the run
+        averages, the mean of the versions up to it."""
+        mean = self._average_from is not None
+        versions = self._client.pull(self._model, mean=mean)
         for ahead in _AHEAD if self._policy.rounds else ():
             if len(set(versions)) == 1:
                 break
-            versions = self._client.pull(self._model, max(versions) + ahead, is_patient=False)
+            versions = self._client.pull(self._model, max(versions) + ahead, is_patient=False, mean=mean)
         return versions
 
     def _keep(self, metrics: dict[str, float], due: pb.EvaluateReply) -> None:
         """Has the model written: the final one as the last, and as the best one what is best on the validation data."""
         model = "mean" if "local_models" in metrics else "global"
         facts = {"epoch": str(due.epoch), "model": model, **{name: f"{value:.6g}" for name, value in metrics.items()}}
+        if self._average_from is not None:
+            facts["average_from"] = f"{self._average_from:g}"
         if due.final:
             self.write("last", facts)
         if _value(metrics) > self._best:
@@ -129,18 +131,13 @@ class Scorer(ABC):
 
 def open_splits(shards: Shards, seed: int) -> Splits:
     """The data of each split; of the training data a fixed sample."""
-    starts = starts_of(shards.manifest.sizes)
-    examples = int(starts[-1])
+    examples = sum(shards.manifest.sizes)
     rng = np.random.default_rng([seed, 11])
     positions = np.sort(rng.choice(examples, min(_CALIBRATION, examples), replace=False))
-    everything = [shards.shard(index) for index in range(len(shards))]
-    found: Splits = {"train": take(everything, *locate(starts, positions))}
-    for name in ("validation", "test"):
-        try:
-            part = shards.part(name)
-        except DataError:
-            continue
+    found: Splits = {"train": shards.rows(positions)}
+    for name in shards.manifest.parts:
         shards.verify(name)
+        part = shards.part(name)
         found[name] = (part.features, part.labels)
     return found
 

@@ -13,6 +13,7 @@ from paceline.core.config import Config
 from paceline.core.errors import ConfigError, Stopped
 from paceline.data.shards import Shards, is_there, open_shards
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
+from worker.shard_client import RemoteShards, ShardClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Start:
     peer_host: str = "127.0.0.1"
     """Where others reach this worker's local model."""
     peer_port: int = 0
+    shard_server: str = ""
+    """host:port of a `sharder serve`, where `shards` is a folder for copies."""
 
 
 def rank_of(name: str) -> int:
@@ -64,9 +67,10 @@ def run_process(
     stop, signals = stopping or stop_on_signals()
     addresses = check_addresses(start.servers, start.config)
     registry = CollectorRegistry()
-    report_ports(start.report, metrics_port=serve_metrics(start.metrics_port, registry))
+    port = serve_metrics(start.metrics_port, registry, run=start.config.run or "", process=start.name)
+    report_ports(start.report, metrics_port=port)
     try:
-        shards = wait_for_shards(start.shards, start.config, stop, say)
+        shards = find_shards(start, stop, say)
         work(Surroundings(shards, addresses, stop, say, registry))
     except Stopped:
         say("stopped on request")
@@ -74,8 +78,29 @@ def run_process(
     return 0
 
 
-def wait_for_shards(folder: Path, config: Config, stop: threading.Event, say: Callable[..., None]) -> Shards:
-    """Opens the shards as soon as they are there; says every 10 s that it waits."""
+def find_shards(start: Start, stop: threading.Event, say: Callable[..., None]) -> Shards:
+    """The shards, as soon as they or their server are there; says every 10 s that it waits."""
+    config, server = start.config, start.shard_server
+    if (config.data.source == "server") != bool(server):
+        raise ConfigError(
+            f"data.source is {config.data.source}, but {'a' if server else 'no'} --shard-server was given. Set "
+            "data.source=server and give --shard-server HOST:PORT, or neither."
+        )
+    if server:
+        client = ShardClient(server, start.token, time.monotonic() + config.deadline, stop, say)
+        shards: Shards = RemoteShards(start.shards, client, say)
+    else:
+        shards = wait_for_shards(start.shards, stop, say)
+    if len(shards) < config.workers:
+        raise ConfigError(
+            f"{config.workers} workers but only {len(shards)} shards in {server or start.shards}: every worker needs one. "
+            f"Write more: paceline shard --set data.shards={config.workers} --fresh."
+        )
+    return shards
+
+
+def wait_for_shards(folder: Path, stop: threading.Event, say: Callable[..., None]) -> Shards:
+    """Opens the shards in a folder as soon as they are there."""
     said = time.monotonic()
     while not is_there(folder):
         if time.monotonic() - said >= 10:
@@ -83,18 +108,16 @@ def wait_for_shards(folder: Path, config: Config, stop: threading.Event, say: Ca
             say("waiting for shards; write them with: paceline shard", folder=str(folder))
         if stop.wait(0.2):
             raise Stopped("The process was told to stop.")
-    shards = open_shards(folder)
-    if len(shards) < config.workers:
-        raise ConfigError(
-            f"{config.workers} workers but only {len(shards)} shards in {folder}: every worker needs one. "
-            f"Write more: paceline shard --set data.shards={config.workers} --fresh."
-        )
-    return shards
+    return open_shards(folder)
 
 
 def check_addresses(addresses: str, config: Config) -> list[str]:
-    """'host:port,host:port' as a list with one address for each server."""
+    """'host:port,host:port' as a list with one address for each server; 'server-{}:port' stands for all of them."""
     found = [address.strip() for address in addresses.split(",") if address.strip()]
+    if len(found) == 1 and "{}" in found[0]:
+        found = [found[0].replace("{}", str(index)) for index in range(config.servers)]
     if len(found) != config.servers:
         raise ConfigError(f"--servers names {len(found)} addresses, but the config has {config.servers} servers.")
+    if wrong := [address for address in found if not address.rpartition(":")[2].isdecimal()]:
+        raise ConfigError(f"--servers names {wrong[0]!r}; expected host:port, like 10.0.0.1:50051.")
     return found

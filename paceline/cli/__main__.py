@@ -1,4 +1,4 @@
-"""The command `paceline`. Only what reads a command line and a config is imported here, so mistakes show at once."""
+"""The command `paceline`. Only what reads a command line is imported here, so that help and mistakes show at once."""
 
 import os
 import signal
@@ -6,15 +6,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.cli.options import anew, read_config
-from paceline.core.config import Config
+from paceline.cli import k8s
 from paceline.core.errors import UsageError
-from paceline.search.grid import paper_grids, read_grid
-from paceline.settings import exits, presets
+from paceline.presets import paper_grids, presets
+
+if TYPE_CHECKING:
+    from paceline.cli.run_folder import RunFolder
+    from paceline.core.config import Config
 
 USAGE_OF_TYPER = 2
 app = typer.Typer(
@@ -23,6 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Paceline trains a model with several workers and servers, in lock-step or as loosely as you like.",
 )
+
+app.add_typer(k8s.app, name="k8s")
+app.command()(k8s.doctor)
 
 _WHAT = typer.Argument(
     metavar="TASK|CONFIG.yaml", help="A task (digits, cifar10, ./mine.py) or a YAML file with all settings."
@@ -39,6 +44,11 @@ Data = Annotated[str | None, typer.Option(metavar="PATH", help="Where the data s
 Epochs = Annotated[int | None, typer.Option(help="How often to go through the training data.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name of the run; the newest one if not given.")]
+ChiefAddress = Annotated[
+    str | None,
+    typer.Option("--chief", metavar="HOST:PORT", help="gRPC port of server 0 of a run elsewhere, instead of RUN."),
+]
+TokenFile = Annotated[Path | None, typer.Option(help="File with that run's token.")]
 
 
 @app.command()
@@ -87,6 +97,8 @@ def run(
 ) -> None:
     """Train a model on this machine: starts servers and workers, shows how it goes, says where the model is."""
     with _exits():
+        from paceline.cli.options import read_config
+
         config = read_config(what, workers, servers, policy, sets or [], slow or [], epochs, data, name, preset, loop)
         if repeats is not None:
             from paceline.cli.repeats import repeat
@@ -140,11 +152,13 @@ def search(
 ) -> None:
     """Train with every combination of some settings, several runs at a time, and compare: a table and a picture."""
     with _exits():
+        from paceline.cli.options import read_config
         from paceline.search.app import search as go
+        from paceline.search.grid import read_grid
 
         found = read_grid(grid or [])
 
-        def read(point: Sequence[str]) -> Config:
+        def read(point: Sequence[str]) -> "Config":
             settings = [*(sets or []), *point]
             return read_config(
                 what, workers, servers, policy, settings, epochs=epochs, data=data, preset=preset or found.preset
@@ -156,39 +170,45 @@ def search(
 @app.command()
 def status(
     name: Run = None,
+    address: ChiefAddress = None,
+    token_file: TokenFile = None,
     watch: Annotated[bool, typer.Option("--watch", help="Look again every second until the run ends.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show where a run is, how fast it goes, and how each worker does."""
     with _exits():
         from paceline.cli import status as looking
-        from paceline.cli.run_folder import find_run
 
         look = looking.watch if watch else looking.show_status
-        look(find_run(name), _console(), as_json)
+        look(_run_of(name, address, token_file), _console(), as_json)
 
 
 @app.command()
-def stop(name: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]) -> None:
+def stop(name: Run = None, address: ChiefAddress = None, token_file: TokenFile = None) -> None:
     """End a run early but properly: the model is scored and kept as it is then."""
     with _exits():
-        from paceline.cli.run_folder import find_run
         from paceline.cli.status import stop_run
 
-        print(stop_run(find_run(name)))
+        if not name and not address:
+            raise UsageError("Which run is to end? Name it, or give --chief HOST:PORT.")
+        print(stop_run(_run_of(name, address, token_file)))
 
 
 @app.command("set")
 def set_(
-    name: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")],
-    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="policy.name=ssp policy.bound=5")],
+    name: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run; not with --chief.")],
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="policy.name=ssp policy.bound=5")
+    ] = None,
+    address: ChiefAddress = None,
+    token_file: TokenFile = None,
 ) -> None:
     """Change the policy of a run, or its bounds, while it trains: paceline set RUN policy.name=ssp policy.bound=5."""
     with _exits():
-        from paceline.cli.run_folder import find_run
         from paceline.cli.set_policy import set_policy
 
-        print(set_policy(find_run(name), settings))
+        wanted = [name, *(settings or [])] if address else settings or []
+        print(set_policy(_run_of(name, address, token_file), wanted))
 
 
 @app.command()
@@ -206,6 +226,7 @@ def shard(
 ) -> None:
     """Cut a data set into one shard for each worker, a validation and a test part."""
     with _exits():
+        from paceline.cli.options import anew, read_config
         from sharder.app import LITERAL, make_shards
         from sharder.progress import progress_of
         from sharder.reshard import reshard, settings_of
@@ -262,6 +283,8 @@ def plan(
 ) -> None:
     """Show what a run will need: each server's slice and memory, and how many steps the network allows."""
     with _exits():
+        from paceline.cli.options import read_config
+
         config = read_config(what, workers, servers, policy, sets or [])
         from paceline.cli import plan as planning
 
@@ -288,6 +311,7 @@ def local(
     """Train a linear model (task svm, rcv1 or a sparse one of yours) on this machine alone, without servers."""
     with _exits():
         from paceline.cli.local import train_here
+        from paceline.cli.options import read_config
 
         report = train_here(read_config(what, epochs=epochs, sets=sets or [], data=data), threads, average, out)
         _json(report.plain()) if as_json else print("\n".join(report.lines()))
@@ -330,9 +354,19 @@ def demo(
         sys.exit(cifar_demo(_console(), data, epochs or 1) if data else digits_demo(_console(), epochs))
 
 
+def _run_of(name: str | None, address: str | None, token_file: Path | None) -> "RunFolder":
+    """The run of that name, or the one whose chief is at the address."""
+    from paceline.cli.run_folder import find_run
+    from paceline.cli.status import Elsewhere
+
+    return Elsewhere(address, token_file) if address else find_run(name)
+
+
 @contextmanager
 def _exits() -> Iterator[None]:
     """Errors as sentences with their exit codes; a reader that has gone (`| head`) is none."""
+    from paceline.settings import exits
+
     with exits("paceline"):
         try:
             yield

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
 from paceline.cli import tether
+from paceline.rpc.process import MALLOC_ENVIRONMENT
+from paceline.rpc.process import memory_limit
 
 TAIL_LINES = 12
 TAIL_BYTES = 16 << 10
@@ -26,7 +26,7 @@ class Child:
 
     name: str
     role: str
-    """server, worker, evaluator or sharder."""
+    """server, worker, evaluator, sharder or shard server."""
     arguments: list[str]
     """What follows `python -P`."""
     log: Path
@@ -102,14 +102,7 @@ def child_environment(threads: int) -> dict[str, str]:
     """What a child sees: malloc set for big messages (no page faults for each), its threads, and none of our settings,
     because they are in the config file already."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
-    return inherited | {
-        "MALLOC_MMAP_THRESHOLD_": "1073741824",
-        "MALLOC_TRIM_THRESHOLD_": "4294967296",
-        "MALLOC_TOP_PAD_": "67108864",
-        "MALLOC_ARENA_MAX": "1",
-        "OMP_NUM_THREADS": str(threads),
-        "PYTHONUNBUFFERED": "1",
-    }
+    return inherited | MALLOC_ENVIRONMENT | {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
 
 
 def end_all(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:
@@ -127,17 +120,6 @@ def end_all(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False
         else:
             _tell(children, signal.SIGTERM, told)
         time.sleep(0.02)
-
-
-def memory_limit() -> int:
-    """Bytes this machine, or the container, has for all processes."""
-    limit = int(psutil.virtual_memory().total)
-    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            limit = min(limit, int(Path(file).read_text()))
-        except (OSError, ValueError):  # not there, or 'max'
-            continue
-    return limit
 
 
 def _tell(children: Iterable[Child], number: int, told: set[str]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -101,7 +102,8 @@ class _Launch:
         self.outcome = Outcome()
         self._config, self._folder, self._say, self._show, self._connect = config, folder, say, show, connect
         self._signals, self._records = signals, records
-        self._shards, self._device = shards, device
+        self._shards, self._device = shards or folder.shards, device
+        self._has_shards, self._shard_server = shards is not None, ""
         self._children: list[Child] = []
         self._chief: Chief | None = None
         self._speed = Speed()
@@ -127,6 +129,8 @@ class _Launch:
         if self._chief is not None:
             self._chief.close()
         out = self.outcome
+        if out.exit_code == 0:
+            shutil.rmtree(self._folder.copies(), ignore_errors=True)
         self._folder.write_facts(
             finished=out.exit_code == 0,
             exit_code=out.exit_code,
@@ -139,10 +143,19 @@ class _Launch:
 
     # starting
     def _shard(self) -> None:
-        if self._shards is None:
-            self._shards = self._folder.shards
+        if self._config.data.source == "server":
+            self._serve_shards()
+        elif not self._has_shards:
             sharder = self._start("sharder", "sharder", "--out", str(self._shards))
             self._wait_for(lambda: sharder.poll() == 0)
+
+    def _serve_shards(self) -> None:
+        """Starts the shard server, which writes the shards first; waits until they are whole."""
+        place = ["--out", str(self._shards), "--token-file", str(self._folder.token)]
+        sharder = self._start("sharder", "shard server", *place, "--port", "0")
+        ports = self._wait_for(lambda: _ports(self._folder.ports("sharder"), sharder.pid))
+        assert ports is not None
+        self._shard_server = _kept_port(sharder, ports)
 
     def _serve(self) -> list[str]:
         """Starts the servers, the chief first; their addresses."""
@@ -156,28 +169,25 @@ class _Launch:
     def _start_server(self, index: int, *to_chief: str) -> Child:
         folder = self._folder.server(index)
         folder.mkdir(exist_ok=True)
-        (folder / "ports.json").unlink(missing_ok=True)
+        self._folder.ports(f"server-{index}").unlink(missing_ok=True)
         place = ["--index", str(index), "--folder", str(folder), "--token-file", str(self._folder.token)]
-        ports = ["--port", "0", "--metrics-port", "0", "--health-port", "0", "--report", str(folder / "ports.json")]
+        ports = ["--port", "0", "--metrics-port", "0", "--health-port", "0"]
         return self._start(f"server-{index}", "server", *place, *ports, *to_chief)
 
     def _address(self, server: Child, index: int) -> str:
-        """Where the server listens, once it does; it keeps that port when it is started again."""
-        report = self._folder.server(index) / "ports.json"
+        """Where the server listens, once it does."""
+        report = self._folder.ports(server.name)
         ports = self._wait_for(lambda: _ports(report, server.pid), self._config.start_timeout)
         if ports is None:
             seconds = f"{self._config.start_timeout:.0f} s"
             raise _Ended(
                 ServersGone.exit_code, f"{server.name} did not listen within {seconds}. Its last lines:{server.tail()}"
             )
-        server.arguments[server.arguments.index("--port") + 1] = str(ports["port"])
-        return f"127.0.0.1:{ports['port']}"
+        return _kept_port(server, ports)
 
     def _work(self, servers: list[str]) -> None:
         """Starts workers and evaluator together."""
         shared = [
-            "--shards",
-            str(self._shards),
             "--servers",
             ",".join(servers),
             "--token-file",
@@ -188,15 +198,23 @@ class _Launch:
         self._folder.models.mkdir(exist_ok=True)
         for rank in range(self._config.workers):
             if self._config.loop is None:
-                self._start(f"worker-{rank}", "worker", "--rank", str(rank), *shared, "--threads", str(self._threads))
+                name, threads = f"worker-{rank}", str(self._threads)
+                self._start(name, "worker", "--rank", str(rank), *self._data(name), *shared, "--threads", threads)
             else:
                 self._start_own_loop(rank, self._config.loop, servers)
-        self._start("evaluator", "evaluator", *shared, "--models", str(self._folder.models))
+        self._start("evaluator", "evaluator", *self._data("evaluator"), *shared, "--models", str(self._folder.models))
         self._folder.write_facts(pids=self._pids())
 
+    def _data(self, name: str) -> list[str]:
+        """Where a process finds its shards, or keeps its copies of them."""
+        if self._shard_server:
+            return ["--shards", str(self._folder.copies(name)), "--shard-server", self._shard_server]
+        return ["--shards", str(self._shards)]
+
     def _start(self, name: str, role: str, *arguments: str) -> Child:
-        module = "worker.evaluator" if role == "evaluator" else role
-        command = ["-m", module, "--config", str(self._folder.config), *arguments]
+        module = {"evaluator": ["worker.evaluator"], "shard server": ["sharder", "serve"]}.get(role, [role])
+        report = [] if role == "sharder" else ["--report", str(self._folder.ports(name))]
+        command = ["-m", *module, "--config", str(self._folder.config), *report, *arguments]
         restarts = 0 if role == "sharder" else self._config.restarts
         return self._begin(Child(name, role, command, self._folder.log(name), self._environment, restarts))
 
@@ -205,11 +223,13 @@ class _Launch:
         place = {
             "config": str(self._folder.config.resolve()),
             "rank": rank,
-            "shards": str(self._shards.resolve()) if self._shards else "",
+            "shards": str((self._folder.copies(f"worker-{rank}") if self._shard_server else self._shards).resolve()),
+            "shard_server": self._shard_server,
             "servers": ",".join(servers),
             "token_file": str(self._folder.token.resolve()),
             "device": self._device,
             "threads": self._threads,
+            "report": str(self._folder.ports(f"worker-{rank}").resolve()),
         }
         environment, name = {**self._environment, CONNECT: json.dumps(place)}, f"worker-{rank}"
         return self._begin(Child(name, "worker", [script], self._folder.log(name), environment, self._config.restarts))
@@ -310,7 +330,7 @@ class _Launch:
 
     # looking things up
     def _clients(self) -> list[Child]:
-        return [child for child in self._children if child.role != "server"]
+        return [child for child in self._children if child.role in ("worker", "evaluator")]
 
     def _pids(self) -> dict[str, int]:
         return {child.name: child.pid for child in self._children if child.pid is not None and child.running}
@@ -323,6 +343,12 @@ def _ports(report: Path, pid: int | None) -> dict[str, int] | None:
     except (OSError, ValueError):
         return None
     return found if found.get("pid") == pid else None
+
+
+def _kept_port(child: Child, ports: dict[str, int]) -> str:
+    """The child's address; it keeps that port when it is started again."""
+    child.arguments[child.arguments.index("--port") + 1] = str(ports["port"])
+    return f"127.0.0.1:{ports['port']}"
 
 
 def _cores() -> int:

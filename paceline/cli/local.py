@@ -54,16 +54,19 @@ def train_here(config: Config, threads: int, average: bool, out: Path) -> Report
     """Trains on the task's data with the run's settings; writes the model. ConfigError where the settings are not for a linear
     model; DataError, DiskError."""
     if config.updates != "sparse":
-        raise ConfigError(f"Task {config.task} trains a model of torch; `paceline local` is for sparse ones, like svm.")
+        raise ConfigError(
+            f"Task {config.task} has updates: {config.updates}; `paceline local` trains linear models, which have updates: "
+            "sparse, like task svm."
+        )
+    settings = settings_of(config, threads, average)
     dataset = load_task(config.task, config.model, config.svm.positive).data(config.data.path)
     dataset.digest()  # reads mapped files, where NaN may be
     train_set, validation, test = _parts(dataset, config)
-    trained = train(train_set, settings_of(config, threads, average), validation)
+    if config.batch_size > len(train_set):
+        raise ConfigError(f"batch_size is {config.batch_size:,}, but only {len(train_set):,} examples train. Lower it.")
+    _make(out)
+    trained = train(train_set, settings, validation)
     labels, facts = Labels.against_others(config.svm.positive), {"task": config.task, "examples": str(len(train_set))}
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DiskError(f"Can't make {out}: {error.strerror}. Give another folder with --out.") from error
     save_safetensors(out / "last.safetensors", trained.weights, labels, facts)
     save_liblinear(out / "last.liblinear", trained.weights, labels, config.svm.objective.loss)
     return _report(config, out, len(train_set), trained, test)
@@ -91,9 +94,16 @@ def _parts(dataset: Dataset, config: Config) -> tuple[Examples, Examples | None,
         raise DataError(
             f"data() of task {config.task} gives dense rows; updates: sparse needs a scipy.sparse.csr_array."
         )
-    parts = split(dataset, config.svm.validation, config.data.test, config.seed, config.data.fold)
+    parts = split(dataset, config.svm.validation, config.data.test, config.seed, config.data.fold, "svm.validation")
     kept = {name: Examples.of(part.features, part.labels) for name, part in parts.kept.items()}
     return Examples.of(parts.train.features, parts.train.labels), kept.get("validation"), kept.get("test")
+
+
+def _make(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DiskError(f"Can't make {out}: {error.strerror}. Give another folder with --out.") from error
 
 
 def _report(config: Config, out: Path, examples: int, trained: Trained, test: Examples | None) -> Report:

@@ -9,7 +9,7 @@ from paceline.core.config import Config
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.policy import from_shorthand
 from paceline.core.slow import CLUSTERS
-from paceline.settings import check_own_loop, load, parse_sets, task_of
+from paceline.settings import check_own_loop, load, parse_sets
 
 ENDINGS = (".yaml", ".yml")
 
@@ -51,9 +51,9 @@ def anew(settings: Mapping[str, Any], workers: int | None, sets: Sequence[str], 
 
 def complete(overrides: Mapping[str, Any], path: Path | None = None, preset: str | None = None) -> Config:
     """The config with the task's own defaults below all else: two steps, because its name is among the settings."""
-    from paceline.tasks.task import load_task
+    from paceline.tasks.task import load_config
 
-    config = load(path, overrides, load_task(*task_of(path, overrides, preset)).settings, preset)
+    config = load_config(path, overrides, preset)
     if config.loop is not None:
         check_own_loop(config)
         if not config.loop.endswith(".py") or not Path(config.loop).is_file():

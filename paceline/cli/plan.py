@@ -66,9 +66,9 @@ def plan_report(config: Config, shapes: Shapes, gbit: float) -> dict[str, Any]:
         policy.server_optimizer(build_optimizer(config.optimizer)).slots,
         policy.server_arrays(config.workers),
     )
-    servers = []
+    servers, averages = [], config.svm.average_from is not None
     for index, length in enumerate(plan.lengths):
-        memory = server_memory(length, slots, arrays, config.workers, config.part_bytes)
+        memory = server_memory(length, slots, arrays, config.workers, config.part_bytes, averages)
         limit = math.ceil((HEADROOM * sum(memory.values()) + PROCESS) / STEP) * STEP
         servers.append({"server": index, "elements": length, "bytes": 4 * length, "memory": memory, "limit": limit})
     return {

@@ -15,6 +15,7 @@ from paceline.data.linear_model import Labels, LinearClassifier, read_linear_mod
 from paceline.data.svmlight import read_svmlight
 from paceline.data.whole_file import replacing
 
+LAST = "last.safetensors"
 _SHOWN = 5
 """Labels that are named where there are too many."""
 
@@ -74,14 +75,16 @@ def predict(model: str, file: str, out: Path | None, with_margins: bool) -> Repo
 
 
 def find_model(model: str) -> Path:
-    """The model's file: the path itself, or the final model of the run of that name."""
-    if Path(model).is_file():
-        return Path(model)
+    """The model's file: the path itself, the last model in the folder of that path (as `paceline local` writes one), or the
+    final model of the run of that name."""
+    for path in (Path(model), Path(model) / LAST):
+        if path.is_file():
+            return path
     try:
         folder = find_run(model)
     except UsageError as error:
-        raise UsageError(f"There is no file {model}. {error}") from error
-    path = folder.models / "last.safetensors"
+        raise UsageError(f"There is no model {model}: neither a file, nor a folder with {LAST}. {error}") from error
+    path = folder.models / LAST
     if not path.is_file():
         raise DataError(f"There is no {path}: run '{folder.name}' was not scored. See {folder.path / 'logs'}.")
     return path

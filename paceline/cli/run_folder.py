@@ -7,8 +7,8 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paceline.core.config import NAME, Config
-from paceline.core.errors import ConfigError, DiskError, UsageError
+from paceline.core.errors import ConfigError, DiskError, ServersGone, UsageError
 from paceline.core.registry import explain
 from paceline.settings import read_yaml, write_yaml
 
@@ -60,6 +60,14 @@ class RunFolder:
     def server(self, index: int) -> Path:
         return self.path / f"server-{index}"
 
+    def ports(self, name: str) -> Path:
+        """Where a server, worker or the evaluator says on which ports it listens, that of its metrics too."""
+        return self.path / name / "ports.json" if name.startswith("server-") else self.path / "ports" / f"{name}.json"
+
+    def copies(self, name: str = "") -> Path:
+        """Where a worker or the evaluator keeps what it has fetched of the shards (data.source: server); '': all of them."""
+        return self.path / "copies" / name
+
     def facts(self) -> dict[str, Any]:
         """run.json: addresses and pids while it runs, outcome afterwards; empty where there is none yet."""
         try:
@@ -95,19 +103,33 @@ class RunFolder:
         except OSError as error:
             raise ConfigError(f"Can't read the token of run '{self.name}' ({self.token}): {error.strerror}.") from error
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def gone(self) -> ServersGone:
+        """What to say when the run has not ended and nobody answers."""
+        return ServersGone(
+            f"Run '{self.name}' has not ended, but its chief ({self.facts().get('chief') or 'not started yet'}) does not "
+            f"answer. If `paceline run` is not going any more, resume it with: paceline run {self.config}"
+        )
+
+    def locked(self) -> AbstractContextManager[None]:
         """Only one launcher drives a run; ConfigError for the second one."""
-        with (self.path / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                pid = self.facts().get("launcher", "?")
-                watch = f"paceline status {self.name} --watch"
-                raise ConfigError(
-                    f"Run '{self.name}' is going on already (process {pid}). Watch it with: {watch}"
-                ) from error
-            yield
+        return held(self.path, self._busy)
+
+    def _busy(self) -> str:
+        return (
+            f"Run '{self.name}' is going on already (process {self.facts().get('launcher', '?')}). Watch it with: "
+            f"paceline status {self.name} --watch"
+        )
+
+
+@contextmanager
+def held(folder: Path, busy: Callable[[], str]) -> Iterator[None]:
+    """The folder is this process's own until the block ends; ConfigError with what `busy` says where it is another's."""
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(busy()) from error
+        yield
 
 
 def open_run(config: Config, fresh: bool = False, runs: Path = RUNS) -> tuple[RunFolder, Config]:

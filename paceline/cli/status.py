@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +15,25 @@ from paceline.core.errors import ServersGone
 from paceline.v1.run_service_pb2 import StatusReply
 
 Connect = Callable[[str, str], Chief]
+
+
+class Elsewhere(RunFolder):
+    """A run of which only the chief's address is known: on Kubernetes, say."""
+
+    def __init__(self, address: str, token: Path | None) -> None:
+        super().__init__(Path(address))
+        self._address, self._token = address, token
+
+    def facts(self) -> dict[str, Any]:
+        return {"chief": self._address, "exit_code": None}
+
+    def gone(self) -> ServersGone:
+        return ServersGone(f"Nobody answers at {self._address}: is server 0 there, is this its gRPC port?")
+
+    def read_token(self) -> str:
+        from paceline.rpc.auth import read_token
+
+        return read_token(self._token)
 
 
 def show_status(folder: RunFolder, console: Console, as_json: bool, connect: Connect = RemoteChief) -> None:
@@ -79,10 +99,7 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
     facts = folder.facts()
     code = facts.get("exit_code")
     if code is None:
-        raise ServersGone(
-            f"Run '{folder.name}' has not ended, but its chief ({facts.get('chief') or 'not started yet'}) does not "
-            f"answer. If `paceline run` is not going any more, resume it with: paceline run {folder.config}"
-        )
+        raise folder.gone()
     if facts.get("finished"):
         accuracy = facts.get("accuracy")
         scored = (

@@ -90,6 +90,7 @@ def headline(status: StatusReply, rate: float) -> str:
     mean, score = loss(status), newest_accuracy(status)
     parts += [f"loss {mean:.4f}"] if mean is not None else []
     parts += [score] if score else []
+    parts += [f"{', '.join(status.queued)} waiting for a seat"] if status.queued else []
     return ", ".join(parts)
 
 
@@ -118,6 +119,8 @@ def picture(status: StatusReply, rate: float) -> RenderableType:
     table = Table(Column("worker", no_wrap=True), *numbers, "phase", box=SIMPLE_HEAD)
     for worker in status.workers:
         table.add_row(*_row(worker), style=None if worker.member else "dim")
+    for name in status.queued:
+        table.add_row(name, *["-"] * len(_COLUMNS), "waits for a seat: the pool is full")
     return Group(head, table)
 
 

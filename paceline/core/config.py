@@ -92,8 +92,7 @@ class DataConfig(Section):
 
     path: str = Field(
         "bundled",
-        description="File or folder of the data set, or a URL like s3://bucket/key (fsspec); 'bundled' where the task brings "
-        "its own.",
+        description="File or folder of the data set, or a URL like s3://bucket/key (fsspec); 'bundled': the task's own.",
     )
     strategy: Named = Field(
         Options(name="random"),
@@ -106,6 +105,9 @@ class DataConfig(Section):
     shards: int | None = Field(None, ge=1, description="Number of shards; default: one for each worker.")
     weights: Weights = Field(
         (), description="Sizes of the shards in proportion, like the workers' speeds: [1, 1, 2]; default: all equal."
+    )
+    source: Literal["files", "server"] = Field(
+        "files", description="How shards come to workers: files on a volume that all mount, or from `sharder serve`."
     )
     access: Literal["shard", "all"] = Field(
         "shard",
@@ -123,9 +125,7 @@ class DataConfig(Section):
     @classmethod
     def _is_a_part(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
         if value is not None and (value[1] < 2 or not 0 <= value[0] < value[1]):
-            raise ValueError(
-                f"got {list(value)}; expected [i, K], 2 or more parts and one of them from 0, like [0, 5]."
-            )
+            raise ValueError(f"got {list(value)}; expected [i, K], 2 or more parts and one from 0, like [0, 5].")
         return value
 
 
@@ -135,6 +135,7 @@ class SvmConfig(Section):
     objective: Objective = Objective()
     positive: str | None = Field(
         None,
+        coerce_numbers_to_str=True,
         description="The class or topic that is +1, all others -1; default: CCAT of RCV1, the larger of two labels.",
     )
     batches: int | None = Field(
@@ -151,6 +152,9 @@ class SvmConfig(Section):
     stopping: Stopping | None = Field(None, description="Ends training early, by the validation loss after each epoch.")
     stop: Literal["own", "all"] = Field(
         "own", description="Who stops early: each worker by its own loss, or all together by the mean of theirs."
+    )
+    average_from: float | None = Field(
+        None, ge=0, description="Score and write the mean of the versions since this epoch; default: no mean (epochs)."
     )
 
     @model_validator(mode="after")
@@ -236,7 +240,7 @@ class ScheduleConfig(Section):
     def check_length(self, epochs: int) -> None:
         """ValueError where a run of so many epochs ends too early for this schedule, or too late."""
         for key, when in (
-            ("every", self.every),
+            ("every", None if self.every == 1 else self.every),  # every epoch: of however many
             ("milestones", max(self.milestones, default=None)),
             ("warmup_epochs", self.warmup_epochs),
         ):
@@ -361,13 +365,17 @@ class Config(Section):
 
     def _check_sparse(self) -> None:
         """ValueError where settings don't go with sparse updates."""
+        start = self.svm.average_from
+        if start is not None and (self.updates == "dense" or start >= self.epochs):
+            seen = f"svm.average_from is {start:g}, updates are {self.updates}, epochs {self.epochs}"
+            raise ValueError(f"{seen}; it is for sparse updates and must be below epochs. Lower it or leave it out.")
         if self.updates == "dense":
             return
         options = self.optimizer.options
         if self.optimizer.name != "sgd" or options.get("momentum", 0) or options.get("weight_decay", 0):
             raise ValueError(
                 f"optimizer is {self.optimizer.name} {options}, but sparse updates are plain SGD steps of the workers; set "
-                "optimizer.name=sgd, optimizer.momentum=0 and optimizer.weight_decay=0 (svm.lam is the regulariser)."
+                "optimizer.name=sgd, optimizer.momentum=0 and optimizer.weight_decay=0 (svm.objective.lam regularises)."
             )
         if self.plan.slices == "layerwise" or self.plan.max_slice_bytes is not None:
             raise ValueError("sparse updates need slices of one range each: leave plan.slices at memorywise or whole.")

@@ -6,7 +6,7 @@ from typing import Any
 
 from paceline.core.clocks import Clocks
 from paceline.core.errors import Fenced, PoolFull
-from paceline.core.values import Seat, Switch, View
+from paceline.core.values import Seat, Switch, View, worker_order
 
 
 @dataclass(slots=True)
@@ -39,6 +39,8 @@ class Membership:
     """Workers that asked for a seat before the start, and the clock they have."""
     examples_per_epoch: int = 0
     """Of the data set; part of every view, for the schedule."""
+    queue: dict[str, float] = field(default_factory=dict)
+    """Workers that found the pool full, and when they asked last (seconds)."""
     _ticked: float | None = None
 
     def join(self, worker: str, was_fenced: bool, now: float) -> int:
@@ -49,7 +51,8 @@ class Membership:
             raise Fenced(
                 f"{worker} lost its seat to incarnation {place.incarnation}, which is alive. Stop this process."
             )
-        index = place.index if place else self._vacant_index(worker)
+        index = place.index if place else self._vacant_index(worker, now)
+        self.queue.pop(worker, None)
         self.incarnations[worker] = self.incarnations.get(worker, 0) + 1
         self.places[worker] = Place(index, self.incarnations[worker], now)
         self.candidates.pop(worker, None)
@@ -201,11 +204,16 @@ class Membership:
         if place is None or incarnation != place.incarnation:
             raise Fenced(f"{worker} has no claim to a seat with incarnation {incarnation}. Join first.")
 
-    def _vacant_index(self, worker: str) -> int:
+    def queued(self, now: float) -> list[str]:
+        """Workers that wait for a seat: they ask again and again."""
+        return sorted((worker for worker, asked in self.queue.items() if now - asked <= self.lease), key=worker_order)
+
+    def _vacant_index(self, worker: str, now: float) -> int:
         """The place with the worker's own number where it is free, else the first free one."""
         taken = {place.index for place in self.places.values()}
         free = [index for index in range(self.pool) if index not in taken]
         if not free:
+            self.queue[worker] = now
             raise PoolFull(
                 f"All {self.pool} seats are taken; {worker} waits for one. Raise 'workers' for a larger pool."
             )

@@ -72,17 +72,21 @@ class ModelSlice:
     @property
     def lr(self) -> float:
         """The schedule's rate for the next fold."""
-        per_epoch = self.clocks.view.examples_per_epoch
-        open_examples = self._gathering.open_examples if self._gathering is not None else 0
-        return self._rate.at(self.clocks.examples - open_examples, per_epoch)
+        return self._rate.at(self.settled, self.clocks.view.examples_per_epoch)
+
+    @property
+    def settled(self) -> int:
+        """Examples of the pushes counted so far, without those that are still to be folded."""
+        return self.clocks.examples - (self._gathering.open_examples if self._gathering is not None else 0)
 
     @property
     def crowded(self) -> bool:
         """Whether the driver should let a reader finish before the next push."""
         return self.phase is Phase.SERVING and self._versions.crowded
 
-    def pull(self, version: int | None = None) -> Published | None:
-        """The weights (of `version`, else the current ones), pinned; None while they are not there yet."""
+    def pull(self, version: int | None = None, mean: bool = False) -> Published | None:
+        """The weights (of `version`, else the current ones), pinned; None while they are not there yet. `mean`: that of the
+        versions up to this one instead, where the slice keeps it."""
         if self.phase is not Phase.SERVING or (version is not None and version > self.version):
             return None
         found = self._versions.pin(version)

@@ -149,19 +149,21 @@ def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
     return tuple(joined)
 
 
-def server_memory(length: int, slots: int, arrays: int, workers: int, part_bytes: int) -> dict[str, int]:
+def server_memory(
+    length: int, slots: int, arrays: int, workers: int, part_bytes: int, averages: bool = False
+) -> dict[str, int]:
     """Bytes a server needs for a slice of `length` float32, by purpose (protocol.md 20); the process itself comes on top.
-    `arrays`: what the policy takes (`Policy.server_arrays`)."""
+    `arrays`: what the policy takes (`Policy.server_arrays`); `averages`: whether it keeps the mean of its versions."""
     slice_bytes = 4 * length
     return {
         "weights": slice_bytes,
         "optimizer": slots * slice_bytes,
-        "snapshot": (1 + slots) * slice_bytes,
+        "snapshot": (1 + slots + averages) * slice_bytes,
         "published": slice_bytes,
         "policy": arrays * slice_bytes,
         "assembly": assembly_buffers(workers) * slice_bytes,
         "messages": 4 * workers * part_bytes,
-    }
+    } | ({"mean of versions": slice_bytes} if averages else {})
 
 
 def assembly_buffers(workers: int) -> int:

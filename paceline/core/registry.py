@@ -3,9 +3,10 @@
 import difflib
 import importlib
 import pkgutil
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from paceline.core.errors import ConfigError
 
@@ -59,15 +60,23 @@ def explain(error: ValidationError, model: type, prefix: str = "") -> list[str]:
             sentences.append(f"{key}: there is no such setting.{hint}")
         elif mistake["type"] == "value_error":
             sentences.append(f"{key}: {mistake['ctx']['error']}" if key else str(mistake["ctx"]["error"]))
+        elif mistake["type"] == "model_type":
+            first = next(iter(_fields(model, place)), "name")
+            sentences.append(f"{key}: got {mistake['input']!r}; it is a section: set its keys, like {key}.{first}.")
         else:
             sentences.append(f"{key}: got {mistake['input']!r}; {mistake['msg'].lower()}.")
     return sentences
 
 
-def _fields(model: type, place: list[str]) -> dict[str, Any]:
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        return {}
+def section_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a field that is a section of settings, or may be one."""
+    kinds = (field.annotation, *get_args(field.annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def _fields(model: type[BaseModel], place: list[str]) -> dict[str, FieldInfo]:
     if not place:
         return {field.alias or name: field for name, field in model.model_fields.items()}
     field = model.model_fields.get(place[0])
-    return _fields(field.annotation, place[1:]) if field is not None and isinstance(field.annotation, type) else {}
+    section = None if field is None else section_of(field)
+    return {} if section is None else _fields(section, place[1:])

@@ -75,7 +75,6 @@ class Run:
         self._trained = 0.0
         self._steps_per_epoch = 0
         self._fingerprint = ""
-        self._anyone_finished = False
         self.validation_losses: list[float] = []
         """The mean over all members after each epoch, where these stop together."""
         self._losses: dict[str, tuple[float, int]] = {}
@@ -128,7 +127,6 @@ class Run:
     def leave(self, worker: str, incarnation: int, finished: bool, now: float) -> None:
         """A worker has finished its last clock, or was told to stop before that."""
         self.membership.leave(worker, incarnation, finished)
-        self._anyone_finished = self._anyone_finished or finished
         if finished:
             self._finished.add(worker)
         self._maybe_all_left(now)
@@ -169,12 +167,14 @@ class Run:
 
     def _judge(self, clocks: Clocks, now: float) -> None:
         """Ends the run where the losses that all members have given have settled."""
-        if self.config.svm.stopping is None or not self._losses.keys() >= {*clocks.members}:
+        members, stopping = self.membership.view.seats.keys(), self.config.svm.stopping
+        have_all_told = members and self._losses.keys() >= members
+        if stopping is None or clocks.is_recovering or not have_all_told:
             return
         found, self._losses = self._losses.values(), {}
         weight = sum(count for _, count in found)
         self.validation_losses.append(sum(loss * count for loss, count in found) / max(1, weight))
-        rule = self.config.svm.stopping.build(build_optimizer(self.config.optimizer).lr)
+        rule = stopping.build(build_optimizer(self.config.optimizer).lr)
         if any(rule.add(each) for each in self.validation_losses) and not self.is_switching:
             self.stop(f"the validation loss has settled at {self.validation_losses[-1]:.6g}", clocks, now)
 
@@ -231,6 +231,11 @@ class Run:
     def epoch(self) -> int:
         """Whole epochs counted over all workers."""
         return self.examples // self.examples_per_epoch if self.examples_per_epoch else 0
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """Of the final version (ratio); None where it was not scored, or not yet."""
+        return self.scores[-1].metrics.get("test_accuracy") if self.scores and self.scores[-1].final else None
 
     def due_score(self) -> tuple[int, bool] | None:
         """(epoch, final) that the evaluator should score next; None while there is nothing new."""
@@ -291,8 +296,10 @@ class Run:
             "skipped": self.skipped_scores,
             "reason": self.reason,
             "losses": self.validation_losses,
+            "told": self._losses,
+            "validated": self._validated,
             "trained": self._trained,
-            "anyone_finished": self._anyone_finished,
+            "finished": sorted(self._finished),
             "addresses": self._addresses,
         }
 
@@ -306,8 +313,9 @@ class Run:
         self.examples_per_epoch, self._steps_per_epoch, self._fingerprint = state["facts"]
         self.scores = [Score(**score) for score in state["scores"]]
         self.skipped_scores, self.reason, self._trained = state["skipped"], state["reason"], state["trained"]
-        self.validation_losses = list(state["losses"])
-        self._anyone_finished, self._addresses = state["anyone_finished"], dict(state["addresses"])
+        self.validation_losses, self._validated = list(state["losses"]), dict(state["validated"])
+        self._losses = {worker: (loss, examples) for worker, (loss, examples) in state["told"].items()}
+        self._finished, self._addresses = set(state["finished"]), dict(state["addresses"])
         self._enter(RunPhase(state["phase"]), now)
 
     def checkpoint_time(self, now: float) -> None:
@@ -348,9 +356,9 @@ class Run:
             self._deserted = None
             return
         self._deserted = now if self._deserted is None else self._deserted
-        is_complete = self.config.budget == "per_worker" or self._finished >= self.reports.keys()
+        is_complete = self.config.budget == "per_worker" or self._finished >= self._addresses.keys()
         is_late = now - self._deserted >= self.config.lease
-        is_trained = self.phase is RunPhase.TRAINING and self._anyone_finished and (is_complete or is_late)
+        is_trained = self.phase is RunPhase.TRAINING and bool(self._finished) and (is_complete or is_late)
         if self.phase is RunPhase.STOPPING or is_trained:
             self.reason = self.reason or "every worker has finished its epochs"
             self._enter(RunPhase.SCORING, now)

@@ -27,6 +27,8 @@ class SliceState:
     table: dict[str, Any]
     gathered: Vector | None = None
     """The sum of pushes that are buffered outside of rounds, where there are any."""
+    lag: Vector | None = None
+    """By which the mean of the versions lags behind (`RunningMean`), where one has begun."""
 
 
 @dataclass(frozen=True, slots=True)

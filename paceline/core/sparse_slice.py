@@ -2,12 +2,17 @@
 or what was asked for [Hogwild]."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from paceline.core.config import ScheduleConfig
 from paceline.core.errors import BadPush
 from paceline.core.model_slice import ModelSlice
+from paceline.core.optimizer import Optimizer
 from paceline.core.policy import Policy
+from paceline.core.running_mean import RunningMean
+from paceline.core.slice_state import SliceState
 from paceline.core.sparse import Changes, add_at, dense_of, distinct, merged, overwritten, sparse_of
 from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Sparse, Vector, worker_order
 from paceline.core.versions import Versions
@@ -18,10 +23,21 @@ class SparseSlice(ModelSlice):
     included, and is added as it is; pushes of one round are summed, not averaged [Hogwild]. Work follows the places of a
     push, memory the slice's length. Not thread-safe, as the other."""
 
-    def pull(self, version: int | None = None) -> Published | None:
+    def __init__(
+        self, length: int, policy: Policy, optimizer: Optimizer, term: int = 1, schedule: ScheduleConfig | None = None,
+        epochs: float = 1.0, average_from: float | None = None,
+    ) -> None:  # fmt: skip
+        """`average_from`: epochs after which the mean of the versions begins; None: none is kept."""
+        super().__init__(length, policy, optimizer, term, schedule, epochs)
+        self._mean = None if average_from is None else RunningMean(length, average_from)
+
+    def pull(self, version: int | None = None, mean: bool = False) -> Published | None:
         """A copy, for weights are changed in place."""
         found = super().pull(version)
-        return None if found is None else Published(found.version, found.values.copy())
+        if found is None:
+            return None
+        values = self._mean.of(found.values) if mean and self._mean is not None else found.values.copy()
+        return Published(found.version, values)
 
     def release(self, published: Published) -> None:
         """Nothing is pinned."""
@@ -37,6 +53,19 @@ class SparseSlice(ModelSlice):
         if places is None or len(places) > most:
             return None
         return Sparse(places, self._versions.current.values[places], self.length)
+
+    # snapshots
+    def state(self) -> SliceState:
+        found = super().state()
+        if self._mean is None or not self._mean.count:
+            return found
+        return replace(found, lag=self._mean.lag.copy(), table=found.table | {"averaged": self._mean.count})
+
+    def restore(self, state: SliceState) -> None:
+        """A snapshot without a mean, like one from before there were any, begins it anew."""
+        super().restore(state)
+        if self._mean is not None and state.lag is not None:
+            self._mean.lag, self._mean.count = state.lag, state.table["averaged"]
 
     # inside
     def _begin(self, policy: Policy) -> None:
@@ -68,9 +97,21 @@ class SparseSlice(ModelSlice):
 
     def _add(self, update: Sparse, factor: float) -> None:
         self._steps += 1
-        add_at(self._versions.current.values, update, factor)
-        self._publish(self._versions.current.values)
+        values = self._versions.current.values
+        if self._mean is not None and self._mean.goes_on(self._epoch):
+            before = values[update.places]
+            add_at(values, update, factor)
+            self._mean.note(update.places, values[update.places] - before)
+        else:
+            add_at(values, update, factor)
+        self._publish(values)
         self._changes.note(self.version, update.places)
+
+    @property
+    def _epoch(self) -> float:
+        """Epochs that are settled; 0 before anybody has said how long one is."""
+        per_epoch = self.clocks.view.examples_per_epoch
+        return self.settled / per_epoch if per_epoch else 0.0
 
 
 class InPlace(Versions):

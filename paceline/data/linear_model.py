@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping
+from itertools import dropwhile, islice
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -139,12 +140,28 @@ def _read_liblinear(path: Path) -> LinearClassifier:
         labels, width, bias = _labels(header), int(header["nr_feature"]), float(header["bias"])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is nothing, which is told below
-            weights = np.loadtxt(stream, np.float64, comments=None, ndmin=1)
+            try:
+                weights = np.loadtxt(stream, np.float64, comments=None, ndmin=1)
+            except ValueError as error:
+                raise ValueError(_fault(path) or str(error)) from error
     expected = width + (bias >= 0)
     if weights.shape != (expected,):
-        raise ValueError(f"it has weights of shape {weights.shape}; its header says {expected:,}, one in each line")
+        found = "x".join(map(str, weights.shape))
+        raise ValueError(f"it has {found} weights; its header says {expected:,}, one in each line")
     offset = bias * float(weights[-1]) if bias >= 0 else 0.0
     return LinearClassifier(weights[:width].astype(np.float32), labels, offset)
+
+
+def _fault(path: Path) -> str | None:
+    """The first line after the header that is no number, for people."""
+    with path.open(encoding="ascii") as stream:
+        lines = dropwhile(lambda line: line[1].strip() != "w", enumerate(stream, 1))
+        for number, line in islice(lines, 1, None):
+            try:
+                float(line)
+            except ValueError:
+                return f"line {number:,} ({line.strip()[:80]!r}): expected a number"
+    return None
 
 
 def _read_header(stream: TextIO) -> dict[str, str]:

@@ -160,7 +160,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise DataError(_missing(folder)) from error
     except OSError as error:
         raise DataError(f"Can't read {path}: {error.strerror}. {FIX}") from error
-    return _parse(content, path)
+    return parse_manifest(content, path)
 
 
 def _missing(folder: Path) -> str:
@@ -169,7 +169,8 @@ def _missing(folder: Path) -> str:
     return f"There are no shards at {folder}: make them with `paceline shard`, or correct the path."
 
 
-def _parse(content: bytes, path: Path) -> Manifest:
+def parse_manifest(content: bytes, path: Path | str) -> Manifest:
+    """The manifest in a file's bytes; DataError where a single bit has changed. `path`: where it is from, for people."""
     try:
         body = json.loads(content)
         digest = body.pop("sha256")

@@ -2,7 +2,7 @@
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,9 +31,9 @@ class Dealt(NamedTuple):
     seconds: float | None = None
 
 
-def already_there(folder: Path, recipe: Recipe) -> Manifest | None:
-    """The manifest of shards that this very recipe made; None where the folder is empty or not there yet. DataError
-    where something else is in it, and what."""
+def already_there(folder: Path, recipe: Recipe, but: Collection[str] = ()) -> Manifest | None:
+    """The manifest of shards that this very recipe made; None where the folder is empty or not there yet. `but`: keys of
+    the recipe that are not known yet. DataError where something else is in it, and what."""
     with _disk_errors(folder):
         if not is_there(folder):
             _check_replaceable(folder)
@@ -41,7 +41,8 @@ def already_there(folder: Path, recipe: Recipe) -> Manifest | None:
                 return None
     manifest = open_shards(folder).manifest
     then, now = dict(manifest.recipe), dict(recipe)
-    changed = [f"{key} was {_brief(then[key])} and is now {_brief(now[key])}" for key in now if then[key] != now[key]]
+    other = [key for key in now if key not in but and then[key] != now[key]]
+    changed = [f"{key} was {_brief(then[key])} and is now {_brief(now[key])}" for key in other]
     if changed:
         raise DataError(
             f"The shards in {folder} were made otherwise: {'; '.join(changed)}. "

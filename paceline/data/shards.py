@@ -11,6 +11,7 @@ import numpy as np
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, PartName, Rows, is_sparse
 from paceline.data.manifest import FIX, MANIFEST, FileEntry, FileName, Manifest, ShardEntry, read_manifest
+from paceline.data.sampler import locate, starts_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,22 +45,35 @@ class Shards:
         """The validation or test examples."""
         return self._open(name)
 
+    def ids(self, number: int) -> Rows:
+        """The ids of shard `number`'s examples, mapped; nothing else of it is read."""
+        return self._map(f"shard-{number}", "ids")
+
+    def rows(self, positions: Rows) -> tuple[Any, Array]:
+        """Features and labels of some training examples, copied; `positions`: rising, in the shards laid end to end."""
+        everything = [self.shard(number) for number in range(len(self))]
+        return take(everything, *locate(starts_of(self.manifest.sizes), positions))
+
+    def feature_counts(self) -> Rows:
+        """How many training examples have each feature (D,), those of several shards counted once. Sparse rows only; reads
+        the indices of all shards."""
+        total = np.zeros(self.manifest.shards[0].columns or 0, np.int64)
+        twice = np.array(self.manifest.duplicates, np.int64)
+        for number in range(len(self)):
+            features = self.shard(number).features
+            if number and len(twice):
+                features = features[np.flatnonzero(~np.isin(self.ids(number), twice))]
+            total += np.bincount(features.indices, minlength=len(total))
+        return total
+
     def verify(self, which: int | PartName) -> None:
         """Compares a shard's or part's checksums with the manifest; reads all of it. DataError names the bad file."""
         name = f"shard-{which}" if isinstance(which, int) else which
-        for file, entry in self._entry(name).files.items():
-            path = self.folder / name / f"{file}.npy"
-            try:
-                with path.open("rb") as stream:
-                    digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            except OSError as error:
-                raise DataError(f"Can't read {path}: {error.strerror}. {FIX}") from error
-            if digest != entry.sha256:
-                raise DataError(
-                    f"{path} is damaged: its checksum is {digest[:12]}, expected {entry.sha256[:12]}. {FIX}"
-                )
+        for file, entry in self.entry(name).files.items():
+            check_file(self.folder / name / f"{file}.npy", entry)
 
-    def _entry(self, name: str) -> ShardEntry:
+    def entry(self, name: str) -> ShardEntry:
+        """What the manifest says of "shard-0", "validation" and so on; DataError where it knows no such thing."""
         entries = self.manifest.entries()
         if name not in entries:
             if name.startswith("shard-"):
@@ -68,10 +82,13 @@ class Shards:
         return entries[name]
 
     def _open(self, name: str) -> Shard:
-        entry = self._entry(name)
-        found = {file: _map(self.folder / name / f"{file}.npy", described) for file, described in entry.files.items()}
+        entry = self.entry(name)
+        found = {file: self._map(name, file) for file in entry.files}
         features = found["features"] if entry.columns is None else _csr(found, entry, self.folder / name)
         return Shard(features, found["labels"], found["ids"])
+
+    def _map(self, name: str, file: FileName) -> Array:
+        return map_file(self.folder / name / f"{file}.npy", self.entry(name).files[file])
 
 
 def is_there(folder: Path) -> bool:
@@ -112,6 +129,29 @@ def stacked(parts: list[Any]) -> Any:
     return vstack(parts, format="csr")
 
 
+def check_file(path: Path, entry: FileEntry) -> None:
+    """DataError where the file's checksum is not the manifest's; reads all of it."""
+    try:
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"Can't read {path}: {error.strerror}. {FIX}") from error
+    if digest != entry.sha256:
+        raise DataError(f"{path} is damaged: its checksum is {digest[:12]}, expected {entry.sha256[:12]}. {FIX}")
+
+
+def map_file(path: Path, entry: FileEntry) -> Array:
+    """The array in a file, mapped read-only; DataError where it is not the one that the manifest describes."""
+    _check_size(path, entry)
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # numpy's header parser lets many kinds through
+        raise DataError(f"{path} is damaged: {error}. {FIX}") from error
+    if not isinstance(array, np.ndarray) or (array.dtype.str, array.shape) != (entry.dtype, entry.shape):
+        raise DataError(f"{path} is damaged: it is not an array of {entry.dtype} with shape {entry.shape}. {FIX}")
+    return array
+
+
 def _csr(files: dict[FileName, Array], entry: ShardEntry, folder: Path) -> Any:
     """The sparse rows; DataError where the files don't fit one another."""
     from scipy.sparse import csr_array
@@ -129,14 +169,3 @@ def _check_size(path: Path, entry: FileEntry) -> None:
         raise DataError(f"{path} is missing or can't be read: {error.strerror}. {FIX}") from error
     if size != entry.bytes:
         raise DataError(f"{path} is damaged: it has {size:,} bytes, expected {entry.bytes:,}. {FIX}")
-
-
-def _map(path: Path, entry: FileEntry) -> Array:
-    _check_size(path, entry)
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # numpy's header parser lets many kinds through
-        raise DataError(f"{path} is damaged: {error}. {FIX}") from error
-    if not isinstance(array, np.ndarray) or (array.dtype.str, array.shape) != (entry.dtype, entry.shape):
-        raise DataError(f"{path} is damaged: it is not an array of {entry.dtype} with shape {entry.shape}. {FIX}")
-    return array

@@ -17,11 +17,19 @@ class Split:
     kept: dict[PartName, Selection]
 
 
-def split(dataset: Dataset, validation: float, test: float, seed: int, fold: tuple[int, int] | None = None) -> Split:
+def split(
+    dataset: Dataset,
+    validation: float,
+    test: float,
+    seed: int,
+    fold: tuple[int, int] | None = None,
+    key: str = "data.validation",
+) -> Split:
     """Sets that the data brings are kept as they are; missing ones are cut from its training rows, `validation` and
     `test` being shares of those (0: no such part). With a `fold` (i, K) the test part is part i of K equal ones of the
     training rows instead, and a test set that the data brings is left alone. Classes keep their shares; labels that are
-    no classes are cut at random. DataError where a class has too few examples for that."""
+    no classes are cut at random. `key`: the setting that `validation` is. DataError where a class has too few examples
+    for that."""
     rows: Rows = np.arange(len(dataset.train), dtype=np.int64)
     kept: dict[PartName, Selection] = {}
     next_id = len(dataset.train)
@@ -37,7 +45,7 @@ def split(dataset: Dataset, validation: float, test: float, seed: int, fold: tup
             kept[name] = Selection(own, np.arange(len(own), dtype=np.int64), next_id)
         elif share > 0:
             count = max(1, round(share * len(dataset.train)))
-            rows, cut = _cut(dataset.train, rows, count, seed, name)
+            rows, cut = _cut(dataset.train, rows, count, seed, key if name == "validation" else "data.test")
             kept[name] = Selection(dataset.train, cut)
         next_id += 0 if own is None else len(own)
     return Split(Selection(dataset.train, rows), kept)
@@ -61,16 +69,16 @@ def _fold(train: Labelled, part: int, parts: int, seed: int) -> tuple[Rows, Rows
     return stay.astype(np.int64), kept.astype(np.int64)
 
 
-def _cut(train: Labelled, rows: Rows, count: int, seed: int, name: PartName) -> tuple[Rows, Rows]:
-    """The rows that stay, and `count` rows that are kept for the part `name`, both in rising order."""
+def _cut(train: Labelled, rows: Rows, count: int, seed: int, key: str) -> tuple[Rows, Rows]:
+    """The rows that stay, and `count` rows that are kept as the setting `key` says, both in rising order."""
     strata = None if train.classes is None else train.classes[rows]
-    _check_room(strata, len(rows), count, name)
+    _check_room(strata, len(rows), count, key)
     state = int(np.random.default_rng(seed).integers(2**32))
     stay, kept = _scikit_learn().train_test_split(rows, test_size=count, stratify=strata, random_state=state)
     return np.sort(stay), np.sort(kept)
 
 
-def _check_room(strata: Rows | None, rows: int, count: int, name: PartName) -> None:
+def _check_room(strata: Rows | None, rows: int, count: int, key: str) -> None:
     """DataError where a stratified cut is impossible: each class must be able to reach both sides."""
     least = 1
     if strata is not None:
@@ -78,13 +86,13 @@ def _check_room(strata: Rows | None, rows: int, count: int, name: PartName) -> N
         least = len(found)
         if sizes.min() < 2:
             raise DataError(
-                f"Class {found[sizes.argmin()]} has only {sizes.min()} example left when the {name} set is cut off; it "
-                f"needs one on each side. Add examples, remove the class, or set data.{name} to 0."
+                f"Class {found[sizes.argmin()]} has only {sizes.min()} example left when the {key.partition('.')[2]} set is "
+                f"cut off; it needs one on each side. Add examples, remove the class, or set {key} to 0."
             )
     if count < least or rows - count < least:
         raise DataError(
-            f"data.{name} asks for {count} of {rows} examples, but both sides need at least {least} "
-            f"(one for each class). Change data.{name}, or give more data."
+            f"{key} asks for {count} of {rows} examples, but both sides need at least {least} "
+            f"(one for each class). Change {key}, or give more data."
         )
 
 

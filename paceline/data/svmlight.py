@@ -133,6 +133,10 @@ def _rows(block: bytes) -> tuple[Any, Array]:
         rows, labels = load_svmlight_files([io.BytesIO(block)], dtype=np.float32, zero_based=True)
     except OverflowError as error:
         raise ValueError(f"an index is above {MAX_INDEX:,}") from error
+    except ValueError as error:
+        if "to unpack" in str(error):
+            raise ValueError("a feature is not written as index:value") from error
+        raise
     if not (np.isfinite(rows.data).all() and np.isfinite(labels).all()):
         raise ValueError("a number is NaN, infinite or too large for float32")
     return rows, labels

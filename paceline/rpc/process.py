@@ -7,13 +7,22 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
+import psutil
 import structlog
-from prometheus_client import CollectorRegistry, disable_created_metrics, start_http_server
+from prometheus_client import (
+    CollectorRegistry,
+    Gauge,
+    Metric,
+    ProcessCollector,
+    disable_created_metrics,
+    start_http_server,
+)
+from prometheus_client.registry import Collector
 
 from paceline.core.errors import ConfigError
 
@@ -53,18 +62,51 @@ def make_log(name: str) -> Callable[..., None]:
     return structlog.get_logger().bind(process=name).info  # type: ignore[no-any-return]
 
 
-def serve_metrics(port: int, registry: CollectorRegistry) -> int:
-    """Offers the metrics on a port of their own (0: any free one) and returns it; ConfigError when it is taken."""
-    return start_metrics(port, registry).server_port
+def serve_metrics(port: int, registry: CollectorRegistry, **labels: str) -> int:
+    """Offers the metrics on a port of their own (0: any free one) and returns it; ConfigError when it is taken. `labels`:
+    of every series; `run` and `process` are what the dashboard goes by, however Prometheus found the process."""
+    return start_metrics(port, registry, **labels).server_port
 
 
-def start_metrics(port: int, registry: CollectorRegistry) -> WSGIServer:
+def start_metrics(port: int, registry: CollectorRegistry, **labels: str) -> WSGIServer:
     """The same, for work that ends before its process: returns the HTTP server."""
     disable_created_metrics()
+    system, whole = CollectorRegistry(), CollectorRegistry()
+    ProcessCollector(registry=system)
+    Gauge("paceline_memory_limit_bytes", "Memory that the machine or container has", registry=system).set(
+        memory_limit()
+    )
+    whole.register(_Labelled([registry, system], labels))
     try:
-        return start_http_server(port, registry=registry)[0]
+        return start_http_server(port, registry=whole)[0]
     except OSError as error:
         raise ConfigError(f"Can't listen on metrics port {port}: {error.strerror}. Choose another one.") from error
+
+
+class _Labelled(Collector):
+    """Gives every series of some registries the same labels."""
+
+    def __init__(self, registries: Sequence[CollectorRegistry], labels: Mapping[str, str]) -> None:
+        self._registries, self._labels = registries, labels
+
+    def collect(self) -> Iterator[Metric]:
+        for registry in self._registries:
+            for family in registry.collect():
+                family.samples = [
+                    sample._replace(labels={**self._labels, **sample.labels}) for sample in family.samples
+                ]
+                yield family
+
+
+def memory_limit() -> int:
+    """Bytes this machine, or the container, has for all processes."""
+    limit = int(psutil.virtual_memory().total)
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limit = min(limit, int(Path(file).read_text()))
+        except (OSError, ValueError):  # not there, or 'max'
+            continue
+    return limit
 
 
 def stop_on_signals() -> tuple[threading.Event, list[int]]:

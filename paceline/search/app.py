@@ -11,7 +11,7 @@ from rich.console import Console
 
 from paceline.cli.run_folder import RunFolder, new_name
 from paceline.core.config import Config
-from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.errors import ConfigError, PacelineError, UsageError
 from paceline.data.shards import is_there
 from paceline.search.folder import SEARCHES, SearchFolder, open_search
 from paceline.search.grid import Grid, pairs, told
@@ -65,7 +65,9 @@ def search(
 
 
 def points_of(grid: Grid, read: Callable[[Sequence[str]], Config], folds: int | None) -> list[Point]:
-    """All points with checked configs. ConfigError names the point whose settings are wrong."""
+    """All points with checked configs. ConfigError names the point whose settings are wrong; UsageError: folds twice."""
+    if folds and "data.fold" in grid.values:
+        raise UsageError(f"--grid data.fold and --folds {folds}: both choose the test part; leave one of them out.")
     found = []
     for number, values in enumerate(grid.points(), 1):
         parts = [[f"data.fold=[{part}, {folds}]"] for part in range(folds)] if folds else [[]]

@@ -1,16 +1,15 @@
 """The folder of a search: what it is a search of, its points' runs, the shards that they share, and the results."""
 
-import fcntl
 import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.run_folder import RunFolder, differences, open_run
+from paceline.cli.run_folder import RunFolder, differences, held, open_run
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DiskError
 from paceline.data.whole_file import replacing
@@ -55,17 +54,12 @@ class SearchFolder:
         with replacing(path, what) as temporary:
             temporary.write_bytes(content)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Only one process drives a search; ConfigError for the second one."""
-        with (self.path / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise ConfigError(
-                    f"The search in {self.path} is going on already; wait for its end, or give --out another folder."
-                ) from error
-            yield
+        return held(
+            self.path,
+            lambda: f"The search in {self.path} is going on already; wait for its end, or give --out another folder.",
+        )
 
 
 @contextmanager

@@ -14,9 +14,8 @@ from paceline.cli.options import policy_pairs
 from paceline.core.config import Config, Section
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.registry import explain
-from paceline.settings import PRESETS, read_yaml
-
-GRIDS = PRESETS / "grids"
+from paceline.presets import GRIDS, paper_grids
+from paceline.settings import read_yaml
 
 
 class Published(Section):
@@ -76,14 +75,11 @@ def read_grid(texts: Sequence[str]) -> Grid:
                 f"--grid {text}: {key} is given twice; list all of its values at once, separated by commas."
             )
         values |= found
+    if "run" in values:
+        raise UsageError("--grid run: a search names its runs itself; to repeat one, use --grid seed=0,1,2.")
     if not values:
         raise UsageError(f"A search needs a grid: --grid optimizer.lr=0.1,0.01, or one of {', '.join(paper_grids())}.")
     return Grid(values, preset, tuple(paper))
-
-
-def paper_grids() -> list[str]:
-    """The names of the grids that papers have."""
-    return sorted(path.stem for path in GRIDS.glob("*.yaml"))
 
 
 def read_paper_grid(name: str) -> PaperGrid:

@@ -17,8 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.core import registry
+from paceline.core.config import Config
 from paceline.core.errors import ConfigError
 from paceline.data.dataset import Dataset, dense
+from paceline.settings import load, task_of
 from paceline.tasks.checks import RULES, guarded, kind, told, where
 
 if TYPE_CHECKING:
@@ -51,13 +53,25 @@ class Task:
     """The task's own defaults of the config, for this model, below YAML, environment and flags."""
 
 
+def load_config(
+    path: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    preset: str | None = None,
+    own_file: bool = True,
+) -> Config:
+    """`settings.load`, with the task's own defaults below all else: two steps, because its name is among the settings.
+    `own_file` False: those of a user's file are left out, for importing it may load torch."""
+    name, model = task_of(path, overrides, preset)
+    settings = load_task(name, model).settings if own_file or not _is_own(name) else None
+    return load(path, overrides, settings, preset)
+
+
 def load_task(name_or_path: str, model: str | None = None, positive: str | None = None) -> Task:
     """The built-in task of that name, or the user's file where the value has a '/' or ends in '.py', with the model that
     `model` names in its MODELS (None: its default). `positive`: the class or topic that data() tells from all others, where
     it takes one. ConfigError: no such task, file or model, a file that fails on import, or one without data() or a model
     (a task with sparse updates needs none)."""
-    own = "/" in name_or_path or name_or_path.endswith(".py")
-    module = _load_file(Path(name_or_path)) if own else _load_builtin(name_or_path)
+    module = _load_file(Path(name_or_path)) if _is_own(name_or_path) else _load_builtin(name_or_path)
     models = _models(module)
     chosen = _choose(models, model, name_or_path)
     functions = {part: _function(module, part, rule.default) for part, rule in RULES.items() if part != _ONLY}
@@ -101,6 +115,10 @@ def _load_builtin(name: str) -> ModuleType:
             f"by its path, like ./{Path(name).stem or 'task'}.py."
         )
     return importlib.import_module(f"{BUILTIN}.{name}")
+
+
+def _is_own(name_or_path: str) -> bool:
+    return "/" in name_or_path or name_or_path.endswith(".py")
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -406,11 +406,16 @@ class PullRequest(_message.Message):
     PLAN_HASH_FIELD_NUMBER: _builtins.int
     CODEC_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    MEAN_FIELD_NUMBER: _builtins.int
     reader: _builtins.str
     plan_hash: _builtins.str
     codec: _builtins.str
     version: _builtins.int
     """The version wanted; absent: the newest."""
+    mean: _builtins.bool
+    """The mean of the versions up to this one (svm.average_from) instead of the weights, where the run has one and it has
+    begun: what users take home.
+    """
     def __init__(
         self,
         *,
@@ -418,10 +423,11 @@ class PullRequest(_message.Message):
         plan_hash: _builtins.str = ...,
         codec: _builtins.str = ...,
         version: _builtins.int | None = ...,
+        mean: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "codec", b"codec", "plan_hash", b"plan_hash", "reader", b"reader", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "codec", b"codec", "mean", b"mean", "plan_hash", b"plan_hash", "reader", b"reader", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
     _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015

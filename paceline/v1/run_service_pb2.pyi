@@ -771,6 +771,7 @@ class StatusReply(_message.Message):
     SKIPPED_SCORES_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     SWITCHING_FIELD_NUMBER: _builtins.int
+    QUEUED_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     phase: _builtins.str
     reason: _builtins.str
@@ -791,6 +792,10 @@ class StatusReply(_message.Message):
     def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerStatus]: ...
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___Score]: ...
+    @_builtins.property
+    def queued(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Workers that wait for a seat, since the pool is full."""
+
     def __init__(
         self,
         *,
@@ -809,10 +814,11 @@ class StatusReply(_message.Message):
         skipped_scores: _builtins.int = ...,
         policy: _builtins.str = ...,
         switching: _builtins.bool = ...,
+        queued: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "epoch", b"epoch", "examples", b"examples", "missing", b"missing", "phase", b"phase", "policy", b"policy", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "switching", b"switching", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "epoch", b"epoch", "examples", b"examples", "missing", b"missing", "phase", b"phase", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "switching", b"switching", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

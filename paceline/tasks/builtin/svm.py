@@ -38,7 +38,9 @@ def data(path: str, positive: str | None = None) -> Dataset:
 def _signs(labels: Array, classes: Array, positive: str | None, path: str) -> Rows:
     """1 for the positive class, 0 for the rest."""
     names = [f"{label:g}" for label in classes]
-    if positive is None and len(classes) != 2:
+    if len(classes) == 1:
+        raise DataError(f"All examples of {path} have the label {names[0]}; expected two classes, or more.")
+    if positive is None and len(classes) > 2:
         raise DataError(
             f"{path} has {len(classes)} classes ({', '.join(names[:10])}); a linear SVM tells two apart. Set svm.positive to "
             "the one that is +1, against all others."

@@ -1,0 +1,125 @@
+"""`paceline k8s`: runs on Kubernetes. The Makefile's targets call these."""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from paceline.k8s.kubectl import Kubectl
+
+app = typer.Typer(help="Train on Kubernetes, with your own kubectl.", no_args_is_help=True)
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="One run has one namespace.")]
+Overlay = Annotated[str, typer.Argument(help="A folder of k8s/overlays, or any folder with a kustomization.yaml.")]
+HERE = "paceline"
+
+
+@app.command()
+def deploy(overlay: Overlay, namespace: Namespace = HERE) -> None:
+    """Bring a run up, or go on with it under changed settings; back when all its parts run."""
+    from paceline.k8s import deploy as deploying
+
+    with _exits():
+        deploying.deploy(_kubectl(namespace), overlay, _say)
+
+
+@app.command()
+def run(overlay: Overlay, namespace: Namespace = HERE) -> None:
+    """Bring a run up, follow it to its end, and scale its servers to zero; the last line is the test accuracy."""
+    from paceline.k8s.follow import run as go
+
+    with _exits():
+        raise SystemExit(go(_kubectl(namespace), overlay, _say))
+
+
+@app.command()
+def status(namespace: Namespace = HERE) -> None:
+    """Show all parts, what is wrong with them, and how each worker does."""
+    from rich.console import Console
+
+    from paceline.k8s.follow import show
+
+    with _exits():
+        raise SystemExit(show(_kubectl(namespace), Console()))
+
+
+@app.command()
+def scale(
+    workers: Annotated[int, typer.Option("--workers", "-w", help="How many workers there are to be.")],
+    namespace: Namespace = HERE,
+) -> None:
+    """Change the number of workers while the run trains."""
+    from paceline.k8s import deploy as deploying
+
+    with _exits():
+        deploying.scale(_kubectl(namespace), workers, _say)
+
+
+@app.command("fetch-model")
+def fetch_model(
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("models"), namespace: Namespace = HERE
+) -> None:
+    """Copy the last and the best model from the run's volume."""
+    from paceline.k8s.volumes import fetch_model as fetch
+
+    with _exits():
+        fetch(_kubectl(namespace), out, _say)
+
+
+@app.command("put-data")
+def put_data(
+    data: Annotated[Path, typer.Argument(help="A file, or a folder whose files are copied.")],
+    size: Annotated[str, typer.Option(help="Of the volume, where it is made now.")] = "5Gi",
+    image: Annotated[
+        str, typer.Option(help="Image with tar that the cluster has.")
+    ] = "localhost/paceline-server:0.1.0",
+    namespace: Namespace = HERE,
+) -> None:
+    """Copy data to the volume that the sharder reads at /data."""
+    from paceline.k8s.volumes import put_data as put
+
+    with _exits():
+        put(_kubectl(namespace), data, _say, size, image)
+
+
+@app.command()
+def teardown(namespace: Namespace = HERE) -> None:
+    """Delete all parts of the run; its volumes stay."""
+    from paceline.k8s import deploy as deploying
+
+    with _exits():
+        deploying.teardown(_kubectl(namespace), _say)
+
+
+@app.command()
+def purge(namespace: Namespace = HERE) -> None:
+    """Delete the volumes and the token of a run that is torn down, naming each."""
+    from paceline.k8s import deploy as deploying
+
+    with _exits():
+        deploying.purge(_kubectl(namespace), _say)
+
+
+def doctor(namespace: Namespace = HERE) -> None:
+    """Name what keeps a run on Kubernetes from going on, and what to do."""
+    from paceline.k8s.follow import doctor as examine
+
+    with _exits():
+        raise SystemExit(examine(_kubectl(namespace), _say))
+
+
+def _exits() -> AbstractContextManager[None]:
+    from paceline.settings import exits
+
+    return exits("paceline")
+
+
+def _kubectl(namespace: str) -> "Kubectl":
+    from paceline.k8s.kubectl import Kubectl
+
+    return Kubectl(namespace)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

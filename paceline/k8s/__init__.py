@@ -1,0 +1,1 @@
+"""Runs on Kubernetes, by the user's own kubectl: deploy, watch, explain, fetch, tear down."""

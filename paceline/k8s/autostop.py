@@ -1,0 +1,80 @@
+"""`python -m paceline.k8s.autostop`: in a pod beside a run, scales its servers to zero when it is finished."""
+
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline.cli.chief import RemoteChief
+from paceline.core.errors import ConfigError, TryAgain
+from paceline.k8s.look import result
+from paceline.rpc.auth import read_token
+from paceline.rpc.process import make_log, stop_on_signals
+from paceline.settings import exits, run_command
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+API = "https://kubernetes.default.svc"
+EVERY, SAY_EVERY = 5.0, 10.0
+"""Seconds between two questions to the chief, and between two words while it does not answer."""
+FAREWELL = 60.0
+"""Seconds that workers and evaluator have to end after the run is finished."""
+
+
+def main(
+    chief: Annotated[str, typer.Option(help="host:port of server 0.")] = "paceline-server-0.paceline-server:50051",
+    token_file: Annotated[Path, typer.Option(help="File with the run's token.")] = Path("/run/secrets/paceline/token"),
+    statefulset: Annotated[str, typer.Option(help="The servers.")] = "paceline-server",
+) -> None:
+    """Waits for the end of the run, then scales its servers to zero."""
+    with exits("autostop"):
+        say = make_log("autostop")
+        stop, _ = stop_on_signals()
+        remote, said = RemoteChief(chief, read_token(token_file)), time.monotonic()
+        while (status := remote.status()) is None or status.phase != "finished":
+            if status is None and time.monotonic() - said >= SAY_EVERY:
+                said = time.monotonic()
+                say("waiting for the chief", address=chief)
+            if stop.wait(EVERY):
+                raise SystemExit(143)
+        say("the run is finished; the servers are scaled to zero in a minute")
+        if stop.wait(FAREWELL):
+            raise SystemExit(143)
+        scale_to_zero(statefulset)
+        say(result(status))
+
+
+def scale_to_zero(statefulset: str, account: Path = ACCOUNT, api: str = API) -> None:
+    """Asks the cluster's API with this pod's own account. TryAgain where it does not answer, ConfigError where it refuses."""
+    try:
+        namespace, token = (account / "namespace").read_text().strip(), (account / "token").read_text().strip()
+    except OSError as error:
+        raise ConfigError(
+            f"This pod has no service account ({error}). Deploy the component autostop as it is."
+        ) from error
+    authority = account / "ca.crt"
+    context = ssl.create_default_context(cafile=str(authority)) if authority.exists() else None
+    request = urllib.request.Request(
+        f"{api}/apis/apps/v1/namespaces/{namespace}/statefulsets/{statefulset}/scale",
+        data=json.dumps({"spec": {"replicas": 0}}).encode(),
+        method="PATCH",
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30, context=context):
+            pass
+    except urllib.error.HTTPError as error:
+        raise ConfigError(
+            f"The cluster refuses to scale {statefulset} ({error.code} {error.reason}). Deploy the component autostop with "
+            "its Role."
+        ) from error
+    except OSError as error:
+        raise TryAgain(f"The cluster's API does not answer: {error}.") from error
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,203 @@
+"""Brings a run up, changes it, and takes it down."""
+
+import json
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from paceline.core.errors import ConfigError, PacelineError, UsageError
+from paceline.k8s.findings import Finding, told
+from paceline.k8s.kubectl import PARTS, SERVERS, TOKEN, WORKERS, Kubectl, NotThere
+from paceline.k8s.look import RESULT, State, look
+from paceline.k8s.overlay import Overlay, read_overlay
+
+Say = Callable[[str], None]
+EVERY = 10.0
+"""Longest time without a word (seconds)."""
+PAUSE = 2.0
+PATIENCE = 30.0
+"""How long such a trouble may last (seconds)."""
+KINDS = (
+    "statefulsets,jobs,deployments,services,configmaps,poddisruptionbudgets,networkpolicies,serviceaccounts,roles,"
+    "rolebindings"
+)
+"""All that an overlay makes, but volumes and the token."""
+_RUN = "app.kubernetes.io/instance"
+
+
+class Trouble(PacelineError):
+    """The run does not come up; the cause is in the text."""
+
+    def __init__(self, found: list[Finding]) -> None:
+        super().__init__("\n".join(told(found)))
+        self.exit_code = found[0].exit_code
+
+
+class Patience:
+    """Ends a wait once something that waiting does not mend has lasted; Kubernetes tries again by itself meanwhile."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, str], float] = {}
+
+    def check(self, state: State, now: float) -> None:
+        """Trouble after 30 s of the same, at once where a Job has failed."""
+        fatal = {(one.part, one.todo): one for one in state.troubles if one.fatal}
+        self._since = {cause: self._since.get(cause, now) for cause in fatal}
+        lasting = [
+            one for cause, one in fatal.items() if now - self._since[cause] >= PATIENCE or one.part.startswith("job/")
+        ]
+        if lasting:
+            raise Trouble(lasting)
+
+
+def deploy(kubectl: Kubectl, name: str, say: Say, seconds: float = 600) -> Overlay:
+    """Applies the overlay and waits until all its parts run; a run that is there already goes on, with changed settings
+    where they may change. ConfigError and Trouble name the cause; `seconds`: longest wait."""
+    overlay = read_overlay(kubectl, name)
+    _make_namespace(kubectl, say)
+    _check_same_run(kubectl, overlay)
+    _make_token(kubectl, say)
+    _drop_jobs(kubectl, overlay, say)
+    kubectl.run("apply", "--filename=-", stdin=overlay.text)
+    say(f"run {overlay.config.run} is in namespace {kubectl.namespace}: {overlay.config.workers} workers, "
+        f"{overlay.config.servers} servers")  # fmt: skip
+    wait_until_up(kubectl, say, seconds)
+    return overlay
+
+
+def wait_until_up(kubectl: Kubectl, say: Say, seconds: float, clock: Callable[[], float] = time.monotonic) -> State:
+    """Until every part runs; says where it is whenever that changes, and every 10 s."""
+    start = said = clock()
+    line, patience = "", Patience()
+    while True:
+        state, now = look(kubectl), clock()
+        if state.line() != line or now - said >= EVERY:
+            line, said = state.line(), now
+            say(f"{now - start:4.0f} s  {line}")
+        if state.is_up:
+            return state
+        patience.check(state, now)
+        if now - start > seconds:
+            raise Trouble(state.troubles or [_slow(state, seconds)])
+        time.sleep(PAUSE)
+
+
+def scale(kubectl: Kubectl, workers: int, say: Say) -> None:
+    """Another number of workers while the run trains. The pool's size is the run's `workers`: those beyond it wait for a
+    seat."""
+    if workers < 1:
+        raise UsageError(f"--workers {workers}: a run has at least one worker. To end it, use: make teardown.")
+    job = kubectl.get(WORKERS)
+    count = {"spec": {"parallelism": workers, "completions": workers}}
+    kubectl.run("patch", WORKERS, "--type=merge", f"--patch={json.dumps(count)}")
+    say(f"workers: {job['spec']['parallelism']} before, {workers} now")
+
+
+def stop_servers(kubectl: Kubectl, result: str) -> None:
+    """Scales the servers of a finished run to zero; what came of it stays on the StatefulSet."""
+    kubectl.run("annotate", SERVERS, "--overwrite", f"{RESULT}={result}")
+    kubectl.run("scale", SERVERS, "--replicas=0")
+
+
+def teardown(kubectl: Kubectl, say: Say) -> None:
+    """Deletes all parts of the run but its volumes."""
+    kubectl.run(
+        "delete", KINDS, f"--selector={PARTS}", "--cascade=foreground", "--wait=true", "--timeout=180s", seconds=200
+    )
+    kubectl.run("wait", "pods", f"--selector={PARTS}", "--for=delete", "--timeout=180s", seconds=200)
+    claims = [claim["metadata"]["name"] for claim in kubectl.items("persistentvolumeclaims")]
+    say(
+        "all parts are gone"
+        + (f"; volumes stay: {', '.join(sorted(claims))} (make purge deletes them)" if claims else "")
+    )
+
+
+def purge(kubectl: Kubectl, say: Say) -> None:
+    """Deletes the run's volumes and token, naming each. UsageError while its parts are there."""
+    if any(pod["metadata"].get("labels") for pod in kubectl.items("pods")):
+        raise UsageError("Parts of the run are there still; take them down first: make teardown.")
+    for claim in sorted(claim["metadata"]["name"] for claim in kubectl.items("persistentvolumeclaims")):
+        kubectl.run("delete", f"persistentvolumeclaim/{claim}", seconds=200)
+        say(f"deleted volume {claim}")
+    try:
+        kubectl.run("delete", f"secret/{TOKEN}")
+        say("deleted the token")
+    except NotThere:
+        pass
+
+
+def _make_namespace(kubectl: Kubectl, say: Say) -> None:
+    try:
+        kubectl.get(f"namespace/{kubectl.namespace}")
+    except NotThere:
+        kubectl.run("create", "namespace", kubectl.namespace)
+        kubectl.run("label", "namespace", kubectl.namespace, "pod-security.kubernetes.io/enforce=restricted")
+        say(f"made namespace {kubectl.namespace}, with Pod Security restricted")
+
+
+def _make_token(kubectl: Kubectl, say: Say) -> None:
+    if kubectl.find(f"secret/{TOKEN}") is not None:
+        return
+    secret = {
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": TOKEN, "labels": dict([PARTS.split("=")])},
+        "stringData": {"token": secrets.token_urlsafe(32)},
+    }  # fmt: skip
+    kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(secret))
+    say(f"made the run's token (secret {TOKEN})")
+
+
+def _check_same_run(kubectl: Kubectl, overlay: Overlay) -> None:
+    """The volumes of another run, or of another number of servers, are not to be gone on with."""
+    claims = [claim["metadata"] for claim in kubectl.items("persistentvolumeclaims")]
+    kept = [claim["name"] for claim in claims if claim["name"].startswith("checkpoints-paceline-server-")]
+    if kept and len(kept) != overlay.config.servers:
+        raise ConfigError(
+            f"The model of this run is cut for {len(kept)} servers ({', '.join(sorted(kept))}), but run.yaml has servers: "
+            f"{overlay.config.servers}. Set it back, or begin anew: make teardown purge, then make deploy."
+        )
+    before = {run for claim in claims if (run := claim.get("labels", {}).get(_RUN))} - {overlay.config.run}
+    if before:
+        raise ConfigError(
+            f"Namespace {kubectl.namespace} holds the volumes of run {', '.join(sorted(before))}, this overlay is run "
+            f"{overlay.config.run}. Take another NAMESPACE, or begin anew: make teardown purge."
+        )
+
+
+def _drop_jobs(kubectl: Kubectl, overlay: Overlay, say: Say) -> None:
+    """Deletes Jobs that can't be changed to what the overlay says, or have failed: they are made anew."""
+    for document in overlay.documents:
+        if document["kind"] != "Job":
+            continue
+        name = f"job/{document['metadata']['name']}"
+        there = kubectl.find(name)
+        if there is None:
+            continue
+        if not _has_failed(there) and _can_apply(kubectl, document):
+            continue
+        kubectl.run("delete", name, "--cascade=foreground", "--wait=true", "--timeout=180s", seconds=200)
+        say(f"{name} has other settings or has failed: made anew")
+
+
+def _has_failed(job: dict[str, Any]) -> bool:
+    return any(c["type"] == "Failed" and c["status"] == "True" for c in job.get("status", {}).get("conditions", []))
+
+
+def _can_apply(kubectl: Kubectl, document: dict[str, Any]) -> bool:
+    try:
+        kubectl.run("apply", "--dry-run=server", "--filename=-", stdin=yaml.safe_dump(document))
+    except ConfigError as error:
+        if "immutable" in str(error):
+            return False
+        raise
+    return True
+
+
+def _slow(state: State, seconds: float) -> Finding:
+    return Finding(
+        "run", f"its parts did not all run within {seconds:.0f} s: {state.line()}.", "See: paceline doctor.",
+        exit_code=75,
+    )  # fmt: skip

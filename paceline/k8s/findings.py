@@ -1,0 +1,223 @@
+"""What is wrong with a deployed run, in plain words, from what Kubernetes says of its pods, claims, Jobs and events. Nothing
+here asks the cluster: all comes as values."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
+
+Item = dict[str, Any]
+_PULL = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable")
+_FATAL_CODES = (UsageError.exit_code, 65, ConfigError.exit_code)
+"""Exit codes that the next start gives again."""
+_STOPPED = (0, 75, 130, 143)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One trouble."""
+
+    part: str
+    """kind/name it is about."""
+    what: str
+    todo: str
+    fatal: bool = True
+    """Whether waiting longer is useless."""
+    exit_code: int = ConfigError.exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What Kubernetes says."""
+
+    pods: Sequence[Item] = ()
+    claims: Sequence[Item] = ()
+    jobs: Sequence[Item] = ()
+    events: Sequence[Item] = ()
+
+
+def findings(seen: Seen, log: Callable[[str, bool], str] = lambda pod, previous: "") -> list[Finding]:
+    """All troubles, the causes before what they lead to. `log(pod, previous)` gives a pod's last lines, or those of its
+    container that ended last."""
+    found = [*_claims(seen), *_refused(seen), *_scheduling(seen), *_containers(seen, log), *_mounts(seen), *_jobs(seen)]
+    return list({(one.part, one.what): one for one in found}.values())
+
+
+def told(found: Iterable[Finding]) -> list[str]:
+    """A line for each trouble, with all the parts that have it."""
+    parts: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        parts.setdefault((one.what, one.todo), []).append(one.part)
+    return [f"{', '.join(names)}: {what} {todo}".rstrip() for (what, todo), names in parts.items()]
+
+
+def _claims(seen: Seen) -> Iterable[Finding]:
+    """Claims without a volume."""
+    for claim in seen.claims:
+        name = claim["metadata"]["name"]
+        if claim.get("status", {}).get("phase") == "Lost":
+            yield Finding(
+                f"claim/{name}", "its volume is gone.", "Bring it back, or delete the claim: what was on it is lost."
+            )
+        if claim.get("status", {}).get("phase") != "Pending":
+            continue
+        for event in _events(seen, "PersistentVolumeClaim", name):
+            if event["reason"] in ("ProvisioningFailed", "FailedBinding"):
+                yield Finding(
+                    f"claim/{name}",
+                    f"no volume can be had: {_short(event['message'])}.",
+                    "Set a storage class that the cluster has (kubectl get storageclass), and an access mode that it offers; "
+                    "claims can't be changed: `make purge` deletes this one.",
+                )
+
+
+def _refused(seen: Seen) -> Iterable[Finding]:
+    """Pods that the cluster does not even make."""
+    for event in seen.events:
+        if event["reason"] != "FailedCreate":
+            continue
+        owner = event["involvedObject"]
+        part, message = f"{owner['kind'].lower()}/{owner['name']}", _short(event["message"])
+        if "violates PodSecurity" in message:
+            yield Finding(
+                part, f"the namespace's Pod Security refuses its pods: {message}.", "Mend the overlay's patches."
+            )
+        elif "exceeded quota" in message:
+            yield Finding(part, f"the namespace's quota is spent: {message}.", "Ask for less, or for a larger quota.")
+        else:
+            yield Finding(part, f"its pods can't be made: {message}.", "See: kubectl describe.", fatal=False)
+
+
+def _scheduling(seen: Seen) -> Iterable[Finding]:
+    """Pods that no node takes."""
+    for pod in seen.pods:
+        for condition in pod.get("status", {}).get("conditions", []):
+            if condition["type"] != "PodScheduled" or condition["status"] == "True":
+                continue
+            message = condition.get("message", "")
+            if condition.get("reason") != "Unschedulable":
+                continue
+            if "persistentvolumeclaim" in message and "not found" not in message:
+                todo = "Its claim has no volume yet: see the claim."
+            elif "not found" in message:
+                todo = "Deploy the whole overlay; where it is paceline-data: `make put-data DATA=...` first."
+            elif "nvidia.com/gpu" in message:
+                todo = "No node has a GPU left: add one, lower the number of workers, or leave the component gpu out."
+            else:
+                todo = "No node has room: lower requests or the number of workers, or add a node."
+            yield Finding(_of(pod), f"no node takes it: {_short(message)}.", todo)
+
+
+def _containers(seen: Seen, log: Callable[[str, bool], str]) -> Iterable[Finding]:
+    """Containers that don't start, or end."""
+    for pod in seen.pods:
+        status = pod.get("status", {})
+        if status.get("reason") == "Evicted":
+            yield Finding(
+                _of(pod), f"the node evicted it: {_short(status.get('message', ''))}.", "It is made again.", False
+            )
+        for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+            waiting = container.get("state", {}).get("waiting", {})
+            reason, message = waiting.get("reason", ""), _short(waiting.get("message", ""))
+            if reason in _PULL:
+                yield Finding(
+                    _of(pod),
+                    f"the image {container['image']} can't be had: {message or reason}.",
+                    "Build it (make images) and push it where the cluster finds it, or set images: in kustomization.yaml.",
+                )
+            elif reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
+                yield Finding(_of(pod), f"its container can't be made: {message}.", _lacks(message))
+            ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
+            if ended and not (status.get("phase") == "Succeeded" or _is_well_again(container)):
+                yield from _ended(pod, container, ended, log)
+
+
+def _is_well_again(container: Item) -> bool:
+    """Whether the container runs, and has for some time: what ended is over."""
+    return bool(container.get("ready")) and "running" in container.get("state", {})
+
+
+def _ended(pod: Item, container: Item, ended: Item, log: Callable[[str, bool], str]) -> Iterable[Finding]:
+    code, times = ended.get("exitCode", 0), container.get("restartCount", 0)
+    if ended.get("reason") == "OOMKilled":
+        limit = _limit(pod, container["name"])
+        yield Finding(
+            _of(pod),
+            f"it was killed for memory: its limit is {limit}.",
+            "Raise its memory (paceline plan says what servers need), or lower batch_size.",
+            fatal=times > 1 or pod["spec"].get("restartPolicy") == "Never",
+            exit_code=ServersGone.exit_code,
+        )
+    elif code not in _STOPPED:
+        name = pod["metadata"]["name"]
+        lines = log(name, "running" in container.get("state", {}) or "waiting" in container.get("state", {}))
+        cause = _cause(lines) or _cause(ended.get("message", "")) or f"see `kubectl logs {name}`"
+        yield Finding(
+            _of(pod), f"ended with exit code {code}: {cause}", "", code in _FATAL_CODES or times > 4,
+            code if code in _FATAL_CODES else PacelineError.exit_code,
+        )  # fmt: skip
+
+
+def _mounts(seen: Seen) -> Iterable[Finding]:
+    """Pods that wait for what they mount."""
+    stuck = {pod["metadata"]["name"]: pod for pod in seen.pods if pod.get("status", {}).get("phase") == "Pending"}
+    for event in seen.events:
+        name = event["involvedObject"]["name"]
+        if event["reason"] in ("FailedMount", "FailedAttachVolume") and name in stuck:
+            message = _short(event["message"])
+            yield Finding(
+                _of(stuck[name]), f"a volume can't be mounted: {message}.", _lacks(message), "not found" in message
+            )
+
+
+def _jobs(seen: Seen) -> Iterable[Finding]:
+    for job in seen.jobs:
+        for condition in job.get("status", {}).get("conditions", []):
+            if condition["type"] == "Failed" and condition["status"] == "True":
+                what = f"the Job failed ({condition.get('reason', '')}): {_short(condition.get('message', ''))}."
+                todo = "Mend the cause, then deploy again: it resumes."
+                yield Finding(f"job/{job['metadata']['name']}", what, todo)
+
+
+def _lacks(message: str) -> str:
+    if "paceline-token" in message:
+        return (
+            "The run's token is missing: `make deploy` makes it, or: kubectl create secret generic paceline-token "
+            "--from-file=token."
+        )
+    if "configmap" in message.lower():
+        return "Deploy the whole overlay (kubectl apply -k), not single files."
+    return "See: kubectl describe pod."
+
+
+def _cause(lines: str) -> str:
+    """The sentence with which a process of Paceline ends, else its last line."""
+    told = [line for line in lines.splitlines() if line.strip()]
+    for line in reversed(told):
+        if re.match(r"[a-z][a-z0-9-]*: [A-Z]\w+: ", line):
+            return line
+    return told[-1] if told else ""
+
+
+def _limit(pod: Item, name: str) -> str:
+    for container in pod["spec"]["containers"]:
+        if container["name"] == name:
+            return str(container.get("resources", {}).get("limits", {}).get("memory", "the node's memory"))
+    return "unknown"
+
+
+def _events(seen: Seen, kind: str, name: str) -> list[Item]:
+    return [e for e in seen.events if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
+
+
+def _of(pod: Item) -> str:
+    return f"pod/{pod['metadata']['name']}"
+
+
+def _short(message: str, most: int = 400) -> str:
+    """One line, no control characters."""
+    line = " ".join(message.split())
+    line = "".join(letter for letter in line if letter.isprintable())
+    return (line if len(line) <= most else line[:most] + " ...").rstrip(".")

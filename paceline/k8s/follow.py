@@ -1,0 +1,119 @@
+"""Follows a deployed run to its end, and shows where it is."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from rich.console import Console
+
+from paceline.cli.chief import Speed
+from paceline.cli.table import headline, picture
+from paceline.core.errors import ServersGone
+from paceline.k8s.deploy import EVERY, Patience, Say, deploy, stop_servers
+from paceline.k8s.findings import told
+from paceline.k8s.kubectl import Kubectl
+from paceline.k8s.look import State, chief_of, end_of, kept_result, look, result
+from paceline.v1.run_service_pb2 import StatusReply
+
+PAUSE = 3.0
+
+
+def run(kubectl: Kubectl, name: str, say: Say) -> int:
+    """Deploys, waits for the end and scales the servers to zero; the run's exit code. The last line is the test accuracy."""
+    deploy(kubectl, name, say)
+    found = follow(kubectl, say)
+    state = _let_end(kubectl, say)
+    stop_servers(kubectl, found)
+    say("the servers are scaled to zero; the model is on the volume paceline-models: make fetch-model")
+    say(found)
+    return 0 if state.finished("paceline-evaluator") else 1
+
+
+def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monotonic) -> str:
+    """Says where the run is every 10 s until it is finished; its result. Trouble where it can't go on."""
+    speed, said, away = Speed(), -EVERY, None
+    patience = Patience()
+    while True:
+        with suppress(ServersGone), chief_of(kubectl) as chief:
+            while (status := chief.status()) is not None:
+                away = None
+                if clock() - said >= EVERY or status.phase == "finished":
+                    said = clock()
+                    say(_line(status, speed))
+                    patience.check(look(kubectl), clock())
+                if status.phase == "finished":
+                    return result(status)
+                time.sleep(PAUSE)
+        away = away or clock()
+        if clock() - said >= EVERY:
+            said = clock()
+            state = look(kubectl)
+            say(f"the chief does not answer for {clock() - away:.0f} s; {state.line()}")
+            patience.check(state, clock())
+            if kept := kept_result(state):
+                return kept
+        time.sleep(PAUSE)
+
+
+def show(kubectl: Kubectl, console: Console) -> int:
+    """One look at all parts, their troubles, and the chief's table; a finished run's last line is its test accuracy."""
+    state = look(kubectl)
+    if state.servers is None:
+        console.print(
+            f"no run in namespace {kubectl.namespace}; bring one up: make deploy OVERLAY=demo", highlight=False
+        )
+        return 0
+    console.print(state.line(), highlight=False, soft_wrap=True)
+    for trouble in told(state.troubles):
+        console.print(trouble, markup=False, highlight=False, soft_wrap=True)
+    if state.servers["spec"]["replicas"] == 0:
+        console.print("the run is finished; its servers are scaled to zero", highlight=False)
+        console.print(
+            kept_result(state) or end_of(kubectl) or "its result is not known",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        return 0
+    with chief_of(kubectl) as chief:
+        status = chief.status()
+    if status is None:
+        raise ServersGone("Server 0 is there, but does not answer yet. What it waits for: paceline doctor.")
+    rate = sum(worker.figures.get("examples_per_second", 0.0) for worker in status.workers if worker.member)
+    console.print(picture(status, rate))
+    if found := result(status):
+        console.print(found, highlight=False)
+    return 0
+
+
+def doctor(kubectl: Kubectl, say: Say) -> int:
+    """Names all troubles; the exit code of the first one, 0 where there is none."""
+    state = look(kubectl)
+    if state.servers is None and not state.troubles:
+        say(f"There is no run in namespace {kubectl.namespace}. Bring one up: make deploy OVERLAY=demo")
+        return 0
+    say(state.line())
+    for trouble in told(state.troubles):
+        say(trouble)
+    if not state.troubles:
+        say("Kubernetes sees no trouble." + ("" if state.is_up else " Some parts are on their way still."))
+        return 0
+    return state.troubles[0].exit_code
+
+
+def _line(status: StatusReply, speed: Speed) -> str:
+    done = f", {min(1.0, status.examples / status.budget):.0%}" if status.budget else ""
+    return f"{status.seconds:5.0f} s  {headline(status, speed.note(status))}{done}"
+
+
+def _let_end(kubectl: Kubectl, say: Say) -> State:
+    """Workers leave and the evaluator writes the model."""
+    start = said = time.monotonic()
+    while True:
+        state, now = look(kubectl), time.monotonic()
+        if all(state.finished(name) for name in ("paceline-worker", "paceline-evaluator")) or now - start > 300:
+            return state
+        if now - said >= EVERY:
+            said = now
+            say(f"waiting for workers and evaluator to end; {state.line()}")
+        time.sleep(PAUSE)

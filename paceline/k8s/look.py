@@ -1,0 +1,141 @@
+"""Where a deployed run is: what Kubernetes has of it, and what its chief says."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from paceline.cli.chief import RemoteChief, accuracy, beside, scores
+from paceline.core.errors import PacelineError
+from paceline.k8s.findings import Finding, Seen, findings
+from paceline.k8s.kubectl import CHIEF, COMPONENT, GRPC, TOKEN, Kubectl
+from paceline.v1.run_service_pb2 import StatusReply
+
+RECENT = 180.0
+"""Events older than this say nothing about now (seconds)."""
+RESULT = "paceline.dev/result"
+"""Annotation of the StatefulSet that keeps a finished run's result when its servers are gone."""
+ORDER = ("sharder", "server", "worker", "evaluator", "autostop")
+
+
+class State(NamedTuple):
+    """One look."""
+
+    servers: dict[str, Any] | None
+    """The StatefulSet."""
+    jobs: dict[str, dict[str, Any]]
+    pods: list[dict[str, Any]]
+    troubles: list[Finding]
+
+    def finished(self, job: str) -> bool:
+        """Whether the Job has completed."""
+        return any(
+            condition["type"] == "Complete" and condition["status"] == "True"
+            for condition in self.jobs.get(job, {}).get("status", {}).get("conditions", [])
+        )
+
+    @property
+    def is_up(self) -> bool:
+        """Whether all servers are ready and every Job has its pods running, or is through."""
+        if (
+            self.servers is None
+            or self.servers.get("status", {}).get("readyReplicas", 0) < self.servers["spec"]["replicas"]
+        ):
+            return False
+        return all(self.finished(name) or _running(job) for name, job in self.jobs.items())
+
+    def line(self) -> str:
+        """Every part in one line: what runs, and what is waited for."""
+        found = []
+        for component in sorted({_component(pod) for pod in self.pods}, key=_order):
+            phases = Counter(_phase(pod) for pod in self.pods if _component(pod) == component)
+            found.append(f"{component}: " + ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())))
+        return "; ".join(found) or "no pods yet"
+
+
+def look(kubectl: Kubectl) -> State:
+    """What is there now."""
+    found = kubectl.items("statefulsets,jobs,pods,persistentvolumeclaims")
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for item in found:
+        kinds.setdefault(item["kind"], []).append(item)
+    pods, jobs = kinds.get("Pod", []), kinds.get("Job", [])
+    events = [event for event in kubectl.items("events", selector="") if _is_recent(event)]
+    seen = Seen(pods, kinds.get("PersistentVolumeClaim", []), jobs, events)
+    troubles = findings(seen, lambda pod, previous: kubectl.logs(pod, previous=previous) or kubectl.logs(pod))
+    servers = next(iter(kinds.get("StatefulSet", [])), None)
+    return State(servers, {job["metadata"]["name"]: job for job in jobs}, pods, troubles)
+
+
+@contextmanager
+def chief_of(kubectl: Kubectl) -> Iterator[RemoteChief]:
+    """The run's chief, through a forwarded port. ServersGone where server 0 can't be reached."""
+    import base64
+
+    token = base64.b64decode(kubectl.get(f"secret/{TOKEN}")["data"]["token"]).decode().strip()
+    with kubectl.forwarded(CHIEF, GRPC) as address:
+        chief = RemoteChief(address, token)
+        try:
+            yield chief
+        finally:
+            chief.close()
+
+
+def result(status: StatusReply) -> str:
+    """'test accuracy 0.9667' of a finished run, or that it was not scored; empty before."""
+    if status.phase != "finished":
+        return ""
+    found = scores(status)
+    if found and found[-1].final and (value := accuracy(found[-1].metrics)) is not None:
+        return f"test accuracy {value:.4f}{beside(found[-1].metrics)}"
+    return "test accuracy unknown: the run was not scored"
+
+
+def kept_result(state: State) -> str:
+    """The result of a run whose servers are gone already; empty where there is none."""
+    return str((state.servers or {}).get("metadata", {}).get("annotations", {}).get(RESULT, ""))
+
+
+def end_of(kubectl: Kubectl) -> str:
+    """The last line of the evaluator, which outlives the servers; empty where there is none."""
+    try:
+        lines = kubectl.run("logs", "job/paceline-evaluator", "--tail=1").strip().splitlines()
+    except PacelineError:
+        return ""
+    return lines[-1] if lines else ""
+
+
+def _is_recent(event: dict[str, Any]) -> bool:
+    last = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
+    return (datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds() < RECENT
+
+
+def _running(job: dict[str, Any]) -> bool:
+    status = job.get("status", {})
+    through = status.get("succeeded", 0)
+    wanted = min(job["spec"].get("parallelism", 1), job["spec"].get("completions", 1))
+    return bool(status.get("ready", 0) + through >= wanted)
+
+
+def _component(pod: dict[str, Any]) -> str:
+    found: str = pod["metadata"]["labels"].get(COMPONENT, "other")
+    return found
+
+
+def _order(component: str) -> int:
+    return ORDER.index(component) if component in ORDER else len(ORDER)
+
+
+def _phase(pod: dict[str, Any]) -> str:
+    """In words: the container's reason where it waits."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return "leaving"
+    status = pod.get("status", {})
+    for container in status.get("containerStatuses", []):
+        waiting = container.get("state", {}).get("waiting", {})
+        if waiting.get("reason"):
+            return str(waiting["reason"])
+    phase = str(status.get("phase", "Unknown"))
+    is_ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
+    return {"Running": "ready" if is_ready else "starting", "Succeeded": "done"}.get(phase, phase)

@@ -1,0 +1,92 @@
+"""An overlay as Kubernetes will get it: rendered, read, and checked against the run's settings."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError
+from paceline.k8s.kubectl import Kubectl
+from paceline.tasks.task import load_config
+
+OVERLAYS = Path("k8s/overlays")
+
+
+class Overlay(NamedTuple):
+    """What is to be deployed."""
+
+    documents: list[dict[str, Any]]
+    config: Config
+
+    def find(self, kind: str, name: str) -> dict[str, Any] | None:
+        """The object of that name; generated ones have a suffix."""
+        for found in self.documents:
+            if found["kind"] == kind and found["metadata"]["name"].startswith(name):
+                return found
+        return None
+
+    @property
+    def text(self) -> str:
+        return yaml.safe_dump_all(self.documents, sort_keys=False)
+
+
+def read_overlay(kubectl: Kubectl, name: str) -> Overlay:
+    """The overlay of that name in k8s/overlays, or in a folder. ConfigError lists what in it does not fit."""
+    folder = Path(name) if (Path(name) / "kustomization.yaml").is_file() else OVERLAYS / name
+    if not (folder / "kustomization.yaml").is_file():
+        known = ", ".join(sorted(path.parent.name for path in OVERLAYS.glob("*/kustomization.yaml"))) or "none here"
+        raise ConfigError(
+            f"There is no overlay '{name}': neither a folder of that path, nor one of k8s/overlays ({known})."
+        )
+    documents = [found for found in yaml.safe_load_all(kubectl.run("kustomize", str(folder))) if found]
+    overlay = Overlay(documents, _config(documents, folder))
+    if wrong := list(_mistakes(overlay)):
+        raise ConfigError(f"The overlay {folder} can't be deployed: " + " ".join(wrong))
+    return overlay
+
+
+def _config(documents: Sequence[dict[str, Any]], folder: Path) -> Config:
+    """The settings in the overlay's ConfigMap."""
+    for found in documents:
+        if found["kind"] == "ConfigMap" and "run.yaml" in found.get("data", {}):
+            with tempfile.TemporaryDirectory() as place:
+                file = Path(place) / "run.yaml"
+                file.write_text(found["data"]["run.yaml"])
+                return load_config(file, own_file=False)
+    raise ConfigError(f"The overlay {folder} has no ConfigMap with a run.yaml. Copy one of k8s/overlays.")
+
+
+def _mistakes(overlay: Overlay) -> list[str]:
+    """What must agree and does not."""
+    config, wrong = overlay.config, []
+    servers, workers = overlay.find("StatefulSet", "paceline-server"), overlay.find("Job", "paceline-worker")
+    if servers is None or workers is None:
+        return ["it lacks the StatefulSet paceline-server or the Job paceline-worker: is k8s/base among its resources?"]
+    if config.run is None:
+        wrong.append("run.yaml has no 'run: NAME', by which a second deploy knows that it resumes.")
+    if servers["spec"]["replicas"] != config.servers:
+        wrong.append(
+            f"run.yaml has servers: {config.servers}, kustomization.yaml has {servers['spec']['replicas']} replicas of "
+            "paceline-server: make them equal."
+        )
+    counts = {workers["spec"]["parallelism"], workers["spec"]["completions"]}
+    if counts != {config.workers}:
+        wrong.append(
+            f"run.yaml has workers: {config.workers}, kustomization.yaml has parallelism and completions "
+            f"{workers['spec']['parallelism']} and {workers['spec']['completions']} for paceline-worker: make them equal."
+        )
+    for found in overlay.documents:
+        for container in _containers(found):
+            if ":" not in container["image"].rpartition("/")[2] or container["image"].endswith(":latest"):
+                wrong.append(
+                    f"the image {container['image']} has no fixed tag: set newTag under images in kustomization.yaml."
+                )
+    return wrong
+
+
+def _containers(document: dict[str, Any]) -> list[dict[str, Any]]:
+    spec = document.get("spec", {}).get("template", {}).get("spec", {})
+    return [*spec.get("initContainers", []), *spec.get("containers", [])]

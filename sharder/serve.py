@@ -1,0 +1,217 @@
+"""`python -m sharder serve`: the one process that mounts the shards' volume streams them to workers and evaluator."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from prometheus_client import CollectorRegistry, Counter
+from rich.console import Console
+
+from paceline.core.config import Config
+from paceline.core.errors import DataError, Stopped, TryAgain, UsageError
+from paceline.data.dataset import Rows
+from paceline.data.manifest import render
+from paceline.data.shards import Shards, open_shards
+from paceline.rpc.auth import authentication, read_token
+from paceline.rpc.host import Health, bind, make_server
+from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
+from paceline.rpc.watchdog import Watchdog
+from paceline.settings import exits, parse_sets
+from paceline.tasks.task import load_config
+from paceline.v1 import shard_service_pb2 as pb
+from paceline.v1.shard_service_pb2_grpc import ShardServiceServicer, add_ShardServiceServicer_to_server
+from sharder.app import make_shards
+from sharder.progress import progress_of
+
+PART = 1 << 20
+"""Bytes of a message, the last one excepted."""
+MOST = 64 << 20
+"""Most that one call may ask for (bytes), so that many readers take turns."""
+_THREADS = 16
+"""Calls at one time; whoever comes beyond that is told to try again."""
+_HOLD = 5.0
+"""Longest wait for the counts before the reader is told to ask again (seconds)."""
+Ranges = Sequence[tuple[int, int]]
+
+
+class ServingMetrics:
+    """The `paceline_sharder_*` metrics of what is sent."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.sent = Counter("paceline_sharder_sent_bytes_total", "Bytes of shards sent", registry=registry)
+        self._requests = Counter(
+            "paceline_sharder_requests_total", "Finished calls", ["method", "code"], registry=registry
+        )
+
+    def call(self, method: str, code: str, seconds: float) -> None:
+        """One finished call."""
+        self._requests.labels(method, code).inc()
+
+
+class ShardServicer(ShardServiceServicer):
+    """Sends files that the manifest names, and no others. Thread-safe."""
+
+    def __init__(self, shards: Shards, metrics: ServingMetrics, watchdog: Watchdog) -> None:
+        self._shards, self._metrics, self._watchdog = shards, metrics, watchdog
+        self._fingerprint = shards.manifest.fingerprint
+        self._counter = ThreadPoolExecutor(1, thread_name_prefix="counts")
+        self._counted: Future[Rows] | None = None
+        self._lock = threading.Lock()
+
+    def Manifest(self, request: pb.ManifestRequest, context: Any) -> Iterator[pb.ShardBytes]:
+        return self._sent(_cut(render(self._shards.manifest)), context)
+
+    def Fetch(self, request: pb.FetchRequest, context: Any) -> Iterator[pb.ShardBytes]:
+        self._check(request.fingerprint)
+        entries = self._shards.manifest.entries()
+        files = entries[request.name].files if request.name in entries else {}
+        entry = next((entry for file, entry in files.items() if file == request.file), None)
+        if entry is None:
+            there = (
+                f"shard-0 to shard-{len(self._shards) - 1}, {', '.join(self._shards.manifest.parts) or 'nothing else'}"
+            )
+            raise DataError(
+                f"There is no file {request.file[:40]!r} of {request.name[:40]!r} among the shards that are served, which are "
+                f"{there}. Do all processes of the run have the same settings?"
+            )
+        ranges = [(each.start, each.stop) for each in request.ranges]
+        if not all(start <= stop <= entry.bytes for start, stop in ranges) or _total(ranges) > MOST:
+            raise UsageError(
+                f"The call asks for {_total(ranges):,} bytes of {request.name}/{request.file}, which has {entry.bytes:,}; a "
+                f"call gets {MOST:,} at most, each range inside the file."
+            )
+        return self._sent(_read(self._shards.folder / request.name / f"{request.file}.npy", ranges), context)
+
+    def Counts(self, request: pb.CountsRequest, context: Any) -> Iterator[pb.ShardBytes]:
+        self._check(request.fingerprint)
+        if self._shards.manifest.shards[0].columns is None:
+            raise DataError("The shards that are served hold dense rows, whose features are not counted.")
+        with self._lock:
+            if self._counted is None:
+                self._counted = self._counter.submit(self._shards.feature_counts)
+            counted = self._counted
+        try:
+            counts = counted.result(_HOLD)
+        except TimeoutError:
+            raise TryAgain("the examples that have each feature are still being counted") from None
+        return self._sent(_cut(counts.astype("<i8").tobytes()), context)
+
+    def _check(self, fingerprint: str) -> None:
+        if fingerprint != self._fingerprint:
+            raise DataError(
+                f"The shards that are served are others ({self._fingerprint[:12]}) than the caller began with "
+                f"({fingerprint[:12] or 'none'}). Start the processes of the run anew."
+            )
+
+    def _sent(self, parts: Iterator[bytes], context: Any) -> Iterator[pb.ShardBytes]:
+        for part in self._watchdog.sending(parts, context.cancel):
+            yield pb.ShardBytes(data=part)
+            self._metrics.sent.inc(len(part))
+
+
+class ShardServer:
+    """Serves whole shards. ConfigError: the port is taken."""
+
+    def __init__(self, shards: Shards, token: str, port: int, registry: CollectorRegistry) -> None:
+        metrics, self._watchdog = ServingMetrics(registry), Watchdog()
+        self._grpc = make_server(_THREADS, authentication(token), metrics.call)
+        add_ShardServiceServicer_to_server(ShardServicer(shards, metrics, self._watchdog), self._grpc)
+        self.port = bind(self._grpc, port, "gRPC")
+
+    def start(self) -> None:
+        """Begins to serve."""
+        self._watchdog.start()
+        self._grpc.start()
+
+    def close(self, grace: float) -> None:
+        """Refuses new calls and lets running ones end within `grace` seconds."""
+        self._grpc.stop(grace).wait()
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Folder of the shards; they are written first where they are not there.")],
+    config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port; 0 for any free one.")] = 0,
+    health_port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC health port; 0 for any free one.")] = 0,
+    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Prometheus port; 0 for any free one.")] = 0,
+    token_file: Annotated[Path | None, typer.Option(help="File with the run's token; else anybody may call.")] = None,
+    report: Annotated[Path | None, typer.Option(help="JSON file to write the ports to once they are open.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting, like data.shards=4; may be repeated.")
+    ] = None,
+) -> None:
+    """Streams the shards to workers and the evaluator until it is told to stop; writes them first, as without `serve`."""
+    with exits("sharder"):
+        loaded = load_config(config, parse_sets(sets or []))
+        code = _serve(loaded, out, read_token(token_file), port, health_port, metrics_port, report)
+        # Threads that wait in gRPC calls must not keep a stopped process alive.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _serve(
+    config: Config, out: Path, token: str, port: int, health_port: int, metrics_port: int, report: Path | None
+) -> int:
+    """Writes and serves; returns the exit code."""
+    signal.signal(signal.SIGTERM, _stop_writing)
+    say, registry = make_log("sharder"), CollectorRegistry()
+    health = Health(health_port)
+    metrics_port = serve_metrics(metrics_port, registry, run=config.run or "", process="sharder")
+    with progress_of(Console(), registry=registry) as progress:
+        manifest = make_shards(config, out, progress=progress)
+        for number, examples in enumerate(manifest.sizes):
+            progress.shard(number, examples)
+    stop, signals = stop_on_signals()
+    server = ShardServer(open_shards(out), token, port, registry)
+    server.start()
+    health.serving(True)
+    report_ports(report, port=server.port, metrics_port=metrics_port, health_port=health.port)
+    say("serving", port=server.port, shards=len(manifest.shards), folder=os.fspath(out))
+    stop.wait()
+    say("stopping")
+    health.serving(False)
+    server.close(grace=5.0)
+    health.stop()
+    return 130 if signal.SIGINT in signals else Stopped.exit_code
+
+
+def _stop_writing(number: int, frame: object) -> None:
+    """SIGTERM while shards are written: what is half-written goes away."""
+    raise Stopped("The sharder was told to stop.")
+
+
+def _total(ranges: Ranges) -> int:
+    return sum(stop - start for start, stop in ranges)
+
+
+def _cut(content: bytes) -> Iterator[bytes]:
+    return (content[start : start + PART] for start in range(0, len(content), PART))
+
+
+def _read(path: Path, ranges: Ranges) -> Iterator[bytes]:
+    """The ranges' bytes end to end; DataError where the file can't be read or is too short."""
+    part = bytearray()
+    try:
+        with path.open("rb") as stream:
+            for start, stop in ranges:
+                stream.seek(start)
+                while start < stop:
+                    found = stream.read(min(stop - start, PART - len(part)))
+                    if not found:
+                        raise DataError(f"{path} is damaged: it ends at byte {start:,}. Make the shards anew.")
+                    part += found
+                    start += len(found)
+                    if len(part) == PART:
+                        yield bytes(part)
+                        part.clear()
+    except OSError as error:
+        raise DataError(f"Can't read {path}: {error.strerror}. Is the volume of the shards there?") from error
+    if part:
+        yield bytes(part)

@@ -1,0 +1,337 @@
+"""What is said of a run on Kubernetes, from what the cluster says; the cluster itself is in e2e/."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from paceline.core.errors import ConfigError, UsageError
+from paceline.k8s import deploy as deploying
+from paceline.k8s.deploy import Patience, Trouble
+from paceline.k8s.findings import Finding, Seen, findings, told
+from paceline.k8s.kubectl import Kubectl, NotThere
+from paceline.k8s.look import State, kept_result, result
+from paceline.k8s.overlay import Overlay, _mistakes
+from paceline.settings import load
+from paceline.v1.run_service_pb2 import Score, StatusReply
+
+POD: dict[str, Any] = {
+    "restartPolicy": "Never",
+    "containers": [{"name": "worker", "resources": {"limits": {"memory": "1Gi"}}}],
+}
+
+
+def pod(name: str = "paceline-worker-0-x", **status: Any) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/component": "worker"}
+    return {"kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": POD, "status": status}
+
+
+def container(**state: Any) -> dict[str, Any]:
+    return {"name": "worker", "image": "localhost/paceline-worker:9", "restartCount": 0, **state}
+
+
+def event(reason: str, message: str, kind: str, name: str) -> dict[str, Any]:
+    return {"reason": reason, "message": message, "involvedObject": {"kind": kind, "name": name}}
+
+
+def only(seen: Seen, log: str = "") -> Finding:
+    (found,) = findings(seen, lambda name, previous: log)
+    return found
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"])
+def test_an_image_that_can_not_be_had_is_named(reason: str):
+    state = {"waiting": {"reason": reason, "message": "no such image"}}
+
+    found = only(Seen([pod(phase="Pending", containerStatuses=[container(state=state)])]))
+
+    assert "localhost/paceline-worker:9" in found.what
+    assert "no such image" in found.what
+    assert "make images" in found.todo
+    assert found.fatal
+
+
+@pytest.mark.parametrize(
+    ("message", "todo"),
+    [
+        ("0/1 nodes are available: 1 Insufficient memory.", "No node has room"),
+        ("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", "GPU"),
+        ("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims (persistentvolumeclaim)", "claim"),
+        ('persistentvolumeclaim "paceline-data" not found', "make put-data"),
+    ],
+)
+def test_a_pod_without_room_says_what_is_lacking(message: str, todo: str):
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+
+    found = only(Seen([pod(phase="Pending", conditions=[condition])]))
+
+    assert message.rstrip(".") in found.what
+    assert todo in found.todo
+
+
+def test_a_claim_without_a_volume_is_the_first_trouble():
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "paceline-shards"}, "status": {"phase": "Pending"}}
+    why = event(
+        "ProvisioningFailed", 'storageclass.storage.k8s.io "fast" not found', "PersistentVolumeClaim", "paceline-shards"
+    )
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "unbound persistentvolumeclaims",
+    }
+
+    found = findings(Seen([pod(phase="Pending", conditions=[condition])], [claim], events=[why]))
+
+    assert [one.part for one in found] == ["claim/paceline-shards", "pod/paceline-worker-0-x"]
+    assert '"fast" not found' in found[0].what
+    assert "storage class" in found[0].todo
+
+
+def test_a_claim_that_waits_for_its_first_pod_is_no_trouble():
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "paceline-shards"}, "status": {"phase": "Pending"}}
+    waits = event("WaitForFirstConsumer", "waiting for first consumer", "PersistentVolumeClaim", "paceline-shards")
+
+    assert findings(Seen(claims=[claim], events=[waits])) == []
+
+
+def test_a_missing_token_says_how_to_make_one():
+    why = event(
+        "FailedMount",
+        'MountVolume.SetUp failed for volume "token" : secret "paceline-token" not found',
+        "Pod",
+        "paceline-worker-0-x",
+    )
+
+    found = only(Seen([pod(phase="Pending")], events=[why]))
+
+    assert "make deploy" in found.todo
+    assert found.fatal
+
+
+def test_a_mount_that_failed_before_the_pod_ran_is_over():
+    why = event("FailedMount", 'secret "paceline-token" not found', "Pod", "paceline-worker-0-x")
+
+    assert findings(Seen([pod(phase="Running")], events=[why])) == []
+
+
+def test_a_process_that_ended_gives_its_own_words_and_exit_code():
+    ended = {"terminated": {"exitCode": 78, "reason": "Error"}}
+    log = '{"event": "x"}\nworker-0: ConfigError: policy.naem: there is no such setting.\n'
+
+    found = only(Seen([pod(phase="Failed", containerStatuses=[container(state=ended)])]), log)
+
+    assert "exit code 78: worker-0: ConfigError: policy.naem" in found.what
+    assert found.fatal
+    assert found.exit_code == 78
+
+
+@pytest.mark.parametrize("code", [0, 75, 143])
+def test_a_process_that_was_stopped_is_no_trouble(code: int):
+    ended = {"terminated": {"exitCode": code, "reason": "Error"}}
+
+    assert findings(Seen([pod(phase="Failed", containerStatuses=[container(state=ended)])])) == []
+
+
+def test_a_container_that_runs_again_is_no_trouble():
+    before = {"terminated": {"exitCode": 137, "reason": "Error"}}
+    status = container(state={"running": {}}, lastState=before, ready=True)
+
+    assert findings(Seen([pod(phase="Running", containerStatuses=[status])])) == []
+
+
+def test_a_pod_killed_for_memory_says_its_limit():
+    ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+
+    found = only(Seen([pod(phase="Failed", containerStatuses=[container(state=ended)])]))
+
+    assert "limit is 1Gi" in found.what
+    assert found.exit_code == 69
+
+
+def test_pods_that_pod_security_refuses_are_named_by_their_owner():
+    why = event(
+        "FailedCreate",
+        'pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot',
+        "Job",
+        "paceline-worker",
+    )
+
+    found = only(Seen(events=[why]))
+
+    assert found.part == "job/paceline-worker"
+    assert "runAsNonRoot" in found.what
+
+
+def test_a_job_that_failed_ends_a_wait_at_once():
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 78"}
+    job = {"kind": "Job", "metadata": {"name": "paceline-worker"}, "status": {"conditions": [failed]}}
+    state = State(None, {}, [], findings(Seen(jobs=[job])))
+
+    with pytest.raises(Trouble, match="PodFailurePolicy"):
+        Patience().check(state, 0.0)
+
+
+def test_other_trouble_may_last_half_a_minute():
+    trouble, patience = Finding("pod/x", "no node takes it.", "Add one."), Patience()
+    there, well = State(None, {}, [], [trouble]), State(None, {}, [], [])
+
+    for now, state in ((0, there), (29, there), (30, well), (31, there), (60, there)):
+        patience.check(state, now)
+    with pytest.raises(Trouble) as raised:
+        patience.check(there, 61)
+
+    assert raised.value.exit_code == 78
+
+
+def test_the_same_trouble_of_several_parts_is_one_line():
+    found = [Finding(f"pod/{name}", "no room.", "Add a node.") for name in "ab"]
+
+    assert told(found) == ["pod/a, pod/b: no room. Add a node."]
+
+
+def test_control_characters_of_a_message_are_left_out():
+    state = {"waiting": {"reason": "ErrImagePull", "message": "bad\x1b[31m\nthing"}}
+
+    found = only(Seen([pod(phase="Pending", containerStatuses=[container(state=state)])]))
+
+    assert "bad[31m thing" in found.what
+
+
+def overlay(
+    replicas: int = 2, parallelism: int = 2, completions: int = 2, image: str = "x/y:1", **settings: Any
+) -> Overlay:
+    containers = {"template": {"spec": {"containers": [{"image": image}]}}}
+    servers = {
+        "kind": "StatefulSet",
+        "metadata": {"name": "paceline-server"},
+        "spec": {"replicas": replicas, **containers},
+    }
+    job = {"parallelism": parallelism, "completions": completions, **containers}
+    workers = {"kind": "Job", "metadata": {"name": "paceline-worker"}, "spec": job}
+    return Overlay([servers, workers], load(None, {"run": "demo", "workers": 2, "servers": 2, **settings}))
+
+
+def test_an_overlay_that_fits_its_settings_has_no_mistakes():
+    assert _mistakes(overlay()) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "told_of"),
+    [
+        (overlay(replicas=3), "servers: 2, kustomization.yaml has 3"),
+        (overlay(parallelism=3), "parallelism and completions 3 and 2"),
+        (overlay(completions=4), "parallelism and completions 2 and 4"),
+        (overlay(image="x/y:latest"), "x/y:latest has no fixed tag"),
+        (overlay(image="host:5000/y"), "host:5000/y has no fixed tag"),
+        (overlay(run=None), "'run: NAME'"),
+    ],
+    ids=["replicas", "parallelism", "completions", "latest", "no-tag", "no-run"],
+)
+def test_an_overlay_that_does_not_fit_its_settings_is_refused(found: Overlay, told_of: str):
+    assert any(told_of in mistake for mistake in _mistakes(found))
+
+
+class Cluster(Kubectl):
+    """Has some claims."""
+
+    def __init__(self, *claims: dict[str, Any]) -> None:
+        self.namespace, self._claims = "here", claims
+
+    def items(self, kinds: str, selector: str = "") -> list[dict[str, Any]]:
+        return [{"metadata": claim} for claim in self._claims]
+
+
+def test_another_number_of_servers_is_refused_with_what_to_do():
+    kept = [{"name": f"checkpoints-paceline-server-{index}"} for index in range(3)]
+
+    with pytest.raises(ConfigError, match=r"cut for 3 servers.*servers: 2.*make teardown purge"):
+        deploying._check_same_run(Cluster(*kept), overlay())
+
+
+def test_the_volumes_of_another_run_are_not_gone_on_with():
+    claim = {"name": "paceline-shards", "labels": {"app.kubernetes.io/instance": "other"}}
+
+    with pytest.raises(ConfigError, match="volumes of run other, this overlay is run demo"):
+        deploying._check_same_run(Cluster(claim), overlay())
+
+
+def test_the_volumes_of_the_same_run_are_gone_on_with():
+    claims = [{"name": f"checkpoints-paceline-server-{index}"} for index in range(2)]
+    labelled = {"name": "paceline-shards", "labels": {"app.kubernetes.io/instance": "demo"}}
+
+    deploying._check_same_run(Cluster(*claims, labelled), overlay())
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A kubectl that says what the file beside it holds, on stderr, and fails."""
+    file = tmp_path / "kubectl"
+    file.write_text(f'#!/bin/sh\ncat "{tmp_path}/says" >&2\nexit 1\n')
+    file.chmod(0o755)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("says", "error", "told_of"),
+    [
+        (
+            "The connection to the server localhost:8080 was refused - connection refused",
+            Exception,
+            "Is KUBECONFIG right",
+        ),
+        ('Error from server (NotFound): jobs.batch "x" not found', NotThere, "not found"),
+        ("error: You must be logged in to the server (Unauthorized)", ConfigError, "Unauthorized"),
+    ],
+    ids=["gone", "missing", "refused"],
+)
+def test_what_kubectl_says_becomes_an_error(program: Path, says: str, error: type[Exception], told_of: str):
+    (program.parent / "says").write_text(says)
+
+    with pytest.raises(error, match=told_of):
+        Kubectl("here", str(program)).run("get", "job/x")
+
+
+def test_without_kubectl_there_is_a_sentence():
+    with pytest.raises(UsageError, match="no no-such-kubectl here"):
+        Kubectl("here", "no-such-kubectl")
+
+
+def test_a_scale_to_no_workers_is_refused():
+    with pytest.raises(UsageError, match="make teardown"):
+        deploying.scale(Cluster(), 0, print)
+
+
+def test_a_finished_run_has_its_test_accuracy_as_result():
+    score = Score(epoch=3, metrics={"test_accuracy": 0.96666}, final=True)
+
+    assert result(StatusReply(phase="finished", scores=[score])) == "test accuracy 0.9667"
+    assert result(StatusReply(phase="finished")) == "test accuracy unknown: the run was not scored"
+    assert result(StatusReply(phase="training", scores=[score])) == ""
+
+
+def test_a_result_outlives_the_servers():
+    kept = {"metadata": {"annotations": {"paceline.dev/result": "test accuracy 0.9"}}, "spec": {"replicas": 0}}
+
+    assert kept_result(State(kept, {}, [], [])) == "test accuracy 0.9"
+    assert kept_result(State(None, {}, [], [])) == ""
+
+
+def test_the_secret_that_deploy_makes_is_never_an_argument(monkeypatch: pytest.MonkeyPatch):
+    calls: list[tuple[tuple[str, ...], str | None]] = []
+
+    class Empty(Cluster):
+        def find(self, what: str) -> None:
+            return None
+
+        def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
+            calls.append((arguments, stdin))
+            return ""
+
+    deploying._make_token(Empty(), lambda text: None)
+
+    ((arguments, stdin),) = calls
+    token = yaml.safe_load(stdin or "")["stringData"]["token"]
+    assert len(token) >= 32
+    assert all(token not in argument for argument in arguments)

@@ -1,0 +1,280 @@
+"""Shards that a `sharder serve` streams: this process keeps copies of what it needs in a folder of its own."""
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import numpy as np
+
+from paceline.core.errors import DataError, DiskError
+from paceline.data.dataset import Array, PartName, Rows
+from paceline.data.manifest import FileEntry, FileName, Manifest, parse_manifest
+from paceline.data.sampler import locate, starts_of
+from paceline.data.shards import Shards, check_file, is_there, map_file, stacked
+from paceline.rpc.channel import open_channel, retried, translated
+from paceline.v1 import shard_service_pb2 as pb
+from paceline.v1.shard_service_pb2_grpc import ShardServiceStub
+
+T = TypeVar("T")
+Span = tuple[int, int]
+"""Bytes of a file, from the first to before the second."""
+TURN = 16 << 20
+"""Most that is asked for in one call (bytes); what a broken stream has brought is kept."""
+_ANSWER, _SLOWEST = 10.0, 4e6
+"""A call may take so long (seconds), and a second more for so many bytes; then the rest is asked for anew."""
+_TRIES = 3
+"""Times that a file is fetched whose checksum is wrong."""
+_SAY_EVERY = 10.0
+
+
+class ShardClient:
+    """The shard server of one run; calls are repeated until they are answered. Not thread-safe."""
+
+    def __init__(
+        self, address: str, token: str, deadline: float, stop: threading.Event, say: Callable[..., None]
+    ) -> None:
+        """`deadline`: of all waiting (time.monotonic seconds)."""
+        self.address = address
+        self._stub = ShardServiceStub(open_channel(address, token))
+        self._deadline, self._stop, self._say = deadline, stop, say
+        self._fingerprint = ""
+
+    def manifest(self) -> Manifest:
+        """What is served; later calls are about this. Waits for a server that is not there yet, or that writes shards."""
+        content = self._whole(lambda: self._stub.Manifest(pb.ManifestRequest(), timeout=_patience(0)))
+        manifest = parse_manifest(content, f"the manifest that {self.address} sent")
+        self._fingerprint = manifest.fingerprint
+        return manifest
+
+    def counts(self, width: int) -> Rows:
+        """How many training examples have each of `width` features (width,)."""
+        request = pb.CountsRequest(fingerprint=self._fingerprint)
+        content = self._whole(lambda: self._stub.Counts(request, timeout=_patience(8 * width)))
+        if len(content) != 8 * width:
+            raise DataError(
+                f"{self.address} sent {len(content):,} bytes for the counts of {width:,} features of 8 bytes."
+            )
+        return np.frombuffer(content, "<i8")
+
+    def fetch(self, name: str, file: FileName, spans: Sequence[Span], take: Callable[[bytes], Any]) -> None:
+        """Hands these bytes of a file to `take`, in order and each once, in as many calls as it needs."""
+        rest = [span for span in spans if span[0] < span[1]]
+
+        def turn() -> None:
+            nonlocal rest
+            asked = _cut(rest, TURN)[0]
+            ranges = [pb.ByteRange(start=start, stop=stop) for start, stop in asked]
+            request = pb.FetchRequest(fingerprint=self._fingerprint, name=name, file=file, ranges=ranges)
+            for data in self._received(self._stub.Fetch(request, timeout=_patience(_total(asked)))):
+                if len(data) > _total(rest):
+                    raise DataError(
+                        f"{self.address} sent more of {name}/{file} than was asked for; it is no shard server."
+                    )
+                rest = _cut(rest, len(data))[1]
+                take(data)
+
+        said = time.monotonic()
+        while rest:
+            before = rest
+            self._retried(turn)
+            if time.monotonic() - said >= _SAY_EVERY:
+                said = time.monotonic()
+                self._say("fetching", what=f"{name}/{file}", bytes_left=_total(rest))
+            if rest is before:
+                raise DataError(
+                    f"{self.address} sent nothing of {name}/{file}, of which {_total(rest):,} bytes are missing."
+                )
+
+    def _whole(self, begin: Callable[[], Any]) -> bytes:
+        return self._retried(lambda: b"".join(self._received(begin())))
+
+    def _received(self, messages: Any) -> Iterator[bytes]:
+        """What a stream brings; raises what the far side raised."""
+        try:
+            for message in messages:
+                yield message.data
+                if self._stop.is_set():
+                    messages.cancel()
+        except grpc.RpcError as error:
+            raise translated(error) from None
+
+    def _retried(self, attempt: Callable[[], T]) -> T:
+        return retried(attempt, self._deadline, f"the shard server at {self.address}", self._stop, self._say)
+
+
+class RemoteShards(Shards):
+    """Fetches a shard or part when it is first asked for. A copy appears in the folder once it is whole and its checksums are
+    the manifest's, and is found there by the next process; one process at a time uses the folder. All may raise DiskError,
+    ServersGone and Stopped. Not thread-safe."""
+
+    def __init__(self, folder: Path, client: ShardClient, say: Callable[..., None]) -> None:
+        """DataError where the folder is a sharder's own."""
+        if is_there(folder):
+            raise DataError(
+                f"{folder} holds shards that a sharder has written; copies of those from {client.address} need a folder of "
+                "their own. Give another one with --shards, or set data.source=files to use these."
+            )
+        super().__init__(folder, client.manifest())
+        self._client, self._say = client, say
+        self._sound: set[str] = set()
+        """Copies whose checksums have been compared."""
+
+    def ids(self, number: int) -> Rows:
+        """Fetches no more than the ids where the shard's copy is not there."""
+        name = f"shard-{number}"
+        if self._has(name):
+            return super().ids(number)
+        path = self.folder / ".ids" / f"{name}.npy"
+        if str(path) not in self._sound:
+            self._fetch_file(name, "ids", path)
+            self._sound.add(str(path))
+        return map_file(path, self.entry(name).files["ids"])
+
+    def rows(self, positions: Rows) -> tuple[Any, Array]:
+        """Fetches only these."""
+        found = locate(starts_of(self.manifest.sizes), positions)
+        features, labels = [], []
+        for number in np.unique(found.shards):
+            rows = found.rows[found.shards == number]
+            features.append(self._features(f"shard-{number}", rows))
+            labels.append(self._elements(f"shard-{number}", "labels", rows, rows + 1))
+        return stacked(features), np.concatenate(labels)
+
+    def feature_counts(self) -> Rows:
+        """Has the server count them."""
+        return self._client.counts(self.manifest.shards[0].columns or 0)
+
+    def verify(self, which: int | PartName) -> None:
+        """Fetches it where it is not there or damaged."""
+        name = f"shard-{which}" if isinstance(which, int) else which
+        self._sound.discard(name)
+        self._ensure(name)
+
+    def _map(self, name: str, file: FileName) -> Array:
+        self._ensure(name)
+        return super()._map(name, file)
+
+    def _ensure(self, name: str) -> None:
+        """A right copy of the shard or part is there afterwards."""
+        if self._has(name):
+            return
+        began, files = time.monotonic(), self.entry(name).files
+        size, draft = sum(described.bytes for described in files.values()), self._draft(name)
+        self._say("fetching", what=name, bytes=size, server=self._client.address)
+        for file in files:
+            self._fetch_file(name, file, draft / f"{file}.npy")
+        with _disk_errors(draft):
+            draft.rename(self.folder / name)
+        self._sound.add(name)
+        self._say("fetched", what=name, bytes=size, seconds=round(time.monotonic() - began, 3))
+
+    def _has(self, name: str) -> bool:
+        """Whether there is a copy that is right; what is right of a damaged one goes back to the draft."""
+        files, copy = self.entry(name).files, self.folder / name
+        if name in self._sound or not copy.is_dir():
+            return name in self._sound
+        right = [self._is_right(copy / f"{file}.npy", described) for file, described in files.items()]
+        if all(right):
+            self._sound.add(name)
+            return True
+        with _disk_errors(copy):
+            shutil.rmtree(self._draft(name), ignore_errors=True)
+            copy.rename(self._draft(name))
+        return False
+
+    def _draft(self, name: str) -> Path:
+        return self.folder / f".{name}.fetching"
+
+    def _fetch_file(self, name: str, file: FileName, path: Path) -> None:
+        """One file, its checksum compared. What an earlier try has left of it is kept, unless that turns out to be wrong."""
+        described, part = self.entry(name).files[file], path.with_suffix(".part")
+        if path.exists() and self._is_right(path, described):
+            return
+        for _ in range(_TRIES):
+            self._download(name, file, part)
+            if self._is_right(part, described):
+                with _disk_errors(path):
+                    part.rename(path)
+                return
+        raise DataError(
+            f"{name}/{file} came damaged {_TRIES} times from {self._client.address}: there or on the way something is wrong. "
+            "Make the shards there anew."
+        )
+
+    def _download(self, name: str, file: FileName, part: Path) -> None:
+        """Adds to the file what it lacks."""
+        size = self.entry(name).files[file].bytes
+        with _disk_errors(part):
+            part.parent.mkdir(parents=True, exist_ok=True)
+            if part.exists() and part.stat().st_size > size:
+                part.unlink()
+            with part.open("ab") as stream:
+                self._client.fetch(name, file, [(stream.tell(), size)], stream.write)
+
+    def _is_right(self, path: Path, described: FileEntry) -> bool:
+        """Whether the file's checksum is right; removes it otherwise."""
+        try:
+            check_file(path, described)
+        except DataError as error:
+            self._say("a copy is damaged and is fetched anew", why=str(error))
+            with _disk_errors(path):
+                path.unlink(missing_ok=True)
+            return False
+        return True
+
+    def _features(self, name: str, rows: Rows) -> Any:
+        columns = self.entry(name).columns
+        if columns is None:
+            return self._elements(name, "features", rows, rows + 1)
+        from scipy.sparse import csr_array
+
+        starts, stops = self._elements(name, "indptr", rows, rows + 2).reshape(-1, 2).T
+        indices, values = (self._elements(name, file, starts, stops) for file in ("indices", "values"))
+        return csr_array((values, indices, starts_of((stops - starts).tolist())), (len(rows), columns))
+
+    def _elements(self, name: str, file: FileName, starts: Rows, stops: Rows) -> Array:
+        """Elements of an array along its first axis, several stretches end to end."""
+        described, found = self.entry(name).files[file], bytearray()
+        dtype = np.dtype(described.dtype)
+        each = dtype.itemsize * int(np.prod(described.shape[1:]))
+        header = described.bytes - described.shape[0] * each
+        spans = [(header + int(a) * each, header + int(b) * each) for a, b in zip(starts, stops, strict=True)]
+        self._client.fetch(name, file, spans, found.extend)
+        return np.frombuffer(found, dtype).reshape(int((stops - starts).sum()), *described.shape[1:])
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DiskError(
+            f"Can't write a copy of the shards to {path}: {error.strerror or error}. Free some space or give --shards another "
+            "folder."
+        ) from error
+
+
+def _patience(size: int) -> float:
+    """How long a call for so many bytes may take (seconds)."""
+    return _ANSWER + size / _SLOWEST
+
+
+def _total(spans: Sequence[Span]) -> int:
+    return sum(stop - start for start, stop in spans)
+
+
+def _cut(spans: Sequence[Span], count: int) -> tuple[list[Span], list[Span]]:
+    """The first `count` bytes of the spans, and those after them."""
+    first: list[Span] = []
+    for number, (start, stop) in enumerate(spans):
+        if stop - start > count:
+            cut = start + count
+            return first + ([(start, cut)] if count else []), [(cut, stop), *spans[number + 1 :]]
+        first.append((start, stop))
+        count -= stop - start
+    return first, []
