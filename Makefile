@@ -7,20 +7,38 @@ TORCH  ?= torch>=2.10,<3
 BIN    := $(VENV)/bin
 DATA   ?=
 EPOCHS ?=
+OVERLAY   ?= demo
+NAMESPACE ?= paceline
+WORKERS   ?=
+OUT       ?= models
+E2E_DIGITS ?=
+# Images (docs/images.md): the program that builds them, what they are called, what they stand on, and more flags for the build
+ENGINE ?=
+REGISTRY ?= localhost
+TAG    ?= 0.1.0
+IMAGES ?= server worker-slim sharder worker
+BASE_IMAGE ?= python:3.11-slim-bookworm
+PIP_CONF ?=
+BUILD_FLAGS ?=
+comma  := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark demo test check bench experiments protos docs lock clean
+.PHONY: help setup spark demo test check bench experiments protos docs lock images clean \
+  deploy run status logs scale put-data fetch-model doctor teardown purge e2e
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(VENV)/.ready ## a virtual environment with everything (5 GB with torch; two minutes)
 
-$(VENV)/.ready: requirements.lock pyproject.toml
+$(VENV)/.ready: $(VENV)/.cli
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) "$(TORCH)"
+	touch $@
+
+$(VENV)/.cli: requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Paceline needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
@@ -43,6 +61,41 @@ check: setup ## lint, format, types, layers, stale stubs and pages
 	$(BIN)/lint-imports
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos --check
 	$(BIN)/python -m tools.settings_page --check
+	$(BIN)/python -m tools.dashboard --check
+
+# On Kubernetes, by your kubectl; none of these needs torch here.
+deploy: $(VENV)/.cli ## a run on the cluster that kubectl points to (OVERLAY=demo NAMESPACE=paceline)
+	$(BIN)/paceline k8s deploy $(OVERLAY) -n $(NAMESPACE)
+
+run: $(VENV)/.cli ## deploy, follow to the end, scale the servers to zero; ends with the run's exit code
+	$(BIN)/paceline k8s run $(OVERLAY) -n $(NAMESPACE)
+
+status: $(VENV)/.cli ## where the run on the cluster is
+	$(BIN)/paceline k8s status -n $(NAMESPACE)
+
+logs: ## the last lines of all its parts, and what they say from now on
+	kubectl logs -n $(NAMESPACE) -l app.kubernetes.io/part-of=paceline --prefix --follow --tail=20 --max-log-requests=100 --ignore-errors
+
+scale: $(VENV)/.cli ## another number of workers while it trains (WORKERS=)
+	$(BIN)/paceline k8s scale -w $(WORKERS) -n $(NAMESPACE)
+
+put-data: $(VENV)/.cli ## copy a file or folder to the volume that its sharder reads (DATA=)
+	$(BIN)/paceline k8s put-data $(DATA) -n $(NAMESPACE)
+
+fetch-model: $(VENV)/.cli ## copy its models from their volume (OUT=models)
+	$(BIN)/paceline k8s fetch-model --out $(OUT) -n $(NAMESPACE)
+
+doctor: $(VENV)/.cli ## what keeps it from going on, and what to do
+	$(BIN)/paceline doctor -n $(NAMESPACE)
+
+teardown: $(VENV)/.cli ## delete all its parts but the volumes
+	$(BIN)/paceline k8s teardown -n $(NAMESPACE)
+
+purge: $(VENV)/.cli ## delete its volumes and token too
+	$(BIN)/paceline k8s purge -n $(NAMESPACE)
+
+e2e: $(VENV)/.cli ## runs on a real cluster (KUBECONFIG=) that has the images; E2E_DIGITS=1 also with torch
+	E2E_DIGITS=$(E2E_DIGITS) REGISTRY=$(REGISTRY) TAG=$(TAG) $(BIN)/python -m pytest e2e -x -s --timeout=900
 
 bench: setup ## speed as ratios to other systems, each part in one interleaved run (an hour; DATA= adds CIFAR-10)
 	$(BIN)/python -m benchmarks
@@ -51,6 +104,7 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 	$(BIN)/python -m benchmarks.slicing
 	$(BIN)/python -m benchmarks.bookkeeping
 	$(BIN)/python -m benchmarks.sharding
+	$(BIN)/python -m benchmarks.svm
 	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
 
 experiments: setup ## tables of all policies and of sharding strategies, [Hogwild]'s figures (DATA= for CIFAR-10 too; hours)
@@ -63,14 +117,37 @@ experiments: setup ## tables of all policies and of sharding strategies, [Hogwil
 protos: setup ## the stubs in paceline/v1, from protos/
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos
 
-docs: setup ## docs/settings.md anew, from the code
+docs: setup ## docs/settings.md, the dashboard and the alerts' PrometheusRule anew, from the code
 	$(BIN)/python -m tools.settings_page
+	$(BIN)/python -m tools.dashboard
+
+IMAGE_LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	-c requirements.lock
 
 lock: setup ## the lock files anew, from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --extra sharder --extra dev --extra tensorboard -o requirements.lock pyproject.toml
 	echo pyspark | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  -o requirements-spark.lock -
+	$(IMAGE_LOCK) -o docker/server.lock pyproject.toml
+	$(IMAGE_LOCK) --extra sparse -o docker/worker-slim.lock pyproject.toml
+	$(IMAGE_LOCK) --extra sharder -o docker/sharder.lock pyproject.toml
+	echo "$(TORCH)" | $(IMAGE_LOCK) -o docker/worker.lock pyproject.toml -
+	echo setuptools | $(IMAGE_LOCK) -o docker/build.lock -
+
+images: ## container images, built by docker, podman or buildah (IMAGES= REGISTRY= TAG= BASE_IMAGE= TORCH_INDEX= PIP_CONF=)
+	@set -e; engine="$(ENGINE)"; \
+	for found in docker podman buildah; do test -n "$$engine" || ! $$found info >/dev/null 2>&1 || engine=$$found; done; \
+	test -n "$$engine" || { echo "No docker, podman or buildah answers. Install one, or start Docker's daemon." >&2; exit 69; }; \
+	for image in $(IMAGES); do \
+	  echo "$$engine builds $(REGISTRY)/paceline-$$image:$(TAG)"; \
+	  BUILDAH_LAYERS=true $$engine build --file docker/Dockerfile --target $$image --tag $(REGISTRY)/paceline-$$image:$(TAG) \
+	    --build-arg BASE_IMAGE="$(BASE_IMAGE)" --build-arg VERSION="$(TAG)" \
+	    --build-arg REVISION="$$(git describe --always --dirty --abbrev=40 --exclude '*' || echo unknown)" \
+	    $(if $(TORCH_INDEX),--build-arg TORCH="$(TORCH)" --build-arg TORCH_INDEX="$(TORCH_INDEX)") \
+	    $(patsubst %,--secret=id=pip.conf$(comma)src=%,$(PIP_CONF)) $(BUILD_FLAGS) .; \
+	done; \
+	$$engine images | grep -E "REPOSITORY|$(REGISTRY)/paceline-.* $(TAG) "
 
 clean: ## forget the virtual environment and the runs
 	rm -rf $(VENV) runs searches

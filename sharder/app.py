@@ -1,5 +1,6 @@
 """The sharder: cuts a task's examples into a shard for each worker, once, before training."""
 
+import signal
 import sys
 from functools import cache, partial
 from pathlib import Path
@@ -10,15 +11,15 @@ import typer
 from rich.console import Console
 
 from paceline.core.config import Config
-from paceline.core.errors import UsageError
+from paceline.core.errors import Stopped, UsageError
 from paceline.core.optimizer import build_optimizer
 from paceline.data.dataset import Dataset, Selection
 from paceline.data.manifest import Manifest, Recipe, Rule
 from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_writer import already_there
 from paceline.data.splits import split
-from paceline.settings import exits, load, parse_sets, task_of
-from paceline.tasks.task import load_task
+from paceline.settings import exits, load, parse_sets
+from paceline.tasks.task import load_config, load_task
 from sharder.dealing import Material, described, digest_of, labels_by, provide
 from sharder.engine import Source, build_engine
 from sharder.progress import progress_of
@@ -49,13 +50,15 @@ def shard(
     ] = None,
 ) -> None:
     """Cut a data set into train shards, a validation and a test part. Doing it again changes nothing."""
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(Stopped.exit_code)
+    )  # as process 1 of a container it would go unheard
     with exits("sharder"), progress_of(Console(), metrics_port) as progress:
         overrides = parse_sets([*(sets or []), *([LITERAL] if literal else [])])
         if old is not None:
             reshard(old, load(config, overrides, settings_of(old)), out, fresh, progress)
             return
-        settings = load_task(*task_of(config, overrides)).settings
-        make_shards(load(config, overrides, settings), out, fresh, progress)
+        make_shards(load_config(config, overrides), out, fresh, progress)
 
 
 def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progress = SILENT) -> Manifest:

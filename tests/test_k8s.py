@@ -226,8 +226,9 @@ def test_an_overlay_that_fits_its_settings_has_no_mistakes():
         (overlay(image="x/y:latest"), "x/y:latest has no fixed tag"),
         (overlay(image="host:5000/y"), "host:5000/y has no fixed tag"),
         (overlay(run=None), "'run: NAME'"),
+        (overlay(data={"source": "server"}), "the component data-server"),
     ],
-    ids=["replicas", "parallelism", "completions", "latest", "no-tag", "no-run"],
+    ids=["replicas", "parallelism", "completions", "latest", "no-tag", "no-run", "no-data-server"],
 )
 def test_an_overlay_that_does_not_fit_its_settings_is_refused(found: Overlay, told_of: str):
     assert any(told_of in mistake for mistake in _mistakes(found))

@@ -28,7 +28,8 @@ def config(job: Job, passes: float) -> Config:
     """The run's settings."""
     return Config.model_validate(
         {
-            "task": "svm", "updates": "sparse", "policy": from_shorthand(job.policy), "overlap": job.overlap, "epochs": math.ceil(passes),
+            "task": "svm", "updates": "sparse", "policy": from_shorthand(job.policy), "overlap": job.overlap,
+            "epochs": math.ceil(passes),
             "workers": job.workers, "servers": job.servers, "batch_size": BATCH,
             "optimizer": {"name": "sgd", "lr": LEARNING_RATE, "momentum": 0.0, "weight_decay": 0.0},
             "schedule": {"lr_scale": "none"}, "checkpoint": {"every": FOREVER},

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.cli import tether
-from paceline.rpc.process import MALLOC_ENVIRONMENT
-from paceline.rpc.process import memory_limit
+from paceline.rpc.process import MALLOC_ENVIRONMENT, memory_limit
 
 TAIL_LINES = 12
 TAIL_BYTES = 16 << 10

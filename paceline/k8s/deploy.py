@@ -10,7 +10,7 @@ import yaml
 
 from paceline.core.errors import ConfigError, PacelineError, UsageError
 from paceline.k8s.findings import Finding, told
-from paceline.k8s.kubectl import PARTS, SERVERS, TOKEN, WORKERS, Kubectl, NotThere
+from paceline.k8s.kubectl import PARTS, SERVERS, SHARDS, TOKEN, WORKERS, Kubectl, NotThere
 from paceline.k8s.look import RESULT, State, look
 from paceline.k8s.overlay import Overlay, read_overlay
 
@@ -97,9 +97,11 @@ def scale(kubectl: Kubectl, workers: int, say: Say) -> None:
 
 
 def stop_servers(kubectl: Kubectl, result: str) -> None:
-    """Scales the servers of a finished run to zero; what came of it stays on the StatefulSet."""
+    """Scales the servers of a finished run to zero, those of shards too; what came of it stays on the StatefulSet."""
     kubectl.run("annotate", SERVERS, "--overwrite", f"{RESULT}={result}")
     kubectl.run("scale", SERVERS, "--replicas=0")
+    if kubectl.find(SHARDS) is not None:
+        kubectl.run("scale", SHARDS, "--replicas=0")
 
 
 def teardown(kubectl: Kubectl, say: Say) -> None:

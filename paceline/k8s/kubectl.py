@@ -12,7 +12,7 @@ from paceline.core.errors import ConfigError, ServersGone, UsageError
 PARTS = "app.kubernetes.io/part-of=paceline"
 """Label selector of all that belongs to a run."""
 COMPONENT = "app.kubernetes.io/component"
-SERVERS, WORKERS, EVALUATOR = "statefulset/paceline-server", "job/paceline-worker", "job/paceline-evaluator"
+SERVERS, WORKERS, SHARDS = "statefulset/paceline-server", "job/paceline-worker", "deployment/paceline-shards"
 CHIEF, GRPC, TOKEN = "paceline-server-0", 50051, "paceline-token"
 _GONE = (
     "connection refused",

@@ -78,6 +78,11 @@ def _mistakes(overlay: Overlay) -> list[str]:
             f"run.yaml has workers: {config.workers}, kustomization.yaml has parallelism and completions "
             f"{workers['spec']['parallelism']} and {workers['spec']['completions']} for paceline-worker: make them equal."
         )
+    if (config.data.source == "server") != (overlay.find("Deployment", "paceline-shards") is not None):
+        wrong.append(
+            f"run.yaml has data: {{source: {config.data.source}}}; with the component data-server, and only with it, it is "
+            "server."
+        )
     for found in overlay.documents:
         for container in _containers(found):
             if ":" not in container["image"].rpartition("/")[2] or container["image"].endswith(":latest"):

@@ -1,0 +1,309 @@
+"""Runs on a real cluster, as a user starts them: `make e2e KUBECONFIG=...`. The images must be where the cluster finds them
+(`make e2e` says how). Every namespace used begins with paceline-e2e and is deleted afterwards."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from sklearn.datasets import dump_svmlight_file
+
+from paceline.data.dataset import Dataset
+from paceline.data.rcv1_like import rcv1_like, write_lyrl2004
+from paceline.k8s.deploy import purge, teardown
+from paceline.k8s.kubectl import Kubectl
+from paceline.k8s.look import chief_of, look
+from paceline.v1.run_service_pb2 import StatusReply
+
+REPOSITORY = Path(__file__).parents[1]
+TRAIN, TEST = 6000, 2000
+ACCURACY = {"svm": 0.88, "digits": 0.90}
+REGISTRY, TAG = os.environ.get("REGISTRY", "localhost"), os.environ.get("TAG", "0.1.0")
+DIGITS = os.environ.get("E2E_DIGITS", "")
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def paceline(*arguments: str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
+    """The command as a user gives it; what it says goes on to the test's own output."""
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "paceline.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        cwd=REPOSITORY,
+    )
+    took = time.monotonic() - start
+    print(
+        f"\n$ paceline {' '.join(arguments)}  # {took:.0f} s, exit {done.returncode}\n{done.stdout}{done.stderr}",
+        flush=True,
+    )
+    return done
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A new name; what the test leaves there goes."""
+    stem = re.sub(r"[^a-z0-9]+", "-", request.node.name)[5:25].strip("-")
+    name = f"paceline-e2e-{stem}-{time.time_ns() // 10**9 % 10**6}"
+    yield name
+    kubectl = Kubectl(name)
+    if kubectl.find(f"namespace/{name}") is not None:
+        teardown(kubectl, print)
+        purge(kubectl, print)
+        kubectl.run("delete", f"namespace/{name}", "--wait=false")
+
+
+def overlay(folder: Path, of: str, settings: dict[str, Any], *components: str, patches: Sequence[Any] = ()) -> str:
+    """A copy of one of k8s/overlays with other settings, and with more components before its own, as a user makes one."""
+    folder.mkdir(parents=True)
+    old = REPOSITORY / "k8s/overlays" / of
+    found = yaml.safe_load((old / "kustomization.yaml").read_text())
+    for key in ("resources", "components"):
+        found[key] = [os.path.relpath(old / path, folder) for path in found[key]]
+    more = [os.path.relpath(REPOSITORY / "k8s/components" / name, folder) for name in components]
+    found["components"] = [*more, *found["components"]]
+    found["patches"] = [*found["patches"], *patches]
+    for image in found["images"]:
+        image |= {"newName": f"{REGISTRY}/{image['newName'].rpartition('/')[2]}", "newTag": TAG}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(found))
+    whole = yaml.safe_load((old / "run.yaml").read_text()) | settings
+    (folder / "run.yaml").write_text(yaml.safe_dump(whole))
+    return str(folder)
+
+
+def until(what: str, ready: Callable[[], Any], seconds: float = 120) -> Any:
+    """What `ready` gives, once it gives something."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := ready():
+            return found
+        time.sleep(1)
+    raise AssertionError(f"{what} did not happen within {seconds:.0f} s")
+
+
+def status(kubectl: Kubectl) -> StatusReply | None:
+    with chief_of(kubectl) as chief:
+        return chief.status()
+
+
+def pod_of(kubectl: Kubectl, job: str) -> str:
+    """A running pod of a Job."""
+    pods = kubectl.items("pods", f"batch.kubernetes.io/job-name={job}")
+    return next(str(pod["metadata"]["name"]) for pod in pods if pod["status"]["phase"] == "Running")
+
+
+def kill(kubectl: Kubectl, pod: str) -> None:
+    """At once, without a word to its process."""
+    kubectl.run("delete", f"pod/{pod}", "--grace-period=0", "--force", "--wait=false")
+
+
+def accuracy_of(text: str) -> float:
+    """Of the last line, which is the run's test accuracy."""
+    last = text.strip().splitlines()[-1]
+    assert last.startswith("test accuracy "), last
+    return float(last.split()[2])
+
+
+def left(kubectl: Kubectl) -> set[str]:
+    """What is in the namespace, but for what Kubernetes itself puts there."""
+    kinds = "statefulsets,jobs,deployments,pods,services,configmaps,networkpolicies,persistentvolumeclaims,secrets"
+    found = {(item["kind"], item["metadata"]["name"]) for item in kubectl.items(kinds, selector="")}
+    return {f"{kind}/{name}" for kind, name in found if name != "kube-root-ca.crt"}
+
+
+def reaches(kubectl: Kubectl, labels: dict[str, str], targets: dict[str, str]) -> dict[str, bool]:
+    """Which of these addresses a new pod with such labels can connect to within 10 s, when policies know the pod."""
+    script = (
+        "import json, socket, sys, time\n"
+        "left, found, end = json.loads(sys.argv[1]), {}, time.monotonic() + 10\n"
+        "while left and time.monotonic() < end:\n"
+        "    time.sleep(1)\n"
+        "    for name, address in list(left.items()):\n"
+        "        host, port = address.rsplit(':', 1)\n"
+        "        try:\n"
+        "            socket.create_connection((host, int(port)), 2).close()\n"
+        "            found[name] = True\n"
+        "            del left[name]\n"
+        "        except OSError:\n"
+        "            found[name] = False\n"
+        "print(json.dumps(found))"
+    )
+    container = {
+        "name": "asks", "image": f"{REGISTRY}/paceline-server:{TAG}", "imagePullPolicy": "IfNotPresent",
+        "command": ["python", "-c", script, json.dumps(targets)],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }  # fmt: skip
+    spec = {
+        "restartPolicy": "Never", "containers": [container], "automountServiceAccountToken": False,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}},
+    }  # fmt: skip
+    name = f"asks-{len(labels)}-{time.monotonic_ns() % 100000}"
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(pod))
+    until(
+        "the asking pod's end",
+        lambda: (kubectl.find(f"pod/{name}") or {})["status"]["phase"] in ("Succeeded", "Failed"),
+    )
+    found: dict[str, bool] = json.loads(kubectl.run("logs", name))
+    kubectl.run("delete", f"pod/{name}", "--wait=false")
+    return found
+
+
+@pytest.fixture(scope="module")
+def rows() -> Dataset:
+    return rcv1_like(TRAIN, TEST, features=20_000)
+
+
+def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, tmp_path: Path, rows: Dataset):
+    kubectl, data = Kubectl(namespace), tmp_path / "data" / "rcv1"
+    data.mkdir(parents=True)
+    write_lyrl2004(rows, data)
+    settings: dict[str, Any] = {
+        "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0}, "epochs": 150, "checkpoint": {"every": "2s"},
+        "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0}, "svm": {"stop": "own"},
+    }  # fmt: skip
+    place = overlay(tmp_path / "run", "svm-hogwild", settings, "data-server")
+    kubectl.run("create", "namespace", namespace)
+    kubectl.run("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    image = f"{REGISTRY}/paceline-server:{TAG}"
+    assert paceline("k8s", "put-data", str(data.parent), "-n", namespace, "--image", image).returncode == 0
+
+    assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
+    until("the first steps", lambda: (found := status(kubectl)) and found.version > 20)
+    shown = paceline("k8s", "status", "-n", namespace)
+    assert "worker-3" in shown.stdout
+
+    server = kubectl.get("pod/paceline-server-1")["status"]["podIP"]
+    chief = kubectl.get("pod/paceline-server-0")["status"]["podIP"]
+    targets = {"grpc": f"{chief}:50051", "metrics": f"{server}:9464", "health": f"{chief}:50052"}
+    assert reaches(kubectl, {}, targets) == {"grpc": False, "metrics": False, "health": False}
+    prometheus = reaches(kubectl, {"app.kubernetes.io/name": "prometheus"}, targets)
+    assert prometheus == {"grpc": False, "metrics": True, "health": False}
+
+    assert paceline("k8s", "scale", "-w", "5", "-n", namespace).returncode == 0
+    until("a worker without a seat", lambda: (found := status(kubectl)) and "worker-4" in found.queued)
+    kill(kubectl, pod_of(kubectl, "paceline-worker"))
+    kill(kubectl, "paceline-server-1")
+    until("server 1's end", lambda: kubectl.find("pod/paceline-server-1") is None or not look(kubectl).is_up)
+    done = paceline("k8s", "run", place, "-n", namespace)
+
+    assert done.returncode == 0
+    accuracy = accuracy_of(done.stdout)
+    assert accuracy >= ACCURACY["svm"]
+    assert kubectl.get("statefulset/paceline-server")["spec"]["replicas"] == 0
+    assert accuracy_of(paceline("k8s", "status", "-n", namespace).stdout) == accuracy
+    assert paceline("k8s", "fetch-model", "--out", str(tmp_path / "models"), "-n", namespace).returncode == 0
+    assert rows.test is not None
+    dump_svmlight_file(rows.test.features, rows.test.labels, str(tmp_path / "test.libsvm"), zero_based=False)
+    scored = paceline("predict", str(tmp_path / "models" / "last.safetensors"), str(tmp_path / "test.libsvm"))
+    assert f"{accuracy:.4f}" in scored.stdout
+    assert paceline("k8s", "teardown", "-n", namespace).returncode == 0
+    assert {name.partition("/")[0] for name in left(kubectl)} == {"PersistentVolumeClaim", "Secret"}
+    assert paceline("k8s", "purge", "-n", namespace).returncode == 0
+    assert left(kubectl) == set()
+
+
+def test_async_svm_is_finished_and_stopped_by_its_own_pod(namespace: str, tmp_path: Path, rows: Dataset):
+    kubectl, data = Kubectl(namespace), tmp_path / "data" / "rcv1"
+    data.mkdir(parents=True)
+    write_lyrl2004(rows, data)
+    settings: dict[str, Any] = {
+        "epochs": 10, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0}, "svm": {"stop": "own"},
+    }  # fmt: skip
+    place = overlay(tmp_path / "run", "svm-hogwild-async", settings, "autostop")
+    kubectl.run("create", "namespace", namespace)
+    kubectl.run("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    image = f"{REGISTRY}/paceline-server:{TAG}"
+    assert paceline("k8s", "put-data", str(data.parent), "-n", namespace, "--image", image).returncode == 0
+    kubectl.run("create", "secret", "generic", "paceline-token", "--from-literal=token=of-this-test")
+
+    kubectl.run("apply", "--kustomize", place)
+
+    def is_stopped() -> bool:
+        return bool(kubectl.get("statefulset/paceline-server")["spec"]["replicas"] == 0)
+
+    until("the end of the run", is_stopped, 420)
+    for job in ("worker", "evaluator", "sharder"):
+        until(f"the end of {job}", lambda job=job: look(kubectl).finished(f"paceline-{job}"))
+    shown = paceline("k8s", "status", "-n", namespace)
+    assert accuracy_of(shown.stdout) >= ACCURACY["svm"] - 0.05
+
+
+@pytest.mark.skipif(not DIGITS, reason="needs the image paceline-worker with torch: make e2e E2E_DIGITS=1")
+def test_digits_train_with_torch(namespace: str, tmp_path: Path):
+    kubectl = Kubectl(namespace)
+    place = overlay(tmp_path / "run", "demo", {"epochs": 60, "checkpoint": {"every": "2s"}})
+
+    assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
+    until("the first steps", lambda: (found := status(kubectl)) and found.version > 50)
+    kill(kubectl, "paceline-server-1")
+    kill(kubectl, pod_of(kubectl, "paceline-worker"))
+    done = paceline("k8s", "run", place, "-n", namespace)
+
+    assert done.returncode == 0
+    assert accuracy_of(done.stdout) >= ACCURACY["digits"]
+
+
+def worker_patch(**spec: Any) -> dict[str, str]:
+    """A patch of the workers' container."""
+    job = {"spec": {"template": {"spec": {"containers": [{"name": "worker", **spec}]}}}}
+    whole = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "paceline-worker"}, **job}
+    return {"patch": yaml.safe_dump(whole)}
+
+
+def claim_patch(**spec: Any) -> dict[str, str]:
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "paceline-shards"}, "spec": spec}
+    return {"patch": yaml.safe_dump(claim)}
+
+
+@pytest.mark.parametrize(
+    ("patch", "told"),
+    [
+        (
+            worker_patch(image="localhost/paceline-worker:no-such-tag"),
+            "the image localhost/paceline-worker:no-such-tag",
+        ),
+        (worker_patch(resources={"requests": {"cpu": "500"}, "limits": {"cpu": "500"}}), "No node has room"),
+        (claim_patch(storageClassName="no-such-class"), "no-such-class"),
+    ],
+    ids=["image", "room", "claim"],
+)
+def test_deploy_names_what_keeps_it_from_coming_up(namespace: str, tmp_path: Path, patch: dict[str, str], told: str):
+    place = overlay(tmp_path / "run", "demo", {}, patches=[patch])
+
+    done = paceline("k8s", "deploy", place, "-n", namespace)
+
+    assert done.returncode == 78
+    assert told in done.stderr
+    again = paceline("doctor", "-n", namespace)
+    assert again.returncode == 78
+    assert told in again.stdout
+
+
+def test_a_missing_token_is_named(namespace: str, tmp_path: Path):
+    kubectl = Kubectl(namespace)
+    kubectl.run("create", "namespace", namespace)
+    kubectl.run("apply", "--kustomize", overlay(tmp_path / "run", "demo", {}))
+
+    def is_named() -> bool:
+        found = paceline("doctor", "-n", namespace)
+        return found.returncode == 78 and "paceline-token" in found.stdout and "make deploy" in found.stdout
+
+    until("the word of the token", is_named)
+
+
+def test_a_typo_in_the_settings_is_told_before_anything_is_deployed(namespace: str, tmp_path: Path):
+    done = paceline("k8s", "deploy", overlay(tmp_path / "run", "demo", {"polcy": {"name": "bsp"}}), "-n", namespace)
+
+    assert done.returncode == 78
+    assert "policy" in done.stderr
+    assert Kubectl(namespace).find(f"namespace/{namespace}") is None

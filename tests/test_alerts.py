@@ -1,0 +1,189 @@
+"""Every alert fires when it should, stays quiet when it should, and says what to do: with promtool, in its virtual time."""
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tools.dashboard import ALERTS
+
+pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool here (apt: prometheus)")
+
+RULES: dict[str, Any] = {
+    rule["alert"]: rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
+}
+RUN = 'namespace="n",run="r"'
+WORKERS = ("worker-0", "worker-1")
+UPDATES = f'paceline_server_updates_total{{{RUN},process="server-0",policy="ssp"}}'
+REJECTED = f'paceline_server_pushes_rejected_total{{{RUN},process="server-0",reason="too_stale"}}'
+WRITTEN = f'paceline_server_checkpoint_timestamp_seconds{{{RUN},process="server-0"}}'
+INTERVAL = f'paceline_server_checkpoint_interval_seconds{{{RUN},process="server-0"}}'
+
+
+def phase(name: str, server: str = "server-0", pod: str = "p") -> str:
+    return f'paceline_server_phase{{{RUN},process="{server}",pod="{pod}",phase="{name}"}}'
+
+
+def steps(worker: str) -> str:
+    return f'paceline_worker_steps_total{{{RUN},process="{worker}"}}'
+
+
+def seconds(worker: str, phase: str) -> str:
+    return f'paceline_worker_step_seconds_sum{{{RUN},process="{worker}",phase="{phase}"}}'
+
+
+def screened(worker: str) -> str:
+    return f'paceline_worker_screened_steps_total{{{RUN},process="{worker}"}}'
+
+
+def loss(split: str) -> str:
+    return f'paceline_eval_loss{{{RUN},process="evaluator",split="{split}"}}'
+
+
+def computing(slow: int, phase: str = "compute") -> dict[str, str]:
+    """worker-0 takes 6 s a minute for 60 steps, worker-1 `slow` times as much in this phase."""
+    clocks = {steps(worker): "0+60x40" for worker in WORKERS}
+    return clocks | {
+        seconds("worker-0", "compute"): "0+6x40",
+        seconds("worker-1", "compute"): "0+6x40",
+        seconds("worker-1", phase): f"0+{6 * slow}x40",
+    }
+
+
+TRAINING = {phase("training"): "1x40", phase("finished"): "0x40"}
+FINISHED = {phase("training"): "0x40", phase("finished"): "1x40"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Series by name, one value a minute, and what the alert says after so many minutes."""
+
+    alert: str
+    when: str
+    series: dict[str, str]
+    minute: int
+    labels: dict[str, str] = field(default_factory=dict)
+    value: str = ""
+    """As the text of the alert has it."""
+
+
+FIRES = [
+    Case("NoProgress", "no push is counted", TRAINING | {UPDATES: "100x40"}, 20),
+    Case(
+        "NoProgress", "a run waits for workers for ever", {phase("finished"): "0x40", UPDATES: "0x40"}, 15,
+    ),
+    Case(
+        "CheckpointStale", "a server trains but writes nothing",
+        {UPDATES: "0+60x40", WRITTEN: "60x40", INTERVAL: "5x40"}, 10, {"process": "server-0"}, "9m 0s",
+    ),
+    Case("RejectRatioHigh", "two of five pushes are too stale", {UPDATES: "0+100x40", REJECTED: "0+40x40"}, 15,
+         value="40%"),
+    Case("RejectRatioHigh", "all pushes are refused", {UPDATES: "0x40", REJECTED: "0+40x40"}, 15, value="+Inf%"),
+    Case("StragglerSevere", "one worker computes six times as long", computing(6), 20, {"process": "worker-1"}, "6"),
+    Case("StragglerSevere", "one worker reads its data for ever", computing(5, "data"), 20, {"process": "worker-1"},
+         "6"),
+    Case(
+        "ServerDown", "a server vanishes in mid-run",
+        TRAINING | {phase("training", "server-1"): "1x5 stale", phase("finished", "server-1"): "0x5 stale"}, 10,
+        {"process": "server-1"},
+    ),
+    Case(
+        "ServerDown", "the only server vanishes and workers remain",
+        {phase("training"): "1x5 stale", steps("worker-0"): "0+60x40"}, 10, {"process": "server-0"},
+    ),
+    Case("LossNotFinite", "half of the gradients are not finite", {steps("worker-0"): "0+60x40",
+         screened("worker-0"): "0+30x40"}, 10, {"process": "worker-0"}),
+    Case("LossNotFinite", "the evaluator scores NaN", {loss("test"): "0.5 " + "NaN " * 20, loss("train"): "0.5x20"}, 10,
+         {"process": "evaluator"}),
+    Case("LossNotFinite", "the evaluator scores infinity", {loss("test"): "0.5 " + "+Inf " * 20}, 10,
+         {"process": "evaluator"}),
+]  # fmt: skip
+QUIET = [
+    Case("NoProgress", "the run is finished", FINISHED | {UPDATES: "100x40"}, 30),
+    Case("NoProgress", "pushes are counted", TRAINING | {UPDATES: "0+1x40"}, 30),
+    Case("NoProgress", "it has been waiting for a few minutes", {phase("finished"): "0x40", UPDATES: "0x40"}, 8),
+    Case("CheckpointStale", "checkpoints are written", {UPDATES: "0+60x40", WRITTEN: "0+60x40", INTERVAL: "5x40"}, 20),
+    Case("CheckpointStale", "one is due in 10 minutes only", {UPDATES: "0+60x40", WRITTEN: "0x40", INTERVAL: "600x40"},
+         20),
+    Case("CheckpointStale", "nothing has changed since", {UPDATES: "60x40", WRITTEN: "60x40", INTERVAL: "5x40"}, 20),
+    Case("RejectRatioHigh", "one of four is a spare one (backup)", {UPDATES: "0+100x40", REJECTED: "0+25x40"}, 20),
+    Case("RejectRatioHigh", "nothing happens", {UPDATES: "5x40", REJECTED: "5x40"}, 20),
+    Case("RejectRatioHigh", "a restart cost some pushes", {UPDATES: "0+10x40", REJECTED: "0x10 20x30"}, 14),
+    Case("StragglerSevere", "one worker is three times slow", computing(3), 20),
+    Case("StragglerSevere", "one worker waits for others", computing(20, "wait"), 20),
+    Case("StragglerSevere", "there is one worker",
+         {steps("worker-0"): "0+60x40", seconds("worker-0", "compute"): "0+50x40"}, 20),
+    Case("ServerDown", "a finished run is torn down", {phase("training"): "1x4 0 stale", phase("finished"): "0x4 1 stale",
+         steps("worker-0"): "0+60x40"}, 10),
+    Case("ServerDown", "a run is torn down in the middle",
+         {phase("training"): "1x5 stale", steps("worker-0"): "0+60x5 stale"}, 10),
+    Case("ServerDown", "it is back in another pod", TRAINING | {phase("training", "server-1", "old"): "1x5 stale",
+         phase("training", "server-1", "new"): "_x6 1x30"}, 10),
+    Case("LossNotFinite", "a step now and then overflows", {steps("worker-0"): "0+60x40", screened("worker-0"): "0+1x40"},
+         10),
+    Case("LossNotFinite", "losses are numbers", {loss("test"): "0.5x40", loss("train"): "-3x40"}, 10),
+    Case("LossNotFinite", "nobody trains", {steps("worker-0"): "9x40", screened("worker-0"): "0x40"}, 10),
+]  # fmt: skip
+
+
+def filled(text: str, case: Case, labels: dict[str, str]) -> str:
+    """An annotation as Prometheus writes it."""
+    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: labels[found[1]], text)
+    return re.sub(r"\{\{ \$value[^}]*\}\}", lambda found: case.value, text)
+
+
+def expected(case: Case) -> dict[str, Any]:
+    rule = RULES[case.alert]
+    labels = {"namespace": "n", "run": "r"} | case.labels
+    return {
+        "exp_labels": labels | rule["labels"],
+        "exp_annotations": {key: filled(text, case, labels) for key, text in rule["annotations"].items()},
+    }
+
+
+def promtool(cases: list[Case], alerts: list[list[dict[str, Any]]], folder: Path) -> str:
+    """Runs all cases at once; what promtool complains of."""
+    tests = [
+        {
+            "name": f"{case.alert}: {case.when}",
+            "interval": "1m",
+            "input_series": [{"series": name, "values": values} for name, values in case.series.items()],
+            "alert_rule_test": [
+                {"eval_time": f"{case.minute}m", "alertname": case.alert, "exp_alerts": wanted},
+            ],
+        }
+        for case, wanted in zip(cases, alerts, strict=True)
+    ]
+    file = folder / "tests.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": tests}))
+    done = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, timeout=60, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("case", FIRES, ids=lambda case: f"{case.alert} when {case.when}")
+def test_an_alert_fires_and_its_text_names_whom(case: Case, tmp_path: Path) -> None:
+    assert promtool([case], [[expected(case)]], tmp_path) == ""
+
+
+@pytest.mark.parametrize("case", QUIET, ids=lambda case: f"{case.alert} when {case.when}")
+def test_an_alert_stays_quiet(case: Case, tmp_path: Path) -> None:
+    assert promtool([case], [[]], tmp_path) == ""
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_alert_is_tried_both_ways_and_says_what_to_do(name: str) -> None:
+    assert {case.alert for case in FIRES} >= {name} <= {case.alert for case in QUIET}
+    annotations, page = RULES[name]["annotations"], (ALERTS.parents[3] / "docs" / "dashboard.md").read_text()
+    assert re.search(r"\b([Ll]ook|[Ss]ee|[Ll]ower|[Mm]ake room|raise)\b", annotations["description"])
+    assert f"| {name} |" in page
+
+
+def test_there_are_the_six_alerts() -> None:
+    assert set(RULES) == {
+        "NoProgress", "CheckpointStale", "RejectRatioHigh", "StragglerSevere", "ServerDown", "LossNotFinite",
+    }  # fmt: skip

@@ -1,0 +1,409 @@
+"""`python -m tools.dashboard [--check]`: writes the Grafana dashboard and the PrometheusRule, or tells which are stale."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+COMPONENTS = Path(__file__).resolve().parent.parent / "k8s" / "components"
+DASHBOARD = COMPONENTS / "dashboard" / "dashboard.json"
+ALERTS = COMPONENTS / "alerts" / "alerts.yaml"
+"""Written by hand, as Prometheus reads it; the PrometheusRule holds the same groups."""
+RULE = COMPONENTS / "monitoring" / "prometheus-rule.yaml"
+UID = "paceline"
+
+_RUN = 'run="$run",namespace=~"$namespace"'
+_OVER = "[$__rate_interval]"
+_COST = (
+    'sum by (process) (rate(paceline_worker_step_seconds_sum{RUN,phase=~"data|compute"}OVER))'
+    " / sum by (process) (rate(paceline_worker_steps_totalRATE))"
+)
+_PODS = (
+    "* on (namespace, pod) group_left (process) group by (namespace, pod, process) (process_start_time_seconds{RUN})"
+)
+"""Names the processes of this run in what other exporters say of pods."""
+
+
+class Query(NamedTuple):
+    """PromQL, where RUN stands for this run's labels and RATE for them and the time that a rate is taken over."""
+
+    text: str
+    legend: str = ""
+
+    @property
+    def promql(self) -> str:
+        """As Grafana gets it."""
+        found = self.text.replace("RATE", f"{{{_RUN}}}{_OVER}").replace("OVER", _OVER)
+        return found.replace("{RUN", "{" + _RUN)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture, and the question that it answers."""
+
+    title: str
+    text: str
+    unit: str
+    queries: tuple[Query, ...]
+    kind: str = "timeseries"
+    stacked: bool = False
+    says: str = "value_and_name"
+    """Of a stat: value_and_name, value or name."""
+    other_exporter: bool = False
+    """Fed by dcgm-exporter, kube-state-metrics or cAdvisor, not by Paceline."""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it shows one number or word instead of a graph."""
+        return self.kind in ("stat", "gauge")
+
+
+class Place(NamedTuple):
+    """Where a panel is, in Grafana's grid of 24 columns; y counts from below the row's title."""
+
+    panel: Panel
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+def _quantiles(metric: str, labels: str = "", by: str = "le") -> tuple[Query, ...]:
+    return tuple(
+        Query(f"histogram_quantile({share}, sum by ({by}) (rate({metric}_bucket{{RUN{labels}}}OVER)))", name)
+        for share, name in ((0.5, "median"), (0.95, "95 %"), (0.99, "99 %"))
+    )
+
+
+def _one(text: str, legend: str = "{{process}}") -> tuple[Query, ...]:
+    return (Query(text, legend),)
+
+
+ROWS: dict[str, tuple[Panel, ...]] = {
+    "Overview": (
+        Panel(
+            "Training", "What is trained, and under which policy.", "none",
+            _one("max by (task, policy) (paceline_run_info{RUN})", "{{task}}, {{policy}}"), "stat", says="name",
+        ),
+        Panel(
+            "Phase", "Where the run is: waiting, training, stopping, scoring or finished. `paceline status` says what a "
+            "waiting run waits for.", "none",
+            _one('max by (phase) (paceline_server_phase{RUN,process="server-0"}) == 1', "{{phase}}"), "stat", says="name",
+        ),
+        Panel(
+            "Trained", "Share of the run's epochs that is trained.", "percentunit",
+            _one("max (paceline_server_budget_ratio{RUN})", "trained"), "gauge",
+        ),
+        Panel(
+            "Time left", "Until the epochs are trained, at the speed of the last 5 minutes.", "s",
+            _one("(1 - max (paceline_server_budget_ratio{RUN})) / (max (deriv(paceline_server_budget_ratio{RUN}[5m])) > 0)",
+                 "time left"), "stat", says="value",
+        ),
+        Panel(
+            "Members", "Workers that count now. Fewer than configured: some are still starting, or were lost.", "none",
+            _one("max (paceline_server_members{RUN})", "members"), "stat", says="value",
+        ),
+        Panel(
+            "Test accuracy", "Of the version that was scored last.", "percentunit",
+            _one('max (paceline_eval_accuracy_ratio{RUN,split="test"})', "test"), "stat", says="value",
+        ),
+        Panel(
+            "Examples per second", "How fast is it, and what does each worker add?", "suffix: /s",
+            _one("sum by (process) (rate(paceline_worker_examples_totalRATE))"), stacked=True,
+        ),
+        Panel(
+            "Updates per second", "Pushes counted on each server's slice; every push reaches all servers.", "suffix: /s",
+            _one("sum by (process) (rate(paceline_server_updates_totalRATE))"),
+        ),
+        Panel(
+            "Loss", "Does it learn? The mean over the workers' last mini-batches, and of each part of the data at its last "
+            "scoring.", "none",
+            (Query("avg (paceline_worker_loss{RUN} < Inf)", "mini-batches"),
+             Query("max by (split) (paceline_eval_loss{RUN})", "{{split}}")),
+        ),
+        Panel(
+            "Accuracy", "How good is it? Training accuracy far above test accuracy: it learns by heart.", "percentunit",
+            _one("max by (split) (paceline_eval_accuracy_ratio{RUN})", "{{split}}"),
+        ),
+    ),
+    "Consistency": (
+        Panel(
+            "Staleness of pushes", "Folds by others between a worker's pull and its push. BSP: always 0. The more, the less "
+            "each gradient is worth.", "none",
+            _one("sum by (le) (increase(paceline_server_staleness_bucketRATE))", "{{le}}"), "heatmap",
+        ),
+        Panel(
+            "Staleness", "Does somebody train on old weights? A high 99 % with a low half: one straggler.", "none",
+            _quantiles("paceline_server_staleness"),
+        ),
+        Panel(
+            "Alpha", "Weight of the global model when a worker mixes it with its own; 1 is a copy. Low: its own training "
+            "counts more.", "percentunit",
+            _one("max by (process) (paceline_worker_alpha_ratio{RUN})"),
+        ),
+        Panel(
+            "Lead", "Clocks from the slowest member to the fastest, as each server sees it. At the policy's bound (ssp) the "
+            "fast ones wait.", "none",
+            _one("max by (process) (paceline_server_lead{RUN})"),
+        ),
+        Panel(
+            "Wait for others", "How long the policy holds a reply back. High: the fast wait for the slow; loosen the policy "
+            "(paceline set), or see Balance for who is slow.", "s",
+            _quantiles("paceline_server_wait_seconds"),
+        ),
+        Panel(
+            "Rejected pushes", "Work that was done for nothing, by reason. stale_term: computed before a server's restart; "
+            "too_stale, old_version: too late for the policy; BadPush: see the server's log.", "suffix: /s",
+            _one("sum by (reason) (rate(paceline_server_pushes_rejected_totalRATE))", "{{reason}}"),
+        ),
+    ),
+    "Latency": (
+        Panel(
+            "Step time by phase", "Why is a step slow? data: reading; compute: the gradient; exchange: push and pull; wait: "
+            "for others. The mean over all workers.", "s",
+            _one("sum by (phase) (rate(paceline_worker_step_seconds_sumRATE))"
+                 " / on () group_left sum (rate(paceline_worker_steps_totalRATE))", "{{phase}}"), stacked=True,
+        ),
+        Panel(
+            "Push and pull", "One exchange of a worker with all servers, without the wait for others: network and servers.",
+            "s", _quantiles("paceline_worker_step_seconds", ',phase="exchange"'),
+        ),
+        Panel(
+            "Calls", "95 % of the calls take less than this on the server, waiting included.", "s",
+            _one("histogram_quantile(0.95, sum by (le, method) (rate(paceline_server_handle_seconds_bucketRATE)))",
+                 "{{method}}"),
+        ),
+        Panel(
+            "Queue", "Pushes that wait for a buffer. Above 0 for long: the server is too slow, or its memory too small for "
+            "so many workers.", "none",
+            _one("max by (process) (paceline_server_queue_depth{RUN})"),
+        ),
+        Panel(
+            "Slice in use", "Share of the time that a server folds pushes, one after the other. Near 100 %: use more "
+            "servers.", "percentunit",
+            _one("sum by (process) (rate(paceline_server_fold_seconds_sumRATE))"),
+        ),
+    ),
+    "Traffic": (
+        Panel(
+            "Received", "Tensor bytes that come to each server. Near what the link can do: use a codec (codec.push).", "Bps",
+            _one("sum by (process) (rate(paceline_server_received_bytes_totalRATE))"),
+        ),
+        Panel(
+            "Sent", "Tensor bytes that each server sends. Near what the link can do: use a codec (codec.pull).", "Bps",
+            _one("sum by (process) (rate(paceline_server_sent_bytes_totalRATE))"),
+        ),
+        Panel(
+            "Bytes for an example", "What one example costs on the network: falls with larger mini-batches, codecs and "
+            "local steps.", "bytes",
+            _one("(sum (rate(paceline_server_received_bytes_totalRATE)) + sum (rate(paceline_server_sent_bytes_totalRATE)))"
+                 " / sum (rate(paceline_worker_examples_totalRATE))", "bytes"),
+        ),
+    ),
+    "Balance": (
+        Panel(
+            "Straggler ratio", "Who is slow? A worker's time to compute a step over that of the fastest one, which has 1.",
+            "suffix: x", _one(f"({_COST}) / on () group_left min ({_COST})"),
+        ),
+        Panel(
+            "Slices", "Weights and optimizer slots on each server. Unequal: one tensor is larger than a fair share "
+            "(plan.slices: memorywise cuts through it).", "bytes",
+            _one("max by (process) (paceline_server_slice_bytes{RUN} + paceline_server_optimizer_bytes{RUN})"), "bargauge",
+        ),
+        Panel(
+            "CPU", "Cores that each process uses. At its limit: give it more, or see GPU.", "suffix: cores",
+            _one("sum by (process) (rate(process_cpu_seconds_totalRATE))"),
+        ),
+    ),
+    "Health": (
+        Panel(
+            "Last push", "Time since a worker's last push. One that grows: the worker hangs, or is gone.", "s",
+            _one("clamp_min(time() - max by (worker) (paceline_server_member_seen_timestamp_seconds{RUN}), 0)", "{{worker}}"),
+        ),
+        Panel(
+            "Age of the checkpoint", "What a server's death costs now. Should go up and down with checkpoint.every.", "s",
+            _one("clamp_min(time() - max by (process) (paceline_server_checkpoint_timestamp_seconds{RUN}), 0)"),
+        ),
+        Panel(
+            "Restarts and failed checkpoints", "Servers that came back from a checkpoint, and checkpoints that could not be "
+            "written: see that server's log and its disk.", "none",
+            (Query("sum by (process) (paceline_server_recoveries_total{RUN})", "{{process}} came back"),
+             Query("sum by (process) (paceline_server_checkpoint_failures_total{RUN})", "{{process}} failed to write")),
+        ),
+        Panel(
+            "Calls by result", "OK is good. UNAVAILABLE: ask again later, as after a restart; others are errors, named in "
+            "the logs.", "suffix: /s",
+            _one("sum by (code) (rate(paceline_server_requests_totalRATE))", "{{code}}"),
+        ),
+        Panel(
+            "Retries", "Exchanges that a worker had to repeat. Many at one worker: its network; at all: a server.",
+            "suffix: /s", _one("sum by (process) (rate(paceline_worker_retries_totalRATE))"),
+        ),
+        Panel(
+            "Memory against the limit", "At 100 % the kernel kills the process: raise its limit (paceline plan names one).",
+            "percentunit",
+            _one("max by (process) (process_resident_memory_bytes{RUN} / paceline_memory_limit_bytes{RUN})"),
+        ),
+    ),
+    "GPU and pods": (
+        Panel(
+            "GPU in use", "Is the GPU busy? Low: see Step time by phase. Needs dcgm-exporter.", "percent",
+            _one(f"max by (process, gpu) (DCGM_FI_DEV_GPU_UTIL {_PODS})", "{{process}}, GPU {{gpu}}"), other_exporter=True,
+        ),
+        Panel(
+            "GPU memory", "Used share; near 100 %: lower batch_size. Needs dcgm-exporter.", "percentunit",
+            _one(f"max by (process, gpu) (DCGM_FI_DEV_FB_USED / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE) {_PODS})",
+                 "{{process}}, GPU {{gpu}}"), other_exporter=True,
+        ),
+        Panel(
+            "Throttled", "Share of the time slices in which the CPU limit stopped the process: raise limits.cpu. Needs "
+            "cAdvisor (the kubelet's).", "percentunit",
+            _one('max by (process) (rate(container_cpu_cfs_throttled_periods_total{container!=""}OVER)'
+                 f' / rate(container_cpu_cfs_periods_total{{container!=""}}OVER) {_PODS})'), other_exporter=True,
+        ),
+        Panel(
+            "Restarts of pods", "In-place restarts, and why the last one was: OOMKilled needs a higher memory limit. Needs "
+            "kube-state-metrics.", "none",
+            (Query(f"max by (process) (kube_pod_container_status_restarts_total {_PODS})", "{{process}}"),
+             Query(f"max by (process, reason) (kube_pod_container_status_last_terminated_reason {_PODS})",
+                   "{{process}}: {{reason}}")), other_exporter=True,
+        ),
+    ),
+}  # fmt: skip
+
+
+def places(row: tuple[Panel, ...]) -> list[Place]:
+    """Numbers in a line of their own, then graphs, three or four in a line."""
+    graphs = [panel for panel in row if not panel.is_number]
+    each = 4 if len(graphs) == 4 else 3
+    lines = [
+        [panel for panel in row if panel.is_number],
+        *(graphs[at : at + each] for at in range(0, len(graphs), each)),
+    ]
+    found: list[Place] = []
+    y = 0
+    for line in filter(None, lines):
+        width, height = 24 // len(line), 4 if line[0].is_number else 8
+        found += [Place(panel, number * width, y, width, height) for number, panel in enumerate(line)]
+        y += height
+    return found
+
+
+def dashboard() -> dict[str, Any]:
+    """Grafana's JSON."""
+    panels: list[dict[str, Any]] = []
+    y = 0
+    for title, row in ROWS.items():
+        panels.append(_placed({"type": "row", "title": title, "collapsed": False, "panels": []}, 0, y, 24, 1, panels))
+        there = places(row)
+        for panel, x, below, width, height in there:
+            panels.append(_placed(_body(panel), x, y + 1 + below, width, height, panels))
+        y += 1 + there[-1].y + there[-1].height
+    return {
+        "uid": UID,
+        "title": "Paceline",
+        "description": "One training run: is it learning, how fast, and what holds it up? Made by tools/dashboard.py.",
+        "tags": ["paceline"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "10s",
+        "time": {"from": "now-30m", "to": "now"},
+        "timepicker": {},
+        "annotations": {"list": []},
+        "templating": {"list": _variables()},
+        "panels": panels,
+    }
+
+
+def _variables() -> list[dict[str, Any]]:
+    source: dict[str, Any] = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
+    return [
+        source | {"current": {}, "hide": 0, "refresh": 1, "regex": "", "options": []},
+        _query_variable("run", "Run", "label_values(paceline_run_info, run)"),
+        _query_variable("namespace", "Namespace", 'label_values(paceline_run_info{run="$run"}, namespace)')
+        | {"includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}},
+    ]
+
+
+def _query_variable(name: str, label: str, query: str) -> dict[str, Any]:
+    return {
+        "name": name, "label": label, "type": "query", "datasource": _SOURCE, "query": {"query": query, "refId": name},
+        "definition": query, "refresh": 2, "sort": 2, "hide": 0, "multi": False, "includeAll": False, "current": {},
+        "regex": "", "options": [],
+    }  # fmt: skip
+
+
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_REDUCED = {"values": False, "calcs": ["lastNotNull"], "fields": ""}
+
+
+def _placed(body: dict[str, Any], x: int, y: int, width: int, height: int, others: list[Any]) -> dict[str, Any]:
+    return {"id": len(others) + 1, "gridPos": {"x": x, "y": y, "w": width, "h": height}} | body
+
+
+def _body(panel: Panel) -> dict[str, Any]:
+    """A panel without its place."""
+    is_now = panel.says == "name"  # what was before is none of its series
+    targets = [
+        {
+            "refId": chr(ord("A") + number), "datasource": _SOURCE, "expr": query.promql, "legendFormat": query.legend,
+            "editorMode": "code", "range": not is_now, "instant": is_now,
+            "format": "heatmap" if panel.kind == "heatmap" else "time_series",
+        }
+        for number, query in enumerate(panel.queries)
+    ]  # fmt: skip
+    defaults: dict[str, Any] = {"unit": panel.unit, "min": 0}
+    if panel.unit == "percentunit":
+        defaults["max"] = 1
+    if panel.title == "Loss":
+        del defaults["min"]
+    if panel.kind == "timeseries":
+        fill, mode = (30, "normal") if panel.stacked else (0, "none")
+        defaults["custom"] = {"fillOpacity": fill, "stacking": {"mode": mode, "group": "A"}, "lineWidth": 1}
+    return {
+        "type": panel.kind, "title": panel.title, "description": panel.text, "datasource": _SOURCE, "targets": targets,
+        "fieldConfig": {"defaults": defaults, "overrides": []}, "options": _options(panel),
+    }  # fmt: skip
+
+
+def _options(panel: Panel) -> dict[str, Any]:
+    if panel.kind == "stat":
+        return {"reduceOptions": _REDUCED, "textMode": panel.says, "colorMode": "none", "graphMode": "none"}
+    if panel.kind == "gauge":
+        return {"reduceOptions": _REDUCED}
+    if panel.kind == "bargauge":
+        return {"reduceOptions": _REDUCED, "orientation": "horizontal", "displayMode": "basic"}
+    if panel.kind == "heatmap":
+        return {"calculate": False, "yAxis": {"unit": "none"}, "color": {"mode": "scheme", "scheme": "Blues"},
+                "cellGap": 1, "tooltip": {"mode": "single"}}  # fmt: skip
+    return {"legend": {"showLegend": True, "placement": "bottom", "displayMode": "list"}, "tooltip": {"mode": "multi"}}
+
+
+def rule() -> dict[str, Any]:
+    """The alerts as the Prometheus operator wants them."""
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "paceline", "labels": {"app.kubernetes.io/name": "paceline", "release": "prometheus"}},
+        "spec": yaml.safe_load(ALERTS.read_text()),
+    }
+
+
+def files() -> dict[Path, str]:
+    """What belongs into each file."""
+    head = "# Made from ../alerts/alerts.yaml by tools/dashboard.py.\n"
+    made = yaml.safe_dump(rule(), sort_keys=False, width=120, allow_unicode=True)
+    return {DASHBOARD: json.dumps(dashboard(), indent=1) + "\n", RULE: head + made}
+
+
+if __name__ == "__main__":
+    if "--check" not in sys.argv[1:]:
+        for path, text in files().items():
+            path.write_text(text)
+    elif stale := [path.name for path, text in files().items() if not path.exists() or path.read_text() != text]:
+        sys.exit(f"Stale: {', '.join(stale)}. Run: make docs")

@@ -1,0 +1,167 @@
+"""`python -m tools.dashboard_pictures`: does a run with a Prometheus beside it, and draws the dashboard's rows from what that
+has seen, for docs/dashboard.md (two minutes; needs prometheus)."""
+
+import io
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from paceline.core.config import Config
+from sharder.report.panels import STYLE
+from tools.dashboard import ROWS, Panel, Query, places
+from tools.prometheus import EVERY, Prometheus, beside, other_exporters, watched_run
+
+PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
+RUN = ("digits", "--workers", "2", "--servers", "2", "--slow", "1=5x", "--epochs", "20")
+WINDOW = "10s"
+"""What rates are taken over."""
+Series: TypeAlias = list[tuple[str, npt.NDArray[np.float64], npt.NDArray[np.float64]]]
+"""Legend, seconds since the start, values."""
+_UNITS: dict[str, Callable[[float], str]] = {
+    "percentunit": lambda value: f"{100 * value:.4g} %",
+    "percent": lambda value: f"{value:.4g} %",
+    "s": lambda value: f"{value:.3g} s" if value >= 1 or not value else f"{1000 * value:.3g} ms",
+    "bytes": lambda value: _scaled(value, "B"),
+    "Bps": lambda value: _scaled(value, "B/s"),
+    "none": lambda value: f"{value:.4g}",
+}
+
+
+def filled(query: Query, run: str, window: str = WINDOW) -> str:
+    """The query as Grafana sends it."""
+    return query.promql.replace("$__rate_interval", window).replace("$run", run).replace("$namespace", ".*")
+
+
+def series(prometheus: Prometheus, panel: Panel, run: str, start: float, end: float) -> Series:
+    """What the panel shows."""
+    found: Series = []
+    for query in panel.queries:
+        results = prometheus.query_range(filled(query, run), start, end)
+        for result in sorted(results, key=lambda result: _order(result["metric"])):
+            legend = query.legend
+            for name, value in result["metric"].items():
+                legend = legend.replace(f"{{{{{name}}}}}", value)
+            times, values = np.array([[float(time), float(value)] for time, value in result["values"]]).T
+            found.append((legend, times - start, values))
+    return found
+
+
+def draw(title: str, shown: dict[Panel, Series]) -> bytes:
+    """One row of the dashboard as the content of a PNG file."""
+    there = places(tuple(shown))
+    tall = there[-1].y + there[-1].height + 1.2
+    stream = io.BytesIO()
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(13, 0.36 * tall), dpi=72)
+        figure.text(0.01, 1 - 0.2 / tall, title, va="top", fontweight="bold")
+        for panel, x, y, wide, high in there:
+            inner = ((x + 1.2) / 24, 1 - (y + high - 0.3) / tall, (wide - 1.8) / 24, (high - 2.1) / tall)
+            axes = figure.add_axes(inner)
+            axes.set_title(panel.title + (" (made up)" if panel.other_exporter else ""), fontsize=10)
+            _draw(axes, panel, shown[panel])
+        figure.savefig(stream, format="png", facecolor="white", pil_kwargs={"optimize": True})
+    return stream.getvalue()
+
+
+def _draw(axes: Axes, panel: Panel, found: Series) -> None:
+    suffix = panel.unit.removeprefix("suffix:").strip()
+    tell: Callable[[float], str] = _UNITS.get(panel.unit, lambda value: f"{value:.4g} {suffix}")
+    if panel.is_number:
+        axes.axis("off")
+        legend, _, values = max(found, key=lambda each: each[1][-1])  # the newest
+        said = legend if panel.says == "name" else tell(values[-1])
+        axes.text(0, 0.4, said, va="center", fontsize=13, color="tab:blue")
+        return
+    if panel.kind == "heatmap":
+        _heatmap(axes, found)
+        return
+    if panel.kind == "bargauge":
+        axes.barh([legend for legend, _, _ in found], [values[-1] for _, _, values in found])
+        axes.xaxis.set_major_formatter(lambda value, _: tell(value))
+        return
+    if panel.stacked:
+        _stack(axes, found)
+    else:
+        for legend, times, values in found:
+            axes.plot(times, values, label=legend, linewidth=1.2, clip_on=False)
+    if panel.title != "Loss":
+        axes.set_ylim(0, 1 if panel.unit == "percentunit" else None)
+    axes.yaxis.set_major_formatter(lambda value, _: tell(value))
+    axes.set_xlabel("s", fontsize=8)
+    axes.tick_params(labelsize=8)
+    axes.grid(alpha=0.3)
+    if found:
+        axes.legend(fontsize=7, ncols=2)
+
+
+def _stack(axes: Axes, found: Series) -> None:
+    times = np.unique(np.concatenate([each for _, each, _ in found]))
+    rows = [np.interp(times, each, np.nan_to_num(values), left=0, right=0) for _, each, values in found]
+    axes.stackplot(times, rows, labels=[legend for legend, _, _ in found], alpha=0.7)
+
+
+def _heatmap(axes: Axes, found: Series) -> None:
+    """Buckets count everything below them; a cell shows what came in its own bucket."""
+    times = np.unique(np.concatenate([each for _, each, _ in found]))
+    below = np.array([np.interp(times, each, values, left=0, right=0) for _, each, values in found])
+    cells = np.diff(below, axis=0, prepend=0)
+    axes.imshow(
+        cells,
+        aspect="auto",
+        origin="lower",
+        cmap="Blues",
+        interpolation="nearest",
+        extent=(times[0], times[-1], -0.5, len(found) - 0.5),
+    )
+    axes.set_yticks(range(len(found)), [legend for legend, _, _ in found])
+    axes.tick_params(labelsize=8)
+    axes.set_xlabel("s", fontsize=8)
+
+
+def _order(labels: dict[str, str]) -> tuple[float, str]:
+    """Buckets by their number, others by name."""
+    return float(labels.get("le", 0)), " ".join(labels.values())
+
+
+def _scaled(value: float, unit: str) -> str:
+    for prefix in ("", "k", "M"):
+        if abs(value) < 1000:
+            return f"{value:.3g} {prefix}{unit}"
+        value /= 1000
+    return f"{value:.3g} G{unit}"
+
+
+def seen(prometheus: Prometheus, run: str, start: float, end: float) -> dict[str, dict[Panel, Series]]:
+    """What the panels of each row show, from a little before the first step on."""
+    steps = prometheus.query_range("min (paceline_worker_steps_total)", start, end)
+    start = float(steps[0]["values"][0][0]) - 5
+    return {title: {panel: series(prometheus, panel, run, start, end) for panel in row} for title, row in ROWS.items()}
+
+
+def main() -> None:
+    """Writes docs/pictures/dashboard-*.png."""
+    config = Config(workers=2, servers=2)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        other_exporters(config) as others,
+        beside(Path(name) / "prometheus", others) as prometheus,
+    ):
+        place, start, end = watched_run(prometheus, Path(name), *RUN)
+        rows = seen(prometheus, place.name, start, end - 2 * EVERY)
+    if empty := [panel.title for shown in rows.values() for panel, found in shown.items() if not found]:
+        sys.exit(f"Nothing was seen for: {', '.join(empty)}.")
+    PICTURES.mkdir(exist_ok=True)
+    for title, shown in rows.items():
+        (PICTURES / f"dashboard-{title.split()[0].lower()}.png").write_bytes(draw(title, shown))
+
+
+if __name__ == "__main__":
+    main()

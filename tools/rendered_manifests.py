@@ -1,0 +1,46 @@
+"""`python -m tools.rendered_manifests [--check]`: writes k8s/rendered/demo.yaml, or tells whether it is stale."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FOLDER = Path(__file__).resolve().parent.parent / "k8s" / "rendered"
+FILE = FOLDER / "demo.yaml"
+HEAD = """# The overlay demo as one file, with autostop. Made by `python -m tools.rendered_manifests`; don't edit it.
+#   kubectl create namespace paceline
+#   kubectl -n paceline create secret generic paceline-token --from-literal=token="$(openssl rand -hex 32)"
+#   kubectl -n paceline apply -f demo.yaml
+"""
+
+
+def render(folder: Path) -> str:
+    """What `kubectl kustomize` makes of the folder. CalledProcessError, with kubectl's words, where it can't."""
+    return subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    """The objects of a stream of YAML documents; how another kubectl lays them out makes no difference."""
+    return [found for found in yaml.safe_load_all(text) if found]
+
+
+def is_fresh() -> bool:
+    """Whether the file holds what its folder renders to now."""
+    return FILE.exists() and objects(FILE.read_text()) == objects(render(FOLDER))
+
+
+def main() -> None:
+    """Writes the file; with --check exits with 1 where it is stale. Without kubectl --check has nothing to compare."""
+    if "--check" not in sys.argv[1:]:
+        FILE.write_text(HEAD + render(FOLDER))
+    elif shutil.which("kubectl") is None:
+        print(f"{FILE.name} was not checked: there is no kubectl here.")
+    elif not is_fresh():
+        sys.exit(f"{FILE} is stale; run: python -m tools.rendered_manifests")
+
+
+if __name__ == "__main__":
+    main()
