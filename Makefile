@@ -24,7 +24,7 @@ comma  := ,
 
 .DEFAULT_GOAL := help
 .PHONY: help setup spark demo test check bench experiments protos docs lock images clean \
-  deploy run status logs scale put-data fetch-model doctor teardown purge e2e
+  deploy run status logs dashboard scale put-data fetch-model doctor teardown purge e2e
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -76,11 +76,17 @@ status: $(VENV)/.cli ## where the run on the cluster is
 logs: ## the last lines of all its parts, and what they say from now on
 	kubectl logs -n $(NAMESPACE) -l app.kubernetes.io/part-of=paceline --prefix --follow --tail=20 --max-log-requests=100 --ignore-errors
 
+dashboard: ## Grafana of the overlay `monitoring` at http://localhost:3000, until Ctrl-C
+	@kubectl get -n $(NAMESPACE) service/paceline-grafana >/dev/null || { echo "There is no Grafana in namespace $(NAMESPACE) yet." \
+	  "Bring it there: kubectl apply -n $(NAMESPACE) -k k8s/overlays/monitoring" >&2; exit 69; }
+	@echo "Open http://localhost:3000 (Ctrl-C ends it)"
+	kubectl port-forward -n $(NAMESPACE) service/paceline-grafana 3000
+
 scale: $(VENV)/.cli ## another number of workers while it trains (WORKERS=)
 	$(BIN)/paceline k8s scale -w $(WORKERS) -n $(NAMESPACE)
 
 put-data: $(VENV)/.cli ## copy a file or folder to the volume that its sharder reads (DATA=)
-	$(BIN)/paceline k8s put-data $(DATA) -n $(NAMESPACE)
+	$(BIN)/paceline k8s put-data $(DATA) --image $(REGISTRY)/paceline-server:$(TAG) $(if $(SIZE),--size $(SIZE)) -n $(NAMESPACE)
 
 fetch-model: $(VENV)/.cli ## copy its models from their volume (OUT=models)
 	$(BIN)/paceline k8s fetch-model --out $(OUT) -n $(NAMESPACE)

@@ -3,96 +3,24 @@
 
 import json
 import os
-import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cluster import REGISTRY, TAG, overlay, paceline, status, until
 from sklearn.datasets import dump_svmlight_file
 
 from paceline.data.dataset import Dataset
-from paceline.data.rcv1_like import rcv1_like, write_lyrl2004
-from paceline.k8s.deploy import purge, teardown
+from paceline.data.rcv1_like import write_lyrl2004
 from paceline.k8s.kubectl import Kubectl
-from paceline.k8s.look import chief_of, look
-from paceline.v1.run_service_pb2 import StatusReply
+from paceline.k8s.look import look
 
-REPOSITORY = Path(__file__).parents[1]
-TRAIN, TEST = 6000, 2000
 ACCURACY = {"svm": 0.88, "digits": 0.90}
-REGISTRY, TAG = os.environ.get("REGISTRY", "localhost"), os.environ.get("TAG", "0.1.0")
 DIGITS = os.environ.get("E2E_DIGITS", "")
 
 pytestmark = pytest.mark.timeout(900)
-
-
-def paceline(*arguments: str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
-    """The command as a user gives it; what it says goes on to the test's own output."""
-    start = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "paceline.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        cwd=REPOSITORY,
-    )
-    took = time.monotonic() - start
-    print(
-        f"\n$ paceline {' '.join(arguments)}  # {took:.0f} s, exit {done.returncode}\n{done.stdout}{done.stderr}",
-        flush=True,
-    )
-    return done
-
-
-@pytest.fixture
-def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A new name; what the test leaves there goes."""
-    stem = re.sub(r"[^a-z0-9]+", "-", request.node.name)[5:25].strip("-")
-    name = f"paceline-e2e-{stem}-{time.time_ns() // 10**9 % 10**6}"
-    yield name
-    kubectl = Kubectl(name)
-    if kubectl.find(f"namespace/{name}") is not None:
-        teardown(kubectl, print)
-        purge(kubectl, print)
-        kubectl.run("delete", f"namespace/{name}", "--wait=false")
-
-
-def overlay(folder: Path, of: str, settings: dict[str, Any], *components: str, patches: Sequence[Any] = ()) -> str:
-    """A copy of one of k8s/overlays with other settings, and with more components before its own, as a user makes one."""
-    folder.mkdir(parents=True)
-    old = REPOSITORY / "k8s/overlays" / of
-    found = yaml.safe_load((old / "kustomization.yaml").read_text())
-    for key in ("resources", "components"):
-        found[key] = [os.path.relpath(old / path, folder) for path in found[key]]
-    more = [os.path.relpath(REPOSITORY / "k8s/components" / name, folder) for name in components]
-    found["components"] = [*more, *found["components"]]
-    found["patches"] = [*found["patches"], *patches]
-    for image in found["images"]:
-        image |= {"newName": f"{REGISTRY}/{image['newName'].rpartition('/')[2]}", "newTag": TAG}
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(found))
-    whole = yaml.safe_load((old / "run.yaml").read_text()) | settings
-    (folder / "run.yaml").write_text(yaml.safe_dump(whole))
-    return str(folder)
-
-
-def until(what: str, ready: Callable[[], Any], seconds: float = 120) -> Any:
-    """What `ready` gives, once it gives something."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := ready():
-            return found
-        time.sleep(1)
-    raise AssertionError(f"{what} did not happen within {seconds:.0f} s")
-
-
-def status(kubectl: Kubectl) -> StatusReply | None:
-    with chief_of(kubectl) as chief:
-        return chief.status()
 
 
 def pod_of(kubectl: Kubectl, job: str) -> str:
@@ -158,11 +86,6 @@ def reaches(kubectl: Kubectl, labels: dict[str, str], targets: dict[str, str]) -
     return found
 
 
-@pytest.fixture(scope="module")
-def rows() -> Dataset:
-    return rcv1_like(TRAIN, TEST, features=20_000)
-
-
 def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, tmp_path: Path, rows: Dataset):
     kubectl, data = Kubectl(namespace), tmp_path / "data" / "rcv1"
     data.mkdir(parents=True)
@@ -223,7 +146,7 @@ def test_async_svm_is_finished_and_stopped_by_its_own_pod(namespace: str, tmp_pa
     kubectl.run("create", "namespace", namespace)
     kubectl.run("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
     image = f"{REGISTRY}/paceline-server:{TAG}"
-    assert paceline("k8s", "put-data", str(data.parent), "-n", namespace, "--image", image).returncode == 0
+    assert paceline("k8s", "put-data", str(data), "-n", namespace, "--image", image).returncode == 0
     kubectl.run("create", "secret", "generic", "paceline-token", "--from-literal=token=of-this-test")
 
     kubectl.run("apply", "--kustomize", place)

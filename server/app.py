@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, Stopped
 from paceline.core.run import Run, RunPhase
+from paceline.rpc.agreement import agreed_settings
 from paceline.rpc.auth import authentication
 from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
 from paceline.rpc.host import Health, bind, make_server
@@ -46,6 +47,7 @@ class Server:
         self.registry = CollectorRegistry()
         metrics = ServerMetrics(self.registry, config.policy.name, config.task, config.checkpoint.every)
         self.store = Store(folder, config.checkpoint.keep, say)
+        self.store.check_settings(agreed_settings(config))
         self.driver = SliceDriver(config, index, self.store.term, metrics)
         self._restore(say)
         self._durability = Durability(self.driver, self.store, config.checkpoint.every, metrics, say)

@@ -77,6 +77,16 @@ class Store:
         """Keeps the chief's run state."""
         self._write("run.json", state)
 
+    def check_settings(self, settings: Sequence[str]) -> None:
+        """Keeps what the run's processes agree on, as 'key=value'. ConfigError where there are snapshots of other settings."""
+        before: list[str] = self._read("settings.json", list(settings))
+        if self._numbers() and (differing := sorted(set(before) ^ set(settings))):
+            raise ConfigError(
+                f"{self._folder} holds a run with other settings: {'; '.join(differing)} (before and now). Set them back, or "
+                "start a new run with empty folders; paceline set changes the policy of a run."
+            )
+        self._write("settings.json", list(settings))
+
     def load_run(self) -> dict[str, Any] | None:
         """The chief's run state, None before there is one."""
         state: dict[str, Any] | None = self._read("run.json", None)

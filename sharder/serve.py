@@ -93,7 +93,7 @@ class ShardServicer(ShardServiceServicer):
         if self._shards.manifest.shards[0].columns is None:
             raise DataError("The shards that are served hold dense rows, whose features are not counted.")
         with self._lock:
-            if self._counted is None:
+            if self._counted is None or (self._counted.done() and self._counted.exception()):
                 self._counted = self._counter.submit(self._shards.feature_counts)
             counted = self._counted
         try:

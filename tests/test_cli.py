@@ -491,3 +491,23 @@ def test_sizes_are_readable() -> None:
     values: list[Any] = [plan.size(count) for count in (12, 2048, 3 << 20, 5 << 30)]
 
     assert values == ["12 B", "2.0 KiB", "3.0 MiB", "5.0 GiB"]
+
+
+def test_a_run_elsewhere_is_asked_at_its_chiefs_address(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    asked = []
+
+    class Nobody:
+        def status(self) -> None:
+            return
+
+        def close(self) -> None:
+            pass
+
+    def connect(address: str, token: str) -> Any:
+        asked.append((address, token))
+        return Nobody()
+
+    with pytest.raises(ServersGone, match="Nobody answers at chief:50051"):
+        status.show_status(status.Elsewhere(Path("chief:50051"), tmp_path / "token"), Console(), False, connect)
+    assert asked == [("chief:50051", "secret")]

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from paceline.core.errors import ConfigError, UsageError
+from paceline.core.errors import ConfigError, DiskError, UsageError
 from paceline.k8s import deploy as deploying
+from paceline.k8s import volumes
 from paceline.k8s.deploy import Patience, Trouble
 from paceline.k8s.findings import Finding, Seen, findings, told
 from paceline.k8s.kubectl import Kubectl, NotThere
@@ -167,7 +168,7 @@ def test_pods_that_pod_security_refuses_are_named_by_their_owner():
 def test_a_job_that_failed_ends_a_wait_at_once():
     failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 78"}
     job = {"kind": "Job", "metadata": {"name": "paceline-worker"}, "status": {"conditions": [failed]}}
-    state = State(None, {}, [], findings(Seen(jobs=[job])))
+    state = State(None, {}, [], [], findings(Seen(jobs=[job])))
 
     with pytest.raises(Trouble, match="PodFailurePolicy"):
         Patience().check(state, 0.0)
@@ -175,7 +176,7 @@ def test_a_job_that_failed_ends_a_wait_at_once():
 
 def test_other_trouble_may_last_half_a_minute():
     trouble, patience = Finding("pod/x", "no node takes it.", "Add one."), Patience()
-    there, well = State(None, {}, [], [trouble]), State(None, {}, [], [])
+    there, well = State(None, {}, [], [], [trouble]), State(None, {}, [], [], [])
 
     for now, state in ((0, there), (29, there), (30, well), (31, there), (60, there)):
         patience.check(state, now)
@@ -315,8 +316,8 @@ def test_a_finished_run_has_its_test_accuracy_as_result():
 def test_a_result_outlives_the_servers():
     kept = {"metadata": {"annotations": {"paceline.dev/result": "test accuracy 0.9"}}, "spec": {"replicas": 0}}
 
-    assert kept_result(State(kept, {}, [], [])) == "test accuracy 0.9"
-    assert kept_result(State(None, {}, [], [])) == ""
+    assert kept_result(State(kept, {}, [], [], [])) == "test accuracy 0.9"
+    assert kept_result(State(None, {}, [], [], [])) == ""
 
 
 def test_the_secret_that_deploy_makes_is_never_an_argument(monkeypatch: pytest.MonkeyPatch):
@@ -336,3 +337,80 @@ def test_the_secret_that_deploy_makes_is_never_an_argument(monkeypatch: pytest.M
     token = yaml.safe_load(stdin or "")["stringData"]["token"]
     assert len(token) >= 32
     assert all(token not in argument for argument in arguments)
+
+
+def owned(name: str, phase: str, made: str, index: str = "0") -> dict[str, Any]:
+    found = pod(
+        name, phase=phase, containerStatuses=[container(state={"terminated": {"exitCode": 70, "reason": "Error"}})]
+    )
+    found["metadata"] |= {
+        "creationTimestamp": made, "ownerReferences": [{"name": "paceline-worker"}],
+        "annotations": {"batch.kubernetes.io/job-completion-index": index},
+    }  # fmt: skip
+    return found
+
+
+def test_a_pod_that_failed_and_has_a_successor_is_no_trouble():
+    failed, later = owned("a", "Failed", "2026-11-21T20:00:00Z"), pod("b", phase="Running")
+    later["metadata"] |= owned("b", "Running", "2026-11-21T20:01:00Z")["metadata"]
+
+    assert findings(Seen([failed, later])) == []
+    later["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "1"}
+    assert [one.part for one in findings(Seen([failed, later]))] == ["pod/a"]
+
+
+def test_a_pod_that_could_not_be_made_at_first_is_no_trouble_once_it_is_there():
+    why = event("FailedCreate", "exceeded quota", "Job", "paceline-worker") | {"lastTimestamp": "2026-11-21T20:00:30Z"}
+    there = pod("b", phase="Running")
+    there["metadata"] |= owned("b", "Running", "2026-11-21T20:01:00Z")["metadata"]
+
+    assert findings(Seen([there], events=[why])) == []
+    assert [one.part for one in findings(Seen(events=[why]))] == ["job/paceline-worker"]
+
+
+def test_a_pod_for_which_the_cluster_grows_is_waited_for():
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient cpu"}
+    waiting = pod(phase="Pending", conditions=[condition])
+    grows = event("TriggeredScaleUp", "pod triggered scale-up", "Pod", "paceline-worker-0-x")
+
+    assert not only(Seen([waiting], events=[grows])).fatal
+    assert only(Seen([waiting])).fatal
+
+
+def rolled(wanted: int = 2, ready: int = 2, updated: int = 2, observed: int = 3) -> dict[str, Any]:
+    status = {"readyReplicas": ready, "updatedReplicas": updated, "observedGeneration": observed}
+    return {"metadata": {"name": "x", "generation": 3}, "spec": {"replicas": wanted}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("servers", "shards", "serves"),
+    [
+        (rolled(), [], True),
+        (rolled(ready=1), [], False),
+        (rolled(updated=0), [], False),
+        (rolled(observed=2), [], False),
+        (rolled(), [rolled(wanted=1, ready=0)], False),
+        (None, [], False),
+    ],
+    ids=["all", "not-ready", "old-ones", "not-seen-yet", "no-shards", "none"],
+)
+def test_servers_serve_when_all_are_ready_as_they_are_wanted_now(servers: Any, shards: list[Any], serves: bool):
+    assert State(servers, {}, shards, [], []).serves is serves
+
+
+def test_a_copy_whose_reader_ends_first_is_an_error():
+    with pytest.raises(DiskError, match="Copying failed"):
+        volumes._piped(["yes"], ["false"], print)
+
+
+def test_claims_that_are_there_keep_their_size():
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "paceline-data"}, "spec": {"resources": "5Gi"}}
+
+    class Larger(Cluster):
+        def items(self, kinds: str, selector: str = "") -> list[dict[str, Any]]:
+            return [{"metadata": {"name": "paceline-data"}, "spec": {"resources": "50Gi"}}]
+
+    found = Overlay([claim], overlay().config)
+    deploying._keep_sizes(Larger(), found)
+
+    assert claim["spec"] == {"resources": "50Gi"}

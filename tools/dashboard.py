@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +39,18 @@ class Query(NamedTuple):
         """As Grafana gets it."""
         found = self.text.replace("RATE", f"{{{_RUN}}}{_OVER}").replace("OVER", _OVER)
         return found.replace("{RUN", "{" + _RUN)
+
+    def asked(self, run: str, window: str, namespace: str = ".*") -> str:
+        """As Grafana sends it, with its variables' values."""
+        found = self.promql.replace("$__rate_interval", window)
+        return found.replace("$run", run).replace("$namespace", namespace)
+
+    def named(self, labels: Mapping[str, str]) -> str:
+        """The legend of a series with these labels."""
+        found = self.legend
+        for name, value in labels.items():
+            found = found.replace(f"{{{{{name}}}}}", value)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

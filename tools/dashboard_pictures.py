@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from paceline.core.config import Config
 from sharder.report.panels import STYLE
-from tools.dashboard import ROWS, Panel, Query, places
+from tools.dashboard import ROWS, Panel, places
 from tools.prometheus import EVERY, Prometheus, beside, other_exporters, watched_run
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
@@ -35,22 +35,14 @@ _UNITS: dict[str, Callable[[float], str]] = {
 }
 
 
-def filled(query: Query, run: str, window: str = WINDOW) -> str:
-    """The query as Grafana sends it."""
-    return query.promql.replace("$__rate_interval", window).replace("$run", run).replace("$namespace", ".*")
-
-
 def series(prometheus: Prometheus, panel: Panel, run: str, start: float, end: float) -> Series:
     """What the panel shows."""
     found: Series = []
     for query in panel.queries:
-        results = prometheus.query_range(filled(query, run), start, end)
+        results = prometheus.query_range(query.asked(run, WINDOW), start, end)
         for result in sorted(results, key=lambda result: _order(result["metric"])):
-            legend = query.legend
-            for name, value in result["metric"].items():
-                legend = legend.replace(f"{{{{{name}}}}}", value)
             times, values = np.array([[float(time), float(value)] for time, value in result["values"]]).T
-            found.append((legend, times - start, values))
+            found.append((query.named(result["metric"]), times - start, values))
     return found
 
 

@@ -1,4 +1,4 @@
-"""A real Prometheus beside a real run on this machine, for the tests of the dashboard and for its pictures."""
+"""A real Prometheus beside a real run, for the tests of the dashboard and for its pictures."""
 
 import json
 import math
@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,18 @@ import yaml
 
 from paceline.cli.run_folder import RunFolder
 from paceline.core.config import Config
-from tools.dashboard import ALERTS
+from tools.dashboard import ALERTS, Query
 
 EVERY = 1
 """Seconds from one scrape to the next."""
+WINDOW = "5s"
+"""What the panels' rates are taken over."""
 NAMESPACE = "training"
 """Where the run's pods would be."""
 
 
 class Prometheus:
-    """Scrapes whatever `watch` has named, from inside `beside`. Times are seconds since 1970."""
+    """Scrapes whatever `watch` or `scrape` has named, from inside `beside`. Times are seconds since 1970."""
 
     def __init__(self, folder: Path, port: int, targets: Path) -> None:
         self._folder, self._targets, self._url = folder, targets, f"http://127.0.0.1:{port}"
@@ -37,21 +40,28 @@ class Prometheus:
     def watch(self, ports: Mapping[str, int]) -> None:
         """Scrapes the processes of these names on these ports, as pods of one namespace; those of before too."""
         self._watched |= ports
-        found = [
+        self.scrape(
             {"targets": [f"127.0.0.1:{port}"], "labels": {"namespace": NAMESPACE, "pod": pod_of(name)}}
             for name, port in self._watched.items()
-        ]
+        )
+
+    def scrape(self, targets: Iterable[Mapping[str, Any]]) -> None:
+        """Scrapes these and no others, given as in a file of Prometheus' file discovery."""
         draft = self._targets.with_suffix(".draft")
-        draft.write_text(json.dumps(found))
+        draft.write_text(json.dumps(list(targets)))
         draft.replace(self._targets)
 
     def query(self, promql: str) -> list[Any]:
         """The result of now."""
-        return self._ask("query", query=promql)
+        return self._series("query", query=promql)
 
     def query_range(self, promql: str, start: float, end: float, step: float = EVERY) -> list[Any]:
         """The series: labels in `metric`, pairs of time and text in `values`."""
-        return self._ask("query_range", query=promql, start=start, end=end, step=step)
+        return self._series("query_range", query=promql, start=start, end=end, step=step)
+
+    def rules(self) -> list[dict[str, Any]]:
+        """The alerts it has loaded, with their `name`, `health` and `state`."""
+        return [rule for group in self._ask("rules")["groups"] for rule in group["rules"]]
 
     def is_ready(self) -> bool:
         try:
@@ -63,10 +73,41 @@ class Prometheus:
     def log(self) -> str:
         return (self._folder / "prometheus.log").read_text(errors="replace")
 
-    def _ask(self, kind: str, **arguments: Any) -> list[Any]:
-        with urlopen(f"{self._url}/api/v1/{kind}?{urlencode(arguments)}", timeout=30) as answer:
-            found: list[Any] = json.load(answer)["data"]["result"]
+    def _series(self, kind: str, **arguments: Any) -> list[Any]:
+        found: list[Any] = self._ask(kind, **arguments)["result"]
         return found
+
+    def _ask(self, kind: str, **arguments: Any) -> dict[str, Any]:
+        with urlopen(f"{self._url}/api/v1/{kind}?{urlencode(arguments)}", timeout=30) as answer:
+            found: dict[str, Any] = json.load(answer)["data"]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A run that has ended, and the Prometheus that has seen it."""
+
+    prometheus: Prometheus
+    run: str
+    start: float
+    end: float
+    namespace: str = ".*"
+
+    def ask(self, query: Query) -> list[Any]:
+        """The panel's series."""
+        text = query.asked(self.run, WINDOW, self.namespace)
+        return self.prometheus.query_range(text, self.start, self.end)
+
+    def trouble(self, query: Query) -> str:
+        """What is wrong with what the panel shows: nothing that is finite, or a legend without its label; empty where all
+        is well."""
+        found = self.ask(query)
+        if not any(math.isfinite(float(value)) for series in found for _, value in series["values"]):
+            return f"nothing to show for {query.promql}"
+        for series in found:
+            if "{{" in query.named(series["metric"]):
+                return f"{query.legend!r} names a label that {series['metric']} does not have"
+        return ""
 
 
 def pod_of(process: str) -> str:
@@ -75,14 +116,15 @@ def pod_of(process: str) -> str:
 
 
 @contextmanager
-def beside(folder: Path, others: int | None = None) -> Iterator[Prometheus]:
-    """A Prometheus with the alerts of the repository, which keeps its data in `folder`, and ends with the block.
-    `others`: port of an exporter that says itself what its series are of."""
+def beside(folder: Path, others: int | None = None, relabel: Sequence[Mapping[str, Any]] = ()) -> Iterator[Prometheus]:
+    """A Prometheus with the alerts of the repository, which keeps its data and prometheus.yml in `folder`, and ends with the
+    block. `others`: port of an exporter that says itself what its series are of. `relabel`: relabel_configs of the targets."""
     folder.mkdir(parents=True, exist_ok=True)
     targets, config = folder / "targets.json", folder / "prometheus.yml"
     targets.write_text("[]")
+    found_in = [{"files": [str(targets)], "refresh_interval": "1s"}]
     scrapes: list[dict[str, Any]] = [
-        {"job_name": "paceline", "file_sd_configs": [{"files": [str(targets)], "refresh_interval": "1s"}]}
+        {"job_name": "paceline", "file_sd_configs": found_in, "relabel_configs": list(relabel)}
     ]
     if others is not None:
         there = [{"targets": [f"127.0.0.1:{others}"]}]

@@ -359,7 +359,7 @@ def _run_of(name: str | None, address: str | None, token_file: Path | None) -> "
     from paceline.cli.run_folder import find_run
     from paceline.cli.status import Elsewhere
 
-    return Elsewhere(address, token_file) if address else find_run(name)
+    return Elsewhere(Path(address), token_file) if address else find_run(name)
 
 
 @contextmanager

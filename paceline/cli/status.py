@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,22 @@ from paceline.v1.run_service_pb2 import StatusReply
 Connect = Callable[[str, str], Chief]
 
 
+@dataclass(frozen=True, slots=True)
 class Elsewhere(RunFolder):
-    """A run of which only the chief's address is known: on Kubernetes, say."""
+    """A run of which only the chief's address is known, as its path: on Kubernetes, say."""
 
-    def __init__(self, address: str, token: Path | None) -> None:
-        super().__init__(Path(address))
-        self._address, self._token = address, token
+    token_file: Path | None = None
 
     def facts(self) -> dict[str, Any]:
-        return {"chief": self._address, "exit_code": None}
+        return {"chief": str(self.path), "exit_code": None}
 
     def gone(self) -> ServersGone:
-        return ServersGone(f"Nobody answers at {self._address}: is server 0 there, is this its gRPC port?")
+        return ServersGone(f"Nobody answers at {self.path}: is server 0 there, is this its gRPC port?")
 
     def read_token(self) -> str:
         from paceline.rpc.auth import read_token
 
-        return read_token(self._token)
+        return read_token(self.token_file)
 
 
 def show_status(folder: RunFolder, console: Console, as_json: bool, connect: Connect = RemoteChief) -> None:

@@ -206,7 +206,8 @@ class Membership:
 
     def queued(self, now: float) -> list[str]:
         """Workers that wait for a seat: they ask again and again."""
-        return sorted((worker for worker, asked in self.queue.items() if now - asked <= self.lease), key=worker_order)
+        self.queue = {worker: asked for worker, asked in self.queue.items() if now - asked <= self.lease}
+        return sorted(self.queue, key=worker_order)
 
     def _vacant_index(self, worker: str, now: float) -> int:
         """The place with the worker's own number where it is free, else the first free one."""

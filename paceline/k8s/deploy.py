@@ -4,11 +4,12 @@ import json
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import yaml
 
-from paceline.core.errors import ConfigError, PacelineError, UsageError
+from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
 from paceline.k8s.findings import Finding, told
 from paceline.k8s.kubectl import PARTS, SERVERS, SHARDS, TOKEN, WORKERS, Kubectl, NotThere
 from paceline.k8s.look import RESULT, State, look
@@ -18,13 +19,15 @@ Say = Callable[[str], None]
 EVERY = 10.0
 """Longest time without a word (seconds)."""
 PAUSE = 2.0
-PATIENCE = 30.0
-"""How long such a trouble may last (seconds)."""
+DELETION = 180.0
+"""Longest wait for something to be gone (seconds)."""
 KINDS = (
     "statefulsets,jobs,deployments,services,configmaps,poddisruptionbudgets,networkpolicies,serviceaccounts,roles,"
-    "rolebindings"
+    "rolebindings,pods"
 )
 """All that an overlay makes, but volumes and the token."""
+OPERATOR = ("servicemonitors", "podmonitors", "prometheusrules")
+"""What the component monitoring makes."""
 _RUN = "app.kubernetes.io/instance"
 
 
@@ -39,15 +42,19 @@ class Trouble(PacelineError):
 class Patience:
     """Ends a wait once something that waiting does not mend has lasted; Kubernetes tries again by itself meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: Callable[[Finding], bool] = lambda one: True) -> None:
+        """`counts`: which troubles do."""
+        self._counts = counts
         self._since: dict[tuple[str, str], float] = {}
 
     def check(self, state: State, now: float) -> None:
-        """Trouble after 30 s of the same, at once where a Job has failed."""
-        fatal = {(one.part, one.todo): one for one in state.troubles if one.fatal}
+        """Trouble after half a minute or more of the same, at once where a Job has failed."""
+        fatal = {(one.part, one.todo): one for one in state.troubles if one.fatal and self._counts(one)}
         self._since = {cause: self._since.get(cause, now) for cause in fatal}
         lasting = [
-            one for cause, one in fatal.items() if now - self._since[cause] >= PATIENCE or one.part.startswith("job/")
+            one
+            for cause, one in fatal.items()
+            if now - self._since[cause] >= one.lasting or one.part.startswith("job/")
         ]
         if lasting:
             raise Trouble(lasting)
@@ -57,19 +64,27 @@ def deploy(kubectl: Kubectl, name: str, say: Say, seconds: float = 600) -> Overl
     """Applies the overlay and waits until all its parts run; a run that is there already goes on, with changed settings
     where they may change. ConfigError and Trouble name the cause; `seconds`: longest wait."""
     overlay = read_overlay(kubectl, name)
-    _make_namespace(kubectl, say)
+    make_namespace(kubectl, say)
     _check_same_run(kubectl, overlay)
     _make_token(kubectl, say)
+    _keep_sizes(kubectl, overlay)
+    if kubectl.find(SERVERS) is not None:  # what joins must find the servers with the settings that it has
+        rest = [document for document in overlay.documents if document["kind"] != "Job"]
+        kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump_all(rest))
+        wait_until(lambda state: state.serves, kubectl, say, seconds)
     _drop_jobs(kubectl, overlay, say)
     kubectl.run("apply", "--filename=-", stdin=overlay.text)
     say(f"run {overlay.config.run} is in namespace {kubectl.namespace}: {overlay.config.workers} workers, "
         f"{overlay.config.servers} servers")  # fmt: skip
-    wait_until_up(kubectl, say, seconds)
+    wait_until(lambda state: state.is_up, kubectl, say, seconds)
     return overlay
 
 
-def wait_until_up(kubectl: Kubectl, say: Say, seconds: float, clock: Callable[[], float] = time.monotonic) -> State:
-    """Until every part runs; says where it is whenever that changes, and every 10 s."""
+def wait_until(
+    is_there: Callable[[State], bool], kubectl: Kubectl, say: Say, seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:  # fmt: skip
+    """Until all is as it should be; says where it is whenever that changes, and every 10 s. Trouble where it will not be."""
     start = said = clock()
     line, patience = "", Patience()
     while True:
@@ -77,8 +92,8 @@ def wait_until_up(kubectl: Kubectl, say: Say, seconds: float, clock: Callable[[]
         if state.line() != line or now - said >= EVERY:
             line, said = state.line(), now
             say(f"{now - start:4.0f} s  {line}")
-        if state.is_up:
-            return state
+        if is_there(state):
+            return
         patience.check(state, now)
         if now - start > seconds:
             raise Trouble(state.troubles or [_slow(state, seconds)])
@@ -105,11 +120,11 @@ def stop_servers(kubectl: Kubectl, result: str) -> None:
 
 
 def teardown(kubectl: Kubectl, say: Say) -> None:
-    """Deletes all parts of the run but its volumes."""
-    kubectl.run(
-        "delete", KINDS, f"--selector={PARTS}", "--cascade=foreground", "--wait=true", "--timeout=180s", seconds=200
-    )
-    kubectl.run("wait", "pods", f"--selector={PARTS}", "--for=delete", "--timeout=180s", seconds=200)
+    """Deletes all parts of the run but its volumes; those of Prometheus' operator too, where the cluster has it."""
+    _delete(kubectl, say, KINDS, f"--selector={PARTS}")
+    for kind in OPERATOR:
+        with suppress(ConfigError):  # the cluster does not know it
+            kubectl.run("delete", kind, f"--selector={PARTS}")
     claims = [claim["metadata"]["name"] for claim in kubectl.items("persistentvolumeclaims")]
     say(
         "all parts are gone"
@@ -119,19 +134,32 @@ def teardown(kubectl: Kubectl, say: Say) -> None:
 
 def purge(kubectl: Kubectl, say: Say) -> None:
     """Deletes the run's volumes and token, naming each. UsageError while its parts are there."""
-    if any(pod["metadata"].get("labels") for pod in kubectl.items("pods")):
+    if kubectl.items("pods"):
         raise UsageError("Parts of the run are there still; take them down first: make teardown.")
     for claim in sorted(claim["metadata"]["name"] for claim in kubectl.items("persistentvolumeclaims")):
-        kubectl.run("delete", f"persistentvolumeclaim/{claim}", seconds=200)
+        _delete(kubectl, say, f"persistentvolumeclaim/{claim}")
         say(f"deleted volume {claim}")
-    try:
+    with suppress(NotThere):
         kubectl.run("delete", f"secret/{TOKEN}")
         say("deleted the token")
-    except NotThere:
-        pass
 
 
-def _make_namespace(kubectl: Kubectl, say: Say) -> None:
+def _delete(kubectl: Kubectl, say: Say, *what: str) -> None:
+    """Until it is gone, with a word every 10 s; ServersGone where that takes too long."""
+    kubectl.run("delete", *what, "--cascade=foreground", "--ignore-not-found", "--wait=false")
+    start = said = time.monotonic()
+    while left := kubectl.run("get", *what, "--ignore-not-found", "--output=name").split():
+        now = time.monotonic()
+        if now - start > DELETION:
+            raise ServersGone(f"{', '.join(left[:5])} did not go within {DELETION:.0f} s. See: kubectl describe.")
+        if now - said >= EVERY:
+            said = now
+            say(f"{now - start:4.0f} s  {len(left)} left: {', '.join(left[:5])}")
+        time.sleep(PAUSE / 2)
+
+
+def make_namespace(kubectl: Kubectl, say: Say) -> None:
+    """The namespace with Pod Security restricted, where it is not there."""
     try:
         kubectl.get(f"namespace/{kubectl.namespace}")
     except NotThere:
@@ -148,7 +176,7 @@ def _make_token(kubectl: Kubectl, say: Say) -> None:
         "metadata": {"name": TOKEN, "labels": dict([PARTS.split("=")])},
         "stringData": {"token": secrets.token_urlsafe(32)},
     }  # fmt: skip
-    kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(secret))
+    kubectl.run("create", "--filename=-", stdin=yaml.safe_dump(secret))
     say(f"made the run's token (secret {TOKEN})")
 
 
@@ -159,7 +187,7 @@ def _check_same_run(kubectl: Kubectl, overlay: Overlay) -> None:
     if kept and len(kept) != overlay.config.servers:
         raise ConfigError(
             f"The model of this run is cut for {len(kept)} servers ({', '.join(sorted(kept))}), but run.yaml has servers: "
-            f"{overlay.config.servers}. Set it back, or begin anew: make teardown purge, then make deploy."
+            f"{overlay.config.servers}. Set it back, or begin anew: make teardown purge (which deletes input data too)."
         )
     before = {run for claim in claims if (run := claim.get("labels", {}).get(_RUN))} - {overlay.config.run}
     if before:
@@ -167,6 +195,14 @@ def _check_same_run(kubectl: Kubectl, overlay: Overlay) -> None:
             f"Namespace {kubectl.namespace} holds the volumes of run {', '.join(sorted(before))}, this overlay is run "
             f"{overlay.config.run}. Take another NAMESPACE, or begin anew: make teardown purge."
         )
+
+
+def _keep_sizes(kubectl: Kubectl, overlay: Overlay) -> None:
+    """Claims that are there keep their size, for it can't shrink, and seldom grow."""
+    sizes = {one["metadata"]["name"]: one["spec"]["resources"] for one in kubectl.items("persistentvolumeclaims")}
+    for document in overlay.documents:
+        if document["kind"] == "PersistentVolumeClaim" and document["metadata"]["name"] in sizes:
+            document["spec"]["resources"] = sizes[document["metadata"]["name"]]
 
 
 def _drop_jobs(kubectl: Kubectl, overlay: Overlay, say: Say) -> None:
@@ -180,7 +216,7 @@ def _drop_jobs(kubectl: Kubectl, overlay: Overlay, say: Say) -> None:
             continue
         if not _has_failed(there) and _can_apply(kubectl, document):
             continue
-        kubectl.run("delete", name, "--cascade=foreground", "--wait=true", "--timeout=180s", seconds=200)
+        _delete(kubectl, say, name)
         say(f"{name} has other settings or has failed: made anew")
 
 

@@ -3,7 +3,7 @@ here asks the cluster: all comes as values."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
@@ -26,6 +26,8 @@ class Finding:
     fatal: bool = True
     """Whether waiting longer is useless."""
     exit_code: int = ConfigError.exit_code
+    lasting: float = 30.0
+    """How long it may last before it counts: Kubernetes tries again by itself, and clusters grow (seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Seen:
 def findings(seen: Seen, log: Callable[[str, bool], str] = lambda pod, previous: "") -> list[Finding]:
     """All troubles, the causes before what they lead to. `log(pod, previous)` gives a pod's last lines, or those of its
     container that ended last."""
+    seen = replace(seen, pods=[pod for pod in seen.pods if not _is_replaced(pod, seen.pods)])
     found = [*_claims(seen), *_refused(seen), *_scheduling(seen), *_containers(seen, log), *_mounts(seen), *_jobs(seen)]
     return list({(one.part, one.what): one for one in found}.values())
 
@@ -51,6 +54,24 @@ def told(found: Iterable[Finding]) -> list[str]:
     for one in found:
         parts.setdefault((one.what, one.todo), []).append(one.part)
     return [f"{', '.join(names)}: {what} {todo}".rstrip() for (what, todo), names in parts.items()]
+
+
+def _is_replaced(pod: Item, pods: Sequence[Item]) -> bool:
+    """Whether a pod that failed has a successor: the same owner, the same index, made later."""
+    return pod.get("status", {}).get("phase") == "Failed" and any(
+        _place(other) == _place(pod) and _made(other) > _made(pod) for other in pods if _place(pod)[0]
+    )
+
+
+def _place(pod: Item) -> tuple[str, str]:
+    """The owner's name, and the index in it."""
+    owners = pod["metadata"].get("ownerReferences", [])
+    index = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", "")
+    return (owners[0]["name"] if owners else "", index)
+
+
+def _made(item: Item) -> str:
+    return str(item["metadata"].get("creationTimestamp", ""))
 
 
 def _claims(seen: Seen) -> Iterable[Finding]:
@@ -79,6 +100,8 @@ def _refused(seen: Seen) -> Iterable[Finding]:
         if event["reason"] != "FailedCreate":
             continue
         owner = event["involvedObject"]
+        if any(_place(pod)[0] == owner["name"] and _made(pod) > str(event.get("lastTimestamp")) for pod in seen.pods):
+            continue  # it could be made since
         part, message = f"{owner['kind'].lower()}/{owner['name']}", _short(event["message"])
         if "violates PodSecurity" in message:
             yield Finding(
@@ -107,7 +130,10 @@ def _scheduling(seen: Seen) -> Iterable[Finding]:
                 todo = "No node has a GPU left: add one, lower the number of workers, or leave the component gpu out."
             else:
                 todo = "No node has room: lower requests or the number of workers, or add a node."
-            yield Finding(_of(pod), f"no node takes it: {_short(message)}.", todo)
+            grows = any(
+                event["reason"] == "TriggeredScaleUp" for event in _events(seen, "Pod", pod["metadata"]["name"])
+            )
+            yield Finding(_of(pod), f"no node takes it: {_short(message)}.", todo, not grows, lasting=90.0)
 
 
 def _containers(seen: Seen, log: Callable[[str, bool], str]) -> Iterable[Finding]:
@@ -167,9 +193,11 @@ def _mounts(seen: Seen) -> Iterable[Finding]:
         name = event["involvedObject"]["name"]
         if event["reason"] in ("FailedMount", "FailedAttachVolume") and name in stuck:
             message = _short(event["message"])
+            what, is_elsewhere = f"a volume can't be mounted: {message}.", "Multi-Attach" in message
             yield Finding(
-                _of(stuck[name]), f"a volume can't be mounted: {message}.", _lacks(message), "not found" in message
-            )
+                _of(stuck[name]), what, _lacks(message), "not found" in message or is_elsewhere,
+                lasting=90.0 if is_elsewhere else 30.0,
+            )  # fmt: skip
 
 
 def _jobs(seen: Seen) -> Iterable[Finding]:
@@ -187,6 +215,8 @@ def _lacks(message: str) -> str:
             "The run's token is missing: `make deploy` makes it, or: kubectl create secret generic paceline-token "
             "--from-file=token."
         )
+    if "Multi-Attach" in message:
+        return "Its volume is in use on another node: use the component shared-volume or data-server."
     if "configmap" in message.lower():
         return "Deploy the whole overlay (kubectl apply -k), not single files."
     return "See: kubectl describe pod."

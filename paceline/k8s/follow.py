@@ -30,29 +30,43 @@ def run(kubectl: Kubectl, name: str, say: Say) -> int:
 
 
 def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monotonic) -> str:
-    """Says where the run is every 10 s until it is finished; its result. Trouble where it can't go on."""
-    speed, said, away = Speed(), -EVERY, None
-    patience = Patience()
+    """Says where the run is every 10 s until it is finished; its result. What keeps single workers away is said and waited
+    for; Trouble where a Job has failed or a server can't come up."""
+    speed, said, troubles = Speed(), -EVERY, [""]
+    patience = Patience(lambda one: "paceline-server" in one.part or one.part.startswith("job/"))
     while True:
         with suppress(ServersGone), chief_of(kubectl) as chief:
             while (status := chief.status()) is not None:
-                away = None
                 if clock() - said >= EVERY or status.phase == "finished":
                     said = clock()
                     say(_line(status, speed))
-                    patience.check(look(kubectl), clock())
+                    troubles = _check(kubectl, patience, troubles, say, clock)
                 if status.phase == "finished":
                     return result(status)
                 time.sleep(PAUSE)
-        away = away or clock()
         if clock() - said >= EVERY:
             said = clock()
-            state = look(kubectl)
-            say(f"the chief does not answer for {clock() - away:.0f} s; {state.line()}")
-            patience.check(state, clock())
-            if kept := kept_result(state):
-                return kept
+            say("the chief does not answer just now")
+            troubles = _check(kubectl, patience, troubles, say, clock)
+            with suppress(ServersGone):
+                if kept := kept_result(look(kubectl)):
+                    return kept
         time.sleep(PAUSE)
+
+
+def _check(kubectl: Kubectl, patience: Patience, before: list[str], say: Say, clock: Callable[[], float]) -> list[str]:
+    """Says troubles that are new; those that are there now."""
+    try:
+        state = look(kubectl)
+    except ServersGone as error:
+        say(str(error))
+        return before
+    now = told(state.troubles)
+    for trouble in now:
+        if trouble not in before:
+            say(trouble)
+    patience.check(state, clock())
+    return now
 
 
 def show(kubectl: Kubectl, console: Console) -> int:

@@ -15,13 +15,9 @@ COMPONENT = "app.kubernetes.io/component"
 SERVERS, WORKERS, SHARDS = "statefulset/paceline-server", "job/paceline-worker", "deployment/paceline-shards"
 CHIEF, GRPC, TOKEN = "paceline-server-0", 50051, "paceline-token"
 _GONE = (
-    "connection refused",
-    "no such host",
-    "unable to connect",
-    "i/o timeout",
-    "tls handshake",
-    "service unavailable",
-)
+    "connection refused", "no such host", "unable to connect", "i/o timeout", "tls handshake", "service unavailable",
+    "timed out", "timeout", "deadline exceeded", "unexpected eof", "too many requests",
+)  # fmt: skip
 
 
 class NotThere(ConfigError):
@@ -62,7 +58,7 @@ class Kubectl:
 
     def get(self, *what: str) -> dict[str, Any]:
         """One object, or a list, as JSON."""
-        found: dict[str, Any] = json.loads(self.run("get", *what, "--output=json"))
+        found: dict[str, Any] = json.loads(self.run("get", *what, "--output=json", "--request-timeout=9s", seconds=20))
         return found
 
     def items(self, kinds: str, selector: str = PARTS) -> list[dict[str, Any]]:
@@ -91,10 +87,13 @@ class Kubectl:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as forward:
             try:
                 assert forward.stdout is not None
-                line = forward.stdout.readline()
-                address = line.partition("Forwarding from ")[2].partition(" ->")[0]
-                if not address:
-                    raise ServersGone(f"Can't reach {pod}: {line.strip() or 'kubectl port-forward says nothing'}")
-                yield address
+                said = []
+                for line in forward.stdout:
+                    said.append(line.strip())
+                    if "Forwarding from " in line:
+                        break
+                else:
+                    raise ServersGone(f"Can't reach {pod}: {' '.join(said) or 'kubectl port-forward says nothing'}")
+                yield said[-1].partition("Forwarding from ")[2].partition(" ->")[0]
             finally:
                 forward.terminate()

@@ -1,15 +1,17 @@
 """Where a deployed run is: what Kubernetes has of it, and what its chief says."""
 
+import base64
+import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from paceline.cli.chief import RemoteChief, accuracy, beside, scores
 from paceline.core.errors import PacelineError
 from paceline.k8s.findings import Finding, Seen, findings
-from paceline.k8s.kubectl import CHIEF, COMPONENT, GRPC, TOKEN, Kubectl
+from paceline.k8s.kubectl import CHIEF, COMPONENT, GRPC, SHARDS, TOKEN, Kubectl
 from paceline.v1.run_service_pb2 import StatusReply
 
 RECENT = 180.0
@@ -25,6 +27,8 @@ class State(NamedTuple):
     servers: dict[str, Any] | None
     """The StatefulSet."""
     jobs: dict[str, dict[str, Any]]
+    deployments: list[dict[str, Any]]
+    """What streams shards, where there is such."""
     pods: list[dict[str, Any]]
     troubles: list[Finding]
 
@@ -37,13 +41,14 @@ class State(NamedTuple):
 
     @property
     def is_up(self) -> bool:
-        """Whether all servers are ready and every Job has its pods running, or is through."""
-        if (
-            self.servers is None
-            or self.servers.get("status", {}).get("readyReplicas", 0) < self.servers["spec"]["replicas"]
-        ):
-            return False
-        return all(self.finished(name) or _running(job) for name, job in self.jobs.items())
+        """Whether all servers, and what streams shards, are ready as they are wanted now, and every Job has its pods
+        running, or is through."""
+        return self.serves and all(self.finished(name) or _running(job) for name, job in self.jobs.items())
+
+    @property
+    def serves(self) -> bool:
+        """The same without Jobs."""
+        return self.servers is not None and _is_rolled_out(self.servers) and all(map(_is_rolled_out, self.deployments))
 
     def line(self) -> str:
         """Every part in one line: what runs, and what is waited for."""
@@ -56,7 +61,7 @@ class State(NamedTuple):
 
 def look(kubectl: Kubectl) -> State:
     """What is there now."""
-    found = kubectl.items("statefulsets,jobs,pods,persistentvolumeclaims")
+    found = kubectl.items("statefulsets,deployments,jobs,pods,persistentvolumeclaims")
     kinds: dict[str, list[dict[str, Any]]] = {}
     for item in found:
         kinds.setdefault(item["kind"], []).append(item)
@@ -65,14 +70,13 @@ def look(kubectl: Kubectl) -> State:
     seen = Seen(pods, kinds.get("PersistentVolumeClaim", []), jobs, events)
     troubles = findings(seen, lambda pod, previous: kubectl.logs(pod, previous=previous) or kubectl.logs(pod))
     servers = next(iter(kinds.get("StatefulSet", [])), None)
-    return State(servers, {job["metadata"]["name"]: job for job in jobs}, pods, troubles)
+    deployments = [one for one in kinds.get("Deployment", []) if one["metadata"]["name"] == SHARDS.partition("/")[2]]
+    return State(servers, {job["metadata"]["name"]: job for job in jobs}, deployments, pods, troubles)
 
 
 @contextmanager
 def chief_of(kubectl: Kubectl) -> Iterator[RemoteChief]:
     """The run's chief, through a forwarded port. ServersGone where server 0 can't be reached."""
-    import base64
-
     token = base64.b64decode(kubectl.get(f"secret/{TOKEN}")["data"]["token"]).decode().strip()
     with kubectl.forwarded(CHIEF, GRPC) as address:
         chief = RemoteChief(address, token)
@@ -98,17 +102,32 @@ def kept_result(state: State) -> str:
 
 
 def end_of(kubectl: Kubectl) -> str:
-    """The last line of the evaluator, which outlives the servers; empty where there is none."""
+    """The result in the last words of the evaluator, which outlives the servers; empty where there is none."""
     try:
-        lines = kubectl.run("logs", "job/paceline-evaluator", "--tail=1").strip().splitlines()
+        lines = kubectl.run("logs", "job/paceline-evaluator", "--tail=20").splitlines()
     except PacelineError:
         return ""
-    return lines[-1] if lines else ""
+    for line in reversed(lines):
+        with suppress(ValueError):
+            found = json.loads(line)
+            if found.get("final") and "test_accuracy" in found:
+                return f"test accuracy {found['test_accuracy']:.4f}"
+    return ""
 
 
 def _is_recent(event: dict[str, Any]) -> bool:
     last = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
     return (datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds() < RECENT
+
+
+def _is_rolled_out(one: dict[str, Any]) -> bool:
+    """Whether a StatefulSet or Deployment has all its pods ready, made as it says now."""
+    wanted, status = one["spec"]["replicas"], one.get("status", {})
+    return bool(
+        status.get("observedGeneration", 0) >= one["metadata"].get("generation", 0)
+        and status.get("readyReplicas", 0) >= wanted
+        and status.get("updatedReplicas", 0) >= wanted
+    )
 
 
 def _running(job: dict[str, Any]) -> bool:

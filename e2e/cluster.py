@@ -1,0 +1,69 @@
+"""What several tests on a cluster share."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from paceline.k8s.kubectl import Kubectl
+from paceline.k8s.look import chief_of
+from paceline.v1.run_service_pb2 import StatusReply
+
+REPOSITORY = Path(__file__).parents[1]
+REGISTRY, TAG = os.environ.get("REGISTRY", "localhost"), os.environ.get("TAG", "0.1.0")
+
+
+def paceline(*arguments: str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
+    """The command as a user gives it; what it says goes on to the test's own output."""
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "paceline.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        cwd=REPOSITORY,
+    )
+    took = time.monotonic() - start
+    print(
+        f"\n$ paceline {' '.join(arguments)}  # {took:.0f} s, exit {done.returncode}\n{done.stdout}{done.stderr}",
+        flush=True,
+    )
+    return done
+
+
+def overlay(folder: Path, of: str, settings: dict[str, Any], *components: str, patches: Sequence[Any] = ()) -> str:
+    """A copy of one of k8s/overlays with other settings, and with more components before its own, as a user makes one."""
+    folder.mkdir(parents=True)
+    old = REPOSITORY / "k8s/overlays" / of
+    found = yaml.safe_load((old / "kustomization.yaml").read_text())
+    for key in ("resources", "components"):
+        found[key] = [os.path.relpath(old / path, folder) for path in found[key]]
+    more = [os.path.relpath(REPOSITORY / "k8s/components" / name, folder) for name in components]
+    found["components"] = [*more, *found["components"]]
+    found["patches"] = [*found["patches"], *patches]
+    for image in found["images"]:
+        image |= {"newName": f"{REGISTRY}/{image['newName'].rpartition('/')[2]}", "newTag": TAG}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(found))
+    whole = yaml.safe_load((old / "run.yaml").read_text()) | settings
+    (folder / "run.yaml").write_text(yaml.safe_dump(whole))
+    return str(folder)
+
+
+def until(what: str, ready: Callable[[], Any], seconds: float = 120) -> Any:
+    """What `ready` gives, once it gives something."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := ready():
+            return found
+        time.sleep(1)
+    raise AssertionError(f"{what} did not happen within {seconds:.0f} s")
+
+
+def status(kubectl: Kubectl) -> StatusReply | None:
+    with chief_of(kubectl) as chief:
+        return chief.status()

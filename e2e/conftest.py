@@ -1,0 +1,32 @@
+"""Fixtures of several tests on a cluster."""
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from paceline.data.dataset import Dataset
+from paceline.data.rcv1_like import rcv1_like
+from paceline.k8s.deploy import purge, teardown
+from paceline.k8s.kubectl import Kubectl
+
+TRAIN, TEST = 6000, 2000
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A new name; what the test leaves there goes."""
+    stem = re.sub(r"[^a-z0-9]+", "-", request.node.name)[5:25].strip("-")
+    name = f"paceline-e2e-{stem}-{time.time_ns() // 10**9 % 10**6}"
+    yield name
+    kubectl = Kubectl(name)
+    if kubectl.find(f"namespace/{name}") is not None:
+        teardown(kubectl, print)
+        purge(kubectl, print)
+        kubectl.run("delete", f"namespace/{name}", "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def rows() -> Dataset:
+    return rcv1_like(TRAIN, TEST, features=20_000)

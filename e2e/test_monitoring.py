@@ -1,0 +1,123 @@
+"""The dashboard and the alerts, by a real Prometheus that scrapes a run on the cluster through forwarded ports."""
+
+import re
+import shutil
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster import REGISTRY, REPOSITORY, TAG, overlay, paceline, until
+
+from paceline.data.dataset import Dataset
+from paceline.data.rcv1_like import write_lyrl2004
+from paceline.k8s.kubectl import COMPONENT, Kubectl
+from tools.dashboard import ALERTS, ROWS, Query
+from tools.prometheus import Watched, beside
+
+RUN = "svm-hogwild"
+NOT_HERE = {("Loss", "mini-batches")}
+"""Panel and legend of what a sparse run has by design not."""
+PROCESSES = {"server-0", "server-1", "worker-0", "worker-1", "evaluator", "sharder"}
+PANELS = [(panel, query) for row in ROWS.values() for panel in row for query in panel.queries]
+METRICS = 9464
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("prometheus") is None, reason="there is no prometheus here (apt: prometheus)"),
+    pytest.mark.timeout(900),
+]
+
+
+def is_scraped(pod: dict[str, Any]) -> bool:
+    """By a Prometheus that goes by annotations."""
+    asked = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS), "prometheus.io/path": "/metrics"}
+    return asked.items() <= pod["metadata"].get("annotations", {}).items()
+
+
+def process_of(pod: dict[str, Any]) -> str:
+    """The name that its series should have."""
+    labels = pod["metadata"]["labels"]
+    indices = [
+        labels[key]
+        for key in ("apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index")
+        if key in labels
+    ]
+    return "-".join([labels[COMPONENT], *indices])
+
+
+def discovered(pod: dict[str, Any], address: str) -> dict[str, Any]:
+    """What Kubernetes' discovery tells Prometheus of the pod's port of metrics, but for the address."""
+    about = pod["metadata"]
+    ports = [each for container in pod["spec"]["containers"] for each in container["ports"]]
+    (name,) = [each["name"] for each in ports if each["containerPort"] == METRICS]
+    meta = {
+        "namespace": about["namespace"], "pod_name": about["name"], "pod_phase": pod["status"]["phase"],
+        "pod_container_port_name": name,
+    } | {f"pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', key)}": value for key, value in about["labels"].items()}  # fmt: skip
+    return {"targets": [address], "labels": {f"__meta_kubernetes_{key}": value for key, value in meta.items()}}
+
+
+def relabelling() -> Any:
+    """What makes labels of that: the same as in the overlay `monitoring`."""
+    config = yaml.safe_load((REPOSITORY / "k8s/overlays/monitoring/prometheus.yml").read_text())
+    return config["scrape_configs"][0]["relabel_configs"]
+
+
+def two_workers() -> dict[str, str]:
+    """A patch; they ask for little, so that there is room beside another run."""
+    container = {"name": "worker", "resources": {"requests": {"cpu": "50m"}}}
+    spec = {"completions": 2, "parallelism": 2, "template": {"spec": {"containers": [container]}}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "paceline-worker"}, "spec": spec}
+    return {"patch": yaml.safe_dump(job)}
+
+
+def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp_path: Path, rows: Dataset):
+    kubectl, data = Kubectl(namespace), tmp_path / "data" / "rcv1"
+    data.mkdir(parents=True)
+    write_lyrl2004(rows, data)
+    settings: dict[str, Any] = {
+        "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0}, "workers": 2, "epochs": 60,
+        "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0}, "svm": {"stop": "own"},
+        "checkpoint": {"every": "2s"},
+    }  # fmt: skip
+    place = overlay(tmp_path / "run", RUN, settings, "data-server", "scrape-annotations", patches=[two_workers()])
+    kubectl.run("create", "namespace", namespace)
+    image = f"{REGISTRY}/paceline-server:{TAG}"
+    assert paceline("k8s", "put-data", str(data.parent), "-n", namespace, "--image", image).returncode == 0
+
+    with beside(tmp_path / "prometheus", relabel=relabelling()) as prometheus, ExitStack() as forwards:
+        config = tmp_path / "prometheus" / "prometheus.yml"
+        checked = subprocess.run(["promtool", "check", "config", config], capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+        start = time.time()
+        assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
+        pods = {str(pod["metadata"]["name"]): pod for pod in kubectl.items("pods") if is_scraped(pod)}
+        prometheus.scrape(
+            discovered(pod, forwards.enter_context(kubectl.forwarded(name, METRICS))) for name, pod in pods.items()
+        )
+        assert paceline("k8s", "run", place, "-n", namespace).returncode == 0
+        until("the end of the servers", lambda: not prometheus.query('up{pod=~"paceline-server.*"} == 1'))
+        watched = Watched(prometheus, RUN, start, time.time(), namespace)
+        seen = {
+            tuple(series["metric"].get(label) for label in ("namespace", "pod", "process"))
+            for series in watched.ask(Query("paceline_memory_limit_bytes{RUN}"))
+        }
+        troubles = {
+            (panel.title, query.legend): trouble
+            for panel, query in PANELS
+            if not panel.other_exporter and (trouble := watched.trouble(query))
+        }
+        rules = prometheus.rules()
+        fired = prometheus.query_range('ALERTS{alertstate="firing"}', watched.start, watched.end)
+
+    assert seen == {(namespace, name, process_of(pod)) for name, pod in pods.items()}
+    assert {process for _, _, process in seen} == PROCESSES
+    assert set(troubles) == NOT_HERE, troubles
+    alerts = [rule["alert"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    assert {rule["name"]: (rule["health"], rule["state"]) for rule in rules} == dict.fromkeys(
+        alerts, ("ok", "inactive")
+    )
+    assert fired == []
