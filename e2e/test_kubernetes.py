@@ -91,7 +91,7 @@ def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, t
     data.mkdir(parents=True)
     write_lyrl2004(rows, data)
     settings: dict[str, Any] = {
-        "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0}, "epochs": 150, "checkpoint": {"every": "2s"},
+        "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0}, "epochs": 100, "checkpoint": {"every": "2s"},
         "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0}, "svm": {"stop": "own"},
     }  # fmt: skip
     place = overlay(tmp_path / "run", "svm-hogwild", settings, "data-server")

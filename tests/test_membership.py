@@ -92,6 +92,8 @@ def test_a_full_pool_says_so():
 
     with pytest.raises(PoolFull, match=r"All 2 seats are taken; c waits for one. Raise 'workers'"):
         membership.join("c", False, 1.0)
+    assert membership.queued(1.0) == ["c"]
+    assert membership.queued(1.1 + membership.lease) == []
 
 
 def test_a_fenced_process_does_not_replace_its_living_successor():

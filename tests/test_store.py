@@ -201,3 +201,26 @@ def test_training_goes_on_with_an_alarm_while_the_disk_is_full_and_recovers(
     durability.snapshot_now()
     assert (registry.get_sample_value("paceline_server_checkpoint_timestamp_seconds") or 0) > 0
     assert len(list(tmp_path.glob("snapshot-*.json"))) == 1
+
+
+def test_snapshots_of_other_settings_are_refused_and_named(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1)
+    store.check_settings(["epochs=10", "seed=0"])
+
+    store.check_settings(["epochs=10", "seed=0"])
+    with pytest.raises(ConfigError, match="epochs=10; epochs=20"):
+        store.check_settings(["epochs=20", "seed=0"])
+    store.check_settings(["epochs=10", "seed=0"])
+    store.close()
+
+
+def test_settings_may_change_before_there_is_a_snapshot(tmp_path: Path) -> None:
+    store = Store(tmp_path, 3, lambda *_, **__: None)
+    store.check_settings(["epochs=10"])
+
+    store.check_settings(["epochs=20"])
+
+    store.save_snapshot(PLAN, state_at(1))
+    with pytest.raises(ConfigError, match="epochs=10; epochs=20"):
+        store.check_settings(["epochs=10"])
+    store.close()

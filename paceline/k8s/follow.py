@@ -16,6 +16,8 @@ from paceline.k8s.look import State, chief_of, end_of, kept_result, look, result
 from paceline.v1.run_service_pb2 import StatusReply
 
 PAUSE = 3.0
+ASKED = 8
+"""How often `show` asks the chief, which may take its time on a busy node."""
 
 
 def run(kubectl: Kubectl, name: str, say: Say) -> int:
@@ -90,7 +92,7 @@ def show(kubectl: Kubectl, console: Console) -> int:
         )
         return 0
     with chief_of(kubectl) as chief:
-        status = chief.status()
+        status = next((found for _ in range(ASKED) if (found := chief.status()) is not None), None)
     if status is None:
         raise ServersGone("Server 0 is there, but does not answer yet. What it waits for: paceline doctor.")
     rate = sum(worker.figures.get("examples_per_second", 0.0) for worker in status.workers if worker.member)
