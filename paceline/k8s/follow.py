@@ -97,8 +97,8 @@ def show(kubectl: Kubectl, console: Console) -> int:
         raise ServersGone("Server 0 is there, but does not answer yet. What it waits for: paceline doctor.")
     rate = sum(worker.figures.get("examples_per_second", 0.0) for worker in status.workers if worker.member)
     console.print(picture(status, rate))
-    if found := result(status):
-        console.print(found, highlight=False)
+    if last := result(status):
+        console.print(last, highlight=False)
     return 0
 
 
