@@ -36,8 +36,11 @@ def paceline(*arguments: str, seconds: float = 600) -> subprocess.CompletedProce
     return done
 
 
-def overlay(folder: Path, of: str, settings: dict[str, Any], *components: str, patches: Sequence[Any] = ()) -> str:
-    """A copy of one of k8s/overlays with other settings, and with more components before its own, as a user makes one."""
+def overlay(
+    folder: Path, of: str, settings: dict[str, Any], *components: str, patches: Sequence[Any] = (), worker: str = ""
+) -> str:
+    """A copy of one of k8s/overlays with other settings, and with more components before its own, as a user makes one;
+    `worker`: another image for workers and evaluator."""
     folder.mkdir(parents=True)
     old = REPOSITORY / "k8s/overlays" / of
     found = yaml.safe_load((old / "kustomization.yaml").read_text())
@@ -47,7 +50,8 @@ def overlay(folder: Path, of: str, settings: dict[str, Any], *components: str, p
     found["components"] = [*more, *found["components"]]
     found["patches"] = [*found["patches"], *patches]
     for image in found["images"]:
-        image |= {"newName": f"{REGISTRY}/{image['newName'].rpartition('/')[2]}", "newTag": TAG}
+        name = worker if worker and image["name"] == "paceline-worker" else image["newName"].rpartition("/")[2]
+        image |= {"newName": f"{REGISTRY}/{name}", "newTag": TAG}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(found))
     whole = yaml.safe_load((old / "run.yaml").read_text()) | settings
     (folder / "run.yaml").write_text(yaml.safe_dump(whole))

@@ -201,7 +201,7 @@ def claim_patch(**spec: Any) -> dict[str, str]:
     ids=["image", "room", "claim"],
 )
 def test_deploy_names_what_keeps_it_from_coming_up(namespace: str, tmp_path: Path, patch: dict[str, str], told: str):
-    place = overlay(tmp_path / "run", "demo", {}, patches=[patch])
+    place = overlay(tmp_path / "run", "demo", {}, patches=[patch], worker="paceline-worker-slim")
 
     done = paceline("k8s", "deploy", place, "-n", namespace)
 
@@ -215,7 +215,7 @@ def test_deploy_names_what_keeps_it_from_coming_up(namespace: str, tmp_path: Pat
 def test_a_missing_token_is_named(namespace: str, tmp_path: Path):
     kubectl = Kubectl(namespace)
     kubectl.run("create", "namespace", namespace)
-    kubectl.run("apply", "--kustomize", overlay(tmp_path / "run", "demo", {}))
+    kubectl.run("apply", "--kustomize", overlay(tmp_path / "run", "demo", {}, worker="paceline-worker-slim"))
 
     def is_named() -> bool:
         found = paceline("doctor", "-n", namespace)
