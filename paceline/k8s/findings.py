@@ -41,11 +41,11 @@ class Seen:
 
 
 def findings(seen: Seen, log: Callable[[str, bool], str] = lambda pod, previous: "") -> list[Finding]:
-    """All troubles, the causes before what they lead to. `log(pod, previous)` gives a pod's last lines, or those of its
-    container that ended last."""
+    """All troubles, first those that waiting does not mend, causes before what they lead to. `log(pod, previous)` gives a
+    pod's last lines, or those of its container that ended last."""
     seen = replace(seen, pods=[pod for pod in seen.pods if not _is_replaced(pod, seen.pods)])
     found = [*_claims(seen), *_refused(seen), *_scheduling(seen), *_containers(seen, log), *_mounts(seen), *_jobs(seen)]
-    return list({(one.part, one.what): one for one in found}.values())
+    return sorted({(one.part, one.what): one for one in found}.values(), key=lambda one: not one.fatal)
 
 
 def told(found: Iterable[Finding]) -> list[str]:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from paceline.cli.chief import Speed
 from paceline.cli.table import headline, picture
-from paceline.core.errors import ServersGone
+from paceline.core.errors import PacelineError, ServersGone
 from paceline.k8s.deploy import EVERY, Patience, Say, deploy, stop_servers
 from paceline.k8s.findings import told
 from paceline.k8s.kubectl import Kubectl
@@ -16,6 +16,8 @@ from paceline.k8s.look import State, chief_of, end_of, kept_result, look, result
 from paceline.v1.run_service_pb2 import StatusReply
 
 PAUSE = 3.0
+FAREWELL = 300.0
+"""Longest time that workers and evaluator have to end after the run (seconds)."""
 ASKED = 8
 """How often `show` asks the chief, which may take its time on a busy node."""
 
@@ -28,7 +30,7 @@ def run(kubectl: Kubectl, name: str, say: Say) -> int:
     stop_servers(kubectl, found)
     say("the servers are scaled to zero; the model is on the volume paceline-models: make fetch-model")
     say(found)
-    return 0 if state.finished("paceline-evaluator") else 1
+    return 0 if state is not None and state.finished("paceline-evaluator") else PacelineError.exit_code
 
 
 def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monotonic) -> str:
@@ -122,14 +124,17 @@ def _line(status: StatusReply, speed: Speed) -> str:
     return f"{status.seconds:5.0f} s  {headline(status, speed.note(status))}{done}"
 
 
-def _let_end(kubectl: Kubectl, say: Say) -> State:
-    """Workers leave and the evaluator writes the model."""
+def _let_end(kubectl: Kubectl, say: Say) -> State | None:
+    """Workers leave and the evaluator writes the model; the last look, None where there was none."""
     start = said = time.monotonic()
-    while True:
-        state, now = look(kubectl), time.monotonic()
-        if all(state.finished(name) for name in ("paceline-worker", "paceline-evaluator")) or now - start > 300:
-            return state
-        if now - said >= EVERY:
-            said = now
-            say(f"waiting for workers and evaluator to end; {state.line()}")
+    state: State | None = None
+    while time.monotonic() - start < FAREWELL:
+        with suppress(ServersGone):
+            state = look(kubectl)
+            if all(state.finished(name) for name in ("paceline-worker", "paceline-evaluator")):
+                break
+        if time.monotonic() - said >= EVERY:
+            said = time.monotonic()
+            say(f"waiting for workers and evaluator to end; {state.line() if state else 'the cluster does not answer'}")
         time.sleep(PAUSE)
+    return state
