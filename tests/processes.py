@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import yaml
 
+from paceline.core.config import Config
 from paceline.core.plan import SlicePlan
 from paceline.core.slice_state import SliceState
 from paceline.rpc.channel import open_channel
@@ -104,6 +105,8 @@ class Cluster:
             "task": "digits", "workers": 2, "servers": 2, "policy": {"name": "bsp"}, "heartbeat": 0.5, "lease": 15,
             "schedule": {"lr_scale": "none"},
         }  # fmt: skip
+        own = Config().model_dump(mode="json", include={"epochs", "batch_size", "optimizer"})  # not the task's
+        defaults = own | defaults
         self.folder, self.settings = folder, defaults | settings
         self.processes: list[Process] = []
         self.addresses: list[str] = []
