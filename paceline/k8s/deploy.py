@@ -34,9 +34,14 @@ _RUN = "app.kubernetes.io/instance"
 class Trouble(PacelineError):
     """The run does not come up; the cause is in the text."""
 
-    def __init__(self, found: list[Finding]) -> None:
-        super().__init__("\n".join(told(found)))
-        self.exit_code = found[0].exit_code
+    def __init__(self, text: str, exit_code: int = PacelineError.exit_code) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+    @classmethod
+    def of(cls, found: list[Finding]) -> "Trouble":
+        """With the exit code of the first one."""
+        return cls("\n".join(told(found)), found[0].exit_code)
 
 
 class Patience:
@@ -57,7 +62,7 @@ class Patience:
             if now - self._since[cause] >= one.lasting or one.part.startswith("job/")
         ]
         if lasting:
-            raise Trouble(lasting)
+            raise Trouble.of(lasting)
 
 
 def deploy(kubectl: Kubectl, name: str, say: Say, seconds: float = 600) -> Overlay:
@@ -96,7 +101,7 @@ def wait_until(
             return
         patience.check(state, now)
         if now - start > seconds:
-            raise Trouble(state.troubles or [_slow(state, seconds)])
+            raise Trouble.of(state.troubles or [_slow(state, seconds)])
         time.sleep(PAUSE)
 
 
