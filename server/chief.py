@@ -65,8 +65,7 @@ class Chief:
     def budget_spent(self) -> float:
         """Share of the run's examples that is trained."""
         with self.changed:
-            budget = self.run.config.epochs * self.run.examples_per_epoch
-            return min(1.0, self.run.examples / budget) if budget else 0.0
+            return min(1.0, self.run.examples / self.run.budget) if self.run.budget else 0.0
 
     def settle(self) -> None:
         """After any change of the run: keeps it on disk before anybody learns of it (joins, views and phases: seldom),

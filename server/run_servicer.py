@@ -122,11 +122,10 @@ class RunServicer(RunServiceServicer):
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         chief, run, now = self._chief, self._chief.run, time.monotonic()
         with chief.changed:
-            budget = self._config.epochs * run.examples_per_epoch
             return pb.StatusReply(
                 run=self._config.run or "", phase=run.phase, reason=run.reason,
                 missing=run.missing() if run.phase is RunPhase.WAITING else [],
-                version=chief.clocks().version, examples=run.examples, budget=budget,
+                version=chief.clocks().version, examples=run.examples, budget=run.budget,
                 epoch=run.examples / run.examples_per_epoch if run.examples_per_epoch else 0.0,
                 seconds=run.seconds(now), workers=self._workers(now),
                 servers=[

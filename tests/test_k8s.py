@@ -1,18 +1,23 @@
 """What is said of a run on Kubernetes, from what the cluster says; the cluster itself is in e2e/."""
 
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 import yaml
 
-from paceline.core.errors import ConfigError, DiskError, UsageError
+from paceline.core.errors import ConfigError, DiskError, TryAgain, UsageError
 from paceline.k8s import deploy as deploying
 from paceline.k8s import volumes
+from paceline.k8s.autostop import scale
 from paceline.k8s.deploy import Patience, Trouble
 from paceline.k8s.findings import Finding, Seen, findings, told
 from paceline.k8s.kubectl import Kubectl, NotThere
-from paceline.k8s.look import State, kept_result, result
+from paceline.k8s.look import State, kept_result, result_of
 from paceline.k8s.overlay import Overlay, _mistakes
 from paceline.settings import load
 from paceline.v1.run_service_pb2 import Score, StatusReply
@@ -34,6 +39,43 @@ def container(**state: Any) -> dict[str, Any]:
 
 def event(reason: str, message: str, kind: str, name: str) -> dict[str, Any]:
     return {"reason": reason, "message": message, "involvedObject": {"kind": kind, "name": name}}
+
+
+class Api(ThreadingHTTPServer):
+    """Kubernetes' API, as far as a StatefulSet of two replicas can be scaled."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Scale)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.replicas, self.refuses = 2, False
+        self.asked: list[tuple[str, str, str]] = []
+
+
+class _Scale(BaseHTTPRequestHandler):
+    server: Api
+
+    def do_GET(self) -> None:
+        self.server.asked.append((self.command, self.path, self.headers["Authorization"]))
+        if body := self.rfile.read(int(self.headers.get("Content-Length", 0))):
+            self.server.replicas = json.loads(body)["spec"]["replicas"]
+        self.send_response(403 if self.server.refuses else 200)
+        self.end_headers()
+        spec = {"replicas": self.server.replicas} if self.server.replicas else {}  # as Kubernetes does: no zero
+        self.wfile.write(json.dumps({"kind": "Scale", "spec": spec}).encode())
+
+    do_PATCH = do_GET
+
+    def log_message(self, *arguments: Any) -> None: ...
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with Api() as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
 
 
 def only(seen: Seen, log: str = "") -> Finding:
@@ -186,6 +228,30 @@ def test_other_trouble_may_last_half_a_minute():
     assert raised.value.exit_code == 78
 
 
+def test_autostop_reads_and_sets_the_number_of_servers_as_its_pod(tmp_path: Path, api: Api):
+    (tmp_path / "namespace").write_text("mine\n")
+    (tmp_path / "token").write_text("of the pod\n")
+
+    assert scale("paceline-server", None, tmp_path, api.url) == 2
+    assert scale("paceline-server", 0, tmp_path, api.url) == 0
+    assert scale("paceline-server", None, tmp_path, api.url) == 0
+
+    path = "/apis/apps/v1/namespaces/mine/statefulsets/paceline-server/scale"
+    assert api.asked == [(method, path, "Bearer of the pod") for method in ("GET", "PATCH", "GET")]
+
+
+def test_autostop_says_what_it_lacks(tmp_path: Path, api: Api):
+    with pytest.raises(ConfigError, match="no service account"):
+        scale("paceline-server", 0, tmp_path, api.url)
+    for name in ("namespace", "token"):
+        (tmp_path / name).write_text("mine")
+    api.refuses = True
+    with pytest.raises(ConfigError, match=r"refuses to scale paceline-server \(403 Forbidden\).*its Role"):
+        scale("paceline-server", 0, tmp_path, api.url)
+    with pytest.raises(TryAgain, match="does not answer"):
+        scale("paceline-server", 0, tmp_path, "http://127.0.0.1:9")
+
+
 def test_the_same_trouble_of_several_parts_is_one_line():
     found = [Finding(f"pod/{name}", "no room.", "Add a node.") for name in "ab"]
 
@@ -308,9 +374,9 @@ def test_a_scale_to_no_workers_is_refused():
 def test_a_finished_run_has_its_test_accuracy_as_result():
     score = Score(epoch=3, metrics={"test_accuracy": 0.96666}, final=True)
 
-    assert result(StatusReply(phase="finished", scores=[score])) == "test accuracy 0.9667"
-    assert result(StatusReply(phase="finished")) == "test accuracy unknown: the run was not scored"
-    assert result(StatusReply(phase="training", scores=[score])) == ""
+    assert result_of(StatusReply(phase="finished", scores=[score])) == "test accuracy 0.9667"
+    assert result_of(StatusReply(phase="finished")) == "test accuracy unknown: the run was not scored"
+    assert result_of(StatusReply(phase="training", scores=[score])) == ""
 
 
 def test_a_result_outlives_the_servers():

@@ -108,6 +108,18 @@ def beside(metrics: Mapping[str, float], split: str = "test") -> str:
     return f" (global; local models: {', '.join(found)})" if found else ""
 
 
+def result(value: float | None, metrics: Mapping[str, float]) -> str:
+    """The last words on a finished run: its test accuracy, or that it has none."""
+    if value is None:
+        return "test accuracy unknown: the run was not scored"
+    return f"test accuracy {value:.4f}{beside(metrics)}"
+
+
+def pace(status: StatusReply) -> float:
+    """Examples per second of all members, as each has told for itself; `Speed` goes by the chief's counts."""
+    return sum(worker.figures.get("examples_per_second", 0.0) for worker in status.workers if worker.member)
+
+
 def scores(status: StatusReply) -> list[Score]:
     """The evaluator's scores, oldest first."""
     return [

@@ -72,8 +72,8 @@ def put_data(
     data: Annotated[Path, typer.Argument(help="A file, or a folder whose files are copied.")],
     size: Annotated[str, typer.Option(help="Of the volume, where it is made now.")] = "5Gi",
     image: Annotated[
-        str, typer.Option(help="Image with tar that the cluster has.")
-    ] = "localhost/paceline-server:0.1.0",
+        str | None, typer.Option(help="Image with tar that the cluster has; default: localhost/paceline-server:0.1.0.")
+    ] = None,
     namespace: Namespace = HERE,
 ) -> None:
     """Copy data to the volume that the sharder reads at /data."""

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from rich.console import Console
 
-from paceline.cli.chief import beside
+from paceline.cli.chief import result
 from paceline.cli.launcher import Outcome, run_local
 from paceline.cli.run_folder import RunFolder, open_run
 from paceline.cli.table import Display, LiveTable, PlainLines
@@ -67,9 +67,7 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
         *_loading(config, folder),
         f"Curves: tensorboard --logdir {folder.path}",
         f"Next, see what one slow worker does: {_next(config)}",
-        f"test accuracy {outcome.accuracy:.4f}{beside(outcome.metrics)}"
-        if outcome.accuracy is not None
-        else "test accuracy unknown: the run was not scored",
+        result(outcome.accuracy, outcome.metrics),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from paceline.cli.chief import Chief, RemoteChief, Speed, beside, plain
+from paceline.cli.chief import Chief, RemoteChief, Speed, pace, plain, result
 from paceline.cli.run_folder import RunFolder
 from paceline.cli.table import PlainLines, picture
 from paceline.core.errors import ServersGone
@@ -102,9 +102,7 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
         raise folder.gone()
     if facts.get("finished"):
         accuracy = facts.get("accuracy")
-        scored = (
-            f"test accuracy {accuracy:.4f}{beside(facts.get('metrics', {}))}" if accuracy is not None else "not scored"
-        )
+        scored = result(accuracy, facts.get("metrics", {})) if accuracy is not None else "not scored"
         said = f"finished: {scored} after {facts.get('seconds', 0):.1f} s; the model is in {folder.models}"
     else:
         said = f"ended with exit code {code}: {facts.get('reason')}. Resume it with: paceline run {folder.config}"
@@ -113,8 +111,7 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
 
 def _picture(folder: RunFolder, status: StatusReply, console: Console) -> None:
     console.print(f"run {folder.name} ({folder.path})", highlight=False)
-    rate = sum(worker.figures.get("examples_per_second", 0.0) for worker in status.workers if worker.member)
-    console.print(picture(status, rate))
+    console.print(picture(status, pace(status)))
 
 
 def _print(console: Console, values: dict[str, Any]) -> None:

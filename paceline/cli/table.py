@@ -111,10 +111,14 @@ def newest_accuracy(status: StatusReply) -> str:
     return ""
 
 
+def done(status: StatusReply, before: str) -> str:
+    """How much is trained, as '18%' with `before` before it; empty while nobody knows how much there is."""
+    return f"{before}{min(1.0, status.examples / status.budget):.0%}" if status.budget else ""
+
+
 def picture(status: StatusReply, rate: float) -> RenderableType:
     """The run's line and progress, and a table of its workers."""
-    done = f"  {min(1.0, status.examples / status.budget):.0%}" if status.budget else ""
-    head = Text(f"{headline(status, rate)}{done}  {status.seconds:.1f} s", style="bold")
+    head = Text(f"{headline(status, rate)}{done(status, '  ')}  {status.seconds:.1f} s", style="bold")
     numbers = (Column(name, justify="right", no_wrap=True) for name in _COLUMNS)
     table = Table(Column("worker", no_wrap=True), *numbers, "phase", box=SIMPLE_HEAD)
     for worker in status.workers:

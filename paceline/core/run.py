@@ -136,7 +136,7 @@ class Run:
         self.examples = clocks.examples
         if self._losses and self.phase is RunPhase.TRAINING:
             self._judge(clocks, now)  # somebody who was waited for may have left
-        spent = self.examples >= self.config.epochs * self.examples_per_epoch and not clocks.is_recovering
+        spent = self.examples >= self.budget and not clocks.is_recovering
         if self.phase is RunPhase.TRAINING and self.config.budget == "total" and spent and not self.is_switching:
             self.stop("the budget of epochs is spent", clocks, now)
 
@@ -231,6 +231,11 @@ class Run:
     def epoch(self) -> int:
         """Whole epochs counted over all workers."""
         return self.examples // self.examples_per_epoch if self.examples_per_epoch else 0
+
+    @property
+    def budget(self) -> int:
+        """Examples that the run is to train, all workers together; 0 before anybody has said how long an epoch is."""
+        return self.config.epochs * self.examples_per_epoch
 
     @property
     def test_accuracy(self) -> float | None:

@@ -12,7 +12,7 @@ import typer
 
 from paceline.cli.chief import RemoteChief
 from paceline.core.errors import ConfigError, TryAgain
-from paceline.k8s.look import result
+from paceline.k8s.look import result_of
 from paceline.rpc.auth import read_token
 from paceline.rpc.process import make_log, stop_on_signals
 from paceline.settings import exits, run_command
@@ -30,7 +30,7 @@ def main(
     token_file: Annotated[Path, typer.Option(help="File with the run's token.")] = Path("/run/secrets/paceline/token"),
     statefulset: Annotated[str, typer.Option(help="The servers.")] = "paceline-server",
 ) -> None:
-    """Waits for the end of the run, then scales its servers to zero."""
+    """Waits for the end of the run, then scales its servers to zero; done also once somebody else has."""
     with exits("autostop"):
         say = make_log("autostop")
         stop, _ = stop_on_signals()
@@ -38,18 +38,22 @@ def main(
         while (status := remote.status()) is None or status.phase != "finished":
             if status is None and time.monotonic() - said >= SAY_EVERY:
                 said = time.monotonic()
+                if scale(statefulset) == 0:
+                    say("somebody has scaled the servers to zero")
+                    return
                 say("waiting for the chief", address=chief)
             if stop.wait(EVERY):
                 raise SystemExit(143)
         say("the run is finished; the servers are scaled to zero in a minute")
         if stop.wait(FAREWELL):
             raise SystemExit(143)
-        scale_to_zero(statefulset)
-        say(result(status))
+        scale(statefulset, 0)
+        say(result_of(status))
 
 
-def scale_to_zero(statefulset: str, account: Path = ACCOUNT, api: str = API) -> None:
-    """Asks the cluster's API with this pod's own account. TryAgain where it does not answer, ConfigError where it refuses."""
+def scale(statefulset: str, replicas: int | None = None, account: Path = ACCOUNT, api: str = API) -> int:
+    """The number of servers that there should be, set if `replicas` is given: asks the cluster's API with this pod's own
+    account. TryAgain where it does not answer, ConfigError where it refuses."""
     try:
         namespace, token = (account / "namespace").read_text().strip(), (account / "token").read_text().strip()
     except OSError as error:
@@ -60,13 +64,13 @@ def scale_to_zero(statefulset: str, account: Path = ACCOUNT, api: str = API) -> 
     context = ssl.create_default_context(cafile=str(authority)) if authority.exists() else None
     request = urllib.request.Request(
         f"{api}/apis/apps/v1/namespaces/{namespace}/statefulsets/{statefulset}/scale",
-        data=json.dumps({"spec": {"replicas": 0}}).encode(),
-        method="PATCH",
+        data=None if replicas is None else json.dumps({"spec": {"replicas": replicas}}).encode(),
+        method="GET" if replicas is None else "PATCH",
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=30, context=context):
-            pass
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+            return int(json.load(answer)["spec"].get("replicas", 0))
     except urllib.error.HTTPError as error:
         raise ConfigError(
             f"The cluster refuses to scale {statefulset} ({error.code} {error.reason}). Deploy the component autostop with "

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
-from paceline.k8s.findings import Finding, told
+from paceline.k8s.findings import Finding, condition, told
 from paceline.k8s.kubectl import PARTS, SERVERS, SHARDS, TOKEN, WORKERS, Kubectl, NotThere
 from paceline.k8s.look import RESULT, State, look
 from paceline.k8s.overlay import Overlay, read_overlay
@@ -53,14 +53,10 @@ class Patience:
         self._since: dict[tuple[str, str], float] = {}
 
     def check(self, state: State, now: float) -> None:
-        """Trouble after half a minute or more of the same, at once where a Job has failed."""
+        """Trouble once something has lasted as long as it may."""
         fatal = {(one.part, one.todo): one for one in state.troubles if one.fatal and self._counts(one)}
         self._since = {cause: self._since.get(cause, now) for cause in fatal}
-        lasting = [
-            one
-            for cause, one in fatal.items()
-            if now - self._since[cause] >= one.lasting or one.part.startswith("job/")
-        ]
+        lasting = [one for cause, one in fatal.items() if now - self._since[cause] >= one.lasting]
         if lasting:
             raise Trouble.of(lasting)
 
@@ -165,12 +161,11 @@ def _delete(kubectl: Kubectl, say: Say, *what: str) -> None:
 
 def make_namespace(kubectl: Kubectl, say: Say) -> None:
     """The namespace with Pod Security restricted, where it is not there."""
-    try:
-        kubectl.get(f"namespace/{kubectl.namespace}")
-    except NotThere:
-        kubectl.run("create", "namespace", kubectl.namespace)
-        kubectl.run("label", "namespace", kubectl.namespace, "pod-security.kubernetes.io/enforce=restricted")
-        say(f"made namespace {kubectl.namespace}, with Pod Security restricted")
+    if kubectl.find(f"namespace/{kubectl.namespace}") is not None:
+        return
+    kubectl.run("create", "namespace", kubectl.namespace)
+    kubectl.run("label", "namespace", kubectl.namespace, "pod-security.kubernetes.io/enforce=restricted")
+    say(f"made namespace {kubectl.namespace}, with Pod Security restricted")
 
 
 def _make_token(kubectl: Kubectl, say: Say) -> None:
@@ -219,14 +214,10 @@ def _drop_jobs(kubectl: Kubectl, overlay: Overlay, say: Say) -> None:
         there = kubectl.find(name)
         if there is None:
             continue
-        if not _has_failed(there) and _can_apply(kubectl, document):
+        if condition(there, "Failed") is None and _can_apply(kubectl, document):
             continue
         _delete(kubectl, say, name)
         say(f"{name} has other settings or has failed: made anew")
-
-
-def _has_failed(job: dict[str, Any]) -> bool:
-    return any(c["type"] == "Failed" and c["status"] == "True" for c in job.get("status", {}).get("conditions", []))
 
 
 def _can_apply(kubectl: Kubectl, document: dict[str, Any]) -> bool:

@@ -48,6 +48,14 @@ def findings(seen: Seen, log: Callable[[str, bool], str] = lambda pod, previous:
     return sorted({(one.part, one.what): one for one in found}.values(), key=lambda one: not one.fatal)
 
 
+def condition(item: Item, kind: str) -> Item | None:
+    """The object's condition of this kind, where it is true."""
+    for one in item.get("status", {}).get("conditions", []):
+        if one["type"] == kind and one["status"] == "True":
+            return dict(one)
+    return None
+
+
 def told(found: Iterable[Finding]) -> list[str]:
     """A line for each trouble, with all the parts that have it."""
     parts: dict[tuple[str, str], list[str]] = {}
@@ -116,11 +124,11 @@ def _refused(seen: Seen) -> Iterable[Finding]:
 def _scheduling(seen: Seen) -> Iterable[Finding]:
     """Pods that no node takes."""
     for pod in seen.pods:
-        for condition in pod.get("status", {}).get("conditions", []):
-            if condition["type"] != "PodScheduled" or condition["status"] == "True":
+        for scheduled in pod.get("status", {}).get("conditions", []):
+            if scheduled["type"] != "PodScheduled" or scheduled["status"] == "True":
                 continue
-            message = condition.get("message", "")
-            if condition.get("reason") != "Unschedulable":
+            message = scheduled.get("message", "")
+            if scheduled.get("reason") != "Unschedulable":
                 continue
             if "persistentvolumeclaim" in message and "not found" not in message:
                 todo = "Its claim has no volume yet: see the claim."
@@ -202,11 +210,10 @@ def _mounts(seen: Seen) -> Iterable[Finding]:
 
 def _jobs(seen: Seen) -> Iterable[Finding]:
     for job in seen.jobs:
-        for condition in job.get("status", {}).get("conditions", []):
-            if condition["type"] == "Failed" and condition["status"] == "True":
-                what = f"the Job failed ({condition.get('reason', '')}): {_short(condition.get('message', ''))}."
-                todo = "Mend the cause, then deploy again: it resumes."
-                yield Finding(f"job/{job['metadata']['name']}", what, todo)
+        if (failed := condition(job, "Failed")) is not None:
+            what = f"the Job failed ({failed.get('reason', '')}): {_short(failed.get('message', ''))}."
+            todo = "Mend the cause, then deploy again: it resumes."
+            yield Finding(f"job/{job['metadata']['name']}", what, todo, lasting=0.0)
 
 
 def _lacks(message: str) -> str:

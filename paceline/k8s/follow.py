@@ -6,13 +6,13 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from paceline.cli.chief import Speed
-from paceline.cli.table import headline, picture
+from paceline.cli.chief import Speed, pace
+from paceline.cli.table import done, headline, picture
 from paceline.core.errors import PacelineError, ServersGone
 from paceline.k8s.deploy import EVERY, Patience, Say, deploy, stop_servers
 from paceline.k8s.findings import told
 from paceline.k8s.kubectl import Kubectl
-from paceline.k8s.look import State, chief_of, end_of, kept_result, look, result
+from paceline.k8s.look import State, chief_of, end_of, kept_result, look, result_of
 from paceline.v1.run_service_pb2 import StatusReply
 
 PAUSE = 3.0
@@ -36,41 +36,47 @@ def run(kubectl: Kubectl, name: str, say: Say) -> int:
 def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monotonic) -> str:
     """Says where the run is every 10 s until it is finished; its result. What keeps single workers away is said and waited
     for; Trouble where a Job has failed or a server can't come up."""
-    speed, said, troubles = Speed(), -EVERY, [""]
-    patience = Patience(lambda one: "paceline-server" in one.part or one.part.startswith("job/"))
+    speed, said, watched = Speed(), -EVERY, _Watched(kubectl, say, clock)
     while True:
         with suppress(ServersGone), chief_of(kubectl) as chief:
             while (status := chief.status()) is not None:
                 if clock() - said >= EVERY or status.phase == "finished":
                     said = clock()
                     say(_line(status, speed))
-                    troubles = _check(kubectl, patience, troubles, say, clock)
+                    watched.check()
                 if status.phase == "finished":
-                    return result(status)
+                    return result_of(status)
                 time.sleep(PAUSE)
         if clock() - said >= EVERY:
             said = clock()
             say("the chief does not answer just now")
-            troubles = _check(kubectl, patience, troubles, say, clock)
-            with suppress(ServersGone):
-                if kept := kept_result(look(kubectl)):
-                    return kept
+            state = watched.check()
+            if state is not None and (kept := kept_result(state)):
+                return kept
         time.sleep(PAUSE)
 
 
-def _check(kubectl: Kubectl, patience: Patience, before: list[str], say: Say, clock: Callable[[], float]) -> list[str]:
-    """Says troubles that are new; those that are there now."""
-    try:
-        state = look(kubectl)
-    except ServersGone as error:
-        say(str(error))
-        return before
-    now = told(state.troubles)
-    for trouble in now:
-        if trouble not in before:
-            say(trouble)
-    patience.check(state, clock())
-    return now
+class _Watched:
+    """The parts of a run that trains."""
+
+    def __init__(self, kubectl: Kubectl, say: Say, clock: Callable[[], float]) -> None:
+        self._kubectl, self._say, self._clock = kubectl, say, clock
+        self._patience = Patience(lambda one: "paceline-server" in one.part or one.part.startswith("job/"))
+        self._told: list[str] = []
+
+    def check(self) -> State | None:
+        """A look, None where the cluster does not answer; says troubles that are new. Trouble where they end the run."""
+        try:
+            state = look(self._kubectl)
+        except ServersGone as error:
+            self._say(str(error))
+            return None
+        before, self._told = self._told, told(state.troubles)
+        for trouble in self._told:
+            if trouble not in before:
+                self._say(trouble)
+        self._patience.check(state, self._clock())
+        return state
 
 
 def show(kubectl: Kubectl, console: Console) -> int:
@@ -97,9 +103,8 @@ def show(kubectl: Kubectl, console: Console) -> int:
         status = next((found for _ in range(ASKED) if (found := chief.status()) is not None), None)
     if status is None:
         raise ServersGone("Server 0 is there, but does not answer yet. What it waits for: paceline doctor.")
-    rate = sum(worker.figures.get("examples_per_second", 0.0) for worker in status.workers if worker.member)
-    console.print(picture(status, rate))
-    if last := result(status):
+    console.print(picture(status, pace(status)))
+    if last := result_of(status):
         console.print(last, highlight=False)
     return 0
 
@@ -120,8 +125,7 @@ def doctor(kubectl: Kubectl, say: Say) -> int:
 
 
 def _line(status: StatusReply, speed: Speed) -> str:
-    done = f", {min(1.0, status.examples / status.budget):.0%}" if status.budget else ""
-    return f"{status.seconds:5.0f} s  {headline(status, speed.note(status))}{done}"
+    return f"{status.seconds:5.0f} s  {headline(status, speed.note(status))}{done(status, ', ')}"
 
 
 def _let_end(kubectl: Kubectl, say: Say) -> State | None:

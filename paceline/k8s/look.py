@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from paceline.cli.chief import RemoteChief, accuracy, beside, scores
+from paceline.cli.chief import RemoteChief, accuracy, result, scores
 from paceline.core.errors import PacelineError
-from paceline.k8s.findings import Finding, Seen, findings
+from paceline.k8s.findings import Finding, Seen, condition, findings
 from paceline.k8s.kubectl import CHIEF, COMPONENT, GRPC, SHARDS, TOKEN, Kubectl
 from paceline.v1.run_service_pb2 import StatusReply
 
@@ -34,10 +34,7 @@ class State(NamedTuple):
 
     def finished(self, job: str) -> bool:
         """Whether the Job has completed."""
-        return any(
-            condition["type"] == "Complete" and condition["status"] == "True"
-            for condition in self.jobs.get(job, {}).get("status", {}).get("conditions", [])
-        )
+        return condition(self.jobs.get(job, {}), "Complete") is not None
 
     @property
     def is_up(self) -> bool:
@@ -86,14 +83,13 @@ def chief_of(kubectl: Kubectl) -> Iterator[RemoteChief]:
             chief.close()
 
 
-def result(status: StatusReply) -> str:
+def result_of(status: StatusReply) -> str:
     """'test accuracy 0.9667' of a finished run, or that it was not scored; empty before."""
     if status.phase != "finished":
         return ""
     found = scores(status)
-    if found and found[-1].final and (value := accuracy(found[-1].metrics)) is not None:
-        return f"test accuracy {value:.4f}{beside(found[-1].metrics)}"
-    return "test accuracy unknown: the run was not scored"
+    metrics = found[-1].metrics if found and found[-1].final else {}
+    return result(accuracy(metrics), metrics)
 
 
 def kept_result(state: State) -> str:
@@ -111,7 +107,7 @@ def end_of(kubectl: Kubectl) -> str:
         with suppress(ValueError):
             found = json.loads(line)
             if found.get("final") and "test_accuracy" in found:
-                return f"test accuracy {found['test_accuracy']:.4f}"
+                return result(found["test_accuracy"], {})
     return ""
 
 
@@ -156,5 +152,5 @@ def _phase(pod: dict[str, Any]) -> str:
         if waiting.get("reason"):
             return str(waiting["reason"])
     phase = str(status.get("phase", "Unknown"))
-    is_ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
+    is_ready = condition(pod, "Ready") is not None
     return {"Running": "ready" if is_ready else "starting", "Succeeded": "done"}.get(phase, phase)

@@ -22,7 +22,7 @@ DATA, MODELS = "paceline-data", "paceline-models"
 _IMAGE = "localhost/paceline-server:0.1.0"
 
 
-def put_data(kubectl: Kubectl, source: Path, say: Say, size: str, image: str = _IMAGE) -> None:
+def put_data(kubectl: Kubectl, source: Path, say: Say, size: str, image: str | None = None) -> None:
     """Copies a file, or what is in a folder, to the claim that the sharder reads at /data; makes the claim if it is not
     there (`size`: as Kubernetes writes it)."""
     if not source.exists():
@@ -33,7 +33,7 @@ def put_data(kubectl: Kubectl, source: Path, say: Say, size: str, image: str = _
         say(f"made volume claim {DATA} of {size}")
     folder = source if source.is_dir() else source.parent
     names = sorted(path.name for path in source.iterdir()) if source.is_dir() else [source.name]
-    with _files(kubectl, DATA, image) as pod:
+    with _files(kubectl, DATA, image or _IMAGE) as pod:
         pack = ["tar", "--create", "--directory", str(folder), "--", *names]
         unpack = kubectl.command(
             "exec", "--stdin", pod, "--", "tar", "--extract", "--no-same-owner", "--directory", "/files"
