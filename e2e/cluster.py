@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from paceline.data.dataset import Dataset
+from paceline.data.rcv1_like import write_lyrl2004
 from paceline.k8s.kubectl import Kubectl
 from paceline.k8s.look import chief_of
 from paceline.v1.run_service_pb2 import StatusReply
@@ -56,6 +58,14 @@ def overlay(
     whole = yaml.safe_load((old / "run.yaml").read_text()) | settings
     (folder / "run.yaml").write_text(yaml.safe_dump(whole))
     return str(folder)
+
+
+def put_rows(rows: Dataset, folder: Path, namespace: str) -> None:
+    """Gives a run its data, as RCV1's authors publish theirs: at /data/rcv1, in a namespace that this makes."""
+    (folder / "rcv1").mkdir(parents=True)
+    write_lyrl2004(rows, folder / "rcv1")
+    image = f"{REGISTRY}/paceline-server:{TAG}"
+    assert paceline("k8s", "put-data", str(folder), "-n", namespace, "--image", image).returncode == 0
 
 
 def until(what: str, ready: Callable[[], Any], seconds: float = 120) -> Any:

@@ -4,17 +4,18 @@
 import json
 import os
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from cluster import REGISTRY, TAG, overlay, paceline, status, until
+from cluster import REGISTRY, TAG, overlay, paceline, put_rows, status, until
 from sklearn.datasets import dump_svmlight_file
 
 from paceline.data.dataset import Dataset
-from paceline.data.rcv1_like import write_lyrl2004
-from paceline.k8s.kubectl import Kubectl
+from paceline.k8s.findings import condition
+from paceline.k8s.kubectl import COMPONENT, Kubectl
 from paceline.k8s.look import look
 
 ACCURACY = {"svm": 0.88, "digits": 0.90}
@@ -23,10 +24,25 @@ DIGITS = os.environ.get("E2E_DIGITS", "")
 pytestmark = pytest.mark.timeout(900)
 
 
-def pod_of(kubectl: Kubectl, job: str) -> str:
-    """A running pod of a Job."""
-    pods = kubectl.items("pods", f"batch.kubernetes.io/job-name={job}")
-    return next(str(pod["metadata"]["name"]) for pod in pods if pod["status"]["phase"] == "Running")
+def running(kubectl: Kubectl, component: str) -> list[dict[str, Any]]:
+    """The pods of a part that run."""
+    pods = kubectl.items("pods", f"{COMPONENT}={component}")
+    return [pod for pod in pods if pod["status"]["phase"] == "Running"]
+
+
+def pod_of(kubectl: Kubectl, component: str) -> str:
+    """A running one."""
+    return str(running(kubectl, component)[0]["metadata"]["name"])
+
+
+def listening(kubectl: Kubectl) -> dict[str, str]:
+    """The addresses of every port that a run's parts listen on; the local models of workers are of other runs."""
+    ports = {"server": {"grpc": 50051, "health": 50052}, "sharder": {"grpc": 50051, "health": 50052}}
+    return {
+        f"{component} {name}": f"{running(kubectl, component)[0]['status']['podIP']}:{port}"
+        for component in ("server", "sharder", "worker", "evaluator")
+        for name, port in {"metrics": 9464, **ports.get(component, {})}.items()
+    }
 
 
 def kill(kubectl: Kubectl, pod: str) -> None:
@@ -87,34 +103,28 @@ def reaches(kubectl: Kubectl, labels: dict[str, str], targets: dict[str, str]) -
 
 
 def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, tmp_path: Path, rows: Dataset):
-    kubectl, data = Kubectl(namespace), tmp_path / "data" / "rcv1"
-    data.mkdir(parents=True)
-    write_lyrl2004(rows, data)
+    kubectl = Kubectl(namespace)
     settings: dict[str, Any] = {
         "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0}, "epochs": 100, "checkpoint": {"every": "2s"},
         "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0}, "svm": {"stop": "own"},
     }  # fmt: skip
     place = overlay(tmp_path / "run", "svm-hogwild", settings, "data-server")
-    kubectl.run("create", "namespace", namespace)
-    kubectl.run("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
-    image = f"{REGISTRY}/paceline-server:{TAG}"
-    assert paceline("k8s", "put-data", str(data.parent), "-n", namespace, "--image", image).returncode == 0
+    put_rows(rows, tmp_path / "data", namespace)
 
     assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
     until("the first steps", lambda: (found := status(kubectl)) and found.version > 20)
     shown = paceline("k8s", "status", "-n", namespace)
     assert "worker-3" in shown.stdout
 
-    server = kubectl.get("pod/paceline-server-1")["status"]["podIP"]
-    chief = kubectl.get("pod/paceline-server-0")["status"]["podIP"]
-    targets = {"grpc": f"{chief}:50051", "metrics": f"{server}:9464", "health": f"{chief}:50052"}
-    assert reaches(kubectl, {}, targets) == {"grpc": False, "metrics": False, "health": False}
+    targets = listening(kubectl)
+    assert reaches(kubectl, {}, targets) == dict.fromkeys(targets, False)
     prometheus = reaches(kubectl, {"app.kubernetes.io/name": "prometheus"}, targets)
-    assert prometheus == {"grpc": False, "metrics": True, "health": False}
+    assert prometheus == {target: target.endswith(" metrics") for target in targets}
 
     assert paceline("k8s", "scale", "-w", "5", "-n", namespace).returncode == 0
     until("a worker without a seat", lambda: (found := status(kubectl)) and "worker-4" in found.queued)
-    kill(kubectl, pod_of(kubectl, "paceline-worker"))
+    for component in ("worker", "evaluator", "sharder"):
+        kill(kubectl, pod_of(kubectl, component))
     kill(kubectl, "paceline-server-1")
     until("server 1's end", lambda: kubectl.find("pod/paceline-server-1") is None or not look(kubectl).is_up)
     done = paceline("k8s", "run", place, "-n", namespace)
@@ -136,20 +146,19 @@ def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, t
 
 
 def test_async_svm_is_finished_and_stopped_by_its_own_pod(namespace: str, tmp_path: Path, rows: Dataset):
-    kubectl, data = Kubectl(namespace), tmp_path / "data" / "rcv1"
-    data.mkdir(parents=True)
-    write_lyrl2004(rows, data)
+    kubectl = Kubectl(namespace)
     settings: dict[str, Any] = {
-        "epochs": 10, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0}, "svm": {"stop": "own"},
+        "data": {"path": "/data/rcv1", "validation": 0.0}, "epochs": 10,
+        "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0},
+        "svm": {"stop": "own"},
     }  # fmt: skip
     place = overlay(tmp_path / "run", "svm-hogwild-async", settings, "autostop")
-    kubectl.run("create", "namespace", namespace)
-    kubectl.run("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
-    image = f"{REGISTRY}/paceline-server:{TAG}"
-    assert paceline("k8s", "put-data", str(data), "-n", namespace, "--image", image).returncode == 0
+    put_rows(rows, tmp_path / "data", namespace)
     kubectl.run("create", "secret", "generic", "paceline-token", "--from-literal=token=of-this-test")
 
     kubectl.run("apply", "--kustomize", place)
+    until("the sharder", lambda: running(kubectl, "sharder"))
+    kill(kubectl, pod_of(kubectl, "sharder"))
 
     def is_stopped() -> bool:
         return bool(kubectl.get("statefulset/paceline-server")["spec"]["replicas"] == 0)
@@ -169,11 +178,49 @@ def test_digits_train_with_torch(namespace: str, tmp_path: Path):
     assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
     until("the first steps", lambda: (found := status(kubectl)) and found.version > 50)
     kill(kubectl, "paceline-server-1")
-    kill(kubectl, pod_of(kubectl, "paceline-worker"))
+    kill(kubectl, pod_of(kubectl, "worker"))
     done = paceline("k8s", "run", place, "-n", namespace)
 
     assert done.returncode == 0
     assert accuracy_of(done.stdout) >= ACCURACY["digits"]
+
+
+@pytest.fixture
+def gpus() -> Iterator[Callable[[int], None]]:
+    """Lets the cluster's node have so many GPUs that it has not, and none again afterwards."""
+    kubectl = Kubectl("default")
+    (node,) = kubectl.items("nodes", selector="")
+
+    def pretend(count: int) -> None:
+        counts = {"nvidia.com/gpu": str(count)}
+        patch = json.dumps({"status": {"capacity": counts, "allocatable": counts}})
+        name = f"node/{node['metadata']['name']}"
+        kubectl.run("patch", name, "--subresource=status", "--type=merge", f"--patch={patch}")
+
+    yield pretend
+    pretend(0)
+
+
+def test_workers_with_gpus_are_scheduled_as_far_as_there_are_gpus(
+    namespace: str, tmp_path: Path, gpus: Callable[[int], None]
+):
+    kubectl = Kubectl(namespace)
+    small = worker_patch(resources={"requests": {"cpu": "50m", "memory": "256Mi"}})
+    place = overlay(tmp_path / "run", "cifar10-shat", {}, patches=[small], worker="paceline-worker-slim")
+    gpus(1)
+    kubectl.run("create", "namespace", namespace)
+    kubectl.run("create", "secret", "generic", "paceline-token", "--from-literal=token=of-this-test")
+
+    kubectl.run("apply", "--kustomize", place)
+
+    def scheduled() -> int:
+        pods = kubectl.items("pods", f"{COMPONENT}=worker")
+        return sum(condition(pod, "PodScheduled") is not None for pod in pods)
+
+    until("one worker's place", lambda: scheduled() == 1)
+    until("the word of the other's", lambda: "No node has a GPU left" in paceline("doctor", "-n", namespace).stdout)
+    gpus(2)
+    until("both workers' places", lambda: scheduled() == 2)
 
 
 def worker_patch(**spec: Any) -> dict[str, str]:

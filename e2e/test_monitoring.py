@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster import REGISTRY, REPOSITORY, TAG, overlay, paceline, until
+from cluster import REPOSITORY, overlay, paceline, put_rows, until
 
 from paceline.data.dataset import Dataset
-from paceline.data.rcv1_like import write_lyrl2004
 from paceline.k8s.kubectl import COMPONENT, Kubectl
 from tools.dashboard import ALERTS, ROWS, Query
 from tools.prometheus import Watched, beside
@@ -75,18 +74,14 @@ def two_workers() -> dict[str, str]:
 
 
 def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp_path: Path, rows: Dataset):
-    kubectl, data = Kubectl(namespace), tmp_path / "data" / "rcv1"
-    data.mkdir(parents=True)
-    write_lyrl2004(rows, data)
+    kubectl = Kubectl(namespace)
     settings: dict[str, Any] = {
         "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0}, "workers": 2, "epochs": 60,
         "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0}, "svm": {"stop": "own"},
         "checkpoint": {"every": "2s"},
     }  # fmt: skip
     place = overlay(tmp_path / "run", RUN, settings, "data-server", "scrape-annotations", patches=[two_workers()])
-    kubectl.run("create", "namespace", namespace)
-    image = f"{REGISTRY}/paceline-server:{TAG}"
-    assert paceline("k8s", "put-data", str(data.parent), "-n", namespace, "--image", image).returncode == 0
+    put_rows(rows, tmp_path / "data", namespace)
 
     with beside(tmp_path / "prometheus", relabel=relabelling()) as prometheus, ExitStack() as forwards:
         config = tmp_path / "prometheus" / "prometheus.yml"
