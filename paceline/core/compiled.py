@@ -1,6 +1,7 @@
 """How the core's loops over every weight are compiled: one pass over memory where numpy makes several, on one thread."""
 
 from collections.abc import Callable
+from functools import cache, wraps
 from typing import Any, TypeVar, cast
 
 import numpy.typing as npt
@@ -15,10 +16,27 @@ floats = types.Array(types.float32, 1, "C", readonly=True, aligned=False)
 floats_out = types.Array(types.float32, 1, "C", aligned=False)
 
 
-def kernel(signature: Any) -> Callable[[F], F]:
-    """Compiles for exactly these types when the module is loaded, or takes the machine code of an earlier time. Such a
-    loop releases the GIL and checks no index: call `check_lengths` first."""
+def inner_kernel(signature: Any) -> Callable[[F], F]:
+    """Compiles for exactly these types, or takes the machine code of an earlier time. Such a loop releases the GIL and
+    checks no index: call `check_lengths` first. Other kernels may call it."""
     return cast(Callable[[F], F], njit(signature, cache=True, nogil=True, error_model="numpy"))
+
+
+def kernel(signature: Any) -> Callable[[F], F]:
+    """As `inner_kernel`, but at the first call: a process needs few of all loops, and each takes 20 ms to load."""
+
+    def later(function: F) -> F:
+        @cache
+        def compiled() -> F:
+            return inner_kernel(signature)(function)
+
+        @wraps(function)
+        def call(*values: Any) -> Any:
+            return compiled()(*values)
+
+        return cast(F, call)
+
+    return later
 
 
 def check_lengths(*arrays: npt.NDArray[Any]) -> None:

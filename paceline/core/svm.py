@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from paceline.core.compiled import check_lengths, floats, floats_out, kernel, nothing, scalar
+from paceline.core.compiled import check_lengths, floats, floats_out, inner_kernel, kernel, nothing, scalar
 from paceline.core.errors import ConfigError, DataError
 from paceline.core.objective import Objective
 from paceline.core.prefetch import prefetch
@@ -269,7 +269,7 @@ _LINE = 16
 """float32 values or features in a cache line."""
 
 
-@kernel(nothing(_longs, _features, floats, _longs, types.int64))
+@inner_kernel(nothing(_longs, _features, floats, _longs, types.int64))
 def _ask_for(starts: Longs, indices: Features, values: Vector, rows: Longs, at: int) -> None:
     """Begins to load rows[at], if there is one: half of the time of a pass in random order went into waiting for rows."""
     if at < len(rows):
@@ -279,7 +279,7 @@ def _ask_for(starts: Longs, indices: Features, values: Vector, rows: Longs, at: 
             prefetch(values, j)
 
 
-@kernel(types.float64(_longs, _features, floats, types.int64, floats))
+@inner_kernel(types.float64(_longs, _features, floats, types.int64, floats))
 def _margin(starts: Longs, indices: Features, values: Vector, row: int, weights: Vector) -> float:
     """x.w in four sums, since each addition waits for the one before it."""
     first, last = starts[row], starts[row + 1]
@@ -295,7 +295,7 @@ def _margin(starts: Longs, indices: Features, values: Vector, row: int, weights:
     return (a + b) + (c + d)
 
 
-@kernel(scalar(scalar, types.float64, types.boolean))
+@inner_kernel(scalar(scalar, types.float64, types.boolean))
 def _slope(label: f32, margin: float, is_logistic: bool) -> f32:
     """The derivative of the loss by the margin."""
     if is_logistic:
@@ -342,7 +342,7 @@ def _rebase(places: Places, values: Vector, has: npt.NDArray[np.bool_], before: 
         before[k] = value
 
 
-@kernel(nothing(*_rows_in, floats, floats, types.boolean, floats_out))
+@inner_kernel(nothing(*_rows_in, floats, floats, types.boolean, floats_out))
 def _add_gradient(
     starts: Longs, indices: Features, values: Vector, labels: Vector, rows: Longs,
     weights: Vector, decays: Vector, is_logistic: bool, sums: Vector,
