@@ -25,6 +25,10 @@ from paceline.presets import PRESETS, presets
 PREFIX = "PACELINE_"
 CONNECT = PREFIX + "CONNECT"
 """What a launcher tells a training script of one's own in (JSON); the one such variable that is no setting."""
+NO_TORCH = (
+    "This task's model needs torch, which is not installed here. Take the image paceline-worker instead of "
+    "paceline-worker-slim (docs/images.md), or: pip install torch."
+)
 _USAGE_OF_TYPER = 2
 
 
@@ -142,7 +146,10 @@ def exits(name: str) -> Iterator[None]:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            print(f"{name}: {NO_TORCH}", file=sys.stderr, flush=True)
+            sys.exit(ConfigError.exit_code)
         traceback.print_exc()
         print(f"{name}: this is a bug in Paceline; please report the lines above.", file=sys.stderr, flush=True)
         sys.exit(PacelineError.exit_code)

@@ -1,5 +1,7 @@
 """`python -m server`: holds one slice of the model and answers pushes and pulls."""
 
+import paceline.early  # noqa: F401  # isort: skip
+
 import os
 import sys
 from pathlib import Path

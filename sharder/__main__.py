@@ -1,5 +1,7 @@
 """Entry point of `python -m sharder` (writes shards) and `python -m sharder serve` (streams them as well)."""
 
+import paceline.early  # noqa: F401  # isort: skip
+
 import sys
 
 

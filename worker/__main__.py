@@ -1,5 +1,7 @@
 """`python -m worker`: trains on its shard against the servers."""
 
+import paceline.early  # noqa: F401  # isort: skip
+
 import os
 import sys
 from pathlib import Path

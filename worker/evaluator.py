@@ -1,5 +1,7 @@
 """`python -m worker.evaluator`: scores versions of the model as they come, always the final one; writes the model."""
 
+import paceline.early  # noqa: F401  # isort: skip
+
 import os
 import sys
 from pathlib import Path

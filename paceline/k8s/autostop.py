@@ -1,5 +1,7 @@
 """`python -m paceline.k8s.autostop`: in a pod beside a run, scales its servers to zero when it is finished."""
 
+import paceline.early  # noqa: F401  # isort: skip
+
 import json
 import ssl
 import time

@@ -1,0 +1,45 @@
+"""How processes start: what they can be told, and what they lack, from their first moment on."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import os, runpy, signal, sys
+own = os.getpid()
+os.getpid = lambda: 1  # as in a container, where the kernel lets the first process ignore SIGTERM
+
+
+class ToldToStop:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("typer", "sharder.app"):
+            os.kill(own, signal.SIGTERM)
+
+
+sys.meta_path.insert(0, ToldToStop())
+module = sys.argv.pop(1)
+runpy.run_module(module, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["server", "worker", "worker.evaluator", "sharder", "paceline.k8s.autostop"])
+def test_a_containers_first_process_can_be_stopped_while_it_loads(module: str):
+    done = subprocess.run([sys.executable, "-c", SCRIPT, module, "--help"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 143, done.stderr
+
+
+@pytest.mark.parametrize("module", ["worker", "worker.evaluator"])
+def test_a_dense_run_without_torch_says_which_image_has_it(module: str, tmp_path: Path):
+    hidden = f"import runpy, sys; sys.modules['torch'] = None; runpy.run_module({module!r}, run_name='__main__')"
+    options = ["--set", "task=digits", "--shards", tmp_path, "--servers", "localhost:1"]
+    options += ["--models", tmp_path] if module == "worker.evaluator" else []
+
+    done = subprocess.run([sys.executable, "-c", hidden, *options], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 78
+    assert "needs torch" in done.stderr
+    assert "paceline-worker-slim" in done.stderr
+    assert "Traceback" not in done.stderr
