@@ -593,7 +593,8 @@ def test_nobody_may_do_anything_in_the_cluster_but_autostop_one_thing(everything
     accounts = {part: spec.get("serviceAccountName") for part, _, spec in pods(everything)}
 
     assert roles == ([[{
-        "apiGroups": ["apps"], "resources": ["statefulsets/scale"], "resourceNames": ["paceline-server"], "verbs": ["patch"],
+        "apiGroups": ["apps"], "resources": ["statefulsets/scale"], "resourceNames": ["paceline-server"],
+        "verbs": ["get", "patch"],
     }]] if "autostop" in accounts else [])  # fmt: skip
     assert accounts.pop("autostop", "paceline-autostop") == "paceline-autostop"
     assert not any(accounts.values())
