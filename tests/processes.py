@@ -1,6 +1,5 @@
 """Real processes for tests: starts servers, workers, evaluator and sharder as the launcher does, and ends them all."""
 
-import contextlib
 import json
 import os
 import signal
@@ -11,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forking
 import grpc
 import yaml
+from forking import Forked, Forker
 
 from paceline.core.config import Config
 from paceline.core.plan import SlicePlan
@@ -39,16 +40,24 @@ def eventually(found: Callable[[], Any], what: Callable[[], str] | str, patience
 
 
 class Process:
-    """One child process with its log."""
+    """One child process with its log; of a new Python, or forked by one that has imported everything."""
 
-    def __init__(self, name: str, arguments: list[Any], folder: Path, environment: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, arguments: list[Any], folder: Path, environment: dict[str, str], forker: Forker | None = None
+    ) -> None:
         self.name = name
         self.log = folder / f"{name}.{len(list(folder.glob(f'{name}.*.log')))}.log"
+        words = [str(word) for word in arguments]
+        self._process: subprocess.Popen[bytes] | Forked
+        if forker is not None:
+            self.log.touch()
+            self._process = forker.start(words, self.log, folder, environment)
+            return
         with self.log.open("wb") as log:
-            command = [sys.executable, "-P", *map(str, arguments)]
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder, env=environment
-            )
+                [sys.executable, "-P", *words],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder, env=environment,
+            )  # fmt: skip
 
     @property
     def pid(self) -> int:
@@ -128,8 +137,10 @@ class Cluster:
     def start(self, name: str, *arguments: Any, mode: str = "") -> Process:
         """A Python process of this cluster."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("PACELINE_")}
-        threads = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "NUMPY_WORKER": mode}
-        process = Process(name, list(arguments), self.folder, inherited | threads)
+        own = forking.QUIET | {"NUMPY_WORKER": mode}
+        real = {"worker", "worker.evaluator"} & {*map(str, arguments[:2])}
+        forker = forking.forker(forking.TORCH if real else forking.LIGHT)
+        process = Process(name, list(arguments), self.folder, inherited | own, forker)
         self.processes.append(process)
         return process
 
@@ -185,8 +196,11 @@ class Cluster:
         return self._chief
 
     def ready(self) -> None:
-        """Says that the evaluation data is ready, so that the run may start."""
-        self._evaluate(pb.EvaluateRequest())
+        """Says that the evaluation data is ready, so that the run may start; the chief holds its answer back until there
+        is something to score."""
+        call = self.chief.Evaluate.future(pb.EvaluateRequest(), timeout=PATIENCE, wait_for_ready=True)
+        self.until(lambda status: call.done() or not any("the evaluator" in words for words in status.missing))
+        assert not call.done() or call.exception() is None, call.exception()
 
     def status(self) -> pb.StatusReply | None:
         """Where the run is; None while the chief is away."""
@@ -219,7 +233,8 @@ class Cluster:
     def score(self) -> pb.StatusReply:
         """Waits until all workers have left and reports the final score; returns what the status was before that."""
         status = self.until(lambda status: status.phase == "scoring")
-        self._evaluate(pb.EvaluateRequest(score=pb.Score(final=True)))
+        final = pb.EvaluateRequest(score=pb.Score(final=True))
+        self.chief.Evaluate(final, timeout=PATIENCE, wait_for_ready=True)
         return status
 
     def end_servers(self, code: int) -> None:
@@ -240,8 +255,3 @@ class Cluster:
             assert snapshot is not None
             found.append(snapshot)
         return found
-
-    def _evaluate(self, request: pb.EvaluateRequest) -> None:
-        """The chief takes note at once, and holds the answer back until there is something to score."""
-        with contextlib.suppress(grpc.FutureTimeoutError):
-            self.chief.Evaluate.future(request, timeout=PATIENCE).result(timeout=1)

@@ -36,7 +36,7 @@ PODS = [
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
-    more = ("--slow", "1=5x", "--epochs", "8", "--set", "nominal_step=0.05", "--set", "checkpoint.every=1s")
+    more = ("--slow", "1=5x", "--epochs", "4", "--set", "nominal_step=0.05", "--set", "checkpoint.every=1s")
     with (
         other_exporters(Config(workers=2, servers=2)) as others,
         beside(folder / "prometheus", others) as prometheus,
