@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -325,3 +326,12 @@ def test_the_example_task_trains_above_90_percent():
 
     assert dataset.test is not None
     assert replica.score(dataset.test.features, dataset.test.labels)["accuracy"] > 0.9
+
+
+def test_a_task_file_that_changes_within_a_second_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "mine.py"
+    for epochs in (3, 5):
+        path.write_text(f"{DATA}{MODEL}\nSETTINGS = {{'epochs': {epochs}}}\n")
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+        assert load_task(str(path)).settings == {"epochs": epochs}

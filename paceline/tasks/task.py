@@ -9,8 +9,9 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
@@ -121,11 +122,19 @@ def _is_own(name_or_path: str) -> bool:
     return "/" in name_or_path or name_or_path.endswith(".py")
 
 
+class _Source(SourceFileLoader):
+    """Always reads the source: stored bytecode is told apart by second and size, so a quick edit would not be seen."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file() or path.suffix != ".py":
         seen = "is not a Python file" if path.exists() else "does not exist"
         raise ConfigError(f"The task file {path} {seen}. Give the path of a .py file with data() and model().")
-    spec = importlib.util.spec_from_file_location(f"{FILE_MODULE}{path.stem}", path)
+    name = f"{FILE_MODULE}{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Source(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
