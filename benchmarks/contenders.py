@@ -56,6 +56,9 @@ CONTENDERS = {
         _peer("paceline-asp-fp16", "paceline", "--policy", "asp", "--codec", "fp16"),
         _peer("paceline-asp-bf16", "paceline", "--policy", "asp", "--codec", "bf16"),
         _peer("paceline-bsp", "paceline", "--policy", "bsp", "--codec", "none"),
+        _peer("lane-asp", "paceline", "--transport", "lane", "--policy", "asp"),
+        _peer("lane-bsp", "paceline", "--transport", "lane", "--policy", "bsp"),
+        _peer("lane-bsp-bf16", "paceline", "--transport", "lane", "--policy", "bsp", "--codec", "bf16"),
         _peer("tutorial-grpc", "tutorial_grpc"),
         _peer("torch-rpc", "torch_rpc"),
         _peer("tensorflow-ps", "tensorflow_ps", environment="tensorflow"),
@@ -64,17 +67,17 @@ CONTENDERS = {
 }
 
 _STANDARD: tuple[tuple[int, int, str], ...] = (
-    (1, 1, "paceline-asp paceline-asp-fp16 paceline-asp-bf16 tutorial-grpc torch-rpc tensorflow-ps"),
-    (2, 1, "paceline-asp paceline-bsp torch-rpc gloo"),
-    (2, 2, "paceline-asp paceline-bsp torch-rpc"),
+    (1, 1, "paceline-asp paceline-asp-fp16 paceline-asp-bf16 lane-asp tutorial-grpc torch-rpc tensorflow-ps"),
+    (2, 1, "paceline-asp paceline-bsp lane-asp lane-bsp torch-rpc gloo"),
+    (2, 2, "paceline-asp paceline-bsp lane-bsp torch-rpc"),
     (2, 4, "paceline-asp"),
-    (4, 2, "paceline-asp paceline-bsp torch-rpc"),
+    (4, 2, "paceline-asp paceline-bsp lane-asp lane-bsp lane-bsp-bf16 torch-rpc"),
     (4, 4, "paceline-asp"),
     (4, 1, "gloo"),
 )
 _LARGE: tuple[tuple[int, int, str], ...] = (
-    (1, 1, "paceline-asp tutorial-grpc torch-rpc tensorflow-ps"),
-    (2, 1, "paceline-asp paceline-bsp torch-rpc gloo"),
+    (1, 1, "paceline-asp lane-asp tutorial-grpc torch-rpc tensorflow-ps"),
+    (2, 1, "paceline-asp paceline-bsp lane-bsp torch-rpc gloo"),
 )
 
 

@@ -51,6 +51,12 @@ TARGETS = (
     ),
     Target("5", "BSP W2S1 / ASP W2S1", ("paceline-bsp", 2, 1), ("paceline-asp", 2, 1), 1.15, 1.0),
     Target("6", "minor faults per GB, W1S1", ("paceline-asp", 1, 1), None, 8000, 10, "minor_faults_per_gb"),
+    Target("lane 1", "lane W1S1 / torch RPC", ("lane-asp", 1, 1), ("torch-rpc", 1, 1), 0.60, 0.45),
+    Target("lane 2", "lane W4S2 / torch RPC", ("lane-asp", 4, 2), ("torch-rpc", 4, 2), 0.50, 0.38),
+    Target("lane 3", "lane W1S1 / grpcio data plane", ("lane-asp", 1, 1), ("paceline-asp", 1, 1), 0.60, 0.45),
+    Target("lane 4", "lane BSP W4S2 / Gloo W4", ("lane-bsp", 4, 2), ("gloo", 4, 1), 1.3, 1.0),
+    Target("lane 5", "lane BSP bf16 (lossy) W4S2 / Gloo W4", ("lane-bsp-bf16", 4, 2), ("gloo", 4, 1), 0.9, 0.6),
+    Target("lane 6", "lane minor faults per GB, W1S1", ("lane-asp", 1, 1), None, 100, 10, "minor_faults_per_gb"),
     Target("9", "W2: 4 servers / 1 server", ("paceline-asp", 2, 4), ("paceline-asp", 2, 1), 1.15, 1.0),
 )
 

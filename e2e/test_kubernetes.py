@@ -37,7 +37,7 @@ def pod_of(kubectl: Kubectl, component: str) -> str:
 
 def listening(kubectl: Kubectl) -> dict[str, str]:
     """The addresses of every port that a run's parts listen on; the local models of workers are of other runs."""
-    ports = {"server": {"grpc": 50051, "health": 50052}, "sharder": {"grpc": 50051, "health": 50052}}
+    ports = {"server": {"grpc": 50051, "health": 50052, "lane": 50054}, "sharder": {"grpc": 50051, "health": 50052}}
     return {
         f"{component} {name}": f"{running(kubectl, component)[0]['status']['podIP']}:{port}"
         for component in ("server", "sharder", "worker", "evaluator")
@@ -106,6 +106,7 @@ def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, t
     kubectl = Kubectl(namespace)
     settings: dict[str, Any] = {
         "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0}, "epochs": 100, "checkpoint": {"every": "2s"},
+        "transport": "lane",
         "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0}, "svm": {"stop": "own"},
     }  # fmt: skip
     place = overlay(tmp_path / "run", "svm-hogwild", settings, "data-server")

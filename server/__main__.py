@@ -19,6 +19,7 @@ def main(
     index: Annotated[int, typer.Option(help="Number of this server; 0 is the chief.")] = 0,
     chief: Annotated[str, typer.Option(help="host:port of server 0, for the other servers.")] = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port; 0 for any free one.")] = 0,
+    lane_port: Annotated[int, typer.Option(min=0, max=65535, help="Port for transport=lane; 0 for any free one.")] = 0,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Prometheus port; 0 for any free one.")] = 0,
     health_port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC health port; 0 for any free one.")] = 0,
     token_file: Annotated[Path | None, typer.Option(help="File with the run's token; else anybody may call.")] = None,
@@ -31,7 +32,9 @@ def main(
         from paceline.rpc.auth import read_token
         from server.app import serve
 
-        code = serve(loaded, index, folder, read_token(token_file), chief, port, metrics_port, health_port, report)
+        code = serve(
+            loaded, index, folder, read_token(token_file), chief, port, lane_port, metrics_port, health_port, report
+        )  # fmt: skip
         # Threads that wait in gRPC calls must not keep a stopped process alive.
         sys.stderr.flush()
         os._exit(code)

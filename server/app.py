@@ -16,6 +16,7 @@ from paceline.rpc.agreement import agreed_settings
 from paceline.rpc.auth import authentication
 from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
 from paceline.rpc.host import Health, bind, make_server
+from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
 from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2, run_service_pb2
@@ -35,7 +36,7 @@ class Server:
 
     def __init__(
         self, config: Config, index: int, folder: Path, token: str = "", chief: str = "", port: int = 0,
-        health_port: int = 0, say: Callable[..., None] = lambda event, **facts: None,
+        health_port: int = 0, say: Callable[..., None] = lambda event, **facts: None, lane_port: int = 0,
     ) -> None:  # fmt: skip
         if not 0 <= index < config.servers:
             raise ConfigError(
@@ -55,7 +56,12 @@ class Server:
         threads = 2 * config.workers + config.servers + 16
         self._grpc = make_server(threads, authentication(token), metrics.call)
         self._watchdog = Watchdog()
-        GrpcServicer(ParameterServicer(self.driver, self._durability, metrics, say), self._watchdog).add_to(self._grpc)
+        servicer = ParameterServicer(self.driver, self._durability, metrics, say)
+        GrpcServicer(servicer, self._watchdog).add_to(self._grpc)
+        self.lane: LaneServer | None = None
+        if config.transport == "lane":
+            self.lane = LaneServer(servicer, threads, authentication(token), metrics.call, self._watchdog, lane_port)
+            servicer.lane_port = self.lane.port
         self.chief: Chief | None = None
         self._follower: Follower | None = None
         names = [SERVICE, reflection.SERVICE_NAME]
@@ -76,6 +82,8 @@ class Server:
     def start(self) -> None:
         """Begins to serve."""
         self._grpc.start()
+        if self.lane is not None:
+            self.lane.start()
         self._watchdog.start()
         self._durability.start()
         part = self.chief or self._follower
@@ -101,7 +109,10 @@ class Server:
         self.health.serving(False)
         part = self.chief or self._follower
         assert part is not None
-        self._grpc.stop(grace).wait()
+        stopped = self._grpc.stop(grace)
+        if self.lane is not None:
+            self.lane.stop(grace)
+        stopped.wait()
         part.close()
         self._durability.close()
         self.health.stop()
@@ -125,15 +136,15 @@ class Server:
 
 
 def serve(
-    config: Config, index: int, folder: Path, token: str, chief: str, port: int, metrics_port: int, health_port: int,
-    report: Path | None,
+    config: Config, index: int, folder: Path, token: str, chief: str, port: int, lane_port: int, metrics_port: int,
+    health_port: int, report: Path | None,
 ) -> int:  # fmt: skip
     """Runs a server until it is told to stop; returns the exit code."""
     # of a server's large arrays only a snapshot's copies come and go; in the heap they would leave holes that nothing fits in
     tune_malloc(kept=16 << 20)
     say = make_log(f"server-{index}")
     stop, signals = stop_on_signals()
-    server = Server(config, index, folder, token, chief, port, health_port, say)
+    server = Server(config, index, folder, token, chief, port, health_port, say, lane_port)
     metrics_port = serve_metrics(metrics_port, server.registry, run=config.run or "", process=f"server-{index}")
     server.start()
     gc.freeze()

@@ -35,6 +35,8 @@ class ParameterServicer:
         self._driver, self._durability, self._metrics, self._say = driver, durability, metrics, say
         self._part_elements = driver.config.part_bytes // 4
         self._quarantine = Quarantine()
+        self.lane_port = 0
+        """Told to workers; 0 without a lane."""
 
     def resume(self, request: pb.ResumeRequest) -> pb.ResumeReply:
         """Fixes or checks the plan, and says where the worker stands."""
@@ -47,7 +49,7 @@ class ParameterServicer:
             self._say("the restart lost pushes", worker=request.worker, first=first, last=last, term=standing.term)
         return pb.ResumeReply(
             term=standing.term, clock=standing.clock, version=standing.version, phase=standing.phase,
-            lost_first=first, lost_last=last,
+            lost_first=first, lost_last=last, lane_port=self.lane_port,
         )  # fmt: skip
 
     @contextmanager
@@ -239,6 +241,9 @@ class _NoParts:
     def take(self, offset: int, data: memoryview) -> None:
         raise BadPush(f"{self._head.worker} announced no values, but sent {len(data)} bytes.")
 
+    def place(self, offset: int, length: int) -> None:
+        raise BadPush(f"{self._head.worker} announced no values, but sent {length} bytes.")
+
     def finish(self, wants_weights: bool) -> AbstractContextManager[Outgoing]:
         if self._head.ask:
             reply = self._servicer.ask(self._head, self._is_there)
@@ -255,21 +260,32 @@ class _Assembly:
 
     def __init__(self, worker: str, values: Vector, codec: Codec) -> None:
         self.values, self._worker, self._codec, self._filled = values, worker, codec, 0
+        self._placed: memoryview | None = None
+
+    def place(self, offset: int, length: int) -> memoryview | None:
+        """Where the next part goes, if it is not coded."""
+        values = self._next(offset, length)
+        self._placed = values.data.cast("B") if self._codec.lossless else None
+        return self._placed
 
     def take(self, offset: int, data: memoryview) -> None:
         """Decodes one part to its place."""
+        values = self._next(offset, len(data))
+        if data is not self._placed:
+            self._codec.decode(data, values)
+        if not kernels.all_finite(values):
+            raise BadPush(f"{self._worker} pushed NaN or infinity near element {offset:,}. Nothing was changed.")
+        self._filled += len(values)
+
+    def _next(self, offset: int, length: int) -> Vector:
         each = self._codec.bytes_for(1)
-        count, rest = divmod(len(data), each)
+        count, rest = divmod(length, each)
         if offset != self._filled or rest or offset + count > len(self.values):
             raise BadPush(
-                f"{self._worker} sent {len(data)} bytes for element {offset:,} of {len(self.values):,}; expected whole "
+                f"{self._worker} sent {length} bytes for element {offset:,} of {len(self.values):,}; expected whole "
                 f"elements of {each} bytes from {self._filled:,} on. Nothing was changed."
             )
-        place = self.values[offset : offset + count]
-        self._codec.decode(data, place)
-        if not kernels.all_finite(place):
-            raise BadPush(f"{self._worker} pushed NaN or infinity near element {offset:,}. Nothing was changed.")
-        self._filled += count
+        return self.values[offset : offset + count]
 
     def check_complete(self) -> None:
         if self._filled != len(self.values):
@@ -283,6 +299,9 @@ class _PartsOfPush:
         self._servicer, self._head, self._is_there = servicer, head, is_there
         self._buffer: Vector | None = servicer.take_buffer(head.worker, is_there)
         self._assembly = _Assembly(head.worker, self._buffer, load_codec(head.codec or "none"))
+
+    def place(self, offset: int, length: int) -> memoryview | None:
+        return self._assembly.place(offset, length)
 
     def take(self, offset: int, data: memoryview) -> None:
         self._servicer.received(len(data))

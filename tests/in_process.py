@@ -60,7 +60,7 @@ class Cluster:
         self.said = [Said() for _ in range(config.servers)]
         self.servers: list[Server] = []
         for index in range(config.servers):
-            self.servers.append(self._begin(index, 0))
+            self.servers.append(self.begin(index, 0))
 
     @property
     def addresses(self) -> list[str]:
@@ -75,7 +75,7 @@ class Cluster:
     def restart(self, index: int) -> None:
         port = self.servers[index].port
         self.servers[index].close(grace=0)
-        self.servers[index] = self._begin(index, port)
+        self.servers[index] = self.begin(index, port)
 
     def evaluator_ready(self) -> None:
         chief = self.servers[0].chief
@@ -91,7 +91,7 @@ class Cluster:
         for server in reversed(self.servers):
             server.close(grace=0)
 
-    def _begin(self, index: int, port: int) -> Server:
+    def begin(self, index: int, port: int) -> Server:
         chief = self.addresses[0] if index else ""
         folder = self.folder / f"server-{index}"
         server = Server(self.config, index, folder, self.token, chief, port, 0, self.said[index])

@@ -276,7 +276,7 @@ def test_examples_of_several_shards_count_once_for_their_features(tmp_path: Path
 
 
 def test_it_does_not_matter_how_many_servers_there_are_or_what_replies_bring(trial: Callable[[Config], Trial]) -> None:
-    one = trial(config("bsp", servers=1)).start().finish()
+    one = trial(config("bsp", servers=1, transport="lane")).start().finish()
     many = trial(config("bsp", servers=3)).start().finish()
     wanted = trial(config("bsp", servers=2, svm={"pull": "wanted"})).start().finish()
 
@@ -344,8 +344,9 @@ def test_each_worker_may_stop_by_its_own_loss_and_the_others_go_on(trial: Callab
     assert run.status.examples < 500 * 180
 
 
-def test_workers_go_on_after_a_server_has_come_back(trial: Callable[[Config], Trial]) -> None:
-    run = trial(config("asp", epochs=60, checkpoint={"every": 0.05}))
+@pytest.mark.parametrize("transport", ["grpc", "lane"])
+def test_workers_go_on_after_a_server_has_come_back(trial: Callable[[Config], Trial], transport: str) -> None:
+    run = trial(config("asp", epochs=60, checkpoint={"every": 0.05}, transport=transport))
     run.start()
     until(lambda: run.status.examples > 400)
 

@@ -236,7 +236,7 @@ def test_what_no_repeat_can_mend_is_raised_at_once(error: Exception) -> None:
 
 def test_attach_and_first_weights_wait_for_a_server_that_is_not_up_yet() -> None:
     line = Line()
-    line.server.standings.extend([TryAgain("down"), TryAgain("down"), standing(phase="empty")])
+    line.server.standings.extend([TryAgain("down"), TryAgain("down"), standing(phase="empty"), standing(phase="empty")])
     line.server.firsts.extend([TryAgain("down"), pb.InitialiseReply(term=1)])
     assert line.link.attach(4).phase == "empty"
     line.link.initialise(line.gradient)
@@ -258,6 +258,15 @@ def test_a_pull_waits_for_its_version() -> None:
     line.server.pulls.extend([WAIT, TryAgain("down"), answer(version=5, elements=5)])
     assert line.link.pull(5, line.model) == 5
     assert [request.version for request in line.server.asked] == [5, 5, 5]
+
+
+def test_a_pull_that_failed_asks_where_the_server_is_now() -> None:
+    line = Line()
+    line.server.standings.extend([standing(), TryAgain("not up"), standing(term=2)])
+    line.server.pulls.extend([TryAgain("gone"), TryAgain("gone"), answer(term=2, version=5, elements=5)])
+    line.link.attach(1)
+    assert line.link.pull(None, line.model) == 5
+    assert (len(line.server.resumed), line.link.term) == (3, 2)
 
 
 @pytest.mark.parametrize("act", [WAIT, VersionGone("gone")])

@@ -266,9 +266,9 @@ def test_selectors_leave_out_the_runs_name_which_may_change(everything):
 
 
 def test_ports_have_their_names_everywhere(everything):
-    numbers = {"grpc": 50051, "health": 50052, "peer": 50053, "metrics": 9464}
+    numbers = {"grpc": 50051, "health": 50052, "peer": 50053, "lane": 50054, "metrics": 9464}
     expected = {
-        ("StatefulSet", "server"): {"grpc", "health", "metrics"},
+        ("StatefulSet", "server"): {"grpc", "lane", "health", "metrics"},
         ("Deployment", "sharder"): {"grpc", "health", "metrics"},
         ("Job", "worker"): {"peer", "metrics"},
         ("Job", "evaluator"): {"metrics"},
@@ -643,6 +643,7 @@ def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder)
     }  # fmt: skip
     needed = {(source, "server", 50051) for source in ("worker", "evaluator", "server", "autostop")}
     needed |= {(source, "sharder", 50051) for source in ("worker", "evaluator")}
+    needed |= {("worker", "server", 50054)}
     needed |= {(source, "worker", 50053) for source in ("worker", "evaluator")}
     needed |= {(source, part, 9464) for source, part in product(("prometheus", "prometheus-here"), PARTS)}
     needed |= {(part, "dns", 53) for part in PARTS}
@@ -651,7 +652,7 @@ def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder)
 
     reached = {
         (source, target, port)
-        for source, target, port in product(everybody, everybody, (53, 443, 6443, 9464, 50051, 50052, 50053))
+        for source, target, port in product(everybody, everybody, (53, 443, 6443, 9464, 50051, 50052, 50053, 50054))
         if (source in places or target in places)
         and passes(policies, everybody[source], everybody[target], "TCP", port)
     }

@@ -83,8 +83,10 @@ def learn(session: Any, inputs: Any, targets: Any) -> None:
     session.step(loss)
 
 
-def test_an_own_loop_gives_the_same_bits_as_the_standard_one(place: Callable[..., Place], tmp_path: Path) -> None:
-    own = place(epochs=2)
+def test_an_own_loop_gives_the_same_bits_as_the_standard_one_on_either_transport(
+    place: Callable[..., Place], tmp_path: Path
+) -> None:
+    own = place(epochs=2, transport="lane")
     with own.connect() as session:
         for inputs, targets in session.loader():
             learn(session, inputs, targets)

@@ -84,12 +84,14 @@ def assert_every_acknowledged_push_counts_once(cluster: Cluster, workers: list[P
 
 
 @pytest.mark.timeout(110)
-@pytest.mark.parametrize("overlap", [False, True], ids=["", "overlap"])
+@pytest.mark.parametrize(
+    ("overlap", "transport"), [(False, "grpc"), (True, "grpc"), (True, "lane")], ids=["", "overlap", "overlap, lane"]
+)
 def test_killed_servers_come_back_under_a_new_term_and_what_they_lost_is_reported(
-    overlap: bool, tmp_path: Path
+    overlap: bool, transport: str, tmp_path: Path
 ) -> None:
     settings = {"policy": {"name": "asp"}, "optimizer": COUNTING, "epochs": ENDLESS, "checkpoint": {"every": 1}}
-    with Cluster(tmp_path, overlap=overlap, **settings) as cluster:
+    with Cluster(tmp_path, overlap=overlap, transport=transport, **settings) as cluster:
         servers, workers = started(cluster)
 
         servers[1].kill()

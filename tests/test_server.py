@@ -1,4 +1,4 @@
-"""Servers over real gRPC in one process: what is pushed is in the weights once, and what is wrong changes nothing."""
+"""Servers in one process, over grpcio and over the lane: a push is in the weights once, and what is wrong changes nothing."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -15,7 +15,8 @@ from paceline.core.errors import BadPush, ConfigError, Gap, PermissionDenied, Pl
 from paceline.core.plan import make_plan
 from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcTransport
-from paceline.rpc.transport import Parts
+from paceline.rpc.lane.client import LaneTransport
+from paceline.rpc.transport import Parts, Transport
 from paceline.v1 import parameter_service_pb2 as pb
 from server.app import Server
 from server.quarantine import STRIKES
@@ -23,12 +24,12 @@ from server.quarantine import STRIKES
 Begin = Callable[..., Cluster]
 
 
-@pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Begin]:
+@pytest.fixture(params=["grpc", "lane"])
+def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Begin]:
     made: list[Cluster] = []
 
     def start(config: Config, token: str = "") -> Cluster:
-        made.append(Cluster(config, tmp_path, token))
+        made.append(Cluster(config.model_copy(update={"transport": request.param}), tmp_path, token))
         return made[-1]
 
     yield start
@@ -49,11 +50,21 @@ def raw(cluster: Cluster, head: dict[str, Any], parts: Parts) -> pb.PullHead:
     plan = make_plan(SHAPES, 1, cluster.config.plan)
     facts = {"worker": "worker-0", "incarnation": 1, "clock": 1, "examples": 1, "base_term": 1, "elements": LENGTH}
     message = pb.PushHead(**(facts | {"plan_hash": plan.hash, "codec": "none"} | head))
-    transport = GrpcTransport(open_channel(cluster.addresses[0], cluster.token))
-    return transport.push_pull(message, parts, lambda found: Nowhere(), 10.0)
+    return data_plane(cluster).push_pull(message, parts, lambda found: Nowhere(), 10.0)
+
+
+def data_plane(cluster: Cluster) -> Transport:
+    """A way to the first server."""
+    lane = cluster.servers[0].lane
+    if lane is not None:
+        return LaneTransport(f"localhost:{lane.port}", cluster.token)
+    return GrpcTransport(open_channel(cluster.addresses[0], cluster.token))
 
 
 class Nowhere:
+    def place(self, offset: int, length: int) -> memoryview | None:
+        return None
+
     def take(self, offset: int, data: memoryview) -> None:
         return
 
@@ -189,8 +200,7 @@ def first_weights(cluster: Cluster, values: np.ndarray, **head: Any) -> None:
     plan = make_plan(SHAPES, 1, cluster.config.plan)
     digest = hashlib.sha256(values.data).digest()
     facts = {"worker": "worker-0", "plan_hash": plan.hash, "codec": "none", "elements": LENGTH, "digest": digest}
-    transport = GrpcTransport(open_channel(cluster.addresses[0]))
-    transport.initialise(pb.PushHead(**(facts | head)), whole(values), 10.0)
+    data_plane(cluster).initialise(pb.PushHead(**(facts | head)), whole(values), 10.0)
 
 
 def test_first_weights_are_taken_once_and_lie_on_disk_at_once(begin: Begin) -> None:

@@ -9,8 +9,7 @@ from paceline.core.config import Config
 from paceline.core.errors import Fenced, PacelineError, Stopped
 from paceline.core.plan import SlicePlan
 from paceline.core.values import Base, Dense, Update, Vector
-from paceline.rpc.channel import open_channel
-from paceline.rpc.grpc_plane import GrpcTransport
+from paceline.rpc.chosen import open_transport
 from paceline.v1 import parameter_service_pb2 as pb
 from worker.link import Link
 
@@ -28,7 +27,15 @@ class ParameterClient:
     ) -> None:  # fmt: skip
         self.links = [
             Link(
-                index, GrpcTransport(open_channel(address, token)), plan, config, worker, deadline, stop, say, on_retry
+                index,
+                open_transport(config.transport, address, token),
+                plan,
+                config,
+                worker,
+                deadline,
+                stop,
+                say,
+                on_retry,
             )
             for index, address in enumerate(addresses)
         ]

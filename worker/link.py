@@ -4,6 +4,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import numpy as np
@@ -89,7 +90,11 @@ class Link:
         )  # fmt: skip
 
         def send() -> pb.InitialiseReply:
-            return self._transport.initialise(head, encoded_parts(mine, codec, self._part_elements), self._timeout)
+            try:
+                return self._transport.initialise(head, encoded_parts(mine, codec, self._part_elements), self._timeout)
+            except TryAgain:
+                self._find_again()
+                raise
 
         retried(send, self._deadline, f"server {self.index}", self._stop, self._say)
 
@@ -111,6 +116,7 @@ class Link:
                 request.ClearField("version")
             except TryAgain as error:
                 self._failed(error)
+                self._find_again()
             self._pause(pause)
         raise AssertionError("backoff never ends")
 
@@ -206,6 +212,12 @@ class Link:
             self._pause(pause)
         raise AssertionError("backoff never ends")
 
+    def _find_again(self) -> None:
+        """After a failure: Resume tells where a restarted server has its lane. Readers, who never attach, need none."""
+        if self.incarnation:
+            with suppress(TryAgain):
+                self.resume()
+
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):
             raise Stopped("The process was told to stop.")
@@ -259,6 +271,15 @@ class SliceSink:
         self.filled = 0
         """Elements received so far."""
         self._targets = [model[part.start : part.stop] for part in ranges]
+        self._placed: memoryview | None = None
+
+    def place(self, offset: int, length: int) -> memoryview | None:
+        """The model's own memory, where the part is not coded and lies in one piece."""
+        count = length // 4
+        if not self._codec.lossless or offset != self.filled or not self._targets or len(self._targets[0]) < count:
+            return None
+        self._placed = self._targets[0][:count].data.cast("B") if 4 * count == length else None
+        return self._placed
 
     def take(self, offset: int, data: memoryview) -> None:
         """Decodes a part; it must follow the last one."""
@@ -269,7 +290,8 @@ class SliceSink:
             count = min(len(target), len(data) // self._each)
             if not count:
                 raise BadPush(f"{len(data)} bytes too many came after element {self.filled:,}.")
-            self._codec.decode(data[: count * self._each], target[:count])
+            if data is not self._placed:
+                self._codec.decode(data[: count * self._each], target[:count])
             data, self.filled = data[count * self._each :], self.filled + count
             self._targets[0] = target[count:]
             if not len(self._targets[0]):

@@ -37,13 +37,15 @@ class Options:
     codec: str
     slices: str
     layout: str
+    transport: str
     folder: Path
 
     def config(self, job: Job) -> Config:
         """The run's config."""
         return Config.model_validate(
             {
-                "task": "benchmark", "workers": job.workers, "servers": job.servers, "epochs": 1_000_000,
+                "task": "benchmark", "transport": self.transport, "epochs": 1_000_000,
+                "workers": job.workers, "servers": job.servers,
                 "policy": {"name": self.policy}, "plan": {"slices": self.slices}, "schedule": {"lr_scale": "none"},
                 "codec": {"push": self.codec, "pull": self.codec}, "checkpoint": {"every": FOREVER},
                 "optimizer": {"name": "sgd", "lr": LEARNING_RATE, "momentum": MOMENTUM, "weight_decay": WEIGHT_DECAY},
@@ -119,7 +121,9 @@ def main() -> None:
     os.environ.update(MALLOC_ENVIRONMENT)
     job = job_of(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        options = Options(arguments.policy, arguments.codec, arguments.slices, arguments.layout, Path(folder))
+        options = Options(
+            arguments.policy, arguments.codec, arguments.slices, arguments.layout, arguments.transport, Path(folder)
+        )
         folds = job.iterations if arguments.policy == "bsp" else job.workers * job.iterations
         play(
             job, functools.partial(serve, options), functools.partial(PacelineWorker, options), servers=job.servers,
@@ -131,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     options = parser(__doc__)
     options.add_argument("--policy", default="asp")
     options.add_argument("--codec", default="none")
+    options.add_argument("--transport", default="grpc", choices=("grpc", "lane"))
     options.add_argument("--slices", default="memorywise", choices=("whole", "layerwise", "memorywise"))
     options.add_argument("--layout", default="", choices=("", *LAYOUTS), help="the model's tensors; default: one")
     return options

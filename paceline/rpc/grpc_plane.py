@@ -160,6 +160,8 @@ def received(messages: Any, open_sink: OpenSink) -> pb.PullHead:
                 sink.take(message.offset, message.data)
     except grpc.RpcError as error:
         raise translated(error) from None
+    finally:
+        messages.cancel()  # nobody takes the rest where the sink has refused a part
     if head is None:
         raise TryAgain("The server closed the stream without an answer.")
     return head

@@ -4,6 +4,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -35,7 +36,10 @@ def make_server(threads: int, authentication: Authentication, observe: Observe) 
     """A server whose calls are checked, counted and answered with the right status when they raise."""
     pool = ThreadPoolExecutor(threads, thread_name_prefix="call")
     return grpc.server(
-        pool, options=_OPTIONS, interceptors=[_Gate(authentication, observe)], maximum_concurrent_rpcs=threads
+        pool,
+        options=_OPTIONS,
+        interceptors=[_Interceptor(Gate(authentication, observe))],
+        maximum_concurrent_rpcs=threads,
     )
 
 
@@ -72,11 +76,48 @@ class Health:
         self._server.stop(0)
 
 
-class _Gate(grpc.ServerInterceptor):  # type: ignore[type-arg]
-    """Stands before every handler: checks the token, turns exceptions into statuses, observes time and outcome."""
+class Gate:
+    """What stands before every call, whatever carries it: checks the token, counts, and says what an exception becomes."""
 
     def __init__(self, authentication: Authentication, observe: Observe) -> None:
         self._authentication, self._observe = authentication, observe
+
+    @contextmanager
+    def call(self, name: str, credentials: str | None, is_there: Callable[[], bool]) -> Iterator[None]:
+        """Around a call's work. Refused where it raises, with the status that the caller gets; what is no PacelineError is a
+        bug, or a caller that went away."""
+        start = time.monotonic()
+        try:
+            self._authentication.check(credentials)
+            yield
+        except Exception as error:
+            status, seconds = getattr(error, "status", ""), time.monotonic() - start
+            if isinstance(error, PacelineError):
+                self._observe(name, status, seconds)
+                raise Refused(error) from error
+            if not is_there():
+                self._observe(name, "CANCELLED", seconds)
+                raise
+            traceback.print_exc()
+            self._observe(name, PacelineError.status, seconds)
+            text = f"A bug in the server: {type(error).__name__}: {error}. Its log has the details."
+            raise Refused(PacelineError(text)) from error
+        self._observe(name, "OK", time.monotonic() - start)
+
+
+class Refused(Exception):
+    """A call ends with an error's status, text and class (metadata `ERROR_KEY`)."""
+
+    def __init__(self, error: PacelineError) -> None:
+        super().__init__(str(error))
+        self.status, self.kind = error.status, type(error).__name__
+
+
+class _Interceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
+    """Puts the gate before every handler of a grpcio server."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
 
     def intercept_service(self, continuation: Any, details: Any) -> Any:
         handler = continuation(details)
@@ -91,40 +132,28 @@ class _Gate(grpc.ServerInterceptor):  # type: ignore[type-arg]
 
     def _unary(self, name: str, credentials: Any, inner: Any) -> Any:
         def handle(request: Any, context: grpc.ServicerContext) -> Any:
-            start = time.monotonic()
             try:
-                self._authentication.check(credentials)
-                reply = inner(request, context)
-            except Exception as error:
-                self._fail(name, start, context, error)
-            self._observe(name, "OK", time.monotonic() - start)
-            return reply
+                with self._gate.call(name, credentials, context.is_active):
+                    return inner(request, context)
+            except Refused as refused:
+                _abort(context, refused)
 
         return handle
 
     def _stream(self, name: str, credentials: Any, inner: Any) -> Any:
         def handle(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            start = time.monotonic()
             try:
-                self._authentication.check(credentials)
-                yield from inner(request, context)
-            except Exception as error:
-                self._fail(name, start, context, error)
-            self._observe(name, "OK", time.monotonic() - start)
+                with self._gate.call(name, credentials, context.is_active):
+                    yield from inner(request, context)
+            except Refused as refused:
+                _abort(context, refused)
 
         return handle
 
-    def _fail(self, name: str, start: float, context: grpc.ServicerContext, error: Exception) -> None:
-        """Ends the call with the error's status; what is no PacelineError is a bug, or a caller that went away."""
-        if not isinstance(error, PacelineError):
-            if not context.is_active():
-                self._observe(name, "CANCELLED", time.monotonic() - start)
-                raise error
-            traceback.print_exc()
-            error = PacelineError(f"A bug in the server: {type(error).__name__}: {error}. Its log has the details.")
-        self._observe(name, error.status, time.monotonic() - start)
-        context.set_trailing_metadata(((ERROR_KEY, type(error).__name__),))
-        context.abort(grpc.StatusCode[error.status], str(error))
+
+def _abort(context: grpc.ServicerContext, refused: Refused) -> None:
+    context.set_trailing_metadata(((ERROR_KEY, refused.kind),))
+    context.abort(grpc.StatusCode[refused.status], str(refused))
 
 
 def _makers() -> dict[tuple[bool, bool], Any]:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -15,10 +16,10 @@ TOTAL = 600.0
 class _Watched:
     """One direction of a stream that is under way."""
 
-    __slots__ = ("cancel", "since", "start")
+    __slots__ = ("cancel", "progress", "since", "start")
 
-    def __init__(self, cancel: Callable[[], Any], now: float) -> None:
-        self.cancel, self.start = cancel, now
+    def __init__(self, cancel: Callable[[], Any], now: float, progress: Callable[[], float] | None) -> None:
+        self.cancel, self.start, self.progress = cancel, now, progress
         self.since: float | None = None
         """When we began to wait for the far side; None while the work is ours."""
 
@@ -50,6 +51,19 @@ class Watchdog:
         for one in late:
             one.cancel()
 
+    @contextmanager
+    def waiting(self, since: Callable[[], float], cancel: Callable[[], Any]) -> Iterator[None]:
+        """While the work is the far side's; `since`: when it did something last (by `now`)."""
+        one = self._enter(cancel, since)
+        try:
+            yield
+        finally:
+            self._leave(one)
+
+    def now(self) -> float:
+        """The clock's time (seconds)."""
+        return self._clock()
+
     def receiving(self, messages: Iterator[T], cancel: Callable[[], Any]) -> Iterator[T]:
         """The messages as they come; waiting for one is the far side's time."""
         one = self._enter(cancel)
@@ -75,8 +89,8 @@ class Watchdog:
         finally:
             self._leave(one)
 
-    def _enter(self, cancel: Callable[[], Any]) -> _Watched:
-        one = _Watched(cancel, self._clock())
+    def _enter(self, cancel: Callable[[], Any], since: Callable[[], float] | None = None) -> _Watched:
+        one = _Watched(cancel, self._clock(), since)
         with self._lock:
             self._watched.add(one)
         return one
@@ -87,5 +101,5 @@ class Watchdog:
 
 
 def _waits(one: _Watched, now: float) -> float:
-    since = one.since
+    since = one.since if one.progress is None else max(one.start, one.progress())
     return 0.0 if since is None else now - since

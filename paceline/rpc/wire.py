@@ -9,6 +9,8 @@ from paceline.core.errors import BadPush
 from paceline.v1.parameter_service_pb2 import PushPart
 
 _HEAD, _OFFSET, _DATA = 0x0A, 0x10, 0x7A
+_MOST_HEAD = 16 << 10
+"""Bytes of a head."""
 
 
 class Message(NamedTuple):
@@ -21,14 +23,7 @@ class Message(NamedTuple):
 
 def frame(head: bytes, offset: int, data: memoryview | bytes) -> bytes:
     """The serialised message; the data is copied once."""
-    start = bytearray()
-    if head:
-        start += bytes((_HEAD,)) + varint(len(head)) + head
-    if offset:
-        start += bytes((_OFFSET,)) + varint(offset)
-    if len(data):
-        start += bytes((_DATA,)) + varint(len(data))
-    return b"".join((start, data))
+    return b"".join((part_start(head, offset, len(data)), data))
 
 
 def parse(message: bytes) -> Message:
@@ -37,6 +32,59 @@ def parse(message: bytes) -> Message:
         return _parse(message)
     except (IndexError, _Unusual):
         return _parse_by_protobuf(message)
+
+
+def data_start(start: bytes, length: int) -> tuple[int, int] | None:
+    """Of a message of `length` bytes that begins so: the offset, and where the data begins, which goes on to the message's
+    end. None where it is framed otherwise; `parse` then reads it when it is whole."""
+    try:
+        position, offset = 0, 0
+        if start[position] == _HEAD:
+            head, position = _read_varint(start, position + 1)
+            position += head
+        if start[position] == _OFFSET:
+            offset, position = _read_varint(start, position + 1)
+        if start[position] != _DATA:
+            return None
+        data, position = _read_varint(start, position + 1)
+    except (IndexError, _Unusual):
+        return None
+    return (offset, position) if position + data == length else None
+
+
+def head_of(start: bytes) -> bytes | None:
+    """The serialised head of a message that begins so, empty where it has none; None: more bytes must come first."""
+    try:
+        if start[0] != _HEAD:
+            return b""
+        length, position = _read_varint(start, 1)
+    except IndexError:
+        return None
+    except _Unusual as error:
+        raise BadPush("The first message's head is damaged. Compare the versions.") from error
+    if length > _MOST_HEAD:
+        raise BadPush(f"The first message's head is {length:,} bytes long; at most {_MOST_HEAD:,} are taken.")
+    return start[position : position + length] if len(start) >= position + length else None
+
+
+def head_anywhere(message: bytes) -> bytes:
+    """The serialised head of a whole message with its fields in any order; empty where there is none."""
+    try:
+        return parse(message).head
+    except BadPush:
+        return b""
+
+
+def part_start(head: bytes, offset: int, length: int) -> bytes:
+    """What comes before a part's data of `length` bytes."""
+    start = bytearray()
+    if head:
+        start += bytes((_HEAD,)) + varint(len(head)) + head
+    if offset:
+        start += bytes((_OFFSET,)) + varint(offset)
+    if length:
+        start += bytes((_DATA,)) + varint(length)
+    return bytes(start)
 
 
 def varint(number: int) -> bytes:

@@ -96,6 +96,7 @@ class ResumeReply(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     LOST_FIRST_FIELD_NUMBER: _builtins.int
     LOST_LAST_FIELD_NUMBER: _builtins.int
+    LANE_PORT_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """Restart number of this server."""
     clock: _builtins.int
@@ -107,6 +108,8 @@ class ResumeReply(_message.Message):
     lost_first: _builtins.int
     """Clocks of this worker that a restart of the server lost, first and last; 0, 0 where none."""
     lost_last: _builtins.int
+    lane_port: _builtins.int
+    """Where the server serves this service on its lane, on the same host; 0 where it does not."""
     def __init__(
         self,
         *,
@@ -116,10 +119,11 @@ class ResumeReply(_message.Message):
         phase: _builtins.str = ...,
         lost_first: _builtins.int = ...,
         lost_last: _builtins.int = ...,
+        lane_port: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "lost_first", b"lost_first", "lost_last", b"lost_last", "phase", b"phase", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "lane_port", b"lane_port", "lost_first", b"lost_first", "lost_last", b"lost_last", "phase", b"phase", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,400 @@
+"""An HTTP/2 connection (RFC 9113), as far as gRPC needs one: frames in and out, settings, windows, streams, pings. A thread
+of its own reads; whoever calls sends. What a peer may cost is bounded, each bound beside what it is for."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from paceline.core.errors import TryAgain
+from paceline.rpc.lane import frames, headers
+from paceline.rpc.lane.calm import RESET, Calm
+from paceline.rpc.lane.frames import Code, Kind, Setting, Violation
+from paceline.rpc.lane.sockets import Buffer, PlainSocket, Reader
+from paceline.rpc.lane.stream import UNOPENED, Fields, Stream, stream_reset
+from paceline.rpc.lane.writer import Writer, cut
+from paceline.rpc.transport import Sink
+
+FRAME = (1 << 20) + (64 << 10)
+"""Largest frame taken (bytes): a part of the usual size in one."""
+STREAMS = 128
+"""Calls at once."""
+_WINDOW = 1 << 30
+"""Bytes of all streams that may be under way: their own windows are what bounds them."""
+_CONTROL = headers.MOST
+"""Bytes of a frame that is read as a whole before it is looked at: everything but DATA."""
+_SETTINGS = {
+    Setting.ENABLE_PUSH: 0,
+    Setting.MAX_CONCURRENT_STREAMS: STREAMS,
+    Setting.INITIAL_WINDOW_SIZE: UNOPENED,
+    Setting.MAX_FRAME_SIZE: FRAME,
+    Setting.MAX_HEADER_LIST_SIZE: headers.MOST,
+}
+
+
+class Connection:
+    """One end of it. Streams are opened by the client; each call is sent by one thread."""
+
+    def __init__(
+        self, sock: PlainSocket, on_call: Callable[[Stream], None] | None = None,
+        on_end: Callable[["Connection"], None] = lambda connection: None,
+    ) -> None:  # fmt: skip
+        """`on_call`: for a server, what is done (at once) with a stream that a client has opened."""
+        self._sock, self._reader, self._writer = sock, Reader(sock), Writer(sock)
+        self._on_call, self._on_end = on_call, on_end
+        self._streams: dict[int, Stream] = {}
+        self._last = 0
+        """Newest stream that the client has opened."""
+        self._given_up: deque[int] = deque(maxlen=64)
+        """Streams that we have reset: what still comes on them is dropped."""
+        self._state = threading.Condition()
+        """Guards streams and windows; waited on for room to send."""
+        self._room, self._peer_window = frames.DEFAULT_WINDOW, frames.DEFAULT_WINDOW
+        self._peer_frame, self._peer_streams = frames.DEFAULT_FRAME, frames.MOST_WINDOW
+        self._credit, self._consumed = _WINDOW, 0
+        self._encoder, self._decoder = headers.Encoder(), headers.Decoder()
+        self._calm = Calm()
+        self._pinged = False
+        self.is_draining = False
+        self.why: Exception | None = None
+        """Why it has ended; None while it is there."""
+        self._thread = threading.Thread(target=self._run, name="lane", daemon=True)
+
+    @property
+    def is_client(self) -> bool:
+        return self._on_call is None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._streams
+
+    def start(self) -> None:
+        """Says hello, and begins to read."""
+        self._sock.on_silence = self._ping
+        hello = frames.settings_frame(_SETTINGS) + frames.window_update(0, _WINDOW - frames.DEFAULT_WINDOW)
+        self._writer.send([(frames.PREFACE if self.is_client else b"") + hello])
+        self._thread.start()
+
+    # calls
+    def open(self, fields: Fields, opener: Callable[[bytes], Sink] | None) -> Stream:
+        """A client's new call. TryAgain where it can't be had now."""
+        with self._writer.turn:  # streams must begin in the order of their numbers
+            with self._state:
+                self._check_there()
+                if self.is_draining or len(self._streams) >= self._peer_streams:
+                    raise TryAgain("The server takes no more calls on this connection just now.")
+                self._last += 2 if self._last else 1
+                stream = Stream(self._last, self._peer_window, opener)
+                self._streams[stream.number] = stream
+            self._writer.write(self._encoder.frames(stream.number, fields.items(), False, self._peer_frame))
+        return stream
+
+    def headers(self, stream: Stream, fields: Iterable[tuple[str, str]], end: bool = False) -> None:
+        """Sends header fields, or with `end` the trailers."""
+        with self._writer.turn:
+            stream.has_sent_all = stream.has_sent_all or end
+            self._writer.write(self._encoder.frames(stream.number, fields, end, self._peer_frame))
+
+    def send(self, stream: Stream, pieces: Sequence[Buffer], end: bool = False) -> None:
+        """Sends data as the windows allow; waits for room. A client that has its answer already sends no more. TryAgain and
+        what ended the stream otherwise."""
+        views = [memoryview(piece).cast("B") for piece in pieces if len(piece)]
+        left = sum(len(view) for view in views)
+        while True:
+            with self._state:
+                while True:
+                    self._check_there()
+                    if self.is_client and stream.done.is_set():
+                        return
+                    if stream.is_reset or (stream.failure is not None and not self.is_client):
+                        raise stream.failure or TryAgain("The call has ended.")
+                    some = min(left, self._room, stream.room, self._peer_frame)
+                    if some > 0 or not left:
+                        break
+                    patience = stream.deadline - time.monotonic()
+                    if patience <= 0:
+                        raise TryAgain("DEADLINE_EXCEEDED: the far side took no more data in time.")
+                    self._state.wait(min(1.0, patience))
+                self._room -= some
+                stream.room -= some
+            left -= some
+            ends = end and not left
+            stream.has_sent_all = stream.has_sent_all or ends
+            header = frames.frame_header(some, Kind.DATA, frames.END_STREAM if ends else 0, stream.number)
+            self._writer.send([header, *cut(views, some)])
+            self._calm.earn()
+            if not left:
+                return
+
+    def grant(self, stream: Stream, more: int) -> None:
+        """Lets the far side send so many bytes more."""
+        if more:
+            self._writer.send([frames.window_update(stream.number, more)])
+
+    def finish(self, stream: Stream, code: Code = Code.NO_ERROR) -> None:
+        """Forgets a call; where one side has not sent all, it is reset."""
+        with self._state:
+            if self._streams.pop(stream.number, None) is None:
+                return
+            if not stream.has_got_all:
+                self._given_up.append(stream.number)
+        if not (stream.has_got_all and stream.has_sent_all and not stream.is_reset) and self.why is None:
+            self._writer.send([frames.reset(stream.number, code)])
+
+    def drain(self) -> None:
+        """No new calls; those that are under way go on."""
+        self.is_draining = True
+        self._writer.last_words(frames.goaway(self._last, Code.NO_ERROR, "shutting down"))
+
+    def close(self, why: Violation | None = None) -> None:
+        """At once; the reader ends every call that is under way."""
+        if why is not None:
+            self._writer.last_words(frames.goaway(self._last, why.code, str(why)))
+        self._sock.close()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the peer does not read."""
+        return self._writer.is_stuck()
+
+    # reading
+    def _run(self) -> None:
+        why: Exception = TryAgain("The connection was closed.")
+        is_told = False
+        try:
+            if not self.is_client and self._reader.exact(len(frames.PREFACE)) != frames.PREFACE:
+                raise Violation(Code.PROTOCOL_ERROR, "This is not HTTP/2 with prior knowledge.")
+            self._frame(is_first=True)
+            while True:
+                self._frame()
+        except Violation as error:
+            why = TryAgain(f"{error.code.name}: {error}")
+            self._writer.last_words(frames.goaway(self._last, error.code, str(error)))
+            is_told = True
+        except OSError as error:
+            why = TryAgain(f"The connection was lost: {error}")
+        except Exception as error:
+            why = TryAgain(f"A bug in the lane: {type(error).__name__}: {error}")
+            raise
+        finally:
+            with self._state:
+                self.why = why
+                lost, self._streams = list(self._streams.values()), {}
+                self._state.notify_all()
+            for stream in lost:
+                stream.fail(why)
+            if is_told:
+                self._sock.linger()
+            self._sock.close()
+            with self._writer.turn:
+                self._sock.release()
+            self._on_end(self)
+
+    def _frame(self, is_first: bool = False) -> None:
+        while self._writer.has_left:
+            self._writer.flush()
+            if not self._writer.has_left or self._sock.wait_for_either():
+                break
+        length, kind, flags, number = frames.parse_header(self._reader.exact(frames.HEADER_BYTES))
+        self._pinged = False
+        frames.check_shape(length, kind, flags, number, FRAME)
+        if is_first and (kind != Kind.SETTINGS or flags & frames.ACK):
+            raise Violation(Code.PROTOCOL_ERROR, "The first frame must be SETTINGS.")
+        try:
+            if kind == Kind.DATA:
+                self._data(length, flags, number)
+                return
+            self._calm.spend()
+            if kind > Kind.CONTINUATION:
+                self._reader.skip(length)
+                return
+            if length > _CONTROL:
+                text = f"A {Kind(kind).name} frame of {length:,} bytes; at most {_CONTROL:,} are taken."
+                raise Violation(Code.ENHANCE_YOUR_CALM, text)
+            if kind == Kind.HEADERS:
+                self._headers(headers.read_block(self._reader, length, flags, number, self._calm), flags, number)
+                return
+            payload = self._reader.exact(length)
+            if kind == Kind.SETTINGS and not flags & frames.ACK:
+                self._settings(payload)
+            elif kind == Kind.PING and not flags & frames.ACK:
+                self._writer.answer(frames.frame(Kind.PING, frames.ACK, 0, payload))
+            elif kind == Kind.WINDOW_UPDATE:
+                self._window(number, int.from_bytes(payload, "big") & frames.MOST_WINDOW)
+            elif kind == Kind.RST_STREAM:
+                self._reset(number, int.from_bytes(payload, "big"))
+            elif kind == Kind.GOAWAY:
+                self._goaway(int.from_bytes(payload[:4], "big") & frames.MOST_WINDOW)
+            elif kind == Kind.PRIORITY and int.from_bytes(payload[:4], "big") & frames.MOST_WINDOW == number:
+                raise Violation(Code.PROTOCOL_ERROR, "A stream can't depend on itself.", number)
+            elif kind in (Kind.PUSH_PROMISE, Kind.CONTINUATION):
+                raise Violation(Code.PROTOCOL_ERROR, f"A {Kind(kind).name} frame out of place.")
+        except Violation as error:
+            if not error.stream:
+                raise
+            self._refuse(error)
+
+    def _data(self, length: int, flags: int, number: int) -> None:
+        stream, count = self._known(number), length
+        padding = 0
+        if flags & frames.PADDED:
+            padding = self._reader.exact(1)[0]
+            count -= 1 + padding
+            if count < 0:
+                raise Violation(Code.PROTOCOL_ERROR, "Padding longer than its frame.")
+        self._credit -= length
+        if self._credit < 0:
+            raise Violation(Code.FLOW_CONTROL_ERROR, "More data than the connection's window.")
+        if count:
+            self._calm.earn()
+        else:
+            self._calm.spend()
+        if stream is None:
+            self._reader.skip(count + padding)
+            if number not in self._given_up:
+                raise Violation(Code.STREAM_CLOSED, "Data on a closed stream.")
+        else:
+            stream.credit -= length
+            if stream.credit < 0 or stream.has_got_all:
+                self._reader.skip(count + padding)
+                if stream.has_got_all:
+                    raise stream.after_end()
+                raise Violation(Code.FLOW_CONTROL_ERROR, "More data than was asked for.", number)
+            more = stream.feed(self._reader, count)
+            self._reader.skip(padding)
+            if stream.content_left is not None:
+                stream.content_left -= count
+            if flags & frames.END_STREAM:
+                stream.got_all()
+            elif more:
+                self._writer.answer(frames.window_update(number, more))
+        self._consumed += length
+        if self._consumed > _WINDOW // 4:
+            self._writer.answer(frames.window_update(0, self._consumed))
+            self._credit, self._consumed = self._credit + self._consumed, 0
+
+    def _known(self, number: int) -> Stream | None:
+        """The stream; None where it is over. It must have been opened."""
+        if number > self._last or number % 2 == 0:
+            raise Violation(Code.PROTOCOL_ERROR, f"Stream {number} has not been opened.")
+        return self._streams.get(number)
+
+    def _headers(self, block: bytes, flags: int, number: int) -> None:
+        found = self._decoder.fields(block)
+        ends = bool(flags & frames.END_STREAM)
+        if not self.is_client and number > self._last:
+            self._opened(number, found, ends)
+            return
+        stream = self._known(number)
+        if stream is None:
+            if number not in self._given_up:
+                raise Violation(Code.STREAM_CLOSED, "Header fields on a closed stream.")
+            return
+        if stream.has_got_all:
+            raise stream.after_end()
+        if not self.is_client and not ends:
+            raise Violation(Code.PROTOCOL_ERROR, "Trailers that do not end their stream.", number)
+        headers.check_fields(found, number, is_request=False, is_trailers=not self.is_client or bool(stream.fields))
+        if stream.fields:
+            stream.trailers = dict(found)
+        else:
+            stream.fields = dict(found)
+        if ends:
+            stream.trailers = stream.trailers or stream.fields
+            stream.got_all()
+            with self._state:  # whoever sends on it need not go on
+                self._state.notify_all()
+
+    def _opened(self, number: int, found: list[tuple[str, str]], ends: bool) -> None:
+        if number % 2 == 0:
+            raise Violation(Code.PROTOCOL_ERROR, f"A client's stream has an odd number, not {number}.")
+        self._last = number
+        if self.is_draining or len(self._streams) >= STREAMS:
+            raise Violation(Code.REFUSED_STREAM, f"At most {STREAMS} calls at once.", number)
+        headers.check_fields(found, number, is_request=True)
+        with self._state:
+            stream = Stream(number, self._peer_window)
+            self._streams[number] = stream
+        stream.fields = dict(found)
+        if (content := stream.fields.get("content-length", "")).isdecimal():
+            stream.content_left = int(content[:19])
+        if ends:
+            stream.got_all()
+        assert self._on_call is not None
+        self._on_call(stream)
+
+    def _settings(self, payload: bytes) -> None:
+        with self._state:
+            for key, value in frames.parse_settings(payload):
+                if key == Setting.INITIAL_WINDOW_SIZE:
+                    change, self._peer_window = value - self._peer_window, value
+                    for stream in self._streams.values():
+                        stream.room += change
+                        if stream.room > frames.MOST_WINDOW:
+                            raise Violation(Code.FLOW_CONTROL_ERROR, "A window of more than 2^31 - 1 bytes.")
+                elif key == Setting.MAX_FRAME_SIZE:
+                    self._peer_frame = min(value, FRAME)
+                elif key == Setting.MAX_CONCURRENT_STREAMS:
+                    self._peer_streams = value
+                elif key == Setting.HEADER_TABLE_SIZE:
+                    self._encoder.resize(value)
+            self._state.notify_all()
+        self._writer.answer(frames.frame(Kind.SETTINGS, frames.ACK, 0))
+
+    def _window(self, number: int, more: int) -> None:
+        stream = self._known(number) if number else None
+        if not more:
+            raise Violation(Code.PROTOCOL_ERROR, "A window grows by at least 1.", number)
+        with self._state:
+            if not number:
+                self._room += more
+                room = self._room
+            elif stream is not None:
+                stream.room += more
+                room = stream.room
+            else:
+                return
+            self._state.notify_all()
+        if room > frames.MOST_WINDOW:
+            raise Violation(Code.FLOW_CONTROL_ERROR, "A window of more than 2^31 - 1 bytes.", number)
+
+    def _reset(self, number: int, code: int) -> None:
+        self._calm.spend(RESET - 1)
+        stream = self._known(number)
+        if stream is not None:
+            with self._state:
+                self._streams.pop(number, None)
+            if stream.has_got_all and stream.trailers is not None and code == Code.NO_ERROR:
+                return  # a server that has answered needs no more of the push
+            stream.fail(stream_reset(code))
+            with self._state:
+                self._state.notify_all()
+
+    def _goaway(self, last: int) -> None:
+        self.is_draining = True
+        with self._state:
+            late = [number for number in self._streams if self.is_client and number > last]
+            unserved = [self._streams.pop(number) for number in late]
+        for stream in unserved:
+            stream.fail(TryAgain("The server is shutting down."))
+
+    def _refuse(self, error: Violation) -> None:
+        """Ends one stream."""
+        stream = self._streams.pop(error.stream, None)
+        self._given_up.append(error.stream)
+        if stream is not None:
+            stream.fail(TryAgain(f"{error.code.name}: {error}"))
+        self._calm.spend(RESET)
+        self._writer.answer(frames.reset(error.stream, error.code))
+
+    def _ping(self) -> None:
+        """The far side has been silent. TimeoutError where it was so at the last ping, too."""
+        if self._pinged:
+            raise TimeoutError("the far side does not answer pings")
+        self._pinged = True
+        self._writer.answer(frames.frame(Kind.PING, 0, 0, b"paceline"))
+
+    # writing
+    def _check_there(self) -> None:
+        if self.why is not None:
+            raise self.why

@@ -1,0 +1,296 @@
+"""Serves a ParameterService on the lane: accepts connections, and answers each call by the same servicer as grpcio does."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+
+from paceline.core.errors import BadPush, ConfigError, Overloaded, TryAgain
+from paceline.rpc.auth import HEADER, Authentication
+from paceline.rpc.channel import ERROR_KEY
+from paceline.rpc.grpc_plane import SERVICE
+from paceline.rpc.host import Gate, Observe, Refused
+from paceline.rpc.lane import frames
+from paceline.rpc.lane.connection import Connection
+from paceline.rpc.lane.frames import Code, Violation
+from paceline.rpc.lane.messages import cut
+from paceline.rpc.lane.sockets import PlainSocket
+from paceline.rpc.lane.stream import Stream
+from paceline.rpc.lane.texts import STATUS, percent_encoded, prefixed, seconds_of
+from paceline.rpc.transport import Outgoing, ParameterService, Sink, Upload
+from paceline.rpc.watchdog import Watchdog
+from paceline.v1 import parameter_service_pb2 as pb
+
+CONNECTIONS = 1024
+"""At once; each is a thread that mostly sleeps."""
+PATIENCE = 20.0
+"""Seconds without a byte until a peer is pinged, and as many again until it is given up."""
+_OK = [(":status", "200"), ("content-type", "application/grpc")]
+
+
+class LaneServer:
+    """Listens on a port of its own. Thread-safe."""
+
+    def __init__(
+        self, service: ParameterService, threads: int, authentication: Authentication, observe: Observe,
+        watchdog: Watchdog, port: int = 0,
+    ) -> None:  # fmt: skip
+        self._service, self._gate, self._watchdog = service, Gate(authentication, observe), watchdog
+        self._room = threading.BoundedSemaphore(threads)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lane-call")
+        self._connections: set[Connection] = set()
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+        try:
+            self._socket = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
+        except OSError as error:
+            raise ConfigError(
+                f"Can't listen on lane port {port}: {error.strerror}. Choose another one, or 0 for any free port."
+            ) from error
+        self.port: int = self._socket.getsockname()[1]
+        self._calls: dict[str, Callable[[_Call], None]] = {
+            "Resume": lambda call: call.unary(pb.ResumeRequest, self._service.resume),
+            "PushPullSparse": lambda call: call.unary(
+                pb.SparsePush, lambda request: self._service.push_sparse(request, call.is_there)
+            ),
+            "Initialise": lambda call: call.upload(
+                self._service.initialise, False, lambda outgoing: pb.InitialiseReply(term=outgoing.head.term)
+            ),
+            "Push": lambda call: call.upload(
+                self._service.push, False, lambda outgoing: pb.PullPart(head=outgoing.head)
+            ),
+            "PushPull": lambda call: call.upload(self._service.push, True, None),
+            "Pull": lambda call: call.download(pb.PullRequest, self._service.pull),
+        }
+
+    def start(self) -> None:
+        """Begins to accept."""
+        threading.Thread(target=self._accept, name="lane-accept", daemon=True).start()
+
+    def stop(self, grace: float) -> None:
+        """No new calls; those under way may end within `grace` seconds."""
+        self._stopped.set()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            with suppress(Exception):
+                connection.drain()
+        ended = threading.Event()
+        for _ in range(int(grace / 0.05)):
+            if all(connection.is_idle for connection in connections):
+                break
+            ended.wait(0.05)
+        for connection in connections:
+            connection.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._socket.accept()
+            except OSError:
+                if self._stopped.wait(0.1):  # otherwise the caller was quicker, or no descriptor is free just now
+                    return
+                continue
+            with self._lock:
+                is_full = len(self._connections) >= CONNECTIONS
+            if is_full:
+                _turn_away(sock)
+            else:
+                self._welcome(sock)
+
+    def _welcome(self, sock: socket.socket) -> None:
+        connection: Connection
+        connection = Connection(
+            PlainSocket(sock, PATIENCE), lambda stream: self._called(connection, stream), self._gone
+        )
+        with self._lock:
+            self._connections.add(connection)
+        try:
+            connection.start()
+        except (OSError, TryAgain, RuntimeError):  # it has gone again, or there is no thread for it
+            self._gone(connection)
+            sock.close()
+
+    def _gone(self, connection: Connection) -> None:
+        with self._lock:
+            self._connections.discard(connection)
+
+    def _called(self, connection: Connection, stream: Stream) -> None:
+        """In the reader's thread: hands the call to a thread of the pool."""
+        if not self._room.acquire(blocking=False):
+            raise Violation(Code.REFUSED_STREAM, "The server answers as many calls as it can.", stream.number)
+        try:
+            self._pool.submit(self._work, _Call(connection, stream, self._watchdog))
+        except RuntimeError:  # shutting down
+            self._room.release()
+
+    def _work(self, call: "_Call") -> None:
+        try:
+            self._answer(call)
+        finally:
+            self._room.release()
+
+    def _answer(self, call: "_Call") -> None:
+        fields = call.stream.fields
+        service, _, name = fields.get(":path", "").lstrip("/").partition("/")
+        handle = self._calls.get(name) if service == SERVICE else None
+        try:
+            if fields.get(":method") != "POST" or not fields.get("content-type", "").startswith("application/grpc"):
+                call.headers([(":status", "415")], end=True)
+            elif handle is None:
+                call.refuse("UNIMPLEMENTED", f"There is no call {fields[':path']} here.", "")
+            else:
+                try:
+                    with self._gate.call(name, fields.get(HEADER), call.is_there):
+                        handle(call)
+                except Refused as refused:
+                    call.refuse(refused.status, str(refused), refused.kind)
+        except Exception:
+            if call.is_there():
+                call.connection.finish(call.stream, Code.INTERNAL_ERROR)
+                raise
+        finally:
+            call.leave()
+
+
+def _turn_away(sock: socket.socket) -> None:
+    """Says why, as far as that goes without waiting."""
+    text = f"The server has {CONNECTIONS} connections already."
+    with suppress(OSError), sock:
+        words = frames.settings_frame({}) + frames.goaway(0, Code.ENHANCE_YOUR_CALM, text)
+        sock.send(words, socket.MSG_DONTWAIT)
+
+
+class _Call:
+    """One call as a server sees it, in a thread of the pool."""
+
+    def __init__(self, connection: Connection, stream: Stream, watchdog: Watchdog) -> None:
+        self.connection, self.stream, self._watchdog = connection, stream, watchdog
+        with suppress(ValueError):  # without a deadline, or with one that can't be read
+            stream.deadline = time.monotonic() + seconds_of(stream.fields.get("grpc-timeout", ""))
+        self._has_begun = False
+        stream.clock, stream.touched = watchdog.now, watchdog.now()
+
+    def is_there(self) -> bool:
+        """Whether the caller still waits."""
+        return not self.stream.is_reset and time.monotonic() < self.stream.deadline
+
+    def unary(self, kind: type[Message], answer: Callable[[Any], Message]) -> None:
+        """One message in, one out."""
+        reply = answer(self._request(kind))
+        self._reply(reply.SerializeToString())
+
+    def download(self, kind: type[Message], serve: Callable[..., AbstractContextManager[Outgoing]]) -> None:
+        """One message in, weights out."""
+        with serve(self._request(kind), self.is_there) as outgoing:
+            self._weights(outgoing)
+
+    def upload(
+        self, serve: Callable[..., AbstractContextManager[Upload]], wants_weights: bool,
+        reply: Callable[[Outgoing], Message] | None,
+    ) -> None:  # fmt: skip
+        """Parts in, one message or weights out."""
+        stream = self.stream
+        with self._watchdog.waiting(self._progress, self.cancel):
+            stream.first.wait()
+        self._check()
+        try:
+            head = pb.PushHead.FromString(stream.head)
+        except DecodeError as error:
+            raise BadPush("The head of the push is damaged: it is not a PushHead. Compare the versions.") from error
+        with serve(head, self.is_there) as upload:
+            try:
+                self._receive(upload)
+            finally:
+                if not stream.has_ended and not stream.detach():
+                    self.connection.close()
+                    stream.detach(patience=60.0)
+            with upload.finish(wants_weights) as outgoing:
+                if reply is None:
+                    self._weights(outgoing)
+                else:
+                    self._reply(reply(outgoing).SerializeToString())
+
+    def refuse(self, status: str, text: str, kind: str) -> None:
+        """Ends the call with an error."""
+        fields = [("grpc-status", str(STATUS[status])), ("grpc-message", percent_encoded(text))]
+        if kind:
+            fields.append((ERROR_KEY, kind))
+        with suppress(Exception):
+            self.headers([*([] if self._has_begun else _OK), *fields], end=True)
+
+    def headers(self, fields: list[tuple[str, str]], end: bool = False) -> None:
+        self._has_begun = True
+        if self.is_there():
+            self.connection.headers(self.stream, fields, end)
+
+    def leave(self) -> None:
+        """The call is over."""
+        with suppress(Exception):
+            self.connection.finish(self.stream, Code.NO_ERROR if self.stream.has_sent_all else Code.CANCEL)
+
+    def cancel(self) -> None:
+        """The far side has been idle for too long."""
+        text = "The caller was idle for too long."
+        if not self.stream.detach(Overloaded(text)) or self.connection.is_stuck:
+            self.connection.close(Violation(Code.ENHANCE_YOUR_CALM, text))
+
+    def _progress(self) -> float:
+        return self.stream.touched
+
+    def _check(self) -> None:
+        if self.stream.is_reset:
+            raise ConnectionAbortedError(str(self.stream.failure))
+        if self.stream.failure is not None:
+            raise self.stream.failure
+
+    def _request(self, kind: type[Message]) -> Any:
+        stream = self.stream
+        with self._watchdog.waiting(self._progress, self.cancel):
+            self.connection.grant(stream, stream.attach(None))
+            stream.done.wait()
+        self._check()
+        if len(stream.messages) != 1:
+            raise BadPush(f"This call takes one message; {len(stream.messages)} came.")
+        try:
+            return kind.FromString(stream.messages[0])
+        except DecodeError as error:
+            raise BadPush(
+                f"The message is damaged: it is not a {kind.DESCRIPTOR.name}. Compare the versions."
+            ) from error
+
+    def _receive(self, sink: Sink) -> None:
+        """Puts all parts in the sink."""
+        stream = self.stream
+        with self._watchdog.waiting(self._progress, self.cancel):
+            self.connection.grant(stream, stream.attach(sink))
+            stream.done.wait()
+        self._check()
+
+    def _reply(self, message: bytes) -> None:
+        self.headers(_OK)
+        self._last_sent = self._watchdog.now()
+        with self._watchdog.waiting(self._sent, self.cancel):
+            self.connection.send(self.stream, [prefixed(message)])
+        self.headers([("grpc-status", "0")], end=True)
+
+    def _weights(self, outgoing: Outgoing) -> None:
+        self.headers(_OK)
+        with self._watchdog.waiting(self._sent, self.cancel):
+            for start, data in cut(outgoing.head.SerializeToString(), outgoing.parts):
+                self._last_sent = self._watchdog.now()
+                self.connection.send(self.stream, [start, data])
+        self.headers([("grpc-status", "0")], end=True)
+
+    _last_sent = 0.0
+
+    def _sent(self) -> float:
+        return self._last_sent or self._watchdog.now()

@@ -1,0 +1,120 @@
+"""The bytes under a connection: a plain socket that reads into arrays and writes from them; a reader with a small buffer."""
+
+import select
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+Buffer = bytes | bytearray | memoryview
+_MOST_BUFFERS = 512
+"""Fewer than the kernel's IOV_MAX (1024)."""
+
+
+class PlainSocket:
+    """A connected TCP socket. One thread reads; those that write take turns. ConnectionError, or TimeoutError where the far
+    side takes or gives nothing for `patience` seconds."""
+
+    def __init__(self, sock: socket.socket, patience: float) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.settimeout(patience)
+        self._sock = sock
+        self.on_silence: Callable[[], None] = lambda: None
+        """Called when nothing has come for so long; what it raises ends the wait."""
+
+    def receive(self, view: memoryview) -> int:
+        """Some bytes; 0 at the end."""
+        while True:
+            try:
+                return self._sock.recv_into(view)
+            except TimeoutError:
+                self.on_silence()
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """All of them."""
+        views = [memoryview(buffer) for buffer in buffers if len(buffer)]
+        while views:
+            sent = self._sock.sendmsg(views[:_MOST_BUFFERS])
+            done = 0
+            while done < len(views) and sent >= len(views[done]):
+                sent -= len(views[done])
+                done += 1
+            del views[:done]
+            if sent:
+                views[0] = views[0][sent:]
+
+    def try_send(self, data: Buffer) -> int:
+        """As many as go without waiting. (A socket with a timeout waits for room even with MSG_DONTWAIT.)"""
+        if self._sock.fileno() < 0:
+            raise ConnectionError("The connection has been closed.")
+        poll = select.poll()
+        poll.register(self._sock, select.POLLOUT)
+        return self._sock.send(data) if poll.poll(0) else 0
+
+    def wait_for_either(self) -> bool:
+        """Until there is something to read (True) or room to write."""
+        poll = select.poll()  # select.select takes no descriptor beyond 1023
+        poll.register(self._sock, select.POLLIN | select.POLLOUT)
+        return any(events & ~select.POLLOUT for _, events in poll.poll(1000))
+
+    def close(self) -> None:
+        """Wakes whoever reads or writes. The descriptor stays: another connection would get it while they still use it."""
+        with suppress(OSError):  # the far side was quicker
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def linger(self, seconds: float = 1.0) -> None:
+        """Lets the far side read what was sent last: a close while bytes of its own are unread would throw that away."""
+        end, scratch = time.monotonic() + seconds, bytearray(1 << 14)
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+            while (left := end - time.monotonic()) > 0:
+                self._sock.settimeout(left)
+                if not self._sock.recv_into(scratch):
+                    return
+
+    def release(self) -> None:
+        """Gives the descriptor back, when nobody reads or writes any more."""
+        self._sock.close()
+
+
+class Reader:
+    """Reads exact counts; what is large goes straight to its place, past the buffer."""
+
+    def __init__(self, sock: PlainSocket, size: int = 16 << 10) -> None:
+        self._sock, self._view = sock, memoryview(bytearray(size))
+        self._start = self._end = 0
+
+    def exact(self, count: int) -> bytes:
+        """So many bytes. ConnectionError at the end."""
+        if self._end - self._start >= count:
+            self._start += count
+            return bytes(self._view[self._start - count : self._start])
+        found = bytearray(count)
+        self.into(memoryview(found))
+        return bytes(found)
+
+    def into(self, place: memoryview) -> None:
+        """Fills the place."""
+        at = 0
+        while at < len(place):
+            if self._start == self._end and len(place) - at >= len(self._view):
+                at += self._some(place[at:])
+                continue
+            if self._start == self._end:
+                self._start, self._end = 0, self._some(self._view)
+            count = min(len(place) - at, self._end - self._start)
+            place[at : at + count] = self._view[self._start : self._start + count]
+            self._start, at = self._start + count, at + count
+
+    def skip(self, count: int) -> None:
+        """Drops so many bytes."""
+        while count:
+            some = min(count, len(self._view))
+            self.exact(some)
+            count -= some
+
+    def _some(self, place: memoryview) -> int:
+        count = self._sock.receive(place)
+        if not count:
+            raise ConnectionError("The far side closed the connection.")
+        return count

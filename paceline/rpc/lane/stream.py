@@ -1,0 +1,173 @@
+"""One call on a connection: what has come of it, and how much either side may still send."""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from paceline.core.errors import BadPush, TryAgain
+from paceline.rpc.lane.frames import Code, Violation
+from paceline.rpc.lane.messages import PREFIX, Held, Messages, Source
+from paceline.rpc.transport import Sink
+from paceline.rpc.wire import head_anywhere, head_of
+
+Fields = dict[str, str]
+UNOPENED = 64 << 10
+"""Bytes that may come before it is known where they go."""
+OPENED = 16 << 20
+"""Bytes that may be under way to a place that is known."""
+
+
+class Stream:
+    """The connection's reader feeds it; one other thread sends on it and waits for it."""
+
+    def __init__(self, number: int, room: int, opener: Callable[[bytes], Sink] | None = None) -> None:
+        """`room`: bytes that may be sent. `opener`: chooses the sink by the first message's head, in the reader's thread;
+        without it whoever waits for `first` calls `attach`."""
+        self.number, self.room, self._opener = number, room, opener
+        self.credit = UNOPENED
+        """Bytes that the far side may still send."""
+        self.fields: Fields = {}
+        self.trailers: Fields | None = None
+        self.failure: Exception | None = None
+        self.is_reset = False
+        """Whether either side has ended it early."""
+        self.has_ended = False
+        """Whether nothing more is taken: the far side has sent all, or something is wrong."""
+        self.has_got_all = False
+        """Whether the far side has sent all."""
+        self.content_left: int | None = None
+        """Bytes that are still to come by the far side's content-length; None without one."""
+        self.has_sent_all = False
+        self.deadline = math.inf
+        """Until when the caller waits (time.monotonic seconds)."""
+        self.first, self.done = threading.Event(), threading.Event()
+        """The first message's head is there; all is there, or nothing more comes (`failure`)."""
+        self.clock, self.touched = time.monotonic, time.monotonic()
+        """When bytes came last, by the clock."""
+        self.head = b""
+        self._lock = threading.Lock()
+        """Held while bytes go to their place."""
+        self._held = bytearray()
+        self._messages: Messages | None = None
+
+    # of the reader
+    def feed(self, source: Source, count: int) -> int:
+        """Takes `count` bytes; returns how many more the far side may send now."""
+        with self._lock:
+            self.touched = self.clock()
+            if self.failure is not None:
+                _drop(source, count)
+                return 0
+            if self._messages is None:
+                self._held += source.exact(count)
+                self._look_for_head()
+            else:
+                self._pour(source, count)
+            return self._more()
+
+    def got_all(self) -> None:
+        """The far side has sent all. A Violation where that is not as much as it said."""
+        self.has_got_all = True
+        if self.content_left:
+            raise Violation(Code.PROTOCOL_ERROR, "The data is not as long as content-length says.", self.number)
+        with self._lock:
+            self._end(None)
+
+    def after_end(self) -> Violation:
+        """What it is to send more (section 5.1): on a stream that both sides have ended, the connection is at fault."""
+        number = 0 if self.has_sent_all else self.number
+        return Violation(Code.STREAM_CLOSED, f"More on stream {self.number} after its end.", number)
+
+    def _end(self, failure: Exception | None) -> None:
+        if failure is None and self._messages is not None and not self._messages.is_between:
+            failure = BadPush("The stream ended in the middle of a message. Send it whole.")
+        self.has_ended = True
+        self.failure = self.failure or failure
+        self.first.set()
+        self.done.set()
+
+    def _look_for_head(self) -> None:
+        if self.first.is_set() or len(self._held) < PREFIX:
+            return
+        try:
+            length = int.from_bytes(self._held[1:PREFIX], "big")
+            message = bytes(self._held[PREFIX : PREFIX + length])
+            head = head_of(message) if message or length else b""
+            if not head and len(message) < min(length, UNOPENED - PREFIX):
+                return  # it may come yet
+            self.head = head or head_anywhere(message)
+            if self._opener is not None:
+                self._attach(self._opener(self.head))
+        except Exception as error:  # whatever the opener raises goes to whoever waits
+            self._end(error)
+        self.first.set()
+
+    def _pour(self, source: Source, count: int) -> None:
+        assert self._messages is not None
+        try:
+            self._messages.feed(source, count)
+        except OSError:
+            raise
+        except Exception as error:  # the sink's: the rest of the bytes has nowhere to go
+            self._end(error)
+            _drop(source, self._messages.unread)
+
+    def _more(self) -> int:
+        """What of the bytes taken may be replaced."""
+        if self._messages is None or self.has_ended or self.credit > OPENED // 2:
+            return 0
+        more, self.credit = OPENED - self.credit, OPENED
+        return more
+
+    # of whoever waits
+    def attach(self, sink: Sink | None) -> int:
+        """Everything from the first byte on goes to the sink (None: into `messages`); returns how many more bytes the far
+        side may send."""
+        with self._lock:
+            if self.failure is None:
+                self._attach(sink)
+            return self._more()
+
+    def _attach(self, sink: Sink | None) -> None:
+        self._messages = Messages(sink)
+        held, self._held = self._held, bytearray()
+        try:
+            self._messages.feed(Held(held), len(held))
+        except Exception as error:
+            self._end(error)
+        if self.has_ended:
+            self._end(None)
+
+    @property
+    def messages(self) -> list[bytes]:
+        """Those that no sink took."""
+        return [] if self._messages is None else self._messages.whole
+
+    def detach(self, why: Exception | None = None, patience: float = 0.5) -> bool:
+        """Nothing is put in the sink's places any more; False where the reader is in the middle of one."""
+        if not self._lock.acquire(timeout=patience):
+            return False
+        self._end(why or TryAgain("The call was given up."))
+        self._lock.release()
+        return True
+
+    def fail(self, failure: Exception) -> None:
+        """Something else ended it; wakes whoever waits, also while the reader is busy."""
+        self.failure = self.failure or failure
+        self.is_reset = True
+        self.first.set()
+        self.done.set()
+
+
+def _drop(source: Source, count: int) -> None:
+    while count:
+        some = min(count, 1 << 14)
+        source.exact(some)
+        count -= some
+
+
+def stream_reset(code: int) -> TryAgain:
+    """The far side ended the call without an answer."""
+    name = Code(code).name if code in list(Code) else f"code {code}"
+    return TryAgain(f"The far side reset the call: {name}.")
