@@ -215,10 +215,10 @@ def go_client() -> Path:
     shutil.rmtree(making, ignore_errors=True)
     shutil.copytree(source, making)
     plugins = ["google.golang.org/protobuf/cmd/protoc-gen-go", "google.golang.org/grpc/cmd/protoc-gen-go-grpc"]
-    done = subprocess.run([GO, "build", "-o", f"{making}/bin/", *plugins], cwd=making, capture_output=True, text=True)
-    if done.returncode and "proxy.golang.org" in done.stderr and "dial tcp" in done.stderr:
-        pytest.skip("The Go modules can't be fetched here: the module proxy is out of reach.")
-    assert not done.returncode, done.stderr
+    fetched = subprocess.run([GO, "mod", "download"], cwd=making, capture_output=True, text=True)
+    if fetched.returncode:
+        pytest.skip(f"The Go modules can't be fetched here: {fetched.stderr.strip()[-200:]}")
+    subprocess.run([GO, "build", "-o", f"{making}/bin/", *plugins], cwd=making, check=True)
     names = [file.relative_to(protos).as_posix() for file in protos.rglob("*.proto")]
     options = [
         f"--{kind}_{option}"
@@ -246,7 +246,7 @@ def printed(program: Path, served: Served, *more: Any) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.timeout(300)  # the first one builds
+@pytest.mark.timeout(600)  # the first one builds
 def test_grpc_go_exchanges_megabytes_with_the_lane(go_client: Path, serve: Serve) -> None:
     served = serve(Service(), token="right")
     assert printed(go_client, served, "-token", "right") == [
@@ -257,7 +257,7 @@ def test_grpc_go_exchanges_megabytes_with_the_lane(go_client: Path, serve: Serve
     assert [served.calls.get(timeout=SOON) for _ in range(3)] == [("Resume", "OK"), ("PushPull", "OK"), ("Pull", "OK")]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_grpc_go_sees_why_it_is_refused(go_client: Path, serve: Serve) -> None:
     service = Service()
     served = serve(service, token="right")
@@ -271,7 +271,7 @@ def test_grpc_go_sees_why_it_is_refused(go_client: Path, serve: Serve) -> None:
     assert service.gone.wait(SOON)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_grpc_go_without_a_token_is_served_where_none_is_asked_for(go_client: Path, serve: Serve) -> None:
     assert [line.partition(":")[0] for line in printed(go_client, serve(Service()))] == [
         "Resume OK",
