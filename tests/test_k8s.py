@@ -216,6 +216,18 @@ def test_a_job_that_failed_ends_a_wait_at_once():
         Patience().check(state, 0.0)
 
 
+def test_what_ended_the_pod_of_a_failed_job_is_told_with_it():
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 78"}
+    job = {"kind": "Job", "metadata": {"name": "paceline-worker"}, "status": {"conditions": [failed]}}
+    ended = pod(phase="Failed", containerStatuses=[container(state={"terminated": {"exitCode": 78}})])
+    seen = findings(Seen(pods=[ended], jobs=[job]), lambda name, previous: "worker-0: This task's model needs torch.")
+
+    with pytest.raises(Trouble, match=r"needs torch[\s\S]*the Job failed") as raised:
+        Patience().check(State(None, {}, [], [], seen), 0.0)
+
+    assert raised.value.exit_code == 78
+
+
 def test_other_trouble_may_last_half_a_minute():
     trouble, patience = Finding("pod/x", "no node takes it.", "Add one."), Patience()
     there, well = State(None, {}, [], [], [trouble]), State(None, {}, [], [], [])

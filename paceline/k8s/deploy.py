@@ -39,9 +39,9 @@ class Trouble(PacelineError):
         self.exit_code = exit_code
 
     @classmethod
-    def of(cls, found: list[Finding]) -> "Trouble":
-        """With the exit code of the first one."""
-        return cls("\n".join(told(found)), found[0].exit_code)
+    def of(cls, found: list[Finding], worst: Finding | None = None) -> "Trouble":
+        """With the exit code of the worst, or the first one."""
+        return cls("\n".join(told(found)), (worst or found[0]).exit_code)
 
 
 class Patience:
@@ -53,12 +53,13 @@ class Patience:
         self._since: dict[tuple[str, str], float] = {}
 
     def check(self, state: State, now: float) -> None:
-        """Trouble once something has lasted as long as it may."""
+        """Trouble once something has lasted as long as it may; it tells of everything that waiting does not mend, for the
+        cause of what has lasted may be younger."""
         fatal = {(one.part, one.todo): one for one in state.troubles if one.fatal and self._counts(one)}
         self._since = {cause: self._since.get(cause, now) for cause in fatal}
         lasting = [one for cause, one in fatal.items() if now - self._since[cause] >= one.lasting]
         if lasting:
-            raise Trouble.of(lasting)
+            raise Trouble.of(list(fatal.values()), lasting[0])
 
 
 def deploy(kubectl: Kubectl, name: str, say: Say, seconds: float = 600) -> Overlay:
