@@ -305,7 +305,7 @@ def test_the_final_score_waits_until_every_server_knows_that_nobody_is_left(begi
         assert chief.run.due_score() == (0, True)
         assert chief.due_score() is None
 
-    cluster.servers[1] = cluster._begin(1, cluster.servers[1].port)
+    cluster.servers[1] = cluster.begin(1, cluster.servers[1].port)
 
     with chief.changed:
         assert chief.wait(lambda: chief.due_score() is not None)
