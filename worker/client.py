@@ -25,19 +25,10 @@ class ParameterClient:
         self, addresses: Sequence[str], token: str, plan: SlicePlan, config: Config, worker: str, deadline: float,
         stop: threading.Event, say: Callable[..., None], on_retry: Callable[[str], None] = lambda code: None,
     ) -> None:  # fmt: skip
+        transports = [open_transport(config.transport, address, token) for address in addresses]
         self.links = [
-            Link(
-                index,
-                open_transport(config.transport, address, token),
-                plan,
-                config,
-                worker,
-                deadline,
-                stop,
-                say,
-                on_retry,
-            )
-            for index, address in enumerate(addresses)
+            Link(index, transport, plan, config, worker, deadline, stop, say, on_retry)
+            for index, transport in enumerate(transports)
         ]
         self._stop, self._pull_codec, self._total = stop, config.codec.pull, plan.total
         self.fenced = threading.Event()

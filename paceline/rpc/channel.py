@@ -13,7 +13,7 @@ from paceline.rpc.auth import HEADER, bearer
 
 T = TypeVar("T")
 ERROR_KEY = "paceline-error"
-_TRANSIENT = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+_TRANSIENT = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "RESOURCE_EXHAUSTED")
 _OPTIONS = [
     ("grpc.max_receive_message_length", 8 << 20),
     ("grpc.max_send_message_length", 8 << 20),
@@ -39,14 +39,17 @@ def open_channel(address: str, token: str = "") -> grpc.Channel:
 
 def translated(error: grpc.RpcError) -> PacelineError:
     """The exception that the far side raised; TryAgain for whatever may pass."""
-    for key, value in getattr(error, "trailing_metadata", tuple)() or ():
-        if key == ERROR_KEY and value in error_classes():
-            return error_classes()[value](error.details())
-    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
-    text = f"{code.name}: {error.details() if isinstance(error, grpc.Call) else error}"
-    if code in _TRANSIENT or code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return TryAgain(text)
-    return PacelineError(text)
+    if not isinstance(error, grpc.Call):
+        return error_of("", "UNKNOWN", str(error))
+    kind = next((str(value) for key, value in error.trailing_metadata() or () if key == ERROR_KEY), "")
+    return error_of(kind, error.code().name, str(error.details()))
+
+
+def error_of(kind: str, status: str, text: str) -> PacelineError:
+    """The exception behind a status that came over the wire; `kind`: its class, as `ERROR_KEY` says, '' where it does not."""
+    if (known := error_classes().get(kind)) is not None:
+        return known(text)
+    return (TryAgain if status in _TRANSIENT else PacelineError)(f"{status}: {text}")
 
 
 def call(method: Callable[..., T], request: Any, timeout: float) -> T:

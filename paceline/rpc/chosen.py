@@ -12,11 +12,10 @@ from paceline.v1 import parameter_service_pb2 as pb
 def open_transport(kind: str, address: str, token: str) -> Transport:
     """A worker's way to one server; `kind` as in `config.transport`."""
     grpc = GrpcTransport(open_channel(address, token))
-    return (
-        grpc
-        if kind == "grpc"
-        else _OnLane(grpc, lambda port: LaneTransport(f"{address.rpartition(':')[0]}:{port}", token))
-    )
+    if kind == "grpc":
+        return grpc
+    host = address.rpartition(":")[0]
+    return _OnLane(grpc, lambda port: LaneTransport(f"{host}:{port}", token))
 
 
 class _OnLane(Transport):

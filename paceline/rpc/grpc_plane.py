@@ -120,17 +120,21 @@ def frames(head: bytes, parts: Parts) -> Iterator[bytes]:
         yield frame(head, 0, b"")
 
 
+def push_head(raw: bytes) -> pb.PushHead:
+    """The head of a push; BadPush where it is none."""
+    try:
+        return pb.PushHead.FromString(raw)
+    except DecodeError as error:
+        raise BadPush("The head of the push is damaged: it is not a PushHead. Compare the versions.") from error
+
+
 def _opened(messages: Iterator[bytes]) -> tuple[pb.PushHead, Iterator[Message]]:
     """The head of a push, and all its messages, the first one included."""
     first = next(messages, None)
     if first is None:
         raise BadPush("The stream ended before its first message; send a PushPart with a head.")
     message = parse(first)
-    try:
-        head = pb.PushHead.FromString(message.head)
-    except DecodeError as error:
-        raise BadPush("The head of the push is damaged: it is not a PushHead. Compare the versions.") from error
-    return head, itertools.chain((message,), map(parse, messages))
+    return push_head(message.head), itertools.chain((message,), map(parse, messages))
 
 
 def _pour(messages: Iterator[Message], upload: Upload) -> None:

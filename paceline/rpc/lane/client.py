@@ -9,23 +9,22 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from paceline.core.errors import PacelineError, TryAgain, error_classes
+from paceline.core.errors import TryAgain
 from paceline.rpc.auth import HEADER, bearer
-from paceline.rpc.channel import ERROR_KEY
+from paceline.rpc.channel import ERROR_KEY, error_of
 from paceline.rpc.grpc_plane import SERVICE
 from paceline.rpc.lane.connection import Connection
 from paceline.rpc.lane.frames import Code
-from paceline.rpc.lane.messages import Pieces, cut
+from paceline.rpc.lane.messages import Pieces, cut, prefixed
 from paceline.rpc.lane.sockets import PlainSocket
 from paceline.rpc.lane.stream import Stream
-from paceline.rpc.lane.texts import NAMES, percent_decoded, prefixed, timeout_field
+from paceline.rpc.lane.texts import NAMES, percent_decoded, timeout_field
 from paceline.rpc.transport import OpenSink, Parts, Sink, Transport
 from paceline.v1 import parameter_service_pb2 as pb
 
 _PATIENCE = 20.0
 _CONNECT = 5.0
 """Seconds that a connection may take."""
-_TRANSIENT = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "RESOURCE_EXHAUSTED")
 
 
 class LaneTransport(Transport):
@@ -110,10 +109,7 @@ class LaneTransport(Transport):
             self._leave(connection, stream)
 
     def _leave(self, connection: Connection, stream: Stream) -> None:
-        """No byte is written to the sink's places after this."""
-        if not stream.has_ended and not stream.detach():
-            connection.close()
-            stream.detach(patience=60.0)
+        stream.take_back(connection.close)
         with suppress(TryAgain):  # the connection is lost
             connection.finish(stream, Code.CANCEL)
 
@@ -156,10 +152,7 @@ def _check(stream: Stream) -> None:
     if not number.isdecimal():
         raise TryAgain(f"This is no gRPC server: it answered with HTTP status {stream.fields.get(':status', '?')}.")
     status, text = NAMES.get(int(number), "UNKNOWN"), percent_decoded(trailers.get("grpc-message", ""))
-    kind = error_classes().get(trailers.get(ERROR_KEY, ""))
-    if kind is not None:
-        raise kind(text)
-    raise (TryAgain if status in _TRANSIENT else PacelineError)(f"{status}: {text}")
+    raise error_of(trailers.get(ERROR_KEY, ""), status, text)
 
 
 def _whole(message: Message) -> Iterator[Pieces]:

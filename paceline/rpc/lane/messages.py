@@ -27,6 +27,8 @@ class Source(Protocol):
 
     def into(self, place: memoryview) -> None: ...
 
+    def skip(self, count: int) -> None: ...
+
 
 class Held:
     """Bytes that were kept back until it was known where they go."""
@@ -41,6 +43,9 @@ class Held:
     def into(self, place: memoryview) -> None:
         self._at += len(place)
         place[:] = self._data[self._at - len(place) : self._at]
+
+    def skip(self, count: int) -> None:
+        self._at += count
 
 
 class Messages:
@@ -133,6 +138,11 @@ class Messages:
         self._sink.take(self._offset, body)
 
 
+def prefixed(message: bytes) -> bytes:
+    """A message that is not compressed."""
+    return len(message).to_bytes(PREFIX, "big") + message
+
+
 def cut(head: bytes, parts: Iterable[tuple[int, memoryview]]) -> Iterator[Pieces]:
     """The messages of a stream of parts; the head goes with the first one."""
     for offset, data in parts:
@@ -140,5 +150,4 @@ def cut(head: bytes, parts: Iterable[tuple[int, memoryview]]) -> Iterator[Pieces
         yield (len(start) + len(data)).to_bytes(PREFIX, "big") + start, data
         head = b""
     if head:
-        start = part_start(head, 0, 0)
-        yield len(start).to_bytes(PREFIX, "big") + start, memoryview(b"")
+        yield prefixed(part_start(head, 0, 0)), memoryview(b"")

@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from typing import Any
@@ -13,15 +13,15 @@ from google.protobuf.message import DecodeError, Message
 from paceline.core.errors import BadPush, ConfigError, Overloaded, TryAgain
 from paceline.rpc.auth import HEADER, Authentication
 from paceline.rpc.channel import ERROR_KEY
-from paceline.rpc.grpc_plane import SERVICE
+from paceline.rpc.grpc_plane import SERVICE, push_head
 from paceline.rpc.host import Gate, Observe, Refused
 from paceline.rpc.lane import frames
 from paceline.rpc.lane.connection import Connection
 from paceline.rpc.lane.frames import Code, Violation
-from paceline.rpc.lane.messages import cut
+from paceline.rpc.lane.messages import Pieces, cut, prefixed
 from paceline.rpc.lane.sockets import PlainSocket
 from paceline.rpc.lane.stream import Stream
-from paceline.rpc.lane.texts import STATUS, percent_encoded, prefixed, seconds_of
+from paceline.rpc.lane.texts import STATUS, percent_encoded, seconds_of
 from paceline.rpc.transport import Outgoing, ParameterService, Sink, Upload
 from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2 as pb
@@ -151,6 +151,7 @@ class LaneServer:
                 try:
                     with self._gate.call(name, fields.get(HEADER), call.is_there):
                         handle(call)
+                    call.headers([("grpc-status", "0")], end=True)  # when it has been counted, as on grpcio
                 except Refused as refused:
                     call.refuse(refused.status, str(refused), refused.kind)
         except Exception:
@@ -176,7 +177,7 @@ class _Call:
         self.connection, self.stream, self._watchdog = connection, stream, watchdog
         with suppress(ValueError):  # without a deadline, or with one that can't be read
             stream.deadline = time.monotonic() + seconds_of(stream.fields.get("grpc-timeout", ""))
-        self._has_begun = False
+        self._has_begun, self._last_sent = False, 0.0
         stream.clock, stream.touched = watchdog.now, watchdog.now()
 
     def is_there(self) -> bool:
@@ -202,17 +203,11 @@ class _Call:
         with self._watchdog.waiting(self._progress, self.cancel):
             stream.first.wait()
         self._check()
-        try:
-            head = pb.PushHead.FromString(stream.head)
-        except DecodeError as error:
-            raise BadPush("The head of the push is damaged: it is not a PushHead. Compare the versions.") from error
-        with serve(head, self.is_there) as upload:
+        with serve(push_head(stream.head), self.is_there) as upload:
             try:
                 self._receive(upload)
             finally:
-                if not stream.has_ended and not stream.detach():
-                    self.connection.close()
-                    stream.detach(patience=60.0)
+                stream.take_back(self.connection.close)
             with upload.finish(wants_weights) as outgoing:
                 if reply is None:
                     self._weights(outgoing)
@@ -254,10 +249,7 @@ class _Call:
 
     def _request(self, kind: type[Message]) -> Any:
         stream = self.stream
-        with self._watchdog.waiting(self._progress, self.cancel):
-            self.connection.grant(stream, stream.attach(None))
-            stream.done.wait()
-        self._check()
+        self._receive(None)
         if len(stream.messages) != 1:
             raise BadPush(f"This call takes one message; {len(stream.messages)} came.")
         try:
@@ -267,8 +259,8 @@ class _Call:
                 f"The message is damaged: it is not a {kind.DESCRIPTOR.name}. Compare the versions."
             ) from error
 
-    def _receive(self, sink: Sink) -> None:
-        """Puts all parts in the sink."""
+    def _receive(self, sink: Sink | None) -> None:
+        """Puts all parts in the sink; without one keeps the message."""
         stream = self.stream
         with self._watchdog.waiting(self._progress, self.cancel):
             self.connection.grant(stream, stream.attach(sink))
@@ -276,21 +268,16 @@ class _Call:
         self._check()
 
     def _reply(self, message: bytes) -> None:
-        self.headers(_OK)
-        self._last_sent = self._watchdog.now()
-        with self._watchdog.waiting(self._sent, self.cancel):
-            self.connection.send(self.stream, [prefixed(message)])
-        self.headers([("grpc-status", "0")], end=True)
+        self._send([(prefixed(message), memoryview(b""))])
 
     def _weights(self, outgoing: Outgoing) -> None:
+        self._send(cut(outgoing.head.SerializeToString(), outgoing.parts))
+
+    def _send(self, messages: Iterable[Pieces]) -> None:
+        """The answer but for its trailers."""
         self.headers(_OK)
-        with self._watchdog.waiting(self._sent, self.cancel):
-            for start, data in cut(outgoing.head.SerializeToString(), outgoing.parts):
+        self._last_sent = self._watchdog.now()
+        with self._watchdog.waiting(lambda: self._last_sent, self.cancel):
+            for message in messages:
                 self._last_sent = self._watchdog.now()
-                self.connection.send(self.stream, [start, data])
-        self.headers([("grpc-status", "0")], end=True)
-
-    _last_sent = 0.0
-
-    def _sent(self) -> float:
-        return self._last_sent or self._watchdog.now()
+                self.connection.send(self.stream, message)

@@ -57,7 +57,7 @@ class Stream:
         with self._lock:
             self.touched = self.clock()
             if self.failure is not None:
-                _drop(source, count)
+                source.skip(count)
                 return 0
             if self._messages is None:
                 self._held += source.exact(count)
@@ -111,7 +111,7 @@ class Stream:
             raise
         except Exception as error:  # the sink's: the rest of the bytes has nowhere to go
             self._end(error)
-            _drop(source, self._messages.unread)
+            source.skip(self._messages.unread)
 
     def _more(self) -> int:
         """What of the bytes taken may be replaced."""
@@ -152,19 +152,18 @@ class Stream:
         self._lock.release()
         return True
 
+    def take_back(self, close: Callable[[], None]) -> None:
+        """No byte is put in the sink's places after this; `close` ends the connection, where the reader is in one of them."""
+        if not self.has_ended and not self.detach():
+            close()
+            self.detach(patience=60.0)
+
     def fail(self, failure: Exception) -> None:
         """Something else ended it; wakes whoever waits, also while the reader is busy."""
         self.failure = self.failure or failure
         self.is_reset = True
         self.first.set()
         self.done.set()
-
-
-def _drop(source: Source, count: int) -> None:
-    while count:
-        some = min(count, 1 << 14)
-        source.exact(some)
-        count -= some
 
 
 def stream_reset(code: int) -> TryAgain:

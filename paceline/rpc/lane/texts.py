@@ -1,4 +1,4 @@
-"""What gRPC writes into header fields: status numbers, messages, timeouts; and the prefix of its messages."""
+"""What gRPC writes into header fields: status numbers, messages, timeouts."""
 
 from urllib.parse import quote, unquote
 
@@ -43,8 +43,3 @@ def seconds_of(field: str) -> float:
     if not field[:-1].isdecimal() or len(field) > 9 or field[-1] not in units:
         raise ValueError(field)
     return int(field[:-1]) * units[field[-1]]
-
-
-def prefixed(message: bytes) -> bytes:
-    """A message that is not compressed."""
-    return len(message).to_bytes(5, "big") + message
