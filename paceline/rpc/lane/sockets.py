@@ -5,8 +5,11 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from struct import Struct
 
 Buffer = bytes | bytearray | memoryview
+_TIMEVAL = Struct("@ll")
+"""Seconds and microseconds, as the kernel's timeouts are given."""
 _MOST_BUFFERS = 512
 """Fewer than the kernel's IOV_MAX (1024)."""
 
@@ -17,24 +20,30 @@ class PlainSocket:
 
     def __init__(self, sock: socket.socket, patience: float) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.settimeout(patience)
+        # The kernel's timeouts: with Python's a socket is polled before each call, and never waits for more than some bytes.
+        sock.settimeout(None)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            sock.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(*divmod(int(patience * 1e6), 10**6)))
         self._sock = sock
         self.on_silence: Callable[[], None] = lambda: None
         """Called when nothing has come for so long; what it raises ends the wait."""
 
-    def receive(self, view: memoryview) -> int:
-        """Some bytes; 0 at the end."""
+    def receive(self, view: memoryview, whole: bool = False) -> int:
+        """Some bytes, with `whole` as many as fit, unless they pause; 0 at the end."""
         while True:
             try:
-                return self._sock.recv_into(view)
-            except TimeoutError:
+                return self._sock.recv_into(view, 0, socket.MSG_WAITALL if whole else 0)
+            except BlockingIOError:
                 self.on_silence()
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """All of them."""
         views = [memoryview(buffer) for buffer in buffers if len(buffer)]
         while views:
-            sent = self._sock.sendmsg(views[:_MOST_BUFFERS])
+            try:
+                sent = self._sock.sendmsg(views[:_MOST_BUFFERS])
+            except BlockingIOError as error:
+                raise TimeoutError("the far side does not read") from error
             done = 0
             while done < len(views) and sent >= len(views[done]):
                 sent -= len(views[done])
@@ -44,12 +53,11 @@ class PlainSocket:
                 views[0] = views[0][sent:]
 
     def try_send(self, data: Buffer) -> int:
-        """As many as go without waiting. (A socket with a timeout waits for room even with MSG_DONTWAIT.)"""
-        if self._sock.fileno() < 0:
-            raise ConnectionError("The connection has been closed.")
-        poll = select.poll()
-        poll.register(self._sock, select.POLLOUT)
-        return self._sock.send(data) if poll.poll(0) else 0
+        """As many as go without waiting."""
+        try:
+            return self._sock.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
 
     def wait_for_either(self) -> bool:
         """Until there is something to read (True) or room to write."""
@@ -98,7 +106,7 @@ class Reader:
         at = 0
         while at < len(place):
             if self._start == self._end and len(place) - at >= len(self._view):
-                at += self._some(place[at:])
+                at += self._some(place[at:], whole=True)
                 continue
             if self._start == self._end:
                 self._start, self._end = 0, self._some(self._view)
@@ -113,8 +121,8 @@ class Reader:
             self.exact(some)
             count -= some
 
-    def _some(self, place: memoryview) -> int:
-        count = self._sock.receive(place)
+    def _some(self, place: memoryview, whole: bool = False) -> int:
+        count = self._sock.receive(place, whole)
         if not count:
             raise ConnectionError("The far side closed the connection.")
         return count
