@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from paceline.core.config import Config
 from paceline.data.shards import open_shards
+from paceline.rpc.auth import OPEN
 from server.app import Server
 from sharder.app import make_shards
 from worker.app import Worker
@@ -64,7 +65,7 @@ def _servers(config: Config, folder: Path) -> list[Server]:
     servers: list[Server] = []
     for index in range(config.servers):
         chief = f"127.0.0.1:{servers[0].port}" if index else ""
-        server = Server(config, index, folder / f"server-{index}", "", chief, 0, 0, _silent)
+        server = Server(config, index, folder / f"server-{index}", OPEN, chief, 0, 0, _silent)
         server.start()
         servers.append(server)
     return servers
@@ -76,12 +77,12 @@ def _work(config: Config, folder: Path, addresses: list[str]) -> list[threading.
     stop, shards = threading.Event(), folder / "shards"
     workers = [
         Worker(
-            config, f"worker-{rank}", open_shards(shards), addresses, "", "cpu", stop, _silent, CollectorRegistry()
+            config, f"worker-{rank}", open_shards(shards), addresses, OPEN, "cpu", stop, _silent, CollectorRegistry()
         )
         for rank in range(config.workers)
     ]  # fmt: skip
     scorer = ModuleScorer(
-        config, open_shards(shards), addresses, "", folder / "models", "cpu", stop, _silent, CollectorRegistry()
+        config, open_shards(shards), addresses, OPEN, folder / "models", "cpu", stop, _silent, CollectorRegistry()
     )  # fmt: skip
     threads = [threading.Thread(target=worker.run, name=worker.name, daemon=True) for worker in workers]
     threads.append(threading.Thread(target=scorer.run, name="evaluator", daemon=True))

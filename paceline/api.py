@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from paceline.cli.launcher import run_local
 from paceline.cli.options import complete, policy_pairs
@@ -20,7 +20,7 @@ from paceline.core.config import Config, Section
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.registry import explain
 from paceline.result import Result
-from paceline.settings import CONNECT, load, parse_sets
+from paceline.settings import CONNECT, TLS, load, parse_sets
 from paceline.tasks.task import BUILTIN, FILE_MODULE
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def connect(
     shards: str | Path | None = None,
     servers: str | None = None,
     token_file: str | Path | None = None,
+    tls: str | Path | None = None,
     device: str | None = None,
     threads: int | None = None,
     shard_server: str | None = None,
@@ -89,22 +90,22 @@ def connect(
     `model`: has the parameters of the task's model, with the same names, order and shapes; default: the task's model itself.
     It is moved to the device. In a process that `paceline run --loop` has started, nothing else is needed. Elsewhere, in a
     pod say, the rest is what `python -m worker` takes: the YAML file `config`, the worker's `rank`, the folder `shards`,
-    `servers` as host:port of each in order with commas, `token_file`, and `shard_server` with data.source=server; or
+    `servers` as host:port of each in order with commas, `token_file`, `tls`, and `shard_server` with data.source=server; or
     PACELINE_CONNECT holds them as JSON. Arguments win over it. ConfigError: neither is there, or the model is another one."""
-    given = {"config": config, "rank": rank, "shards": shards, "servers": servers, "token_file": token_file,
+    given = {"config": config, "rank": rank, "shards": shards, "servers": servers, "token_file": token_file, "tls": tls,
              "device": device, "threads": threads, "shard_server": shard_server}  # fmt: skip
     place = _place({key: value for key, value in given.items() if value is not None})
     name = f"worker-{place.rank}"
     if CONNECT in os.environ:
         _exit_as_a_worker(name)
     settings = load(place.config)
-    from paceline.rpc.auth import read_token
+    from paceline.rpc.auth import read_credentials
     from worker.own_loop import Session
     from worker.start import Start
 
-    token = read_token(place.token_file)
+    credentials = read_credentials(place.token_file, place.tls)
     return Session(
-        Start(settings, name, place.shards, place.servers, token, place.device, place.threads, place.metrics_port,
+        Start(settings, name, place.shards, place.servers, credentials, place.device, place.threads, place.metrics_port,
               place.report, place.peer_host, place.peer_port, place.shard_server), model,
     )  # fmt: skip
 
@@ -117,6 +118,7 @@ class Place(Section):
     servers: str
     rank: int = 0
     token_file: Path | None = None
+    tls: Path | None = Field(default_factory=lambda: Path(found) if (found := os.environ.get(TLS)) else None)
     device: str = "auto"
     threads: int = 1
     metrics_port: int = 0

@@ -24,6 +24,7 @@ from paceline.presets import PRESETS, presets
 
 PREFIX = "PACELINE_"
 CONNECT = PREFIX + "CONNECT"
+TLS = PREFIX + "TLS"
 """What a launcher tells a training script of one's own in (JSON); the one such variable that is no setting."""
 NO_TORCH = (
     "This task's model needs torch, which is not installed here. Take the image paceline-worker instead of "
@@ -170,7 +171,7 @@ def _environment() -> dict[str, Any]:
         name
         for name in os.environ
         if name.startswith(PREFIX)
-        and name != CONNECT
+        and name not in (CONNECT, TLS)
         and name[len(PREFIX) :].lower().split("__")[0] not in Config.model_fields
     ]
     if unknown:

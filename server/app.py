@@ -13,7 +13,7 @@ from paceline.core.config import Config
 from paceline.core.errors import ConfigError, Stopped
 from paceline.core.run import Run, RunPhase
 from paceline.rpc.agreement import agreed_settings
-from paceline.rpc.auth import authentication
+from paceline.rpc.auth import OPEN, Credentials, authentication
 from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.lane.server import LaneServer
@@ -35,7 +35,7 @@ class Server:
     """All parts of one server, put together; several fit in one process for tests."""
 
     def __init__(
-        self, config: Config, index: int, folder: Path, token: str = "", chief: str = "", port: int = 0,
+        self, config: Config, index: int, folder: Path, credentials: Credentials = OPEN, chief: str = "", port: int = 0,
         health_port: int = 0, say: Callable[..., None] = lambda event, **facts: None, lane_port: int = 0,
     ) -> None:  # fmt: skip
         if not 0 <= index < config.servers:
@@ -46,7 +46,14 @@ class Server:
         if index and not chief:
             raise ConfigError(f"Server {index} needs the chief's address: --chief HOST:PORT.")
         self.registry = CollectorRegistry()
-        metrics = ServerMetrics(self.registry, config.policy.name, config.task, config.checkpoint.every)
+        metrics = ServerMetrics(
+            self.registry,
+            config.policy.name,
+            config.task,
+            config.checkpoint.every,
+            config.transport,
+            credentials.tls is not None,
+        )
         self.store = Store(folder, config.checkpoint.keep, say)
         self.store.check_settings(agreed_settings(config))
         self.driver = SliceDriver(config, index, self.store.term, metrics)
@@ -54,13 +61,16 @@ class Server:
         self._durability = Durability(self.driver, self.store, config.checkpoint.every, metrics, say)
         # One thread for each worker's held reply, the same for its repeat, one for each server that follows, and some.
         threads = 2 * config.workers + config.servers + 16
-        self._grpc = make_server(threads, authentication(token), metrics.call)
+        self._grpc = make_server(threads, authentication(credentials.token), metrics.call)
         self._watchdog = Watchdog()
         servicer = ParameterServicer(self.driver, self._durability, metrics, say)
         GrpcServicer(servicer, self._watchdog).add_to(self._grpc)
         self.lane: LaneServer | None = None
         if config.transport == "lane":
-            self.lane = LaneServer(servicer, threads, authentication(token), metrics.call, self._watchdog, lane_port)
+            self.lane = LaneServer(
+                servicer, threads, authentication(credentials.token), metrics.call, self._watchdog, lane_port, credentials.tls
+            )  # fmt: skip
+            self.registry.register(self.lane.traffic)
             servicer.lane_port = self.lane.port
         self.chief: Chief | None = None
         self._follower: Follower | None = None
@@ -70,13 +80,13 @@ class Server:
             add_RunServiceServicer_to_server(RunServicer(self.chief, config), self._grpc)
             names.append(run_service_pb2.DESCRIPTOR.services_by_name["RunService"].full_name)
         else:
-            self._follower = Follower(self.driver, chief, token, say)
+            self._follower = Follower(self.driver, chief, credentials, say)
         assert parameter_service_pb2.DESCRIPTOR.services_by_name["ParameterService"].full_name == SERVICE
         metrics.follow_run(
             lambda: self.phase, lambda: self.driver.lead, None if self.chief is None else self.chief.budget_spent
         )
         reflection.enable_server_reflection(names, self._grpc)
-        self.port = bind(self._grpc, port, "gRPC")
+        self.port = bind(self._grpc, port, "gRPC", credentials.tls)
         self.health = Health(health_port)
 
     def start(self) -> None:
@@ -136,15 +146,15 @@ class Server:
 
 
 def serve(
-    config: Config, index: int, folder: Path, token: str, chief: str, port: int, lane_port: int, metrics_port: int,
-    health_port: int, report: Path | None,
+    config: Config, index: int, folder: Path, credentials: Credentials, chief: str, port: int, lane_port: int,
+    metrics_port: int, health_port: int, report: Path | None,
 ) -> int:  # fmt: skip
     """Runs a server until it is told to stop; returns the exit code."""
     # of a server's large arrays only a snapshot's copies come and go; in the heap they would leave holes that nothing fits in
     tune_malloc(kept=16 << 20)
     say = make_log(f"server-{index}")
     stop, signals = stop_on_signals()
-    server = Server(config, index, folder, token, chief, port, health_port, say, lane_port)
+    server = Server(config, index, folder, credentials, chief, port, health_port, say, lane_port)
     metrics_port = serve_metrics(metrics_port, server.registry, run=config.run or "", process=f"server-{index}")
     server.start()
     gc.freeze()

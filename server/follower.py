@@ -6,6 +6,7 @@ from collections.abc import Callable
 from paceline.core.errors import PacelineError
 from paceline.core.run import RunPhase
 from paceline.core.values import View
+from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import backoff, call, open_channel
 from paceline.rpc.views import view_value
 from paceline.v1 import run_service_pb2 as pb
@@ -16,9 +17,9 @@ from server.slice_driver import HOLD, SliceDriver
 class Follower:
     """Asks the chief for what is new, again and again; while the chief is away, the last view holds."""
 
-    def __init__(self, driver: SliceDriver, chief: str, token: str, say: Callable[..., None]) -> None:
+    def __init__(self, driver: SliceDriver, chief: str, credentials: Credentials, say: Callable[..., None]) -> None:
         self._driver, self._say = driver, say
-        self._stub = RunServiceStub(open_channel(chief, token))
+        self._stub = RunServiceStub(open_channel(chief, credentials))
         self.phase = RunPhase.WAITING
         self._view = View()
         self._stopping = threading.Event()

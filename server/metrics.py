@@ -1,6 +1,5 @@
 """What a server tells Prometheus; the registry is handed in, so that a whole cluster fits in one test process."""
 
-import resource
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -12,7 +11,7 @@ from paceline.core.run import RunPhase
 
 _SECONDS = (0.001, 0.0025, 0.01, 0.025, 0.1, 0.5, 2.5, 20)
 """Coarse, so that a server with 64 workers stays below 250 series."""
-_DATA_PLANE = {"PushPull", "PushPullSparse", "Push", "Pull"}
+_DATA_PLANE = {"PushPull", "PushPullSparse", "ExchangeSparse", "Push", "Pull"}
 _REASONS = ("stale_term", "old_version", "too_stale", "BadPush")
 """Why pushes are rejected, mostly: a series that begins at 0 shows its first one."""
 
@@ -20,7 +19,10 @@ _REASONS = ("stale_term", "old_version", "too_stale", "BadPush")
 class ServerMetrics:
     """The `paceline_server_*` metrics of one process."""
 
-    def __init__(self, registry: CollectorRegistry, policy: str, task: str = "", every: float = 0.0) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, policy: str, task: str = "", every: float = 0.0, transport: str = "lane",
+        is_encrypted: bool = False,
+    ) -> None:  # fmt: skip
         """`every`: time between two snapshots (seconds)."""
 
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -34,8 +36,9 @@ class ServerMetrics:
 
         self._registry = registry
         is_name = NAME.fullmatch(task.replace("_", "-")) is not None  # else the path of a user's file
-        self._task, self._policy = task if is_name else "own", ""
-        self._info = Gauge("paceline_run_info", "1 for the run's present policy", ["policy", "task"], registry=registry)
+        self._task, self._transport, self._policy = task if is_name else "own", transport, ""
+        labels = ("policy", "task", "transport")
+        self._info = Gauge("paceline_run_info", "1 for the run's present policy", labels, registry=registry)
         self._updates = counter("updates_total", "Pushes counted on the slice", "policy")
         self.trains(policy)
         self._phase = gauge("phase", "1 for the run's phase", "phase")
@@ -67,10 +70,7 @@ class ServerMetrics:
         self.checkpoint_seconds = seconds("checkpoint_seconds", "Time to write a snapshot")
         self.checkpoint_failures = counter("checkpoint_failures_total", "Snapshots that could not be written")
         self.recoveries = counter("recoveries_total", "Starts from a snapshot")
-        gauge("minor_faults", "Page faults without disk of the process").set_function(
-            lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        )
-        gauge("plain_text", "1 where tensors and tokens travel unencrypted").set(1)
+        gauge("plain_text", "1 where tensors and tokens travel unencrypted").set(not is_encrypted)
 
     def call(self, method: str, code: str, seconds: float) -> None:
         """One finished call."""
@@ -94,7 +94,7 @@ class ServerMetrics:
         if policy != self._policy:
             self._policy, self._counted = policy, self._updates.labels(policy)
             self._info.clear()
-            self._info.labels(policy, self._task).set(1)
+            self._info.labels(policy, self._task, self._transport).set(1)
 
     def saw(self, worker: str) -> None:
         """A push of the worker was counted."""

@@ -133,7 +133,9 @@ class ParameterServicer:
         if published is None:
             yield _WAIT
             return
-        head = pb.PullHead(term=self._driver.term, version=published.version, lr=self._driver.lr)
+        head = pb.PullHead(
+            term=self._driver.term, version=published.version, lr=self._driver.lr, lane_port=self.lane_port
+        )
         with self._sending(published, head, request.codec) as outgoing:
             yield outgoing
 
@@ -163,7 +165,7 @@ class ParameterServicer:
             outcome=pb.Outcome.Value(reply.outcome.name), reason=reply.reason, term=reply.term,
             version=reply.weights.version, clock=reply.clock, durable_clock=reply.durable, staleness=reply.staleness,
             others=reply.others, members=reply.members, lr=reply.lr, waited=waited, stop=reply.stop,
-            switch=switch_message(reply.switch, reply.view),
+            switch=switch_message(reply.switch, reply.view), lane_port=self.lane_port,
         )  # fmt: skip
 
     def count(self, head: pb.PushHead, update: Update, values: Vector | None, is_there: IsThere) -> Reply | None:

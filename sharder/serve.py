@@ -18,11 +18,11 @@ from paceline.core.errors import DataError, Stopped, TryAgain, UsageError
 from paceline.data.dataset import Rows
 from paceline.data.manifest import render
 from paceline.data.shards import Shards, open_shards
-from paceline.rpc.auth import authentication, read_token
+from paceline.rpc.auth import Credentials, authentication, read_credentials
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.watchdog import Watchdog
-from paceline.settings import exits, parse_sets
+from paceline.settings import TLS, exits, parse_sets
 from paceline.tasks.task import load_config
 from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceServicer, add_ShardServiceServicer_to_server
@@ -118,11 +118,11 @@ class ShardServicer(ShardServiceServicer):
 class ShardServer:
     """Serves whole shards. ConfigError: the port is taken."""
 
-    def __init__(self, shards: Shards, token: str, port: int, registry: CollectorRegistry) -> None:
+    def __init__(self, shards: Shards, credentials: Credentials, port: int, registry: CollectorRegistry) -> None:
         metrics, self._watchdog = ServingMetrics(registry), Watchdog()
-        self._grpc = make_server(_THREADS, authentication(token), metrics.call)
+        self._grpc = make_server(_THREADS, authentication(credentials.token), metrics.call)
         add_ShardServiceServicer_to_server(ShardServicer(shards, metrics, self._watchdog), self._grpc)
-        self.port = bind(self._grpc, port, "gRPC")
+        self.port = bind(self._grpc, port, "gRPC", credentials.tls)
 
     def start(self) -> None:
         """Begins to serve."""
@@ -141,6 +141,10 @@ def main(
     health_port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC health port; 0 for any free one.")] = 0,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Prometheus port; 0 for any free one.")] = 0,
     token_file: Annotated[Path | None, typer.Option(help="File with the run's token; else anybody may call.")] = None,
+    tls: Annotated[
+        Path | None,
+        typer.Option(envvar=TLS, help="Folder with ca.crt, tls.crt and tls.key, for mutual TLS; else plain text."),
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="JSON file to write the ports to once they are open.")] = None,
     sets: Annotated[
         list[str] | None, typer.Option("--set", help="One setting, like data.shards=4; may be repeated.")
@@ -149,7 +153,7 @@ def main(
     """Streams the shards to workers and the evaluator until it is told to stop; writes them first, as without `serve`."""
     with exits("sharder"):
         loaded = load_config(config, parse_sets(sets or []))
-        code = _serve(loaded, out, read_token(token_file), port, health_port, metrics_port, report)
+        code = _serve(loaded, out, read_credentials(token_file, tls), port, health_port, metrics_port, report)
         # Threads that wait in gRPC calls must not keep a stopped process alive.
         sys.stdout.flush()
         sys.stderr.flush()
@@ -157,7 +161,13 @@ def main(
 
 
 def _serve(
-    config: Config, out: Path, token: str, port: int, health_port: int, metrics_port: int, report: Path | None
+    config: Config,
+    out: Path,
+    credentials: Credentials,
+    port: int,
+    health_port: int,
+    metrics_port: int,
+    report: Path | None,
 ) -> int:
     """Writes and serves; returns the exit code."""
     signal.signal(signal.SIGTERM, _stop_writing)
@@ -169,7 +179,7 @@ def _serve(
         for number, examples in enumerate(manifest.sizes):
             progress.shard(number, examples)
     stop, signals = stop_on_signals()
-    server = ShardServer(open_shards(out), token, port, registry)
+    server = ShardServer(open_shards(out), credentials, port, registry)
     server.start()
     health.serving(True)
     report_ports(report, port=server.port, metrics_port=metrics_port, health_port=health.port)

@@ -28,7 +28,7 @@ _AT_MOST = 300
 class Echo(LaneServer):
     """Answers every request with its own path: h2spec knows no gRPC, but wants bytes in replies."""
 
-    def _answer(self, call: Any) -> None:
+    def _answer(self, call: Any) -> bool:
         stream = call.stream
         try:
             stream.done.wait()
@@ -40,6 +40,7 @@ class Echo(LaneServer):
             pass
         finally:
             call.leave()
+        return True
 
 
 def run(tool: str) -> str:

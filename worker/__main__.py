@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.settings import exits, parse_sets, run_command
+from paceline.settings import TLS, exits, parse_sets, run_command
 from paceline.tasks.task import load_config
 
 
@@ -34,13 +34,17 @@ def main(
     ),
     peer_port: Annotated[int, typer.Option(min=0, max=65535, help="Port for that; 0 for any free one.")] = 0,
     shard_server: Annotated[str, typer.Option(help="host:port of `sharder serve`, for data.source=server.")] = "",
+    tls: Annotated[
+        Path | None,
+        typer.Option(envvar=TLS, help="Folder with ca.crt, tls.crt and tls.key, for mutual TLS; else plain text."),
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="JSON file to write the port to.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Overrides, like policy.bound=3.")] = None,
 ) -> None:
     """Trains until the run is over, then exits with 0."""
     with exits(f"worker-{rank}"):
         loaded = load_config(config, parse_sets(settings or []), own_file=False)
-        from paceline.rpc.auth import read_token
+        from paceline.rpc.auth import read_credentials
         from worker.start import Start
 
         if loaded.updates == "sparse":
@@ -48,10 +52,11 @@ def main(
         else:
             from worker.app import work
 
-        token, name = read_token(token_file), f"worker-{rank}"
+        credentials, name = read_credentials(token_file, tls), f"worker-{rank}"
         code = work(
             Start(
-                loaded, name, shards, servers, token, device, threads, metrics_port, report, peer_host, peer_port, shard_server
+                loaded, name, shards, servers, credentials, device, threads, metrics_port, report, peer_host, peer_port,
+                shard_server,
             )
         )  # fmt: skip
         # Threads that wait in gRPC calls must not keep a stopped process alive.

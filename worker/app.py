@@ -14,6 +14,7 @@ from paceline.core.values import Vector
 from paceline.data.manifest import Manifest
 from paceline.data.sampler import Sampler, proportions
 from paceline.data.shards import Shards
+from paceline.rpc.auth import Credentials
 from paceline.rpc.views import switch_value
 from paceline.tasks.task import load_task
 from paceline.v1.run_service_pb2 import SeatReply
@@ -29,15 +30,15 @@ class Worker(Member):
     """A worker that trains a model of torch."""
 
     def __init__(
-        self, config: Config, name: str, shards: Shards, addresses: list[str], token: str, device: str,
+        self, config: Config, name: str, shards: Shards, addresses: list[str], credentials: Credentials, device: str,
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry, replica: Replica | None = None,
         listen: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:  # fmt: skip
         self.replica = replica or _replica(config, device, rank_of(name))
         plan = make_plan(self.replica.shapes, config.servers, config.plan)
-        self._peer = PeerServer(plan, config.part_bytes, token, listen[1])
+        self._peer = PeerServer(plan, config.part_bytes, credentials, listen[1])
         address = f"[{listen[0]}]:{self._peer.port}" if ":" in listen[0] else f"{listen[0]}:{self._peer.port}"
-        super().__init__(config, name, shards, addresses, token, plan, stop, say, registry, address)
+        super().__init__(config, name, shards, addresses, credentials, plan, stop, say, registry, address)
 
     def epoch_lens(self) -> list[int]:
         return epoch_lens(self.config, self._shards.manifest)
@@ -102,6 +103,6 @@ def work(start: Start) -> int:
 def worker_of(start: Start, around: Surroundings, replica: Replica | None = None) -> Worker:
     """The worker that was told `start` and found `around`."""
     return Worker(
-        start.config, start.name, around.shards, around.addresses, start.token, start.device, around.stop, around.say,
+        start.config, start.name, around.shards, around.addresses, start.credentials, start.device, around.stop, around.say,
         around.registry, replica, (start.peer_host, start.peer_port),
     )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TypeVar
 from paceline.core.config import Config
 from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, Stopped
 from paceline.rpc.agreement import agreed_settings
+from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import call, held_call, open_channel, retried
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
@@ -24,10 +25,10 @@ class ChiefClient:
     """The run service of one run. Thread-safe."""
 
     def __init__(
-        self, address: str, token: str, config: Config, worker: str, deadline: float, stop: threading.Event,
+        self, address: str, credentials: Credentials, config: Config, worker: str, deadline: float, stop: threading.Event,
         say: Callable[..., None], peer: str = "",
     ) -> None:  # fmt: skip
-        self._stub = RunServiceStub(open_channel(address, token))
+        self._stub = RunServiceStub(open_channel(address, credentials))
         self._address, self._settings, self._worker = address, agreed_settings(config), worker
         self._deadline, self._stop, self._say, self._peer = deadline, stop, say, peer
 

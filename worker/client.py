@@ -5,11 +5,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
+from prometheus_client import CollectorRegistry
+
 from paceline.core.config import Config
 from paceline.core.errors import Fenced, PacelineError, Stopped
 from paceline.core.plan import SlicePlan
 from paceline.core.values import Base, Dense, Update, Vector
+from paceline.rpc.auth import Credentials
 from paceline.rpc.chosen import open_transport
+from paceline.rpc.lane.traffic import Traffic
 from paceline.v1 import parameter_service_pb2 as pb
 from worker.link import Link
 
@@ -22,10 +26,15 @@ class ParameterClient:
     """One link for each server, used side by side. `stop` and `fenced` end a call that waits. One call at a time."""
 
     def __init__(
-        self, addresses: Sequence[str], token: str, plan: SlicePlan, config: Config, worker: str, deadline: float,
+        self, addresses: Sequence[str], credentials: Credentials, plan: SlicePlan, config: Config, worker: str, deadline: float,
         stop: threading.Event, say: Callable[..., None], on_retry: Callable[[str], None] = lambda code: None,
+        registry: CollectorRegistry | None = None,
     ) -> None:  # fmt: skip
-        transports = [open_transport(config.transport, address, token) for address in addresses]
+        """`registry`: is told what the lane carries, in runs that use it."""
+        traffic = Traffic()
+        if registry is not None and config.transport == "lane":
+            registry.register(traffic)
+        transports = [open_transport(config.transport, address, credentials, traffic) for address in addresses]
         self.links = [
             Link(index, transport, plan, config, worker, deadline, stop, say, on_retry)
             for index, transport in enumerate(transports)

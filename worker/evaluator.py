@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.settings import exits, parse_sets, run_command
+from paceline.settings import TLS, exits, parse_sets, run_command
 from paceline.tasks.task import load_config
 
 
@@ -25,13 +25,17 @@ def main(
     threads: Annotated[int, typer.Option(help="CPU threads for torch.")] = 1,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Prometheus port; 0 for any free one.")] = 0,
     shard_server: Annotated[str, typer.Option(help="host:port of `sharder serve`, for data.source=server.")] = "",
+    tls: Annotated[
+        Path | None,
+        typer.Option(envvar=TLS, help="Folder with ca.crt, tls.crt and tls.key, for mutual TLS; else plain text."),
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="JSON file to write the port to.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Overrides, like policy.bound=3.")] = None,
 ) -> None:
     """Scores versions until the run is finished, then exits with 0."""
     with exits("evaluator"):
         loaded = load_config(config, parse_sets(settings or []), own_file=False)
-        from paceline.rpc.auth import read_token
+        from paceline.rpc.auth import read_credentials
         from worker.start import Start
 
         if loaded.updates == "sparse":
@@ -39,9 +43,9 @@ def main(
         else:
             from worker.module_scorer import evaluate
 
-        token = read_token(token_file)
+        credentials = read_credentials(token_file, tls)
         start = Start(
-            loaded, "evaluator", shards, servers, token, device, threads, metrics_port, report,
+            loaded, "evaluator", shards, servers, credentials, device, threads, metrics_port, report,
             shard_server=shard_server,
         )  # fmt: skip
         code = evaluate(start, models)

@@ -21,6 +21,7 @@ from paceline.core.values import Base, Places, Vector
 from paceline.data.linear_model import shapes_of
 from paceline.data.sampler import Sampler
 from paceline.data.shards import Shards, stacked
+from paceline.rpc.auth import Credentials
 from paceline.rpc.views import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.v1.switch_pb2 import Switch
@@ -37,12 +38,12 @@ class LinearWorker(Member):
     client: SparseClient
 
     def __init__(
-        self, config: Config, name: str, shards: Shards, addresses: Sequence[str], token: str, stop: threading.Event,
-        say: Callable[..., None], registry: CollectorRegistry,
+        self, config: Config, name: str, shards: Shards, addresses: Sequence[str], credentials: Credentials,
+        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
     ) -> None:  # fmt: skip
         plan = make_plan(shapes_of(shards.manifest), config.servers, config.plan)
         self._width = plan.total
-        super().__init__(config, name, shards, addresses, token, plan, stop, say, registry)
+        super().__init__(config, name, shards, addresses, credentials, plan, stop, say, registry)
 
     def epoch_lens(self) -> list[int]:
         entries = self._shards.manifest.shards
@@ -258,7 +259,7 @@ def work(start: Start) -> int:
             start.name,
             around.shards,
             around.addresses,
-            start.token,
+            start.credentials,
             around.stop,
             around.say,
             around.registry,

@@ -12,6 +12,7 @@ from paceline.core.plan import make_plan
 from paceline.core.svm import Examples, score
 from paceline.data.linear_model import Labels, save_liblinear, save_safetensors, shapes_of
 from paceline.data.shards import Shards
+from paceline.rpc.auth import Credentials
 from paceline.v1 import run_service_pb2 as pb
 from worker.scoring import Scorer, Scores, open_splits
 from worker.start import Start, Surroundings, run_process
@@ -21,13 +22,13 @@ class LinearScorer(Scorer):
     """Scores a linear model: loss (with the regulariser), accuracy, precision and recall of each split."""
 
     def __init__(
-        self, config: Config, shards: Shards, addresses: list[str], token: str, models: Path,
+        self, config: Config, shards: Shards, addresses: list[str], credentials: Credentials, models: Path,
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
     ) -> None:  # fmt: skip
         shapes = shapes_of(shards.manifest)
         plan = make_plan(shapes, config.servers, config.plan)
         weights = np.zeros(plan.total, np.float32)
-        super().__init__(config, addresses, token, plan, weights, models, stop, say, registry)
+        super().__init__(config, addresses, credentials, plan, weights, models, stop, say, registry)
         self._objective, self._labels = config.svm.objective, Labels.against_others(config.svm.positive)
         self._splits = {name: Examples.of(*arrays) for name, arrays in open_splits(shards, config.seed).items()}
 
@@ -51,7 +52,7 @@ def evaluate(start: Start, models: Path) -> int:
 
     def scored(around: Surroundings) -> None:
         LinearScorer(
-            start.config, around.shards, around.addresses, start.token, models,
+            start.config, around.shards, around.addresses, start.credentials, models,
             around.stop, around.say, around.registry,
         ).run()  # fmt: skip
 

@@ -93,7 +93,7 @@ class Link:
             try:
                 return self._transport.initialise(head, encoded_parts(mine, codec, self._part_elements), self._timeout)
             except TryAgain:
-                self._find_again()
+                self._introduce()
                 raise
 
         retried(send, self._deadline, f"server {self.index}", self._stop, self._say)
@@ -116,7 +116,7 @@ class Link:
                 request.ClearField("version")
             except TryAgain as error:
                 self._failed(error)
-                self._find_again()
+                self._introduce()
             self._pause(pause)
         raise AssertionError("backoff never ends")
 
@@ -212,8 +212,9 @@ class Link:
             self._pause(pause)
         raise AssertionError("backoff never ends")
 
-    def _find_again(self) -> None:
-        """After a failure: Resume tells where a restarted server has its lane. Readers, who never attach, need none."""
+    def _introduce(self) -> None:
+        """After a failure: a server that was started again serves nobody before all members have said Resume. Readers, who
+        never attach, are none."""
         if self.incarnation:
             with suppress(TryAgain):
                 self.resume()

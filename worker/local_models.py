@@ -11,6 +11,7 @@ from torch import Tensor
 from paceline.core.errors import BadPush, PacelineError, Stopped
 from paceline.core.plan import SlicePlan
 from paceline.core.values import Vector
+from paceline.rpc.auth import Credentials
 from worker.peer import pull_local
 from worker.replica import Array, Replica
 
@@ -32,10 +33,10 @@ class LocalModels:
     """Brings the workers' models through one replica, one after the other. Not thread-safe."""
 
     def __init__(
-        self, replica: Replica, plan: SlicePlan, token: str, patience: float, stop: threading.Event,
+        self, replica: Replica, plan: SlicePlan, credentials: Credentials, patience: float, stop: threading.Event,
         say: Callable[..., None],
     ) -> None:  # fmt: skip
-        self._replica, self._plan, self._token, self._patience = replica, plan, token, patience
+        self._replica, self._plan, self._credentials, self._patience = replica, plan, credentials, patience
         self._stop, self._say = stop, say
 
     def gather(
@@ -60,7 +61,7 @@ class LocalModels:
         """Whether this worker's model is in the replica now."""
         try:
             pull_local(
-                address, self._token, self._plan, "evaluator", self._replica.local, self._patience, self._stop
+                address, self._credentials, self._plan, "evaluator", self._replica.local, self._patience, self._stop
             )  # fmt: skip
             if not np.isfinite(self._replica.local).all():
                 raise BadPush("Its weights are not finite.")

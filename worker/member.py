@@ -13,6 +13,7 @@ from paceline.core.plan import SlicePlan
 from paceline.core.values import Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import Shards
+from paceline.rpc.auth import Credentials
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import HeartbeatReply, JoinReply, SeatReply
 from worker.chief import ChiefClient, Heartbeat
@@ -31,16 +32,18 @@ class Member(ABC):
     client_kind: type[ParameterClient] = ParameterClient
 
     def __init__(
-        self, config: Config, name: str, shards: Shards, addresses: Sequence[str], token: str, plan: SlicePlan,
+        self, config: Config, name: str, shards: Shards, addresses: Sequence[str], credentials: Credentials, plan: SlicePlan,
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry, peer: str = "",
     ) -> None:  # fmt: skip
         """`peer`: where others reach this worker's local model; empty where it has none."""
         self.config, self.name, self._shards, self._stop, self.say = config, name, shards, stop, say
         deadline = time.monotonic() + config.deadline
-        self.chief = ChiefClient(addresses[0], token, config, name, deadline, stop, say, peer)
+        self.chief = ChiefClient(addresses[0], credentials, config, name, deadline, stop, say, peer)
         self.progress = Progress(registry, say)
         self.incarnation = 0
-        self.client = self.client_kind(addresses, token, plan, config, name, deadline, stop, say, self.progress.retried)
+        self.client = self.client_kind(
+            addresses, credentials, plan, config, name, deadline, stop, say, self.progress.retried, registry
+        )
 
     def run(self) -> None:
         """Trains until the run is over; joins anew when its seat is lost. Fenced when another process holds it."""

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from paceline.core.config import Config
 from paceline.core.plan import make_plan
 from paceline.data.shards import Shards
+from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
 from worker.local_models import LocalModels
@@ -22,13 +23,13 @@ class ModuleScorer(Scorer):
     """Scores a model of torch; BatchNorm statistics are estimated anew for each version."""
 
     def __init__(
-        self, config: Config, shards: Shards, addresses: list[str], token: str, models: Path, device: str,
+        self, config: Config, shards: Shards, addresses: list[str], credentials: Credentials, models: Path, device: str,
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
     ) -> None:  # fmt: skip
         self._replica = Replica(load_task(config.task, config.model), device, config.seed)
         plan = make_plan(self._replica.shapes, config.servers, config.plan)
-        super().__init__(config, addresses, token, plan, self._replica.local, models, stop, say, registry)
-        self._locals = LocalModels(self._replica, plan, token, config.stall_timeout, stop, say)
+        super().__init__(config, addresses, credentials, plan, self._replica.local, models, stop, say, registry)
+        self._locals = LocalModels(self._replica, plan, credentials, config.stall_timeout, stop, say)
         self._splits = open_splits(shards, config.seed)
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
@@ -73,7 +74,7 @@ def evaluate(start: Start, models: Path) -> int:
 
     def scored(around: Surroundings) -> None:
         ModuleScorer(
-            start.config, around.shards, around.addresses, start.token, models, start.device, around.stop, around.say,
+            start.config, around.shards, around.addresses, start.credentials, models, start.device, around.stop, around.say,
             around.registry,
         ).run()  # fmt: skip
 

@@ -13,7 +13,7 @@ from paceline.core.codec import load_codec
 from paceline.core.errors import BadPush, Stopped, TryAgain
 from paceline.core.plan import Range, SlicePlan
 from paceline.core.values import Vector
-from paceline.rpc.auth import authentication
+from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import frames, received
 from paceline.rpc.host import bind, make_server
@@ -76,13 +76,13 @@ class LocalModel:
 class PeerServer:
     """Serves a worker's LocalModel; costs a port and a waiting thread while nobody asks. ConfigError: the port is taken."""
 
-    def __init__(self, plan: SlicePlan, part_bytes: int, token: str, port: int) -> None:
+    def __init__(self, plan: SlicePlan, part_bytes: int, credentials: Credentials, port: int) -> None:
         self.model = LocalModel()
         self._plan, self._part_elements = plan, part_bytes // 4
-        self._grpc = make_server(_READERS, authentication(token), lambda method, status, seconds: None)
+        self._grpc = make_server(_READERS, authentication(credentials.token), lambda method, status, seconds: None)
         pull = grpc.unary_stream_rpc_method_handler(self._pull, pb.PullRequest.FromString, None)
         self._grpc.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"PullLocal": pull}),))
-        self.port = bind(self._grpc, port, "peer")
+        self.port = bind(self._grpc, port, "peer", credentials.tls)
         self._grpc.start()
 
     def close(self) -> None:
@@ -100,11 +100,17 @@ class PeerServer:
 
 
 def pull_local(
-    address: str, token: str, plan: SlicePlan, reader: str, target: Vector, patience: float, stop: threading.Event
+    address: str,
+    credentials: Credentials,
+    plan: SlicePlan,
+    reader: str,
+    target: Vector,
+    patience: float,
+    stop: threading.Event,
 ) -> None:
     """Receives a worker's local model into `target`, as soon as its present step is over. TryAgain where nobody answers,
     or the step takes longer than `patience` (seconds); Stopped; whatever else the worker raised."""
-    channel = open_channel(address, token)
+    channel = open_channel(address, credentials)
     pull = channel.unary_stream(f"/{SERVICE}/PullLocal", pb.PullRequest.SerializeToString, None)
     request = pb.PullRequest(reader=reader, plan_hash=plan.hash, codec="none")
     deadline, timeout = time.monotonic() + patience, _HOLD + _ANSWER + 4 * plan.total / _SLOWEST

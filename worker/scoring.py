@@ -17,6 +17,7 @@ from paceline.core.policy import build_policy
 from paceline.core.values import Vector
 from paceline.data.dataset import Array
 from paceline.data.shards import Shards
+from paceline.rpc.auth import Credentials
 from paceline.rpc.views import switch_value
 from paceline.v1 import run_service_pb2 as pb
 from worker.chief import ChiefClient
@@ -60,15 +61,15 @@ class Scorer(ABC):
     """The evaluator: asks the chief what to score, pulls it, scores it, reports it. Not thread-safe."""
 
     def __init__(
-        self, config: Config, addresses: list[str], token: str, plan: SlicePlan, model: Vector, models: Path,
+        self, config: Config, addresses: list[str], credentials: Credentials, plan: SlicePlan, model: Vector, models: Path,
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
     ) -> None:  # fmt: skip
         """`model`: the flat vector that weights are pulled into; `models`: the folder that they are written to."""
         self._model, self._models, self._say, self._metrics = model, models, say, ScoreMetrics(registry)
         models.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + config.deadline
-        self._chief = ChiefClient(addresses[0], token, config, "evaluator", deadline, stop, say)
-        self._client = ParameterClient(addresses, token, plan, config, "evaluator", deadline, stop, say)
+        self._chief = ChiefClient(addresses[0], credentials, config, "evaluator", deadline, stop, say)
+        self._client = ParameterClient(addresses, credentials, plan, config, "evaluator", deadline, stop, say)
         self._policy, self._average_from = build_policy(config.policy), config.svm.average_from
         self._best = _kept(models / "best.safetensors")
 

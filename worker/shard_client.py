@@ -16,6 +16,7 @@ from paceline.data.dataset import Array, PartName, Rows
 from paceline.data.manifest import FileEntry, FileName, Manifest, parse_manifest
 from paceline.data.sampler import locate, starts_of
 from paceline.data.shards import Shards, check_file, is_there, map_file, stacked
+from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel, retried, translated
 from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceStub
@@ -36,11 +37,11 @@ class ShardClient:
     """The shard server of one run; calls are repeated until they are answered. Not thread-safe."""
 
     def __init__(
-        self, address: str, token: str, deadline: float, stop: threading.Event, say: Callable[..., None]
+        self, address: str, credentials: Credentials, deadline: float, stop: threading.Event, say: Callable[..., None]
     ) -> None:
         """`deadline`: of all waiting (time.monotonic seconds)."""
         self.address = address
-        self._stub = ShardServiceStub(open_channel(address, token))
+        self._stub = ShardServiceStub(open_channel(address, credentials))
         self._deadline, self._stop, self._say = deadline, stop, say
         self._fingerprint = ""
 

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, Stopped
 from paceline.data.shards import Shards, is_there, open_shards
+from paceline.rpc.auth import Credentials
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
 from worker.shard_client import RemoteShards, ShardClient
 
@@ -24,7 +25,7 @@ class Start:
     name: str
     shards: Path
     servers: str
-    token: str
+    credentials: Credentials
     device: str
     threads: int
     metrics_port: int
@@ -87,7 +88,7 @@ def find_shards(start: Start, stop: threading.Event, say: Callable[..., None]) -
             "data.source=server and give --shard-server HOST:PORT, or neither."
         )
     if server:
-        client = ShardClient(server, start.token, time.monotonic() + config.deadline, stop, say)
+        client = ShardClient(server, start.credentials, time.monotonic() + config.deadline, stop, say)
         shards: Shards = RemoteShards(start.shards, client, say)
     else:
         shards = wait_for_shards(start.shards, stop, say)

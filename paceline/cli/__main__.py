@@ -11,6 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.cli import k8s
+from paceline.cli.arguments import (
+    WHAT,
+    ChiefAddress,
+    Data,
+    Epochs,
+    Json,
+    Policy,
+    Run,
+    Servers,
+    Sets,
+    Tls,
+    TokenFile,
+    What,
+    Workers,
+)
 from paceline.core.errors import UsageError
 from paceline.presets import paper_grids, presets
 
@@ -29,31 +44,10 @@ app = typer.Typer(
 app.add_typer(k8s.app, name="k8s")
 app.command()(k8s.doctor)
 
-_WHAT = typer.Argument(
-    metavar="TASK|CONFIG.yaml", help="A task (digits, cifar10, ./mine.py) or a YAML file with all settings."
-)
-What = Annotated[str, _WHAT]
-Workers = Annotated[int | None, typer.Option("-w", "--workers", help="How many workers compute gradients.")]
-Servers = Annotated[int | None, typer.Option("-s", "--servers", help="How many servers share the model.")]
-Policy = Annotated[str | None, typer.Option(help="When workers wait for each other: bsp, ssp, ssp:3, asp, shat.")]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, like optimizer.lr=0.05; may be repeated."),
-]
-Data = Annotated[str | None, typer.Option(metavar="PATH", help="Where the data set is, if the task does not bring it.")]
-Epochs = Annotated[int | None, typer.Option(help="How often to go through the training data.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
-Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name of the run; the newest one if not given.")]
-ChiefAddress = Annotated[
-    str | None,
-    typer.Option("--chief", metavar="HOST:PORT", help="gRPC port of server 0 of a run elsewhere, instead of RUN."),
-]
-TokenFile = Annotated[Path | None, typer.Option(help="File with that run's token.")]
-
 
 @app.command()
 def run(
-    what: Annotated[str | None, _WHAT] = None,
+    what: Annotated[str | None, WHAT] = None,
     workers: Workers = None,
     servers: Servers = None,
     policy: Policy = None,
@@ -92,12 +86,16 @@ def run(
             help="What to compute on: auto (the GPUs in turn, several workers on one if need be), cpu, cuda, cuda:1."
         ),
     ] = "auto",
+    tls: Tls = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start the named run over; what it had is deleted.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model on this machine: starts servers and workers, shows how it goes, says where the model is."""
     with _exits():
-        from paceline.cli.options import read_config
+        from paceline.cli.options import read_config, use_keys
+
+        if tls is not None:
+            use_keys(tls)
 
         config = read_config(what, workers, servers, policy, sets or [], slow or [], epochs, data, name, preset, loop)
         if repeats is not None:
@@ -111,7 +109,7 @@ def run(
 
 @app.command()
 def search(
-    what: Annotated[str | None, _WHAT] = None,
+    what: Annotated[str | None, WHAT] = None,
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -173,6 +171,7 @@ def status(
     address: ChiefAddress = None,
     token_file: TokenFile = None,
     watch: Annotated[bool, typer.Option("--watch", help="Look again every second until the run ends.")] = False,
+    tls: Tls = None,
     as_json: Json = False,
 ) -> None:
     """Show where a run is, how fast it goes, and how each worker does."""
@@ -180,18 +179,18 @@ def status(
         from paceline.cli import status as looking
 
         look = looking.watch if watch else looking.show_status
-        look(_run_of(name, address, token_file), _console(), as_json)
+        look(_run_of(name, address, token_file, tls), _console(), as_json)
 
 
 @app.command()
-def stop(name: Run = None, address: ChiefAddress = None, token_file: TokenFile = None) -> None:
+def stop(name: Run = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:
     """End a run early but properly: the model is scored and kept as it is then."""
     with _exits():
         from paceline.cli.status import stop_run
 
         if not name and not address:
             raise UsageError("Which run is to end? Name it, or give --chief HOST:PORT.")
-        print(stop_run(_run_of(name, address, token_file)))
+        print(stop_run(_run_of(name, address, token_file, tls)))
 
 
 @app.command("set")
@@ -202,19 +201,20 @@ def set_(
     ] = None,
     address: ChiefAddress = None,
     token_file: TokenFile = None,
+    tls: Tls = None,
 ) -> None:
     """Change the policy of a run, or its bounds, while it trains: paceline set RUN policy.name=ssp policy.bound=5."""
     with _exits():
         from paceline.cli.set_policy import set_policy
 
         wanted = [name, *(settings or [])] if address else settings or []
-        print(set_policy(_run_of(name, address, token_file), wanted))
+        print(set_policy(_run_of(name, address, token_file, tls), wanted))
 
 
 @app.command()
 def shard(
     out: Annotated[Path, typer.Option(help="Folder for the shards; made if it is not there.")],
-    what: Annotated[str | None, _WHAT] = None,
+    what: Annotated[str | None, WHAT] = None,
     workers: Workers = None,
     sets: Sets = None,
     data: Data = None,
@@ -354,12 +354,12 @@ def demo(
         sys.exit(cifar_demo(_console(), data, epochs or 1) if data else digits_demo(_console(), epochs))
 
 
-def _run_of(name: str | None, address: str | None, token_file: Path | None) -> "RunFolder":
-    """The run of that name, or the one whose chief is at the address."""
+def _run_of(name: str | None, address: str | None, token_file: Path | None, tls: Path | None) -> "RunFolder":
+    """The run of that name, which knows its own token and keys, or the one whose chief is at the address."""
     from paceline.cli.run_folder import find_run
     from paceline.cli.status import Elsewhere
 
-    return Elsewhere(Path(address), token_file) if address else find_run(name)
+    return Elsewhere(Path(address), token_file, tls) if address else find_run(name)
 
 
 @contextmanager

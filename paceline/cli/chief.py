@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf.message import Message
 
@@ -10,6 +10,9 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.run import Score
 from paceline.v1.run_service_pb2 import SetPolicyReply, SetPolicyRequest, StatusReply, StatusRequest, StopRequest
 from paceline.v1.switch_pb2 import Switch
+
+if TYPE_CHECKING:
+    from paceline.rpc.auth import Credentials
 
 PATIENCE = 2.0
 """Seconds a call to the chief may take; on one machine it answers in milliseconds."""
@@ -35,11 +38,11 @@ class Chief(Protocol):
 class RemoteChief:
     """The chief over gRPC."""
 
-    def __init__(self, address: str, token: str) -> None:
+    def __init__(self, address: str, credentials: "Credentials") -> None:
         from paceline.rpc.channel import open_channel
         from paceline.v1.run_service_pb2_grpc import RunServiceStub
 
-        self._channel = open_channel(address, token)
+        self._channel = open_channel(address, credentials)
         self._service: Any = RunServiceStub(self._channel)
 
     def status(self) -> StatusReply | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from paceline.cli import tether
 from paceline.rpc.process import MALLOC_ENVIRONMENT, memory_limit
+from paceline.settings import PREFIX, TLS
 
 TAIL_LINES = 12
 TAIL_BYTES = 16 << 10
@@ -98,9 +99,9 @@ class Child:
 
 
 def child_environment(threads: int) -> dict[str, str]:
-    """What a child sees: malloc set for big messages (no page faults for each), its threads, and none of our settings,
-    because they are in the config file already."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
+    """What a child sees: malloc set for big messages (no page faults for each), its threads, and of our
+    variables only where the keys are: the settings are in the config file already."""
+    inherited = {name: value for name, value in os.environ.items() if name == TLS or not name.startswith(PREFIX)}
     return inherited | MALLOC_ENVIRONMENT | {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
 
 

@@ -17,10 +17,11 @@ from paceline.cli.records import Records
 from paceline.cli.run_folder import RunFolder
 from paceline.cli.signals import Signals
 from paceline.cli.stall import Stall
+from paceline.cli.status import Connect
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, PacelineError, ServersGone, UsageError
 from paceline.core.run import Score
-from paceline.settings import CONNECT
+from paceline.settings import CONNECT, TLS
 from paceline.v1.run_service_pb2 import StatusReply
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ def run_local(
     folder: Path,
     say: Callable[[str], None] = print,
     show: Callable[[StatusReply, float], None] = lambda status, rate: None,
-    connect: Callable[[str, str], Chief] = RemoteChief,
+    connect: Connect = RemoteChief,
     shards: Path | None = None,
     device: str = "auto",
 ) -> Outcome:
@@ -93,7 +94,7 @@ class _Launch:
         folder: RunFolder,
         say: Callable[[str], None],
         show: Callable[[StatusReply, float], None],
-        connect: Callable[[str, str], Chief],
+        connect: Connect,
         shards: Path | None,
         device: str,
         signals: Signals,
@@ -113,11 +114,16 @@ class _Launch:
     def train(self) -> None:
         """From the shards to the final score; _Ended where that is not reached."""
         self._folder.write_facts(
-            run=self._folder.name, launcher=os.getpid(), exit_code=None, chief=None, finished=False
+            run=self._folder.name,
+            launcher=os.getpid(),
+            exit_code=None,
+            chief=None,
+            finished=False,
+            tls=os.environ.get(TLS),
         )
         self._shard()
         servers = self._serve()
-        self._chief = self._connect(servers[0], self._folder.read_token())
+        self._chief = self._connect(servers[0], self._folder.credentials())
         self._work(servers)
         self._watch(self._chief)
         self.outcome.exit_code = 0

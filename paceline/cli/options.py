@@ -1,6 +1,7 @@
 """From the words of a command line to a checked config."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from paceline.core.config import Config
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.policy import from_shorthand
 from paceline.core.slow import CLUSTERS
-from paceline.settings import check_own_loop, load, parse_sets
+from paceline.settings import TLS, check_own_loop, load, parse_sets
 
 ENDINGS = (".yaml", ".yml")
 
@@ -81,3 +82,11 @@ def _slow_pairs(texts: Sequence[str]) -> list[str]:
                 f"name and nothing else: {', '.join(CLUSTERS)}."
             )
     return [_pair(f"slow.{who}", how) for who, _, how in found]
+
+
+def use_keys(folder: Path) -> None:
+    """Lets this process and all it starts speak TLS with the keys in the folder. ConfigError: they are no good."""
+    from paceline.rpc.tls import key_folder
+
+    key_folder(folder)
+    os.environ[TLS] = str(folder.resolve())

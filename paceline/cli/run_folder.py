@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -19,6 +19,9 @@ from paceline.core.config import NAME, Config
 from paceline.core.errors import ConfigError, DiskError, ServersGone, UsageError
 from paceline.core.registry import explain
 from paceline.settings import read_yaml, write_yaml
+
+if TYPE_CHECKING:
+    from paceline.rpc.auth import Credentials
 
 RUNS = Path("runs")
 """Under the working folder; each run has one folder in it."""
@@ -102,6 +105,13 @@ class RunFolder:
             return self.token.read_text().strip()
         except OSError as error:
             raise ConfigError(f"Can't read the token of run '{self.name}' ({self.token}): {error.strerror}.") from error
+
+    def credentials(self) -> "Credentials":
+        """What the run's processes take."""
+        from paceline.rpc.auth import Credentials
+
+        tls = self.facts().get("tls")
+        return Credentials(self.read_token(), Path(tls) if tls else None)
 
     def gone(self) -> ServersGone:
         """What to say when the run has not ended and nobody answers."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -15,7 +15,10 @@ from paceline.cli.table import PlainLines, picture
 from paceline.core.errors import ServersGone
 from paceline.v1.run_service_pb2 import StatusReply
 
-Connect = Callable[[str, str], Chief]
+if TYPE_CHECKING:
+    from paceline.rpc.auth import Credentials
+
+Connect = Callable[[str, "Credentials"], Chief]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +26,20 @@ class Elsewhere(RunFolder):
     """A run of which only the chief's address is known, as its path: on Kubernetes, say."""
 
     token_file: Path | None = None
+    tls: Path | None = None
 
     def facts(self) -> dict[str, Any]:
         return {"chief": str(self.path), "exit_code": None}
 
     def gone(self) -> ServersGone:
-        return ServersGone(f"Nobody answers at {self.path}: is server 0 there, is this its gRPC port?")
+        return ServersGone(
+            f"Nobody answers at {self.path}: is server 0 there, is this its gRPC port? Give --tls if it has."
+        )
 
-    def read_token(self) -> str:
-        from paceline.rpc.auth import read_token
+    def credentials(self) -> "Credentials":
+        from paceline.rpc.auth import read_credentials
 
-        return read_token(self.token_file)
+        return read_credentials(self.token_file, self.tls)
 
 
 def show_status(folder: RunFolder, console: Console, as_json: bool, connect: Connect = RemoteChief) -> None:
@@ -91,7 +97,7 @@ def stop_run(folder: RunFolder, connect: Connect = RemoteChief) -> str:
 def find_chief(folder: RunFolder, connect: Connect) -> Chief | None:
     """The run's chief; None where the run has ended or not begun."""
     address = folder.facts().get("chief")
-    return connect(str(address), folder.read_token()) if address and folder.facts().get("exit_code") is None else None
+    return connect(str(address), folder.credentials()) if address and folder.facts().get("exit_code") is None else None
 
 
 def _ended(folder: RunFolder) -> dict[str, Any]:

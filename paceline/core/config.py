@@ -321,9 +321,9 @@ class Config(Section):
     stall_timeout: Seconds = Field(600.0, gt=0, description="A worker that beats but makes no step leaves (seconds).")
     deadline: Seconds = Field(86400.0, gt=0, description="The whole run; calls are retried until then (seconds).")
     score_timeout: Seconds = Field(300.0, gt=0, description="The final scoring; then the run ends unscored (seconds).")
-    transport: Literal["grpc", "lane"] = Field("grpc", description="What carries pushes and pulls.")
-    part_bytes: ByteSize = Field(
-        ByteSize(1 << 20), ge=1 << 12, le=4 << 20, description="Size of one message's part of a slice (bytes)."
+    transport: Literal["lane", "grpc"] = Field("lane", description="What carries pushes and pulls.")
+    part_bytes: ByteSize = Field(  # with its head below the 4 MiB that stock gRPC peers take
+        ByteSize(4032 << 10), ge=1 << 12, le=4032 << 10, description="A message's part of a slice, not coded (bytes)."
     )
     checkpoint: CheckpointConfig = CheckpointConfig()
     slow: dict[str, str] = Field(

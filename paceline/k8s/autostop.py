@@ -15,9 +15,9 @@ import typer
 from paceline.cli.chief import RemoteChief
 from paceline.core.errors import ConfigError, TryAgain
 from paceline.k8s.look import result_of
-from paceline.rpc.auth import read_token
+from paceline.rpc.auth import read_credentials
 from paceline.rpc.process import make_log, stop_on_signals
-from paceline.settings import exits, run_command
+from paceline.settings import TLS, exits, run_command
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 API = "https://kubernetes.default.svc"
@@ -30,13 +30,14 @@ FAREWELL = 60.0
 def main(
     chief: Annotated[str, typer.Option(help="host:port of server 0.")] = "paceline-server-0.paceline-server:50051",
     token_file: Annotated[Path, typer.Option(help="File with the run's token.")] = Path("/run/secrets/paceline/token"),
+    tls: Annotated[Path | None, typer.Option(envvar=TLS, help="Folder with ca.crt, tls.crt and tls.key.")] = None,
     statefulset: Annotated[str, typer.Option(help="The servers.")] = "paceline-server",
 ) -> None:
     """Waits for the end of the run, then scales its servers to zero; done also once somebody else has."""
     with exits("autostop"):
         say = make_log("autostop")
         stop, _ = stop_on_signals()
-        remote, said = RemoteChief(chief, read_token(token_file)), time.monotonic()
+        remote, said = RemoteChief(chief, read_credentials(token_file, tls)), time.monotonic()
         while (status := remote.status()) is None or status.phase != "finished":
             if status is None and time.monotonic() - said >= SAY_EVERY:
                 said = time.monotonic()

@@ -222,6 +222,8 @@ def _lacks(message: str) -> str:
             "The run's token is missing: `make deploy` makes it, or: kubectl create secret generic paceline-token "
             "--from-file=token."
         )
+    if "paceline-tls" in message:
+        return "The run's certificate is missing: make it as docs/kubernetes.md says under TLS."
     if "Multi-Attach" in message:
         return "Its volume is in use on another node: use the component shared-volume or data-server."
     if "configmap" in message.lower():

@@ -13,7 +13,7 @@ PARTS = "app.kubernetes.io/part-of=paceline"
 """Label selector of all that belongs to a run."""
 COMPONENT = "app.kubernetes.io/component"
 SERVERS, WORKERS, SHARDS = "statefulset/paceline-server", "job/paceline-worker", "deployment/paceline-shards"
-CHIEF, GRPC, TOKEN = "paceline-server-0", 50051, "paceline-token"
+CHIEF, GRPC, TOKEN, KEYS = "paceline-server-0", 50051, "paceline-token", "paceline-tls"
 _GONE = (
     "connection refused", "no such host", "unable to connect", "i/o timeout", "tls handshake", "service unavailable",
     "timed out", "timeout", "deadline exceeded", "unexpected eof", "too many requests",

@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from paceline.cli.chief import RemoteChief, accuracy, result, scores
 from paceline.core.errors import PacelineError
 from paceline.k8s.findings import Finding, Seen, condition, findings
-from paceline.k8s.kubectl import CHIEF, COMPONENT, GRPC, SHARDS, TOKEN, Kubectl
+from paceline.k8s.kubectl import CHIEF, COMPONENT, GRPC, KEYS, SERVERS, SHARDS, TOKEN, Kubectl
+from paceline.rpc.auth import Credentials
+from paceline.settings import TLS
 from paceline.v1.run_service_pb2 import StatusReply
 
 RECENT = 180.0
@@ -74,13 +78,27 @@ def look(kubectl: Kubectl) -> State:
 @contextmanager
 def chief_of(kubectl: Kubectl) -> Iterator[RemoteChief]:
     """The run's chief, through a forwarded port. ServersGone where server 0 can't be reached."""
-    token = base64.b64decode(kubectl.get(f"secret/{TOKEN}")["data"]["token"]).decode().strip()
-    with kubectl.forwarded(CHIEF, GRPC) as address:
-        chief = RemoteChief(address, token)
+    token = _secret(kubectl, TOKEN)["token"].decode().strip()
+    with TemporaryDirectory() as folder, kubectl.forwarded(CHIEF, GRPC) as address:
+        chief = RemoteChief(address, Credentials(token, _keys(kubectl, Path(folder))))
         try:
             yield chief
         finally:
             chief.close()
+
+
+def _keys(kubectl: Kubectl, folder: Path) -> Path | None:
+    """The folder with the run's keys in it, where its servers have some."""
+    container = kubectl.get(SERVERS)["spec"]["template"]["spec"]["containers"][0]
+    if all(variable["name"] != TLS for variable in container["env"]):
+        return None
+    for name, content in _secret(kubectl, KEYS).items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def _secret(kubectl: Kubectl, name: str) -> dict[str, bytes]:
+    return {key: base64.b64decode(value) for key, value in kubectl.get(f"secret/{name}")["data"].items()}
 
 
 def result_of(status: StatusReply) -> str:

@@ -1,12 +1,26 @@
-"""Who may call: the run's token, carried in every call's metadata and compared in constant time."""
+"""Who may call: the run's token, carried in every call's metadata and compared in constant time; and TLS around it."""
 
 import hmac
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.core.errors import ConfigError, Unauthenticated
 
 HEADER = "authorization"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a process shows to others."""
+
+    token: str = ""
+    tls: Path | None = None
+    """Folder of its keys (paceline/rpc/tls.py), with which it also checks the others; None: plain text."""
+
+
+OPEN = Credentials()
+"""Shows nothing."""
 
 
 class Authentication(ABC):
@@ -53,6 +67,15 @@ def read_token(path: Path | None) -> str:
     if not token:
         raise ConfigError(f"The token file {path} is empty; write a long random word into it.")
     return token
+
+
+def read_credentials(token_file: Path | None, tls: Path | None) -> Credentials:
+    """What the command line names, read and checked. ConfigError."""
+    if tls is not None:
+        from paceline.rpc.tls import key_folder
+
+        key_folder(tls)
+    return Credentials(read_token(token_file), tls)
 
 
 def authentication(token: str) -> Authentication:

@@ -1,15 +1,26 @@
 """Calling a server: channels with sane settings, the token on every call, errors as the class they were."""
 
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import grpc
 
-from paceline.core.errors import PacelineError, PoolFull, ServersGone, Stopped, TryAgain, error_classes
-from paceline.rpc.auth import HEADER, bearer
+from paceline.core.errors import (
+    ConfigError,
+    PacelineError,
+    PoolFull,
+    ServersGone,
+    Stopped,
+    TryAgain,
+    Unauthenticated,
+    error_classes,
+)
+from paceline.rpc.auth import HEADER, OPEN, Credentials, bearer
+from paceline.rpc.tls import KeyFolder, key_folder, not_encrypted, untrusted
 
 T = TypeVar("T")
 ERROR_KEY = "paceline-error"
@@ -31,10 +42,13 @@ _OPTIONS = [
 ]
 
 
-def open_channel(address: str, token: str = "") -> grpc.Channel:
+def open_channel(address: str, credentials: Credentials = OPEN) -> grpc.Channel:
     """A channel to one server; every call carries the token."""
-    channel = grpc.insecure_channel(address, options=_OPTIONS)
-    return grpc.intercept_channel(channel, _Token(token)) if token else channel
+    if credentials.tls is None:
+        channel = grpc.insecure_channel(address, options=_OPTIONS)
+        return grpc.intercept_channel(channel, _Token(credentials.token)) if credentials.token else channel
+    renewing = cast(grpc.Channel, _Renewing(address, key_folder(credentials.tls)))
+    return grpc.intercept_channel(renewing, _Token(credentials.token))
 
 
 def translated(error: grpc.RpcError) -> PacelineError:
@@ -49,7 +63,30 @@ def error_of(kind: str, status: str, text: str) -> PacelineError:
     """The exception behind a status that came over the wire; `kind`: its class, as `ERROR_KEY` says, '' where it does not."""
     if (known := error_classes().get(kind)) is not None:
         return known(text)
+    if status == "UNAVAILABLE" and (error := _of_tls(text)) is not None:
+        return error
     return (TryAgain if status in _TRANSIENT else PacelineError)(f"{status}: {text}")
+
+
+def _of_tls(text: str) -> PacelineError | None:
+    """What a user can do about grpcio's words on a handshake; None for other words."""
+    if "handshake failed" in text and "WRONG_VERSION_NUMBER" in text:
+        return ConfigError(not_encrypted(_address(text)))
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        words = text.partition("CERTIFICATE_VERIFY_FAILED: ")[2].partition(":")[0]
+        return Unauthenticated(untrusted(_address(text), words))
+    if "Hostname Verification" in text:
+        return Unauthenticated(untrusted(_address(text), "it is made out to other names"))
+    if text.endswith("Socket closed"):
+        return TryAgain(
+            f"UNAVAILABLE: {text}. Where that stays so, see whether both sides have --tls, with certificates of one CA."
+        )
+    return None
+
+
+def _address(text: str) -> str:
+    """The address in grpcio's words."""
+    return found[1] if (found := re.search(r"ipv[46]:(\S+?): ", text)) else "?"
 
 
 def call(method: Callable[..., T], request: Any, timeout: float) -> T:
@@ -104,6 +141,25 @@ def backoff() -> Iterator[float]:
         ceiling = min(2.0, ceiling * 2)
 
 
+class _Renewing:
+    """A channel that is opened anew when the keys have changed; an interceptor asks it for a method at each call. Calls under
+    way end on the old one."""
+
+    def __init__(self, address: str, folder: KeyFolder) -> None:
+        self._address, self._folder, self._lock = address, folder, threading.Lock()
+        self._keys, self._channel = folder.newest(), self._opened()
+
+    def __getattr__(self, name: str) -> Any:
+        """Of the channel as it is now."""
+        with self._lock:
+            if (keys := self._folder.newest()) is not self._keys:
+                self._keys, self._channel = keys, self._opened()
+            return getattr(self._channel, name)
+
+    def _opened(self) -> grpc.Channel:
+        return grpc.secure_channel(self._address, self._folder.for_channel(), options=_OPTIONS)
+
+
 class _Details(NamedTuple):
     method: str
     timeout: float | None
@@ -122,10 +178,10 @@ class _Token(
     """Adds the token to every call's metadata."""
 
     def __init__(self, token: str) -> None:
-        self._entry = (HEADER, bearer(token))
+        self._entries = [(HEADER, bearer(token))] if token else []
 
     def _with_token(self, details: Any) -> _Details:
-        metadata = [*(details.metadata or ()), self._entry]
+        metadata = [*(details.metadata or ()), *self._entries]
         return _Details(
             details.method, details.timeout, metadata, details.credentials, details.wait_for_ready, details.compression
         )

@@ -79,6 +79,9 @@ class GrpcServicer:
                 pb.SparsePush.FromString,
                 pb.SparsePull.SerializeToString,
             ),
+            "ExchangeSparse": grpc.stream_stream_rpc_method_handler(
+                self._exchange_sparse, pb.SparsePush.FromString, pb.SparsePull.SerializeToString
+            ),
             "Pull": grpc.unary_stream_rpc_method_handler(self._pull, pb.PullRequest.FromString, None),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -97,6 +100,11 @@ class GrpcServicer:
             _pour(parts, upload)
             with upload.finish(False) as outgoing:
                 return pb.PullPart(head=outgoing.head)
+
+    def _exchange_sparse(self, requests: Iterator[pb.SparsePush], context: Any) -> Iterator[pb.SparsePull]:
+        pushes = self._watchdog.receiving(requests, context.cancel)
+        answers = (self._service.push_sparse(push, context.is_active) for push in pushes)
+        yield from self._watchdog.sending(answers, context.cancel)
 
     def _initialise(self, messages: Iterator[bytes], context: Any) -> pb.InitialiseReply:
         head, parts = _opened(self._watchdog.receiving(messages, context.cancel))

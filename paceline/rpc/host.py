@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.rpc.auth import HEADER, Authentication
 from paceline.rpc.channel import ERROR_KEY
+from paceline.rpc.tls import key_folder
 
 Observe = Callable[[str, str, float], None]
 """(method, status name, seconds) of every finished call."""
@@ -43,10 +45,15 @@ def make_server(threads: int, authentication: Authentication, observe: Observe) 
     )
 
 
-def bind(server: grpc.Server, port: int, what: str) -> int:
-    """Listens on the port (0: any free one) and returns it; ConfigError when it is taken."""
+def bind(server: grpc.Server, port: int, what: str, tls: Path | None = None) -> int:
+    """Listens on the port (0: any free one) and returns it; ConfigError when it is taken. `tls`: folder of keys."""
+    address = f"[::]:{port}"
     try:
-        bound = server.add_insecure_port(f"[::]:{port}")
+        bound = (
+            server.add_insecure_port(address)
+            if tls is None
+            else server.add_secure_port(address, key_folder(tls).for_server())
+        )
     except RuntimeError:
         bound = 0
     if not bound:

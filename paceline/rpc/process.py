@@ -4,6 +4,7 @@ import ctypes
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -22,6 +23,7 @@ from prometheus_client import (
     disable_created_metrics,
     start_http_server,
 )
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from paceline.core.errors import ConfigError
@@ -73,6 +75,7 @@ def start_metrics(port: int, registry: CollectorRegistry, **labels: str) -> WSGI
     disable_created_metrics()
     system, whole = CollectorRegistry(), CollectorRegistry()
     ProcessCollector(registry=system)
+    system.register(_Faults())
     Gauge("paceline_memory_limit_bytes", "Memory that the machine or container has", registry=system).set(
         memory_limit()
     )
@@ -81,6 +84,14 @@ def start_metrics(port: int, registry: CollectorRegistry, **labels: str) -> WSGI
         return start_http_server(port, registry=whole)[0]
     except OSError as error:
         raise ConfigError(f"Can't listen on metrics port {port}: {error.strerror}. Choose another one.") from error
+
+
+class _Faults(Collector):
+    """What large buffers that come and go cost."""
+
+    def collect(self) -> Iterator[Metric]:
+        count = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        yield CounterMetricFamily("paceline_minor_faults", "Page faults without disk of the process", count)
 
 
 class _Labelled(Collector):

@@ -21,7 +21,8 @@ class Sink(Protocol):
     """Where the parts of one stream go."""
 
     def place(self, offset: int, length: int) -> memoryview | None:
-        """Where the `length` bytes of the next part may be put before `take` gets that very view; None: anywhere."""
+        """Where the `length` bytes of the next part may be put before `take` gets that very view; None: anywhere,
+        and the bytes are gone after `take`."""
 
     def take(self, offset: int, data: memoryview) -> None:
         """Elements from `offset` on, encoded; they must follow the last ones without a gap (BadPush)."""

@@ -3,8 +3,8 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 IDLE = 30.0
@@ -14,14 +14,21 @@ TOTAL = 600.0
 
 
 class _Watched:
-    """One direction of a stream that is under way."""
+    """One direction of a stream that is under way; a context for the time that it is watched."""
 
-    __slots__ = ("cancel", "progress", "since", "start")
+    __slots__ = ("_dog", "cancel", "progress", "since", "start")
 
-    def __init__(self, cancel: Callable[[], Any], now: float, progress: Callable[[], float] | None) -> None:
-        self.cancel, self.start, self.progress = cancel, now, progress
+    def __init__(self, dog: "Watchdog", cancel: Callable[[], Any], progress: Callable[[], float] | None) -> None:
+        self._dog, self.cancel, self.start, self.progress = dog, cancel, dog.now(), progress
         self.since: float | None = None
         """When we began to wait for the far side; None while the work is ours."""
+
+    def __enter__(self) -> Self:
+        self._dog.enter(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._dog.leave(self)
 
 
 class Watchdog:
@@ -51,14 +58,9 @@ class Watchdog:
         for one in late:
             one.cancel()
 
-    @contextmanager
-    def waiting(self, since: Callable[[], float], cancel: Callable[[], Any]) -> Iterator[None]:
+    def waiting(self, since: Callable[[], float], cancel: Callable[[], Any]) -> AbstractContextManager[object]:
         """While the work is the far side's; `since`: when it did something last (by `now`)."""
-        one = self._enter(cancel, since)
-        try:
-            yield
-        finally:
-            self._leave(one)
+        return _Watched(self, cancel, since)
 
     def now(self) -> float:
         """The clock's time (seconds)."""
@@ -66,8 +68,7 @@ class Watchdog:
 
     def receiving(self, messages: Iterator[T], cancel: Callable[[], Any]) -> Iterator[T]:
         """The messages as they come; waiting for one is the far side's time."""
-        one = self._enter(cancel)
-        try:
+        with _Watched(self, cancel, None) as one:
             while True:
                 one.since = self._clock()
                 message = next(messages, None)
@@ -75,27 +76,20 @@ class Watchdog:
                 if message is None:
                     return
                 yield message
-        finally:
-            self._leave(one)
 
     def sending(self, messages: Iterator[T], cancel: Callable[[], Any]) -> Iterator[T]:
         """The messages as they are taken; taking one is the far side's time."""
-        one = self._enter(cancel)
-        try:
+        with _Watched(self, cancel, None) as one:
             for message in messages:
                 one.since = self._clock()
                 yield message
                 one.since = None
-        finally:
-            self._leave(one)
 
-    def _enter(self, cancel: Callable[[], Any], since: Callable[[], float] | None = None) -> _Watched:
-        one = _Watched(cancel, self._clock(), since)
+    def enter(self, one: _Watched) -> None:
         with self._lock:
             self._watched.add(one)
-        return one
 
-    def _leave(self, one: _Watched) -> None:
+    def leave(self, one: _Watched) -> None:
         with self._lock:
             self._watched.discard(one)
 

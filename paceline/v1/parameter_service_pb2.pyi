@@ -245,6 +245,7 @@ class PullHead(_message.Message):
     CODEC_FIELD_NUMBER: _builtins.int
     ELEMENTS_FIELD_NUMBER: _builtins.int
     SWITCH_FIELD_NUMBER: _builtins.int
+    LANE_PORT_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     reason: _builtins.str
     term: _builtins.int
@@ -267,6 +268,8 @@ class PullHead(_message.Message):
     codec: _builtins.str
     elements: _builtins.int
     """Elements that follow; 0 in a reply without weights."""
+    lane_port: _builtins.int
+    """As in ResumeReply: readers, who never resume, learn it here."""
     @_builtins.property
     def switch(self) -> _switch_pb2.Switch:
         """The slice's newest change of policy; absent where there was none. A worker that learns of a newer one than its own
@@ -291,10 +294,11 @@ class PullHead(_message.Message):
         codec: _builtins.str = ...,
         elements: _builtins.int = ...,
         switch: _switch_pb2.Switch | None = ...,
+        lane_port: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "others", b"others", "switch", b"switch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "clock", b"clock", "codec", b"codec", "durable_clock", b"durable_clock", "elements", b"elements", "lr", b"lr", "members", b"members", "others", b"others", "outcome", b"outcome", "reason", b"reason", "staleness", b"staleness", "stop", b"stop", "switch", b"switch", "term", b"term", "version", b"version", "waited", b"waited"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "clock", b"clock", "codec", b"codec", "durable_clock", b"durable_clock", "elements", b"elements", "lane_port", b"lane_port", "lr", b"lr", "members", b"members", "others", b"others", "outcome", b"outcome", "reason", b"reason", "staleness", b"staleness", "stop", b"stop", "switch", b"switch", "term", b"term", "version", b"version", "waited", b"waited"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__others: _TypeAlias = _typing.Literal["others"]  # noqa: Y015
     _WhichOneofArgType__others: _TypeAlias = _typing.Literal["_others", b"_others"]  # noqa: Y015

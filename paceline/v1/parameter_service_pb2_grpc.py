@@ -59,6 +59,11 @@ class ParameterServiceStub:
                 request_serializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePush.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePull.FromString,
                 _registered_method=True)
+        self.ExchangeSparse = channel.stream_stream(
+                '/paceline.v1.ParameterService/ExchangeSparse',
+                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePush.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePull.FromString,
+                _registered_method=True)
         self.Pull = channel.unary_stream(
                 '/paceline.v1.ParameterService/Pull',
                 request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullRequest.SerializeToString,
@@ -109,6 +114,14 @@ class ParameterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExchangeSparse(self, request_iterator, context):
+        """The same, one exchange after the other on a stream that stays open: each push is sent when the last one has its answer.
+        A refusal ends the stream. On the lane it may be idle for as long as its connection lives, on grpcio for 30 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Pull(self, request, context):
         """Reads the slice's weights at one version. Blocks while that version is still to come, for 20 s at most (WAIT).
         Changes nothing; safe to repeat. OUT_OF_RANGE when the version is no longer kept.
@@ -142,6 +155,11 @@ def add_ParameterServiceServicer_to_server(servicer, server):
             ),
             'PushPullSparse': grpc.unary_unary_rpc_method_handler(
                     servicer.PushPullSparse,
+                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePush.FromString,
+                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePull.SerializeToString,
+            ),
+            'ExchangeSparse': grpc.stream_stream_rpc_method_handler(
+                    servicer.ExchangeSparse,
                     request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePush.FromString,
                     response_serializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePull.SerializeToString,
             ),
@@ -284,6 +302,33 @@ class ParameterService:
             request,
             target,
             '/paceline.v1.ParameterService/PushPullSparse',
+            paceline_dot_v1_dot_parameter__service__pb2.SparsePush.SerializeToString,
+            paceline_dot_v1_dot_parameter__service__pb2.SparsePull.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExchangeSparse(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/paceline.v1.ParameterService/ExchangeSparse',
             paceline_dot_v1_dot_parameter__service__pb2.SparsePush.SerializeToString,
             paceline_dot_v1_dot_parameter__service__pb2.SparsePull.FromString,
             options,

@@ -5,12 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from queue import Empty
 from typing import Any
 
 from google.protobuf.message import Message
 
 from paceline.core.errors import TryAgain
-from paceline.rpc.auth import HEADER, bearer
+from paceline.rpc.auth import HEADER, OPEN, Credentials, bearer
 from paceline.rpc.channel import ERROR_KEY, error_of
 from paceline.rpc.grpc_plane import SERVICE
 from paceline.rpc.lane.connection import Connection
@@ -19,6 +20,9 @@ from paceline.rpc.lane.messages import Pieces, cut, prefixed
 from paceline.rpc.lane.sockets import PlainSocket
 from paceline.rpc.lane.stream import Stream
 from paceline.rpc.lane.texts import NAMES, percent_decoded, timeout_field
+from paceline.rpc.lane.tls import encrypted_client
+from paceline.rpc.lane.traffic import Traffic
+from paceline.rpc.tls import key_folder
 from paceline.rpc.transport import OpenSink, Parts, Sink, Transport
 from paceline.v1 import parameter_service_pb2 as pb
 
@@ -30,9 +34,12 @@ _CONNECT = 5.0
 class LaneTransport(Transport):
     """One connection, made when it is needed and again when it is lost. Calls may run side by side."""
 
-    def __init__(self, address: str, token: str = "") -> None:
-        self._address, self._token = address, token
+    def __init__(self, address: str, credentials: Credentials = OPEN, traffic: Traffic | None = None) -> None:
+        self._address, self._token, self._traffic = address, credentials.token, traffic or Traffic()
+        self._keys = key_folder(credentials.tls) if credentials.tls else None
         self._connection: Connection | None = None
+        self._kept: tuple[Connection, Stream] | None = None
+        """A stream for sparse pushes that is open and has no exchange just now."""
         self._lock = threading.Lock()
 
     def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
@@ -52,8 +59,22 @@ class LaneTransport(Transport):
         return reply.head
 
     def push_sparse(self, request: pb.SparsePush, timeout: float) -> pb.SparsePull:
-        reply: pb.SparsePull = self._one("PushPullSparse", _whole(request), pb.SparsePull, timeout)
-        return reply
+        connection, stream = self._open_stream() or self._opened("ExchangeSparse", {}, None)
+        stream.deadline = time.monotonic() + timeout
+        answer = None
+        try:
+            connection.send(stream, (prefixed(request.SerializeToString()),))
+            answer = stream.message(max(0.0, stream.deadline - time.monotonic()))
+            if answer is None:
+                _check(stream)
+                raise TryAgain("The server ended the stream without an answer.")
+        except Empty:
+            raise _too_late(timeout) from None
+        finally:
+            if answer is None:
+                self._leave(connection, stream)
+        self._keep(connection, stream)
+        return pb.SparsePull.FromString(answer)
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         return self._weights("Pull", _whole(request), open_sink, timeout)
@@ -67,9 +88,9 @@ class LaneTransport(Transport):
     def _one(self, name: str, messages: Iterable[Pieces], kind: type[Any], timeout: float) -> Any:
         """A call with one message for an answer."""
         stream = self._call(name, messages, None, timeout)
-        if len(stream.messages) != 1:
+        if (message := stream.message()) is None:
             raise TryAgain("The server ended the call without an answer.")
-        return kind.FromString(stream.messages[0])
+        return kind.FromString(message)
 
     def _weights(self, name: str, messages: Iterable[Pieces], open_sink: OpenSink, timeout: float) -> pb.PullHead:
         """A call that is answered with a head and parts."""
@@ -88,25 +109,52 @@ class LaneTransport(Transport):
         self, name: str, messages: Iterable[Pieces], opener: Callable[[bytes], Sink] | None, timeout: float
     ) -> Stream:
         """Sends all messages and waits for the answer's end. Raises what the server raised."""
+        deadline = time.monotonic() + timeout
+        connection, stream = self._opened(name, {"grpc-timeout": timeout_field(timeout)}, opener)
+        stream.deadline = deadline
+        try:
+            _send(connection, stream, messages)
+            if not stream.done.wait(max(0.0, stream.deadline - time.monotonic())):
+                raise _too_late(timeout)
+            _check(stream)
+            return stream
+        finally:
+            self._leave(connection, stream)
+
+    def _opened(
+        self, name: str, more: dict[str, str], opener: Callable[[bytes], Sink] | None
+    ) -> tuple[Connection, Stream]:
+        """A new call, with `more` header fields; without an opener its messages are kept."""
         fields = {
-            ":method": "POST", ":scheme": "http", ":path": f"/{SERVICE}/{name}", ":authority": self._address,
-            "te": "trailers", "content-type": "application/grpc", "grpc-timeout": timeout_field(timeout),
+            ":method": "POST", ":scheme": "https" if self._keys else "http", ":path": f"/{SERVICE}/{name}",
+            ":authority": self._address, "te": "trailers", "content-type": "application/grpc", **more,
         }  # fmt: skip
         if self._token:
             fields[HEADER] = bearer(self._token)
         connection = self._connected()
         stream = connection.open(fields, opener)
-        stream.deadline = time.monotonic() + timeout
-        try:
-            if opener is None:
-                connection.grant(stream, stream.attach(None))
-            _send(connection, stream, messages)
-            if not stream.done.wait(max(0.0, stream.deadline - time.monotonic())):
-                raise TryAgain(f"DEADLINE_EXCEEDED: the server did not answer within {timeout:.0f} s.")
-            _check(stream)
-            return stream
-        finally:
+        if opener is None:
+            connection.grant(stream, stream.attach(None))
+        return connection, stream
+
+    def _open_stream(self) -> tuple[Connection, Stream] | None:
+        """The stream that is kept; None where it is taken, or has ended."""
+        with self._lock:
+            kept, self._kept = self._kept, None
+        if kept is not None:
+            connection, stream = kept
+            if connection.why is None and not connection.is_draining and not stream.done.is_set():
+                return kept
             self._leave(connection, stream)
+        return None
+
+    def _keep(self, connection: Connection, stream: Stream) -> None:
+        """For the next exchange; one is enough."""
+        with self._lock:
+            if self._kept is None:
+                self._kept = connection, stream
+                return
+        self._leave(connection, stream)
 
     def _leave(self, connection: Connection, stream: Stream) -> None:
         stream.take_back(connection.close)
@@ -121,10 +169,16 @@ class LaneTransport(Transport):
                     sock = socket.create_connection((host.strip("[]"), int(port)), _CONNECT)
                 except OSError as error:
                     raise TryAgain(f"No connection to {self._address}: {error}.") from error
-                connection = Connection(PlainSocket(sock, _PATIENCE))
+                connection = Connection(self._secured(sock), traffic=self._traffic)
                 connection.start()
                 self._connection = connection
             return self._connection
+
+    def _secured(self, sock: socket.socket) -> PlainSocket:
+        """By TLS where there are keys."""
+        if self._keys is None:
+            return PlainSocket(sock, _PATIENCE)
+        return encrypted_client(sock, self._keys.newest().client, self._address, _PATIENCE)
 
 
 def _send(connection: Connection, stream: Stream, messages: Iterable[Pieces]) -> None:
@@ -137,6 +191,10 @@ def _send(connection: Connection, stream: Stream, messages: Iterable[Pieces]) ->
         if stream.done.is_set():
             return
     connection.send(stream, last or (), end=True)
+
+
+def _too_late(timeout: float) -> TryAgain:
+    return TryAgain(f"DEADLINE_EXCEEDED: the server did not answer within {timeout:.0f} s.")
 
 
 def _check(stream: Stream) -> None:

@@ -2,7 +2,6 @@
 of its own reads; whoever calls sends. What a peer may cost is bounded, each bound beside what it is for."""
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
@@ -12,11 +11,12 @@ from paceline.rpc.lane.calm import RESET, Calm
 from paceline.rpc.lane.frames import Code, Kind, Setting, Violation
 from paceline.rpc.lane.sockets import Buffer, PlainSocket, Reader
 from paceline.rpc.lane.stream import UNOPENED, Fields, Stream, stream_reset
+from paceline.rpc.lane.traffic import Traffic
 from paceline.rpc.lane.writer import Writer, cut
 from paceline.rpc.transport import Sink
 
-FRAME = (1 << 20) + (64 << 10)
-"""Largest frame taken (bytes): a part of the usual size in one."""
+FRAME = 4 << 20
+"""Largest frame taken (bytes): a part of the largest size in one."""
 STREAMS = 128
 """Calls at once."""
 _WINDOW = 1 << 30
@@ -37,11 +37,12 @@ class Connection:
 
     def __init__(
         self, sock: PlainSocket, on_call: Callable[[Stream], None] | None = None,
-        on_end: Callable[["Connection"], None] = lambda connection: None,
+        on_end: Callable[["Connection"], None] = lambda connection: None, traffic: Traffic | None = None,
     ) -> None:  # fmt: skip
         """`on_call`: for a server, what is done (at once) with a stream that a client has opened."""
         self._sock, self._reader, self._writer = sock, Reader(sock), Writer(sock)
-        self._on_call, self._on_end = on_call, on_end
+        self._on_call, self._on_end, self._traffic = on_call, on_end, traffic or Traffic()
+        self.is_client = on_call is None
         self._streams: dict[int, Stream] = {}
         self._last = 0
         """Newest stream that the client has opened."""
@@ -58,15 +59,12 @@ class Connection:
         self.is_draining = False
         self.why: Exception | None = None
         """Why it has ended; None while it is there."""
-        self._thread = threading.Thread(target=self._run, name="lane", daemon=True)
-
-    @property
-    def is_client(self) -> bool:
-        return self._on_call is None
+        self._thread = threading.Thread(target=self._traffic.connection, args=(self._run,), name="lane", daemon=True)
 
     @property
     def is_idle(self) -> bool:
-        return not self._streams
+        """Whether no call is under way; one that rests is not."""
+        return all(stream.is_resting for stream in list(self._streams.values()))
 
     def start(self) -> None:
         """Says hello, and begins to read."""
@@ -84,10 +82,14 @@ class Connection:
                 if self.is_draining or len(self._streams) >= self._peer_streams:
                     raise TryAgain("The server takes no more calls on this connection just now.")
                 self._last += 2 if self._last else 1
-                stream = Stream(self._last, self._peer_window, opener)
-                self._streams[stream.number] = stream
+                stream = Stream(self._last, self._peer_window, opener, self._traffic.call())
+                self._streams[self._last] = stream
             self._writer.write(self._encoder.frames(stream.number, fields.items(), False, self._peer_frame))
         return stream
+
+    def _check_there(self) -> None:
+        if self.why is not None:
+            raise self.why
 
     def headers(self, stream: Stream, fields: Iterable[tuple[str, str]], end: bool = False) -> None:
         """Sends header fields, or with `end` the trailers."""
@@ -111,19 +113,17 @@ class Connection:
                     some = min(left, self._room, stream.room, self._peer_frame)
                     if some > 0 or not left:
                         break
-                    patience = stream.deadline - time.monotonic()
-                    if patience <= 0:
-                        raise TryAgain("DEADLINE_EXCEEDED: the far side took no more data in time.")
-                    self._state.wait(min(1.0, patience))
+                    stream.wait(self._state)
                 self._room -= some
-                stream.room -= some
+                stream.spend(some)
             left -= some
             ends = end and not left
             stream.has_sent_all = stream.has_sent_all or ends
             header = frames.frame_header(some, Kind.DATA, frames.END_STREAM if ends else 0, stream.number)
-            self._writer.send([header, *cut(views, some)])
+            self._writer.send([header, *(cut(views, some) if left else views)])
             self._calm.earn()
             if not left:
+                stream.counts.sent_parts += any(pieces[1:])
                 return
 
     def grant(self, stream: Stream, more: int) -> None:
@@ -133,12 +133,14 @@ class Connection:
 
     def finish(self, stream: Stream, code: Code = Code.NO_ERROR) -> None:
         """Forgets a call; where one side has not sent all, it is reset."""
+        stream.counts.end()
         with self._state:
             if self._streams.pop(stream.number, None) is None:
                 return
             if not stream.has_got_all:
                 self._given_up.append(stream.number)
         if not (stream.has_got_all and stream.has_sent_all and not stream.is_reset) and self.why is None:
+            self._traffic.reset("sent", code)
             self._writer.send([frames.reset(stream.number, code)])
 
     def drain(self) -> None:
@@ -149,6 +151,7 @@ class Connection:
     def close(self, why: Violation | None = None) -> None:
         """At once; the reader ends every call that is under way."""
         if why is not None:
+            self._traffic.cut_off("sent", why.code)
             self._writer.last_words(frames.goaway(self._last, why.code, str(why)))
         self._sock.close()
 
@@ -169,6 +172,7 @@ class Connection:
                 self._frame()
         except Violation as error:
             why = TryAgain(f"{error.code.name}: {error}")
+            self._traffic.cut_off("sent", error.code)
             self._writer.last_words(frames.goaway(self._last, error.code, str(error)))
             is_told = True
         except OSError as error:
@@ -224,6 +228,7 @@ class Connection:
             elif kind == Kind.RST_STREAM:
                 self._reset(number, int.from_bytes(payload, "big"))
             elif kind == Kind.GOAWAY:
+                self._traffic.cut_off("received", int.from_bytes(payload[4:8], "big"))
                 self._goaway(int.from_bytes(payload[:4], "big") & frames.MOST_WINDOW)
             elif kind == Kind.PRIORITY and int.from_bytes(payload[:4], "big") & frames.MOST_WINDOW == number:
                 raise Violation(Code.PROTOCOL_ERROR, "A stream can't depend on itself.", number)
@@ -272,6 +277,8 @@ class Connection:
         if self._consumed > _WINDOW // 4:
             self._writer.answer(frames.window_update(0, self._consumed))
             self._credit, self._consumed = self._credit + self._consumed, 0
+        if stream is not None:
+            stream.wake()
 
     def _known(self, number: int) -> Stream | None:
         """The stream; None where it is over. It must have been opened."""
@@ -304,6 +311,7 @@ class Connection:
             stream.got_all()
             with self._state:  # whoever sends on it need not go on
                 self._state.notify_all()
+            stream.wake()
 
     def _opened(self, number: int, found: list[tuple[str, str]], ends: bool) -> None:
         if number % 2 == 0:
@@ -313,11 +321,8 @@ class Connection:
             raise Violation(Code.REFUSED_STREAM, f"At most {STREAMS} calls at once.", number)
         headers.check_fields(found, number, is_request=True)
         with self._state:
-            stream = Stream(number, self._peer_window)
-            self._streams[number] = stream
-        stream.fields = dict(found)
-        if (content := stream.fields.get("content-length", "")).isdecimal():
-            stream.content_left = int(content[:19])
+            stream = self._streams[number] = Stream(number, self._peer_window, counts=self._traffic.call())
+        stream.begins(dict(found))
         if ends:
             stream.got_all()
         assert self._on_call is not None
@@ -361,13 +366,12 @@ class Connection:
     def _reset(self, number: int, code: int) -> None:
         self._calm.spend(RESET - 1)
         stream = self._known(number)
+        self._traffic.reset("received", code)
         if stream is not None:
             with self._state:
                 self._streams.pop(number, None)
-            if stream.has_got_all and stream.trailers is not None and code == Code.NO_ERROR:
-                return  # a server that has answered needs no more of the push
-            stream.fail(stream_reset(code))
-            with self._state:
+                if not (stream.has_got_all and stream.trailers is not None and code == Code.NO_ERROR):
+                    stream.fail(stream_reset(code))  # otherwise a server that has answered needs no more of the push
                 self._state.notify_all()
 
     def _goaway(self, last: int) -> None:
@@ -385,6 +389,7 @@ class Connection:
         if stream is not None:
             stream.fail(TryAgain(f"{error.code.name}: {error}"))
         self._calm.spend(RESET)
+        self._traffic.reset("sent", error.code)
         self._writer.answer(frames.reset(error.stream, error.code))
 
     def _ping(self) -> None:
@@ -393,8 +398,3 @@ class Connection:
             raise TimeoutError("the far side does not answer pings")
         self._pinged = True
         self._writer.answer(frames.frame(Kind.PING, 0, 0, b"paceline"))
-
-    # writing
-    def _check_there(self) -> None:
-        if self.why is not None:
-            raise self.why

@@ -1,10 +1,11 @@
 """gRPC's messages as they come out of DATA frames, however those are cut: five bytes of prefix, then a message. Of a large
 PushPart or PullPart the few bytes of its fields are read, and the tensor bytes go straight to their place."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from paceline.core.errors import BadPush
+from paceline.rpc.lane.traffic import Counts
 from paceline.rpc.transport import Sink
 from paceline.rpc.wire import Message, data_start, parse, part_start
 
@@ -52,9 +53,12 @@ class Messages:
     """Cuts a stream's bytes into messages and hands each on when it is whole. Nothing is allocated for bytes that have not
     come, but what `place` of a part gives."""
 
-    def __init__(self, sink: Sink | None = None) -> None:
-        """`sink`: where parts go, and messages are not kept; without it they are, in `whole`."""
-        self._sink = sink
+    def __init__(
+        self, sink: Sink | None = None, counts: Counts | None = None, on_whole: Callable[[], None] = lambda: None
+    ) -> None:
+        """`sink`: where parts go, and messages are not kept; without it one is, in `whole`, until it is taken out.
+        `on_whole`: called when it is there."""
+        self._sink, self._counts, self._on_whole = sink, counts or Counts(), on_whole
         self.whole: list[bytes] = []
         self._small = bytearray()
         self._need = PREFIX
@@ -62,6 +66,8 @@ class Messages:
         self._left: int | None = None
         """Bytes of the present message that are not in `_small`; None: its prefix has not come."""
         self._body: memoryview | None = None
+        self._scratch = bytearray()
+        """Where a part lies that has no place of its own; used again for the next one."""
         self._filled = self._offset = 0
         self.unread = 0
 
@@ -82,6 +88,10 @@ class Messages:
                 if self._filled == len(self._body):
                     self._end_of_part()
                 continue
+            if self._sink is None and self._left and not self._small and self._left <= min(self.unread, _AT_ONCE):
+                self.unread -= self._left
+                self._keep(source.exact(self._left))
+                continue
             some = min(self.unread, self._need - len(self._small), _AT_ONCE)
             self._small += source.exact(some)
             self.unread -= some
@@ -96,7 +106,7 @@ class Messages:
                 raise BadPush(f"A message is {kind}. Send it plain, in smaller parts.")
             self._small.clear()
             self._left = length
-            self._need = min(length, _FIELDS)
+            self._need = length if self._sink is None else min(length, _FIELDS)
             if not length:
                 self._whole()
             return
@@ -106,7 +116,7 @@ class Messages:
             if found is not None:
                 self._offset, start = found
                 place = self._sink.place(self._offset, length - start)
-                self._body = memoryview(bytearray(length - start)) if place is None else place
+                self._body = self._scratch_of(length - start) if place is None else place
                 begun = self._small[start:]
                 self._body[: len(begun)] = begun
                 self._filled = len(begun)
@@ -120,21 +130,33 @@ class Messages:
     def _whole(self) -> None:
         message = bytes(self._small)
         self._small.clear()
-        self._left, self._need = None, PREFIX
         if self._sink is None:
-            if self.whole:
-                raise BadPush("This call takes one message; more came.")
-            self.whole.append(message)
+            self._keep(message)
             return
+        self._left, self._need = None, PREFIX
         part: Message = parse(message)
         if len(part.data):
+            self._counts.received_parts += 1
             self._sink.take(part.offset, part.data)
+
+    def _keep(self, message: bytes) -> None:
+        self._left, self._need = None, PREFIX
+        if self.whole:
+            raise BadPush("A message came before the last one had its answer. Send one, and wait for it.")
+        self.whole.append(message)
+        self._on_whole()
+
+    def _scratch_of(self, count: int) -> memoryview:
+        if len(self._scratch) < count:
+            self._scratch = bytearray(count)
+        return memoryview(self._scratch)[:count]
 
     def _end_of_part(self) -> None:
         body, self._body = self._body, None
         self._left, self._need = None, PREFIX
         assert self._sink is not None
         assert body is not None
+        self._counts.received_parts += 1
         self._sink.take(self._offset, body)
 
 

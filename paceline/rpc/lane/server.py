@@ -4,8 +4,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
@@ -22,6 +22,10 @@ from paceline.rpc.lane.messages import Pieces, cut, prefixed
 from paceline.rpc.lane.sockets import PlainSocket
 from paceline.rpc.lane.stream import Stream
 from paceline.rpc.lane.texts import STATUS, percent_encoded, seconds_of
+from paceline.rpc.lane.threads import After, Threads
+from paceline.rpc.lane.tls import encrypted_server
+from paceline.rpc.lane.traffic import Traffic
+from paceline.rpc.tls import KeyFolder, key_folder
 from paceline.rpc.transport import Outgoing, ParameterService, Sink, Upload
 from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2 as pb
@@ -38,12 +42,15 @@ class LaneServer:
 
     def __init__(
         self, service: ParameterService, threads: int, authentication: Authentication, observe: Observe,
-        watchdog: Watchdog, port: int = 0,
+        watchdog: Watchdog, port: int = 0, tls: Path | None = None,
     ) -> None:  # fmt: skip
+        """`tls`: folder of keys."""
         self._service, self._gate, self._watchdog = service, Gate(authentication, observe), watchdog
-        self._room = threading.BoundedSemaphore(threads)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lane-call")
+        self._threads = Threads(threads)
         self._connections: set[Connection] = set()
+        self._keys, self._greeted = key_folder(tls) if tls else None, 0
+        """The second: connections that are in their handshake."""
+        self.traffic = Traffic()
         self._lock, self._stopped = threading.Lock(), threading.Event()
         try:
             self._socket = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
@@ -55,6 +62,9 @@ class LaneServer:
         self._calls: dict[str, Callable[[_Call], None]] = {
             "Resume": lambda call: call.unary(pb.ResumeRequest, self._service.resume),
             "PushPullSparse": lambda call: call.unary(
+                pb.SparsePush, lambda request: self._service.push_sparse(request, call.is_there)
+            ),
+            "ExchangeSparse": lambda call: call.exchange(
                 pb.SparsePush, lambda request: self._service.push_sparse(request, call.is_there)
             ),
             "Initialise": lambda call: call.upload(
@@ -89,7 +99,7 @@ class LaneServer:
             ended.wait(0.05)
         for connection in connections:
             connection.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.stop()
 
     def _accept(self) -> None:
         while True:
@@ -100,46 +110,76 @@ class LaneServer:
                     return
                 continue
             with self._lock:
-                is_full = len(self._connections) >= CONNECTIONS
+                is_full = len(self._connections) + self._greeted >= CONNECTIONS
             if is_full:
-                _turn_away(sock)
+                self.traffic.cut_off("sent", Code.ENHANCE_YOUR_CALM)
+                _turn_away(sock, self._keys is not None)
+            elif self._keys is None:
+                self._welcome(PlainSocket(sock, PATIENCE))
             else:
-                self._welcome(sock)
+                self._greet(sock, self._keys)
 
-    def _welcome(self, sock: socket.socket) -> None:
+    def _greet(self, sock: socket.socket, keys: KeyFolder) -> None:
+        """The handshake of TLS, in a thread of its own: a peer may take its time."""
+
+        def shake() -> None:
+            encrypted = encrypted_server(sock, keys.newest().server, PATIENCE)
+            with self._lock:
+                self._greeted -= 1
+            if encrypted is not None and not self._stopped.is_set():
+                self._welcome(encrypted)
+            elif encrypted is not None:
+                encrypted.release()
+
+        with self._lock:
+            self._greeted += 1
+        try:
+            threading.Thread(target=shake, name="lane-handshake", daemon=True).start()
+        except RuntimeError:  # there is no thread for it
+            sock.close()
+            with self._lock:
+                self._greeted -= 1
+
+    def _welcome(self, sock: PlainSocket) -> None:
         connection: Connection
-        connection = Connection(
-            PlainSocket(sock, PATIENCE), lambda stream: self._called(connection, stream), self._gone
-        )
+        connection = Connection(sock, lambda stream: self._called(connection, stream), self._gone, self.traffic)
         with self._lock:
             self._connections.add(connection)
         try:
             connection.start()
         except (OSError, TryAgain, RuntimeError):  # it has gone again, or there is no thread for it
             self._gone(connection)
-            sock.close()
+            sock.release()
 
     def _gone(self, connection: Connection) -> None:
         with self._lock:
             self._connections.discard(connection)
 
     def _called(self, connection: Connection, stream: Stream) -> None:
-        """In the reader's thread: hands the call to a thread of the pool."""
-        if not self._room.acquire(blocking=False):
-            raise Violation(Code.REFUSED_STREAM, "The server answers as many calls as it can.", stream.number)
-        try:
-            self._pool.submit(self._work, _Call(connection, stream, self._watchdog))
-        except RuntimeError:  # shutting down
-            self._room.release()
+        """In the reader's thread."""
+        self._hand_over(_Call(connection, stream, self._watchdog))
 
-    def _work(self, call: "_Call") -> None:
-        try:
-            self._answer(call)
-        finally:
-            self._room.release()
+    def _hand_over(self, call: "_Call") -> None:
+        """To a thread. A Violation of the stream's where none is free."""
+        if self._stopped.is_set() or not self._threads.run(lambda: self._work(call)):
+            text = "The server answers as many calls as it can, or is shutting down."
+            raise Violation(Code.REFUSED_STREAM, text, call.stream.number)
 
-    def _answer(self, call: "_Call") -> None:
-        fields = call.stream.fields
+    def _work(self, call: "_Call") -> After:
+        return None if self._answer(call) else lambda: self._rest(call)
+
+    def _rest(self, call: "_Call") -> None:
+        """Without a thread until the stream's next message comes."""
+        if not call.stream.rest(lambda: self._hand_over(call)):
+            try:
+                self._hand_over(call)
+            except Violation as error:
+                call.refuse("UNAVAILABLE", str(error), "TryAgain")
+                call.leave()
+
+    def _answer(self, call: "_Call") -> bool:
+        """Answers a call, or one exchange on a stream of them; whether it is over."""
+        fields, is_over = call.stream.fields, True
         service, _, name = fields.get(":path", "").lstrip("/").partition("/")
         handle = self._calls.get(name) if service == SERVICE else None
         try:
@@ -149,29 +189,37 @@ class LaneServer:
                 call.refuse("UNIMPLEMENTED", f"There is no call {fields[':path']} here.", "")
             else:
                 try:
-                    with self._gate.call(name, fields.get(HEADER), call.is_there):
-                        handle(call)
-                    call.headers([("grpc-status", "0")], end=True)  # when it has been counted, as on grpcio
+                    if not call.has_ended_well:
+                        with self._gate.call(name, fields.get(HEADER), call.is_there):
+                            handle(call)
+                    is_over = call.stream.is_over
+                    if is_over:
+                        call.headers([("grpc-status", "0")], end=True)  # when it has been counted, as on grpcio
                 except Refused as refused:
                     call.refuse(refused.status, str(refused), refused.kind)
+        except TryAgain:  # the connection is lost, and its reader has not seen it yet
+            pass
         except Exception:
             if call.is_there():
                 call.connection.finish(call.stream, Code.INTERNAL_ERROR)
                 raise
         finally:
-            call.leave()
+            if is_over:
+                call.leave()
+        return is_over
 
 
-def _turn_away(sock: socket.socket) -> None:
-    """Says why, as far as that goes without waiting."""
+def _turn_away(sock: socket.socket, is_encrypted: bool) -> None:
+    """Says why, as far as that goes without waiting, and without a handshake."""
     text = f"The server has {CONNECTIONS} connections already."
     with suppress(OSError), sock:
         words = frames.settings_frame({}) + frames.goaway(0, Code.ENHANCE_YOUR_CALM, text)
-        sock.send(words, socket.MSG_DONTWAIT)
+        if not is_encrypted:
+            sock.send(words, socket.MSG_DONTWAIT)
 
 
 class _Call:
-    """One call as a server sees it, in a thread of the pool."""
+    """One call as a server sees it, in a thread of the pool; between two exchanges in none."""
 
     def __init__(self, connection: Connection, stream: Stream, watchdog: Watchdog) -> None:
         self.connection, self.stream, self._watchdog = connection, stream, watchdog
@@ -184,10 +232,25 @@ class _Call:
         """Whether the caller still waits."""
         return not self.stream.is_reset and time.monotonic() < self.stream.deadline
 
+    @property
+    def has_ended_well(self) -> bool:
+        """Whether the caller has ended it between two exchanges."""
+        stream = self.stream
+        return self._has_begun and stream.is_over and (stream.failure is None or stream.is_reset)
+
     def unary(self, kind: type[Message], answer: Callable[[Any], Message]) -> None:
         """One message in, one out."""
         reply = answer(self._request(kind))
         self._reply(reply.SerializeToString())
+
+    def exchange(self, kind: type[Message], answer: Callable[[Any], Message]) -> None:
+        """The same, and another may follow on the stream."""
+        with self._watchdog.waiting(self._progress, self.cancel):
+            if not self._has_begun:
+                self.connection.grant(self.stream, self.stream.attach(None))
+            message = self.stream.message()
+        self._check()
+        self._reply(answer(_parsed(kind, message)).SerializeToString())
 
     def download(self, kind: type[Message], serve: Callable[..., AbstractContextManager[Outgoing]]) -> None:
         """One message in, weights out."""
@@ -248,16 +311,8 @@ class _Call:
             raise self.stream.failure
 
     def _request(self, kind: type[Message]) -> Any:
-        stream = self.stream
         self._receive(None)
-        if len(stream.messages) != 1:
-            raise BadPush(f"This call takes one message; {len(stream.messages)} came.")
-        try:
-            return kind.FromString(stream.messages[0])
-        except DecodeError as error:
-            raise BadPush(
-                f"The message is damaged: it is not a {kind.DESCRIPTOR.name}. Compare the versions."
-            ) from error
+        return _parsed(kind, self.stream.message())
 
     def _receive(self, sink: Sink | None) -> None:
         """Puts all parts in the sink; without one keeps the message."""
@@ -275,9 +330,19 @@ class _Call:
 
     def _send(self, messages: Iterable[Pieces]) -> None:
         """The answer but for its trailers."""
-        self.headers(_OK)
+        if not self._has_begun:
+            self.headers(_OK)
         self._last_sent = self._watchdog.now()
         with self._watchdog.waiting(lambda: self._last_sent, self.cancel):
             for message in messages:
                 self._last_sent = self._watchdog.now()
                 self.connection.send(self.stream, message)
+
+
+def _parsed(kind: type[Message], message: bytes | None) -> Any:
+    if message is None:
+        raise BadPush(f"This call takes a {kind.DESCRIPTOR.name}; none came.")
+    try:
+        return kind.FromString(message)
+    except DecodeError as error:
+        raise BadPush(f"The message is damaged: it is not a {kind.DESCRIPTOR.name}. Compare the versions.") from error

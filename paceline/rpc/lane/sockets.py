@@ -39,11 +39,15 @@ class PlainSocket:
     def send(self, buffers: Sequence[Buffer]) -> None:
         """All of them."""
         views = [memoryview(buffer) for buffer in buffers if len(buffer)]
-        while views:
+        left = sum(map(len, views))
+        while left:
             try:
                 sent = self._sock.sendmsg(views[:_MOST_BUFFERS])
             except BlockingIOError as error:
                 raise TimeoutError("the far side does not read") from error
+            left -= sent
+            if not left:
+                return
             done = 0
             while done < len(views) and sent >= len(views[done]):
                 sent -= len(views[done])
@@ -94,6 +98,8 @@ class Reader:
 
     def exact(self, count: int) -> bytes:
         """So many bytes. ConnectionError at the end."""
+        if self._start == self._end and 0 < count <= len(self._view):
+            self._start, self._end = 0, self._some(self._view)
         if self._end - self._start >= count:
             self._start += count
             return bytes(self._view[self._start - count : self._start])

@@ -4,10 +4,12 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 
 from paceline.core.errors import BadPush, TryAgain
 from paceline.rpc.lane.frames import Code, Violation
 from paceline.rpc.lane.messages import PREFIX, Held, Messages, Source
+from paceline.rpc.lane.traffic import Counts
 from paceline.rpc.transport import Sink
 from paceline.rpc.wire import head_anywhere, head_of
 
@@ -21,10 +23,12 @@ OPENED = 16 << 20
 class Stream:
     """The connection's reader feeds it; one other thread sends on it and waits for it."""
 
-    def __init__(self, number: int, room: int, opener: Callable[[bytes], Sink] | None = None) -> None:
+    def __init__(
+        self, number: int, room: int, opener: Callable[[bytes], Sink] | None = None, counts: Counts | None = None
+    ) -> None:
         """`room`: bytes that may be sent. `opener`: chooses the sink by the first message's head, in the reader's thread;
         without it whoever waits for `first` calls `attach`."""
-        self.number, self.room, self._opener = number, room, opener
+        self.number, self.room, self._opener, self.counts = number, room, opener, counts or Counts()
         self.credit = UNOPENED
         """Bytes that the far side may still send."""
         self.fields: Fields = {}
@@ -50,12 +54,22 @@ class Stream:
         """Held while bytes go to their place."""
         self._held = bytearray()
         self._messages: Messages | None = None
+        self._came: SimpleQueue[None] = SimpleQueue()
+        """Wakes whoever waits for a message: one is whole, or none comes any more."""
+        self._on_more: Callable[[], None] | None = None
 
     # of the reader
+    def begins(self, fields: Fields) -> None:
+        """A client's call, with these header fields."""
+        self.fields = fields
+        if (content := fields.get("content-length", "")).isdecimal():
+            self.content_left = int(content[:19])
+
     def feed(self, source: Source, count: int) -> int:
         """Takes `count` bytes; returns how many more the far side may send now."""
         with self._lock:
             self.touched = self.clock()
+            self.counts.received_bytes += count
             if self.failure is not None:
                 source.skip(count)
                 return 0
@@ -74,6 +88,12 @@ class Stream:
         with self._lock:
             self._end(None)
 
+    def wake(self) -> None:
+        """Ends a rest where something has come."""
+        if self._on_more is not None and self._has_more:
+            on_more, self._on_more = self._on_more, None
+            on_more()
+
     def after_end(self) -> Violation:
         """What it is to send more (section 5.1): on a stream that both sides have ended, the connection is at fault."""
         number = 0 if self.has_sent_all else self.number
@@ -86,6 +106,7 @@ class Stream:
         self.failure = self.failure or failure
         self.first.set()
         self.done.set()
+        self._came.put(None)
 
     def _look_for_head(self) -> None:
         if self.first.is_set() or len(self._held) < PREFIX:
@@ -120,6 +141,19 @@ class Stream:
         more, self.credit = OPENED - self.credit, OPENED
         return more
 
+    # of the sender
+    def spend(self, count: int) -> None:
+        """So many bytes go out."""
+        self.room -= count
+        self.counts.sent_bytes += count
+
+    def wait(self, room: threading.Condition) -> None:
+        """With `room` held: waits for it, at most a second. TryAgain at the deadline."""
+        patience = self.deadline - time.monotonic()
+        if patience <= 0:
+            raise TryAgain("DEADLINE_EXCEEDED: the far side took no more data in time.")
+        self.counts.wait(room, min(1.0, patience))
+
     # of whoever waits
     def attach(self, sink: Sink | None) -> int:
         """Everything from the first byte on goes to the sink (None: into `messages`); returns how many more bytes the far
@@ -130,7 +164,7 @@ class Stream:
             return self._more()
 
     def _attach(self, sink: Sink | None) -> None:
-        self._messages = Messages(sink)
+        self._messages = Messages(sink, self.counts, lambda: self._came.put(None))
         held, self._held = self._held, bytearray()
         try:
             self._messages.feed(Held(held), len(held))
@@ -139,10 +173,39 @@ class Stream:
         if self.has_ended:
             self._end(None)
 
+    def message(self, patience: float | None = None) -> bytes | None:
+        """The next message, where no sink takes them (after `attach`); None where no more comes. queue.Empty where it does
+        not come in so many seconds."""
+        assert self._messages is not None
+        while not self.is_over:
+            self._came.get(timeout=patience)
+            if self._messages.whole:
+                return self._messages.whole.pop()
+        return None
+
     @property
-    def messages(self) -> list[bytes]:
-        """Those that no sink took."""
-        return [] if self._messages is None else self._messages.whole
+    def is_over(self) -> bool:
+        """Whether there is no message, and none comes any more."""
+        return (self.has_ended or self.is_reset) and not (self._messages is not None and self._messages.whole)
+
+    def rest(self, on_more: Callable[[], None]) -> bool:
+        """Between two messages nobody waits: the reader calls `on_more`, once, when something comes. False where something has
+        come already."""
+        if not self._lock.acquire(timeout=0.5):  # the reader is in the middle of a frame
+            return False
+        if not self._has_more:
+            self._on_more = on_more
+        self._lock.release()
+        return self._on_more is not None
+
+    @property
+    def _has_more(self) -> bool:
+        messages = self._messages
+        return self.has_ended or messages is None or bool(messages.whole) or not messages.is_between
+
+    @property
+    def is_resting(self) -> bool:
+        return self._on_more is not None
 
     def detach(self, why: Exception | None = None, patience: float = 0.5) -> bool:
         """Nothing is put in the sink's places any more; False where the reader is in the middle of one."""
@@ -162,8 +225,10 @@ class Stream:
         """Something else ended it; wakes whoever waits, also while the reader is busy."""
         self.failure = self.failure or failure
         self.is_reset = True
+        self.counts.end()
         self.first.set()
         self.done.set()
+        self._came.put(None)
 
 
 def stream_reset(code: int) -> TryAgain:

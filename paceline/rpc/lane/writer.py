@@ -36,10 +36,11 @@ class Writer:
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """With `turn` held; what is left of answers goes first."""
-        waiting = [self._partial, *(self._answers.popleft() for _ in range(len(self._answers)))]
-        self._partial = b""
+        if self.has_left:
+            waiting = [self._partial, *(self._answers.popleft() for _ in range(len(self._answers)))]
+            self._partial, buffers = b"", [*waiting, *buffers]
         try:
-            self._sock.send([*waiting, *buffers])
+            self._sock.send(buffers)
         except OSError as error:
             self._sock.close()
             raise TryAgain(f"The connection was lost: {error}") from error

@@ -1,0 +1,35 @@
+"""Arguments and options that several commands take; light, so that help shows at once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+WHAT = typer.Argument(
+    metavar="TASK|CONFIG.yaml", help="A task (digits, cifar10, ./mine.py) or a YAML file with all settings."
+)
+What = Annotated[str, WHAT]
+Workers = Annotated[int | None, typer.Option("-w", "--workers", help="How many workers compute gradients.")]
+Servers = Annotated[int | None, typer.Option("-s", "--servers", help="How many servers share the model.")]
+Policy = Annotated[str | None, typer.Option(help="When workers wait for each other: bsp, ssp, ssp:3, asp, shat.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, like optimizer.lr=0.05; may be repeated."),
+]
+Data = Annotated[str | None, typer.Option(metavar="PATH", help="Where the data set is, if the task does not bring it.")]
+Epochs = Annotated[int | None, typer.Option(help="How often to go through the training data.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name of the run; the newest one if not given.")]
+ChiefAddress = Annotated[
+    str | None,
+    typer.Option("--chief", metavar="HOST:PORT", help="gRPC port of server 0 of a run elsewhere, instead of RUN."),
+]
+TokenFile = Annotated[Path | None, typer.Option(help="File with that run's token.")]
+Tls = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        envvar="PACELINE_TLS",
+        help="Folder with ca.crt, tls.crt and tls.key: mutual TLS between all processes.",
+    ),
+]

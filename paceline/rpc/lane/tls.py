@@ -1,0 +1,214 @@
+"""TLS under a connection of the lane: the handshake, and a socket that does what the plain one does, encrypted."""
+
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from paceline.core.errors import ConfigError, TryAgain, Unauthenticated
+from paceline.rpc.lane.sockets import Buffer, PlainSocket
+from paceline.rpc.tls import not_encrypted, refused, untrusted
+
+HANDSHAKE = 10.0
+"""Seconds that it may take in all."""
+_RECORD = 16 << 10
+"""Most bytes that TLS encrypts at once."""
+_AT_ONCE = 8
+"""Records for which the lock is held, at most."""
+_WORTH_WAKING = 128 << 10
+"""Bytes that must have come before a reader of many is woken."""
+
+
+class TlsSocket(PlainSocket):
+    """A socket after its handshake. OpenSSL must not read and write one connection at the same time, so each call is made
+    under a lock, which nobody holds while waiting: the socket underneath never blocks."""
+
+    def __init__(self, sock: ssl.SSLSocket, patience: float, first: bytes = b"") -> None:
+        """`first`: bytes that have been read already."""
+        super().__init__(sock, patience)
+        sock.setblocking(False)
+        self._sock: ssl.SSLSocket = sock
+        self._patience, self._first = patience, first
+        self._lock = threading.Lock()
+        self._least = 1
+        """Bytes that make the socket readable, as the kernel was told."""
+
+    def receive(self, view: memoryview, whole: bool = False) -> int:
+        if self._first:
+            count = min(len(view), len(self._first))
+            view[:count], self._first = self._first[:count], self._first[count:]
+            return count
+        at = 0
+        while True:
+            wanted = 0
+            with self._lock:
+                try:
+                    for _ in range(_AT_ONCE):
+                        count = self._sock.recv_into(view[at:])
+                        at += count
+                        if not (count and whole and at < len(view)):
+                            return at
+                except ssl.SSLWantReadError:
+                    wanted = select.POLLIN
+                except ssl.SSLWantWriteError:
+                    wanted = select.POLLOUT
+            if wanted:
+                # One record may have been taken in part, so that less than the rest is still to come.
+                self._wake_at(min(_WORTH_WAKING, len(view) - at - 2 * _RECORD) if whole else 1)
+                if not _wait(self._sock, wanted, self._patience):
+                    if at:
+                        return at
+                    self.on_silence()
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        records = _records(buffers)
+        record = next(records, None)
+        while record is not None:
+            wanted = 0
+            with self._lock:
+                try:
+                    for _ in range(_AT_ONCE):
+                        record = record[self._sock.send(record) :] or next(records, None)
+                        if record is None:
+                            return
+                except ssl.SSLWantWriteError:
+                    wanted = select.POLLOUT
+                except ssl.SSLWantReadError:
+                    wanted = select.POLLIN
+            if wanted and not _wait(self._sock, wanted, self._patience):
+                raise TimeoutError("the far side does not read")
+
+    def try_send(self, data: Buffer) -> int:
+        """What did not go must come first in the next sending: OpenSSL may have encrypted it already."""
+        view, sent = memoryview(data), 0
+        with self._lock, suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            while sent < len(view):
+                sent += self._sock.send(view[sent : sent + _RECORD])
+        return sent
+
+    def wait_for_either(self) -> bool:
+        with self._lock:
+            if self._first or self._sock.pending():
+                return True
+        self._wake_at(1)
+        return super().wait_for_either()
+
+    def _wake_at(self, count: int) -> None:
+        """The kernel wakes the reader when so many bytes have come, not with each record."""
+        if self._least != max(1, count):
+            self._least = max(1, count)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self._least)
+
+    def close(self) -> None:
+        with suppress(OSError):  # not the SSL socket's own, after which it would go on in plain text
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+
+    def linger(self, seconds: float = 1.0) -> None:
+        _linger(self._sock, seconds)
+
+
+def encrypted_client(sock: socket.socket, context: ssl.SSLContext, address: str, patience: float) -> TlsSocket:
+    """A client's socket once the server has said its first word: with TLS 1.3 a client has finished before the server has
+    looked at its certificate. Unauthenticated where one refuses the other, ConfigError where the server speaks no TLS, TryAgain
+    for all else."""
+    deadline, host = time.monotonic() + HANDSHAKE, address.rpartition(":")[0].strip("[]")
+    try:
+        shaken = _shake(context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False), deadline)
+        first = _first_bytes(shaken, deadline)
+    except ssl.SSLCertVerificationError as error:
+        sock.close()
+        raise Unauthenticated(untrusted(address, error.verify_message)) from error
+    except OSError as error:
+        sock.close()
+        reason = str(getattr(error, "reason", ""))
+        if "WRONG_VERSION" in reason:
+            raise ConfigError(not_encrypted(address)) from error
+        if "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+            words = reason.partition("_ALERT_")[2].replace("_", " ").lower()
+            raise Unauthenticated(refused(address, words)) from error
+        raise TryAgain(f"No connection to {address} by TLS: {error}.") from error
+    return TlsSocket(shaken, patience, first)
+
+
+def encrypted_server(sock: socket.socket, context: ssl.SSLContext, patience: float) -> TlsSocket | None:
+    """A server's socket after the handshake; None where that has failed, and the peer has been told why."""
+    try:
+        wrapped = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+    except OSError:  # it has gone again
+        sock.close()
+        return None
+    try:
+        return TlsSocket(_shake(wrapped, time.monotonic() + HANDSHAKE), patience)
+    except OSError:
+        _linger(wrapped, 1.0)
+        wrapped.close()
+        return None
+
+
+def _shake(sock: ssl.SSLSocket, deadline: float) -> ssl.SSLSocket:
+    """OSError where it fails, or takes too long."""
+    sock.setblocking(False)
+    while True:
+        try:
+            sock.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            wanted = select.POLLIN
+        except ssl.SSLWantWriteError:
+            wanted = select.POLLOUT
+        if not _wait(sock, wanted, deadline - time.monotonic()):
+            raise TimeoutError(f"the handshake took more than {HANDSHAKE:.0f} s")
+    if sock.selected_alpn_protocol() != "h2":
+        raise ConnectionError("the far side does not speak HTTP/2")
+    return sock
+
+
+def _first_bytes(sock: ssl.SSLSocket, deadline: float) -> bytes:
+    while True:
+        try:
+            if first := sock.recv(64):
+                return first
+            raise ConnectionError("the far side closed the connection")
+        except ssl.SSLWantReadError:
+            if not _wait(sock, select.POLLIN, deadline - time.monotonic()):
+                raise TimeoutError(f"the server said nothing for {HANDSHAKE:.0f} s") from None
+
+
+def _records(buffers: Sequence[Buffer]) -> Iterator[memoryview]:
+    """The bytes in pieces of a record each: what is small goes together, what is large is not copied but for its ends."""
+    held = bytearray()
+    for buffer in buffers:
+        view, at = memoryview(buffer), 0
+        if held:
+            at = min(len(view), _RECORD - len(held))
+            held += view[:at]
+            if len(held) < _RECORD:
+                continue
+            yield memoryview(held)
+            held = bytearray()
+        while len(view) - at >= _RECORD:
+            yield view[at : at + _RECORD]
+            at += _RECORD
+        held += view[at:]
+    if held:
+        yield memoryview(held)
+
+
+def _wait(sock: socket.socket, wanted: int, seconds: float) -> bool:
+    """Whether the socket can be read or written within so many seconds."""
+    poll = select.poll()
+    poll.register(sock, wanted)
+    return seconds > 0 and bool(poll.poll(seconds * 1000))
+
+
+def _linger(sock: socket.socket, seconds: float) -> None:
+    """As a plain socket does, past the encryption: nothing that comes is of interest any more."""
+    end, scratch = time.monotonic() + seconds, bytearray(_RECORD)
+    with suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_WR)
+        while _wait(sock, select.POLLIN, end - time.monotonic()):
+            if not socket.socket.recv_into(sock, scratch):
+                return
