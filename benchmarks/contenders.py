@@ -57,6 +57,8 @@ CONTENDERS = {
         _peer("paceline-asp-bf16", "paceline", "--policy", "asp", "--codec", "bf16"),
         _peer("paceline-bsp", "paceline", "--policy", "bsp", "--codec", "none"),
         _peer("lane-asp", "paceline", "--transport", "lane", "--policy", "asp"),
+        _peer("paceline-asp-tls", "paceline", "--policy", "asp", "--codec", "none", "--tls"),
+        _peer("lane-asp-tls", "paceline", "--transport", "lane", "--policy", "asp", "--tls"),
         _peer("lane-bsp", "paceline", "--transport", "lane", "--policy", "bsp"),
         _peer("lane-bsp-bf16", "paceline", "--transport", "lane", "--policy", "bsp", "--codec", "bf16"),
         _peer("tutorial-grpc", "tutorial_grpc"),
@@ -68,6 +70,7 @@ CONTENDERS = {
 
 _STANDARD: tuple[tuple[int, int, str], ...] = (
     (1, 1, "paceline-asp paceline-asp-fp16 paceline-asp-bf16 lane-asp tutorial-grpc torch-rpc tensorflow-ps"),
+    (1, 1, "paceline-asp-tls lane-asp-tls"),
     (2, 1, "paceline-asp paceline-bsp lane-asp lane-bsp torch-rpc gloo"),
     (2, 2, "paceline-asp paceline-bsp lane-bsp torch-rpc"),
     (2, 4, "paceline-asp"),

@@ -1,6 +1,6 @@
-"""Time to equal test accuracy of sparse linear models: Paceline on one machine and over gRPC, scikit-learn, LIBLINEAR, Vowpal
-Wabbit and an RPC per batch, in one interleaved run on made rows that are like RCV1's (targets 10 to 12); what pushes and pulls
-cost. Run: python -m benchmarks.svm"""
+"""Time to equal test accuracy of sparse linear models: Paceline on one machine, over gRPC and on the lane, scikit-learn,
+LIBLINEAR, Vowpal Wabbit and an RPC per batch, in one interleaved run on made rows that are like RCV1's (targets 10 to 12); what
+pushes and pulls cost. Run: python -m benchmarks.svm"""
 
 import argparse
 import json
@@ -146,6 +146,7 @@ def teams(data: Dataset, folder: Path, workers: int = 2) -> Iterator[list[Conten
         hogwild = fit(summed, paceline_svm)
         yield [
             Contender("paceline gRPC", hogwild, PARTS_OF_PASSES),
+            Contender("paceline lane", fit(replace(summed, transport="lane"), paceline_svm), PARTS_OF_PASSES),
             Contender("paceline gRPC, whole passes", hogwild),
             Contender("paceline gRPC, lock-step", fit(replace(summed, policy="bsp"), paceline_svm), PARTS_OF_PASSES),
             Contender(
@@ -154,6 +155,9 @@ def teams(data: Dataset, folder: Path, workers: int = 2) -> Iterator[list[Conten
                 PARTS_OF_PASSES,
             ),
             Contender("paceline gRPC, a batch a push", fit(single, paceline_svm), PARTS_OF_PASSES),
+            Contender(
+                "paceline lane, a batch a push", fit(replace(single, transport="lane"), paceline_svm), PARTS_OF_PASSES
+            ),
             Contender("an RPC per batch", fit(single, rpc_per_batch_svm), PARTS_OF_PASSES),
         ]
 
@@ -206,8 +210,18 @@ def rows(found: list[Measured]) -> list[Row]:
         ("   local, 1 thread / LinearSVC", "paceline local, 1 thread", "LinearSVC", None, None),
         ("10 gRPC, 2 workers / LinearSVC", "paceline gRPC", "LinearSVC", 0.6, 0.25),
         ("   the same with whole passes", "paceline gRPC, whole passes", "LinearSVC", None, None),
+        ("10 lane, 2 workers / LinearSVC", "paceline lane", "LinearSVC", 0.6, 0.25),
         ("11 gRPC, 2 workers / an RPC per batch", "paceline gRPC", "an RPC per batch", 0.2, 0.06),
         ("   the same / a batch a push", "paceline gRPC", "paceline gRPC, a batch a push", None, None),
+        ("11 lane, 2 workers / an RPC per batch", "paceline lane", "an RPC per batch", 0.2, 0.06),
+        ("   lane / gRPC", "paceline lane", "paceline gRPC", None, None),
+        (
+            "   the same, a batch a push",
+            "paceline lane, a batch a push",
+            "paceline gRPC, a batch a push",
+            None,
+            None,
+        ),
     ]
     ratios = []
     for measure, above, below, must, goal in wanted:

@@ -21,6 +21,7 @@ from paceline.core.codec import load_codec
 from paceline.core.config import Config
 from paceline.core.plan import Shapes, make_plan
 from paceline.core.values import Dense
+from paceline.rpc.auth import Credentials
 from paceline.rpc.process import MALLOC_ENVIRONMENT, tune_malloc
 from server.app import Server
 from worker.chief import ChiefClient
@@ -39,6 +40,12 @@ class Options:
     layout: str
     transport: str
     folder: Path
+    tls: bool
+
+    @property
+    def credentials(self) -> Credentials:
+        """What its processes show."""
+        return Credentials(tls=self.folder if self.tls else None)
 
     def config(self, job: Job) -> Config:
         """The run's config."""
@@ -64,7 +71,7 @@ def serve(options: Options, job: Job, index: int, announce: Callable[[str], None
     while index and not door.exists():
         time.sleep(0.05)
     chief = door.read_text() if index else ""
-    server = Server(options.config(job), index, options.folder / str(index), chief=chief)
+    server = Server(options.config(job), index, options.folder / str(index), options.credentials, chief)
     server.start()
     address = f"localhost:{server.port}"
     if not index:
@@ -82,11 +89,11 @@ class PacelineWorker:
         config, name, stop = options.config(job), f"worker-{rank}", threading.Event()
         deadline = time.monotonic() + FOREVER
         plan = make_plan(options.shapes(job), job.servers, config.plan)
-        chief = ChiefClient(addresses[0], "", config, name, deadline, stop, _silent)
+        chief = ChiefClient(addresses[0], options.credentials, config, name, deadline, stop, _silent)
         if rank == 0:  # stands in for the evaluator, without which no run starts
             threading.Thread(target=chief.evaluate, args=(None,), daemon=True).start()
         self._model: Vector = np.zeros(plan.total, np.float32)
-        self._client = ParameterClient(addresses, "", plan, config, name, deadline, stop, _silent)
+        self._client = ParameterClient(addresses, options.credentials, plan, config, name, deadline, stop, _silent)
         joined = chief.join(False, 1, 1, "", job.workers)
         assert joined is not None
         self._client.attach(joined.incarnation)
@@ -122,8 +129,13 @@ def main() -> None:
     job = job_of(arguments)
     with tempfile.TemporaryDirectory() as folder:
         options = Options(
-            arguments.policy, arguments.codec, arguments.slices, arguments.layout, arguments.transport, Path(folder)
-        )
+            arguments.policy, arguments.codec, arguments.slices, arguments.layout, arguments.transport, Path(folder),
+            arguments.tls,
+        )  # fmt: skip
+        if arguments.tls:
+            from tools.authority import Authority
+
+            Authority().write(options.folder)
         folds = job.iterations if arguments.policy == "bsp" else job.workers * job.iterations
         play(
             job, functools.partial(serve, options), functools.partial(PacelineWorker, options), servers=job.servers,
@@ -136,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--policy", default="asp")
     options.add_argument("--codec", default="none")
     options.add_argument("--transport", default="grpc", choices=("grpc", "lane"))
+    options.add_argument("--tls", action="store_true", help="mutual TLS, by a CA of its own")
     options.add_argument("--slices", default="memorywise", choices=("whole", "layerwise", "memorywise"))
     options.add_argument("--layout", default="", choices=("", *LAYOUTS), help="the model's tensors; default: one")
     return options

@@ -17,6 +17,7 @@ from benchmarks.peers.svm_team import BATCH, LEARNING_RATE, Final, Job
 from paceline.core.config import Config
 from paceline.core.policy import from_shorthand
 from paceline.data.shards import open_shards
+from paceline.rpc.auth import OPEN
 from paceline.rpc.process import tune_malloc
 from server.app import Server
 from worker.linear import LinearWorker
@@ -29,7 +30,7 @@ def config(job: Job, passes: float) -> Config:
     return Config.model_validate(
         {
             "task": "svm", "updates": "sparse", "policy": from_shorthand(job.policy), "overlap": job.overlap,
-            "epochs": math.ceil(passes),
+            "transport": job.transport, "epochs": math.ceil(passes),
             "workers": job.workers, "servers": job.servers, "batch_size": BATCH,
             "optimizer": {"name": "sgd", "lr": LEARNING_RATE, "momentum": 0.0, "weight_decay": 0.0},
             "schedule": {"lr_scale": "none"}, "checkpoint": {"every": FOREVER},
@@ -96,6 +97,6 @@ def work(
             done()
 
     Part(
-        passes, config(job, passes), f"worker-{rank}", open_shards(job.shards), addresses, "", threading.Event(), say,
+        passes, config(job, passes), f"worker-{rank}", open_shards(job.shards), addresses, OPEN, threading.Event(), say,
         CollectorRegistry(),
     ).run()  # fmt: skip

@@ -19,6 +19,7 @@ from paceline.core.config import Config
 from paceline.core.plan import make_plan
 from paceline.data.sampler import steps_per_epoch
 from paceline.data.shards import Shards
+from paceline.rpc.auth import OPEN
 from paceline.tasks.task import load_task
 from worker.chief import ChiefClient
 from worker.client import ParameterClient
@@ -84,12 +85,12 @@ def observe(cluster: Cluster, config: Config, shards: Shards) -> list[Snapshot]:
     """Trains to the end; returns the weights at the end of each epoch, with the chief's time."""
     cluster.serve()
     stop, never = threading.Event(), time.monotonic() + 1e6
-    run, name = RemoteChief(cluster.addresses[0], ""), "evaluator"
-    client = ChiefClient(cluster.addresses[0], "", config, name, never, stop, _silent)
+    run, name = RemoteChief(cluster.addresses[0], OPEN), "evaluator"
+    client = ChiefClient(cluster.addresses[0], OPEN, config, name, never, stop, _silent)
     threading.Thread(target=client.evaluate, args=(None,), daemon=True).start()  # the run starts without its scores
     replica = Replica(load_task(config.task, config.model), "cpu", config.seed)
     plan = make_plan(replica.shapes, config.servers, config.plan)
-    weights = ParameterClient(cluster.addresses, "", plan, config, name, never, stop, _silent)
+    weights = ParameterClient(cluster.addresses, OPEN, plan, config, name, never, stop, _silent)
     cluster.work(lambda worker: (status := run.status()) is not None and worker in {w.worker for w in status.workers})
     cluster.awaited(lambda: (status := run.status()) is not None and status.phase == "training", "the run starts")
 

@@ -45,6 +45,8 @@ class Job:
     pull: str = "changed"
     """What replies bring: see svm.pull."""
     policy: str = "asp"
+    transport: str = "grpc"
+    """What carries Paceline's pushes; the peers have gRPC."""
 
 
 class Final(NamedTuple):
