@@ -18,6 +18,7 @@ UID = "paceline"
 
 _RUN = 'run="$run",namespace=~"$namespace"'
 _OVER = "[$__rate_interval]"
+_SERVERS = '{RUN,process=~"server.*"}OVER'
 _COST = (
     'sum by (process) (rate(paceline_worker_step_seconds_sum{RUN,phase=~"data|compute"}OVER))'
     " / sum by (process) (rate(paceline_worker_steps_totalRATE))"
@@ -214,6 +215,54 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "local steps.", "bytes",
             _one("(sum (rate(paceline_server_received_bytes_totalRATE)) + sum (rate(paceline_server_sent_bytes_totalRATE)))"
                  " / sum (rate(paceline_worker_examples_totalRATE))", "bytes"),
+        ),
+    ),
+    "Data plane": (
+        Panel(
+            "Transport", "What carries pushes and pulls: grpc, or the lane (`transport: lane`). Panels with \"lane\" in their "
+            "title are empty on grpc.", "none",
+            _one("max by (transport) (paceline_run_info{RUN})", "{{transport}}"), "stat", says="name",
+        ),
+        Panel(
+            "Bytes on the lane", "All data of calls, as the servers count it.", "Bps",
+            (Query(f"sum (rate(paceline_lane_received_bytes_total{_SERVERS}))", "to the servers"),
+             Query(f"sum (rate(paceline_lane_sent_bytes_total{_SERVERS}))", "from the servers")),
+        ),
+        Panel(
+            "Parts on the lane", "Messages with a piece of a push or of the weights. Many with few bytes: each costs as much "
+            "as a large one; set part_bytes higher.", "suffix: /s",
+            (Query(f"sum (rate(paceline_lane_received_parts_total{_SERVERS}))", "to the servers"),
+             Query(f"sum (rate(paceline_lane_sent_parts_total{_SERVERS}))", "from the servers")),
+        ),
+        Panel(
+            "Streams and connections on the lane", "Calls under way, and connections. A server has one connection for each "
+            "worker; more: somebody else has found its port.", "none",
+            (Query('sum by (process) (paceline_lane_streams{RUN,process=~"server.*"})', "{{process}} streams"),
+             Query('sum by (process) (paceline_lane_connections{RUN,process=~"server.*"})', "{{process}} connections")),
+        ),
+        Panel(
+            "Stalls on the lane", "Share of the time that a connection's sender waits for room in the far side's window. High: "
+            "the far side is slow to take data (see CPU and Queue there), not the network.", "percentunit",
+            _one("sum by (process) (rate(paceline_lane_stalled_seconds_totalRATE))"
+                 " / clamp_min(max by (process) (paceline_lane_connections{RUN}), 1)"),
+        ),
+        Panel(
+            "Resets on the lane", "Calls that either side ended early, and connections that either side cut off, at the "
+            "servers. CANCEL: a deadline, or a process that left; REFUSED_STREAM: too many calls at once; others: a peer that "
+            "does not behave (docs/lane.md).", "suffix: /s",
+            (Query(f"sum by (code) (rate(paceline_lane_resets_total{_SERVERS}))", "reset: {{code}}"),
+             Query(f"sum by (code) (rate(paceline_lane_cut_offs_total{_SERVERS}))", "cut off: {{code}}")),
+        ),
+        Panel(
+            "Minor faults per GB", "Page faults for each GB of tensors that goes in or out. The first seconds show the start, "
+            "and workers also compute. Thousands at a server: its buffers are given back and fetched anew.",
+            "suffix: /GB",
+            (Query(f"1e9 * sum by (process) (rate(paceline_minor_faults_total{_SERVERS})) / "
+                   "(sum by (process) (rate(paceline_server_received_bytes_totalRATE))"
+                   " + sum by (process) (rate(paceline_server_sent_bytes_totalRATE)) > 0)", "{{process}}"),
+             Query('1e9 * sum (rate(paceline_minor_faults_total{RUN,process=~"worker.*"}OVER)) / '
+                   "(sum (rate(paceline_server_received_bytes_totalRATE))"
+                   " + sum (rate(paceline_server_sent_bytes_totalRATE)) > 0)", "workers")),
         ),
     ),
     "Balance": (
