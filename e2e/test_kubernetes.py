@@ -106,7 +106,6 @@ def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, t
     kubectl = Kubectl(namespace)
     settings: dict[str, Any] = {
         "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0}, "epochs": 100, "checkpoint": {"every": "2s"},
-        "transport": "lane",
         "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0}, "svm": {"stop": "own"},
     }  # fmt: skip
     place = overlay(tmp_path / "run", "svm-hogwild", settings, "data-server")
@@ -149,7 +148,7 @@ def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, t
 def test_async_svm_is_finished_and_stopped_by_its_own_pod(namespace: str, tmp_path: Path, rows: Dataset):
     kubectl = Kubectl(namespace)
     settings: dict[str, Any] = {
-        "data": {"path": "/data/rcv1", "validation": 0.0}, "epochs": 10,
+        "data": {"path": "/data/rcv1", "validation": 0.0}, "transport": "grpc", "epochs": 10,
         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0},
         "svm": {"stop": "own"},
     }  # fmt: skip

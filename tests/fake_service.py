@@ -5,13 +5,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from paceline.core.codec import load_codec
 from paceline.core.values import Vector
-from paceline.rpc.auth import authentication
+from paceline.rpc.auth import OPEN, Credentials, authentication
 from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcServicer, GrpcTransport
 from paceline.rpc.host import bind, make_server
@@ -134,20 +135,22 @@ class Gathered:
 class Served:
     """A service on one of the transports, and clients of it; `calls` has what was counted."""
 
-    def __init__(self, kind: str, service: Any, token: str = "", threads: int = 8, port: int = 0) -> None:
-        self.kind, self._token = kind, token
+    def __init__(
+        self, kind: str, service: Any, token: str = "", threads: int = 8, port: int = 0, tls: Path | None = None
+    ) -> None:
+        self.kind, self._token, self._tls = kind, token, tls
         self.watched = Watchdog()
         self.calls: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         observe = lambda name, status, seconds: self.calls.put((name, status))  # noqa: E731
         self.lane: LaneServer | None = None
         if kind == "lane":
-            self.lane = LaneServer(service, threads, authentication(token), observe, self.watched, port)
+            self.lane = LaneServer(service, threads, authentication(token), observe, self.watched, port, tls)
             self.port = self.lane.port
             self.lane.start()
         else:
             self._grpc = make_server(threads, authentication(token), observe)
             GrpcServicer(service, self.watched).add_to(self._grpc)
-            self.port = bind(self._grpc, port, "gRPC")
+            self.port = bind(self._grpc, port, "gRPC", tls)
             self._grpc.start()
 
     @property
@@ -156,7 +159,7 @@ class Served:
 
     def transport(self, token: str | None = None) -> Transport:
         """A client; with the right token unless another is given."""
-        return client(self.kind, self.address, self._token if token is None else token)
+        return client(self.kind, self.address, Credentials(self._token if token is None else token, self._tls))
 
     def stop(self, grace: float = 0.0) -> None:
         """Returns when all calls have ended."""
@@ -166,8 +169,8 @@ class Served:
             self._grpc.stop(grace).wait()
 
 
-def client(kind: str, address: str, token: str = "") -> Transport:
-    return LaneTransport(address, token) if kind == "lane" else GrpcTransport(open_channel(address, token))
+def client(kind: str, address: str, credentials: Credentials = OPEN) -> Transport:
+    return LaneTransport(address, credentials) if kind == "lane" else GrpcTransport(open_channel(address, credentials))
 
 
 def parts(values: Vector) -> Parts:

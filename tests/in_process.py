@@ -12,6 +12,7 @@ from paceline.core.config import Config, Options
 from paceline.core.plan import make_plan
 from paceline.core.values import Dense, Empty, Vector
 from paceline.rpc.agreement import agreed_settings
+from paceline.rpc.auth import OPEN, Credentials
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from server.app import Server
@@ -55,8 +56,8 @@ def join_request(config: Config, worker: str, examples: int = 100, **more: Any) 
 class Cluster:
     """All servers of a run; `restart` closes one and starts it again from its folder, on the same port."""
 
-    def __init__(self, config: Config, folder: Path, token: str = "") -> None:
-        self.config, self.folder, self.token = config, folder, token
+    def __init__(self, config: Config, folder: Path, credentials: Credentials = OPEN) -> None:
+        self.config, self.folder, self.credentials = config, folder, credentials
         self.said = [Said() for _ in range(config.servers)]
         self.servers: list[Server] = []
         for index in range(config.servers):
@@ -94,7 +95,7 @@ class Cluster:
     def begin(self, index: int, port: int) -> Server:
         chief = self.addresses[0] if index else ""
         folder = self.folder / f"server-{index}"
-        server = Server(self.config, index, folder, self.token, chief, port, 0, self.said[index])
+        server = Server(self.config, index, folder, self.credentials, chief, port, 0, self.said[index])
         server.start()
         return server
 
@@ -106,9 +107,11 @@ class Pusher:
         config, self.name, self.stop, self.said = cluster.config, f"worker-{number}", threading.Event(), Said()
         end = time.monotonic() + deadline
         plan = make_plan(SHAPES, config.servers, config.plan)
-        self.chief = ChiefClient(cluster.addresses[0], cluster.token, config, self.name, end, self.stop, self.said)
+        self.chief = ChiefClient(
+            cluster.addresses[0], cluster.credentials, config, self.name, end, self.stop, self.said
+        )
         self.client = ParameterClient(
-            cluster.addresses, cluster.token, plan, config, self.name, end, self.stop, self.said
+            cluster.addresses, cluster.credentials, plan, config, self.name, end, self.stop, self.said
         )
         self.model: Vector = np.zeros(LENGTH, np.float32)
         self.clock, self.view = 0, 0

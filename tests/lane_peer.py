@@ -16,7 +16,7 @@ import numpy as np
 from paceline.core.codec import load_codec
 from paceline.core.errors import BadPush, TryAgain
 from paceline.core.values import Vector
-from paceline.rpc.auth import HEADER, authentication, bearer
+from paceline.rpc.auth import HEADER, Credentials, authentication, bearer
 from paceline.rpc.grpc_plane import SERVICE
 from paceline.rpc.lane import frames
 from paceline.rpc.lane.client import LaneTransport
@@ -126,14 +126,14 @@ class Lane:
             self.slice, threads, authentication(TOKEN), lambda name, status, took: self._outcomes.put((name, status)),
             self.watchdog,
         )  # fmt: skip
-        self.port = self._server.port
+        self.port, self.traffic = self._server.port, self._server.traffic
         self._before = {thread.ident for thread in readers()}
         self._server.start()
 
     def serves(self) -> None:
         """A good client's push is folded, whole, and nobody else's is."""
         before = len(self.slice.folded)
-        transport, sink = LaneTransport(f"localhost:{self.port}", TOKEN), Gathered()
+        transport, sink = LaneTransport(f"localhost:{self.port}", Credentials(TOKEN)), Gathered()
         head = pb.PushHead(worker="worker-0", elements=ELEMENTS)
         parts = encoded_parts(VALUES, load_codec("none"), PART)
         found = transport.push_pull(head, parts, lambda head: sink, SOON)

@@ -18,6 +18,7 @@ from forking import Forked, Forker
 from paceline.core.config import Config
 from paceline.core.plan import SlicePlan
 from paceline.core.slice_state import SliceState
+from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
@@ -192,7 +193,7 @@ class Cluster:
     @property
     def chief(self) -> RunServiceStub:
         if self._chief is None:
-            self._chief = RunServiceStub(open_channel(self.addresses[0], TOKEN))
+            self._chief = RunServiceStub(open_channel(self.addresses[0], Credentials(TOKEN)))
         return self._chief
 
     def ready(self) -> None:

@@ -179,9 +179,11 @@ def test_a_process_that_fails_ends_the_measurement(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_processes")
 def test_no_more_batches_are_in_flight_than_leave_the_accuracy_alone(data: Dataset, tmp_path: Path) -> None:
     with teams(data, tmp_path) as entries:
-        assert [entry.fit(0.5).seconds for entry in entries] == [0.5] * 6
-    assert [(job.workers, job.batches, job.overlap, job.policy) for job in Fake.jobs] == [
-        (2, 16, True, "asp"), (2, 16, True, "bsp"), (2, 16, True, "everyone:overwrite"), *[(2, 1, False, "asp")] * 2,
+        assert [entry.fit(0.5).seconds for entry in entries] == [0.5] * 8
+    assert [(job.workers, job.batches, job.overlap, job.policy, job.transport) for job in Fake.jobs] == [
+        (2, 16, True, "asp", "grpc"), (2, 16, True, "asp", "lane"), (2, 16, True, "bsp", "grpc"),
+        (2, 16, True, "everyone:overwrite", "grpc"), (2, 1, False, "asp", "grpc"), (2, 1, False, "asp", "lane"),
+        (2, 1, False, "asp", "grpc"),
     ]  # fmt: skip
 
 

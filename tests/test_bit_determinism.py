@@ -82,7 +82,7 @@ def replace_a_worker(cluster: Cluster, workers: list[Any]) -> None:
     [
         pytest.param({"servers": 1}, nothing, id="one server"),
         pytest.param({"servers": 3, "slow": {"1": "2x@20%"}}, nothing, id="three servers and a slow worker"),
-        pytest.param({"transport": "lane"}, nothing, id="on the lane"),
+        pytest.param({"transport": "grpc"}, nothing, id="by grpcio"),
         pytest.param(
             {"on_lost_worker": "wait", "epochs": 12, "heartbeat": 0.3, "lease": 1}, replace_a_worker, id="killed worker"
         ),

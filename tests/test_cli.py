@@ -21,6 +21,7 @@ from paceline.cli.run_folder import RunFolder, differences, find_run, new_name, 
 from paceline.cli.table import EVERY, PlainLines, headline, picture
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, ServersGone, UsageError
+from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
 
 
@@ -504,10 +505,10 @@ def test_a_run_elsewhere_is_asked_at_its_chiefs_address(tmp_path: Path) -> None:
         def close(self) -> None:
             pass
 
-    def connect(address: str, token: str) -> Any:
-        asked.append((address, token))
+    def connect(address: str, credentials: Credentials) -> Any:
+        asked.append((address, credentials))
         return Nobody()
 
     with pytest.raises(ServersGone, match="Nobody answers at chief:50051"):
         status.show_status(status.Elsewhere(Path("chief:50051"), tmp_path / "token"), Console(), False, connect)
-    assert asked == [("chief:50051", "secret")]
+    assert asked == [("chief:50051", Credentials("secret"))]

@@ -21,7 +21,10 @@ DASH: dict[str, Any] = json.loads(DASHBOARD.read_text())
 PANELS = [panel for panel in DASH["panels"] if panel["type"] != "row"]
 OTHERS = {panel.title for row in ROWS.values() for panel in row if panel.other_exporter}
 NAME = re.compile(r"\b(?:paceline|process)_[a-z0-9_]+")
-LABELS = {"run", "process", "policy", "task", "phase", "reason", "method", "code", "worker", "split", "le"}
+LABELS = {
+    "run", "process", "policy", "task", "transport", "phase", "reason", "method", "code", "worker", "split", "le",
+    "direction",
+}  # fmt: skip
 UNITS = {"none", "s", "percentunit", "percent", "bytes", "Bps"}
 
 
@@ -72,7 +75,7 @@ def test_uids_and_variables_are_the_ones_that_links_use() -> None:
 
 def test_rows_are_those_of_the_design() -> None:
     rows = [panel["title"] for panel in DASH["panels"] if panel["type"] == "row"]
-    assert rows == ["Overview", "Consistency", "Latency", "Traffic", "Balance", "Health", "GPU and pods"]
+    assert rows == ["Overview", "Consistency", "Latency", "Traffic", "Data plane", "Balance", "Health", "GPU and pods"]
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])

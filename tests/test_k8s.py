@@ -153,6 +153,15 @@ def test_a_missing_token_says_how_to_make_one():
     assert found.fatal
 
 
+def test_a_missing_certificate_says_where_it_is_made():
+    why = event("FailedMount", 'secret "paceline-tls" not found', "Pod", "paceline-worker-0-x")
+
+    found = only(Seen([pod(phase="Pending")], events=[why]))
+
+    assert "docs/kubernetes.md says under TLS" in found.todo
+    assert found.fatal
+
+
 def test_a_mount_that_failed_before_the_pod_ran_is_over():
     why = event("FailedMount", 'secret "paceline-token" not found', "Pod", "paceline-worker-0-x")
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from paceline.core.errors import TryAgain
+from paceline.rpc.auth import Credentials
 from paceline.rpc.lane import connection, frames, headers, server
 from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.lane.frames import Code, Kind, Setting
@@ -268,6 +269,9 @@ CALLS = {
     "two messages where one is due": ("Resume", b"\0\0\0\0\0" * 2, "INVALID_ARGUMENT"),
     "endless messages where one is due": ("Resume", b"\0\0\0\0\0" * 10_000, "INVALID_ARGUMENT"),
     "no message where one is due": ("Pull", b"", "INVALID_ARGUMENT"),
+    "no message where some are due": ("ExchangeSparse", b"", "INVALID_ARGUMENT"),
+    "endless messages where each is due after an answer": ("ExchangeSparse", b"\0\0\0\0\0" * 10_000, "INVALID_ARGUMENT"),
+    "an exchange and then half a message": ("ExchangeSparse", b"\0\0\0\0\0\0\0\0\0\7abc", "INVALID_ARGUMENT"),
     "a message that is no request": ("Resume", b"\0\0\0\0\3\x0a\x7fa", "INVALID_ARGUMENT"),
     "a call that is not there": ("Fold", FIRST, "UNIMPLEMENTED"),
 }  # fmt: skip
@@ -297,7 +301,9 @@ def test_a_caller_whose_push_is_refused_early_hears_why_although_it_is_still_sen
     peer.answers_a_ping()
 
 
-@pytest.mark.parametrize("name", ["PushPull", "Push", "Initialise", "Pull", "PushPullSparse", "Resume"])
+@pytest.mark.parametrize(
+    "name", ["PushPull", "Push", "Initialise", "Pull", "PushPullSparse", "ExchangeSparse", "Resume"]
+)
 @pytest.mark.parametrize("token", ["", "wrong"])
 def test_a_call_without_the_token_is_refused_before_more_than_its_first_window_may_come(
     peer: Peer, lane: Lane, name: str, token: str
@@ -382,7 +388,7 @@ def test_a_peer_that_stops_in_mid_frame_before_its_call_is_let_in_is_cut_off(pee
     assert lane.outcome(step=IDLE + 1)[0] == "Resume"
 
 
-@pytest.mark.parametrize("name", ["PushPull", "Pull", "Resume"])
+@pytest.mark.parametrize("name", ["PushPull", "Pull", "Resume", "ExchangeSparse"])
 def test_a_peer_that_calls_and_then_says_nothing_is_answered_by_a_status(peer: Peer, lane: Lane, name: str) -> None:
     peer.send(peer.headers(name=name))
     assert lane.outcome(step=IDLE + 1) == (name, "RESOURCE_EXHAUSTED")
@@ -543,7 +549,7 @@ def test_a_thousand_idle_connections_cost_little_and_a_good_client_is_served_bes
 
 def test_a_client_of_a_server_that_turns_it_away_may_try_again(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CONNECTIONS", 0)
-    transport = LaneTransport(f"localhost:{lane.port}", TOKEN)
+    transport = LaneTransport(f"localhost:{lane.port}", Credentials(TOKEN))
     with pytest.raises(TryAgain):
         transport.resume(pb.ResumeRequest(clock=3), SOON)
     monkeypatch.setattr(server, "CONNECTIONS", 8)

@@ -148,7 +148,7 @@ def test_damaged_bytes_crash_nothing_fold_nothing_partial_and_leave_nothing_behi
     count = MUTANTS // len(MUTATIONS)
     for _ in range(count):
         peer = Peer(lane.port)
-        name = dice.choice(("PushPull", "PushPull", "Push", "Initialise", "Pull", "Resume", "PushPullSparse"))
+        name = dice.choice(("PushPull", "PushPull", "Push", "Initialise", "Pull", "Resume", "ExchangeSparse"))
         if level == "frames":
             peer.send(mutate(dice, peer.headers(name=name) + b"".join(cut_at_random(dice, whole))))
         else:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import queue
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from fake_service import PART, SOON, Gathered, Served, Service, client, exchange
 
 from paceline.core.errors import BadPush, PlanMismatch, TryAgain
 from paceline.core.values import Vector
+from paceline.rpc.auth import Credentials
 from paceline.rpc.transport import IsThere
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.parameter_service_pb2_grpc import (
@@ -101,6 +103,34 @@ def test_stock_grpcio_calls_go_side_by_side_on_one_connection(serve: Serve) -> N
             np.testing.assert_array_equal(call.result(), 2 * sent)
 
 
+def test_stock_grpcio_exchanges_on_a_stream_that_stays_open(serve: Serve) -> None:
+    service = Service()
+    served = serve(service, token="right")
+    right = (("authorization", "Bearer right"),)
+    with grpc.insecure_channel(served.address) as channel:
+        pushes: queue.SimpleQueue[pb.SparsePush] = queue.SimpleQueue()
+        answers = ParameterServiceStub(channel).ExchangeSparse(iter(pushes.get, None), timeout=SOON, metadata=right)
+        for length in (0, 4, 70_000, 3 << 20, 3 << 20, 4):
+            pushes.put(pb.SparsePush(values=bytes(length)))
+            assert next(answers).values == bytes(length)
+        service.at["sparse"] = refusing(BadPush("größer als 3"))
+        pushes.put(pb.SparsePush())
+        assert refusal(lambda: next(answers)) == (grpc.StatusCode.INVALID_ARGUMENT, "größer als 3")
+        reached = threading.Event()
+
+        def wait(is_there: IsThere) -> None:
+            reached.set()
+            service.until_gone(is_there)
+
+        service.at = {"sparse": wait}
+        pushes = queue.SimpleQueue()  # the thread of the stream that has ended still waits at the other one
+        answers = ParameterServiceStub(channel).ExchangeSparse(iter(pushes.get, None), timeout=SOON, metadata=right)
+        pushes.put(pb.SparsePush())
+        assert reached.wait(SOON)
+        answers.cancel()
+        assert service.gone.wait(SOON)
+
+
 def refusal(call: Callable[[], Any]) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(grpc.RpcError) as caught:
         call()
@@ -157,7 +187,7 @@ def test_a_stock_grpcio_client_that_cancels_or_waits_too_long_is_waited_for_no_m
 # the lane's client at stock grpcio servers
 def test_the_lanes_client_exchanges_megabytes_with_our_servicer_on_grpcio() -> None:
     served = Served("grpc", Service(), token="right")
-    transport, sent, sink = client("lane", served.address, "right"), numbers(), Gathered()
+    transport, sent, sink = client("lane", served.address, Credentials("right")), numbers(), Gathered()
     np.testing.assert_array_equal(exchange(transport, sent), 2 * sent)
     assert transport.pull(pb.PullRequest(version=COUNT), lambda head: sink, SOON).version == COUNT
     assert len(sink.values) == COUNT

@@ -112,7 +112,7 @@ class Stage:
             self.config,
             self.run.path,
             say=self.said.append,
-            connect=lambda address, token: FakeChief(done or all_started),
+            connect=lambda address, credentials: FakeChief(done or all_started),
         )
 
     def pids(self) -> list[int]:

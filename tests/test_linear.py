@@ -24,6 +24,7 @@ from paceline.data.manifest import Recipe
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
+from paceline.rpc.auth import OPEN
 from paceline.settings import task_of
 from paceline.v1 import run_service_pb2 as pb
 from worker.linear import LinearWorker, touched
@@ -70,7 +71,7 @@ class Trial:
 
     def worker(self, number: int) -> LinearWorker:
         return LinearWorker(
-            self.config, f"worker-{number}", self.shards, self.cluster.addresses, "", self.stop, self.said[number],
+            self.config, f"worker-{number}", self.shards, self.cluster.addresses, OPEN, self.stop, self.said[number],
             CollectorRegistry(),
         )  # fmt: skip
 
@@ -234,7 +235,7 @@ def shared_shards(folder: Path) -> Shards:
 def worker_of(config: Config, shards: Shards) -> LinearWorker:
     """A worker that calls nobody."""
     addresses = ["localhost:1"] * config.servers
-    return LinearWorker(config, "worker-0", shards, addresses, "", threading.Event(), Said(), CollectorRegistry())
+    return LinearWorker(config, "worker-0", shards, addresses, OPEN, threading.Event(), Said(), CollectorRegistry())
 
 
 def test_an_example_of_several_shards_trains_in_all_or_validates_in_all(tmp_path: Path) -> None:
@@ -276,7 +277,7 @@ def test_examples_of_several_shards_count_once_for_their_features(tmp_path: Path
 
 
 def test_it_does_not_matter_how_many_servers_there_are_or_what_replies_bring(trial: Callable[[Config], Trial]) -> None:
-    one = trial(config("bsp", servers=1, transport="lane")).start().finish()
+    one = trial(config("bsp", servers=1, transport="grpc")).start().finish()
     many = trial(config("bsp", servers=3)).start().finish()
     wanted = trial(config("bsp", servers=2, svm={"pull": "wanted"})).start().finish()
 
@@ -402,7 +403,7 @@ def test_dense_shards_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="hold dense rows, but updates: sparse"):
         LinearWorker(
-            config(), "worker-0", shards, ["localhost:1"] * 2, "", threading.Event(), Said(), CollectorRegistry()
+            config(), "worker-0", shards, ["localhost:1"] * 2, OPEN, threading.Event(), Said(), CollectorRegistry()
         )
 
 

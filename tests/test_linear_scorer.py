@@ -25,6 +25,7 @@ from paceline.data.linear_model import read_linear_model, shapes_of
 from paceline.data.manifest import Recipe
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
+from paceline.rpc.auth import OPEN
 from paceline.settings import write_yaml
 from paceline.v1 import run_service_pb2 as pb
 from worker.chief import ChiefClient
@@ -66,9 +67,9 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     shards, cluster = written(tmp_path / "shards"), Cluster(config(), tmp_path)
     cluster.evaluator_ready()
     end, stop, manifest = time.monotonic() + 60, threading.Event(), shards.manifest
-    chief = ChiefClient(cluster.addresses[0], "", cluster.config, "worker-0", end, stop, Said())
+    chief = ChiefClient(cluster.addresses[0], OPEN, cluster.config, "worker-0", end, stop, Said())
     plan = make_plan(shapes_of(manifest), 2, cluster.config.plan)
-    client = SparseClient(cluster.addresses, "", plan, cluster.config, "worker-0", end, stop, Said())
+    client = SparseClient(cluster.addresses, OPEN, plan, cluster.config, "worker-0", end, stop, Said())
     joined = chief.join(False, manifest.train_examples, 2, manifest.fingerprint, 2)
     assert joined is not None
     client.attach(joined.incarnation)
@@ -106,7 +107,7 @@ def check_metrics(metrics: dict[str, float]) -> None:
 
 def test_the_final_version_of_all_slices_is_scored_and_written(cluster: Cluster, tmp_path: Path) -> None:
     LinearScorer(
-        cluster.config, open_shards(tmp_path / "shards"), cluster.addresses, "", tmp_path / "models",
+        cluster.config, open_shards(tmp_path / "shards"), cluster.addresses, OPEN, tmp_path / "models",
         threading.Event(), Said(), CollectorRegistry(),
     ).run()  # fmt: skip
 

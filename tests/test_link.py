@@ -260,7 +260,7 @@ def test_a_pull_waits_for_its_version() -> None:
     assert [request.version for request in line.server.asked] == [5, 5, 5]
 
 
-def test_a_pull_that_failed_asks_where_the_server_is_now() -> None:
+def test_a_pull_that_failed_introduces_its_worker_to_the_server_that_is_there_now() -> None:
     line = Line()
     line.server.standings.extend([standing(), TryAgain("not up"), standing(term=2)])
     line.server.pulls.extend([TryAgain("gone"), TryAgain("gone"), answer(term=2, version=5, elements=5)])

@@ -14,7 +14,7 @@ import yaml
 from kubernetes_validate import utils
 
 from paceline.cli.plan import plan_report, task_shapes
-from paceline.settings import load, task_of
+from paceline.settings import TLS, load, task_of
 from paceline.tasks.task import load_task
 from tools.rendered_manifests import FILE, FOLDER, is_fresh, objects, render
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there i
 ROOT = Path(__file__).parent.parent
 K8S, PAGE = ROOT / "k8s", ROOT / "docs" / "kubernetes.md"
 OVERLAYS = sorted(path.parent.name for path in K8S.glob("overlays/*/run.yaml"))
-COMPONENTS = ("data-server", "data", "shared-volume", "gpu", "spot", "autostop", "network-policy")
+COMPONENTS = ("data-server", "data", "shared-volume", "gpu", "spot", "autostop", "network-policy", "tls")
 OLDEST, NEWEST = re.search(r"Kubernetes (1\.\d+) to (1\.\d+)", PAGE.read_text()).groups()
 NAME, PART = "app.kubernetes.io/name", "app.kubernetes.io/component"
 SHARDS, MIB, GIB = "paceline-shards", 1 << 20, 1 << 30
@@ -210,7 +210,8 @@ def test_pods_get_no_variables_that_look_like_settings(everything):
     """Kubernetes would give every pod PACELINE_SHARDS_SERVICE_HOST and the like, which Paceline takes for a typo."""
     for _, _, spec in pods(everything):
         assert spec["enableServiceLinks"] is False
-        assert not [each for each in only_container(spec)["env"] if each["name"].startswith("PACELINE_")]
+        found = {each["name"] for each in only_container(spec)["env"] if each["name"].startswith("PACELINE_")}
+        assert found <= {TLS}
 
 
 def test_every_container_asks_for_no_more_than_its_limits(everything):
@@ -495,7 +496,7 @@ def test_processes_are_told_the_addresses_that_exist(everything):
     assert (
         workers["template"]["spec"]["containers"][0]["env"][0]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
     )
-    streams = [service["metadata"]["name"] for service in of_kind(everything, "Service")] != ["paceline-server"]
+    streams = "paceline-shards" in {service["metadata"]["name"] for service in of_kind(everything, "Service")}
     for part in ("worker", "evaluator"):
         told = [arg for arg in container_of(everything, part)["args"] if arg.startswith("--shard-server")]
         assert told == (["--shard-server=paceline-shards:50051"] if streams else [])
@@ -514,10 +515,29 @@ def test_all_that_is_mounted_exists_and_nothing_else_is_named(everything):
             if "configMap" in volume:
                 assert volume["configMap"]["name"] in configs
             if "secret" in volume:
-                assert volume["secret"] == {"secretName": "paceline-token", "defaultMode": 0o440}
-                assert "create secret generic paceline-token" in PAGE.read_text()
+                secret = f"paceline-{volume['name']}"
+                assert secret in ("paceline-token", "paceline-tls")
+                assert volume["secret"] == {"secretName": secret, "defaultMode": 0o440}
+                assert f"create secret generic {secret}" in PAGE.read_text()
         assert ("token" in volumes) is (part != "sharder" or each["kind"] == "Deployment")
     assert used == claims
+
+
+@pytest.mark.parametrize("case", EVERYTHING, ids="+".join)
+def test_every_process_that_others_call_or_that_calls_gets_the_keys(case, folder):
+    found = rendered(case, folder)
+    workers = named(found, "Job", "paceline-worker")["spec"]["template"]["spec"]
+    names = named(found, "Service", "paceline-worker")
+    for part, each, spec in pods(found):
+        if part == "sharder" and each["kind"] == "Job":
+            continue
+        variables = {each["name"]: each.get("value") for each in only_container(spec)["env"]}
+        mounts = {mount["name"]: mount["mountPath"] for mount in only_container(spec)["volumeMounts"]}
+        assert variables[TLS] == mounts["tls"]
+        assert {volume["name"]: volume for volume in spec["volumes"]}["tls"]["secret"]["secretName"] == "paceline-tls"
+    assert workers["subdomain"] == names["metadata"]["name"]
+    assert names["spec"]["clusterIP"] == "None"
+    assert argument(only_container(workers), "peer-host") == "paceline-worker-$(JOB_COMPLETION_INDEX).paceline-worker"
 
 
 def test_readers_mount_shards_and_data_read_only(everything):

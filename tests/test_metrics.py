@@ -1,6 +1,7 @@
 """Metrics: the promised ones exist in live processes, are named alike, and stay few."""
 
 import math
+import mmap
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.request import urlopen
@@ -43,7 +44,6 @@ PLAIN = {
     "staleness",
     "members",
     "queue_depth",
-    "minor_faults",
     "plain_text",
     "loss",
     "epoch",
@@ -77,6 +77,8 @@ def names(registry: CollectorRegistry) -> set[str]:
 def badly_named(registry: CollectorRegistry, process: str) -> Iterable[str]:
     prefix = f"paceline_{process}_"
     for name in names(registry) - {"paceline_run_info"}:
+        if name.startswith("paceline_lane_"):  # of both processes; see test_lane_metrics
+            continue
         if not name.startswith(prefix) or not (name.endswith(UNITS) or name.removeprefix(prefix) in PLAIN):
             yield name
 
@@ -89,7 +91,7 @@ def test_a_server_with_64_workers_has_at_most_250_series() -> None:
     for index in range(64):
         metrics.saw(f"worker-{index}")
     metrics.follow([f"worker-{index}" for index in range(64)])
-    for method in [*METHODS, "ServerReflectionInfo"]:
+    for method in {*METHODS, "ServerReflectionInfo"} - {"ExchangeSparse"}:  # the lane's, instead of PushPullSparse
         metrics.call(method, "OK", 0.1)
         metrics.call(method, "UNAVAILABLE", 0.1)
     raised = [
@@ -111,8 +113,8 @@ def test_a_server_says_what_the_run_does() -> None:
     assert phases == {phase: float(phase is RunPhase.SCORING) for phase in RunPhase}
     assert value("paceline_server_lead") == 3
     assert value("paceline_server_budget_ratio") == 0.5
-    assert value("paceline_run_info", {"policy": "bsp", "task": "digits"}) == 1
-    assert value("paceline_run_info", {"policy": "ssp", "task": "digits"}) is None
+    assert value("paceline_run_info", {"policy": "bsp", "task": "digits", "transport": "lane"}) == 1
+    assert value("paceline_run_info", {"policy": "ssp", "task": "digits", "transport": "lane"}) is None
 
 
 def test_pushes_count_under_the_policy_that_trains() -> None:
@@ -130,7 +132,7 @@ def test_pushes_count_under_the_policy_that_trains() -> None:
 def test_the_path_of_a_task_file_is_no_label() -> None:
     registry = CollectorRegistry()
     ServerMetrics(registry, "ssp", "/home/me/secret/my_task.py")
-    assert registry.get_sample_value("paceline_run_info", {"policy": "ssp", "task": "own"}) == 1
+    assert registry.get_sample_value("paceline_run_info", {"policy": "ssp", "task": "own", "transport": "lane"}) == 1
 
 
 def test_workers_that_come_and_go_do_not_pile_up() -> None:
@@ -192,6 +194,16 @@ def test_every_series_says_its_run_and_process_and_how_much_memory_there_is() ->
     assert {(sample.labels["run"], sample.labels["process"]) for sample in found} == {("digits", "someone")}
     values = {sample.name: sample.value for sample in found}
     assert 0 < values["process_resident_memory_bytes"] < values["paceline_memory_limit_bytes"]
+
+
+def test_memory_that_is_touched_first_counts_as_minor_faults() -> None:
+    def faults() -> float:
+        return next(found.value for found in page(CollectorRegistry()) if found.name == "paceline_minor_faults_total")
+
+    before = faults()
+    with mmap.mmap(-1, 32 << 20) as fresh:  # some huge pages at least, however large the kernel makes them
+        fresh.write(bytes(32 << 20))
+    assert faults() >= before + 8
 
 
 def test_the_phases_of_a_step_add_up_to_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

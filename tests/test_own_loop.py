@@ -12,6 +12,7 @@ from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, PlanMismatch, Stopped
 from paceline.data.sampler import Sampler
 from paceline.data.shards import open_shards
+from paceline.rpc.auth import OPEN
 from paceline.settings import check_own_loop
 from paceline.v1 import run_service_pb2 as run_pb
 from sharder.app import make_shards
@@ -38,7 +39,7 @@ class Place:
     @property
     def start(self) -> Any:
         addresses = ",".join(self.cluster.addresses)
-        return start.Start(self.config, "worker-0", self.shards, addresses, "", "cpu", 1, 0, None)
+        return start.Start(self.config, "worker-0", self.shards, addresses, OPEN, "cpu", 1, 0, None)
 
     def connect(self, model: Any = None) -> Any:
         return own_loop.Session(self.start, model)
@@ -86,7 +87,7 @@ def learn(session: Any, inputs: Any, targets: Any) -> None:
 def test_an_own_loop_gives_the_same_bits_as_the_standard_one_on_either_transport(
     place: Callable[..., Place], tmp_path: Path
 ) -> None:
-    own = place(epochs=2, transport="lane")
+    own = place(epochs=2, transport="grpc")
     with own.connect() as session:
         for inputs, targets in session.loader():
             learn(session, inputs, targets)

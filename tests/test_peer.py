@@ -20,6 +20,7 @@ from paceline.core.errors import PlanMismatch, Stopped, TryAgain, Unauthenticate
 from paceline.core.plan import make_plan
 from paceline.core.run import Run
 from paceline.core.values import Vector
+from paceline.rpc.auth import Credentials
 from paceline.v1 import run_service_pb2 as pb
 
 peer = pytest.importorskip("worker.peer")
@@ -40,7 +41,7 @@ def servers() -> Iterator[list[Any]]:
 
 def serving(servers: list[Any], values: Vector | None = MODEL, plan: Any = PLAN) -> tuple[Any, str]:
     """A worker's server in parts of 8 elements, whose model is final where there are values; and its address."""
-    server = peer.PeerServer(plan, 32, TOKEN, 0)
+    server = peer.PeerServer(plan, 32, Credentials(TOKEN), 0)
     servers.append(server)
     if values is not None:
         server.model.finish(values)
@@ -49,7 +50,7 @@ def serving(servers: list[Any], values: Vector | None = MODEL, plan: Any = PLAN)
 
 def pulled(address: str, token: str = TOKEN, patience: float = 60.0, stop: threading.Event | None = None) -> Vector:
     target = np.zeros(PLAN.total, np.float32)
-    peer.pull_local(address, token, PLAN, "evaluator", target, patience, stop or threading.Event())
+    peer.pull_local(address, Credentials(token), PLAN, "evaluator", target, patience, stop or threading.Event())
     return target
 
 
@@ -216,7 +217,7 @@ def test_the_mean_is_of_those_that_came_and_a_gone_or_diverged_worker_is_left_ou
     served = [serving(servers, model, plan) for model in models]
     served[1][0].close()
     data = {"train": (np.zeros((4, 64), np.uint8), np.arange(4))}
-    gathering = local_models.LocalModels(replica, plan, TOKEN, 60.0, threading.Event(), said)
+    gathering = local_models.LocalModels(replica, plan, Credentials(TOKEN), 60.0, threading.Event(), said)
 
     found = gathering.gather(
         [address for _, address in served], data, True, lambda number: seen.append((number, replica.local[0]))
@@ -280,7 +281,7 @@ def test_final_local_models_are_served_until_they_are_scored_and_a_killed_worker
         plan = make_plan(replicas.Replica(load_task("digits"), "cpu").shapes, 2, PlanConfig())
         final = [np.zeros(plan.total, np.float32) for _ in peers]
         for address, target in zip(peers, final, strict=True):
-            peer.pull_local(address, TOKEN, plan, "test", target, 60.0, threading.Event())
+            peer.pull_local(address, Credentials(TOKEN), plan, "test", target, 60.0, threading.Event())
         workers[1].kill()
         evaluator.send(signal.SIGCONT)
         codes = [process.wait() for process in (workers[0], workers[2], evaluator)]

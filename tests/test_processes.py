@@ -85,7 +85,7 @@ def assert_every_acknowledged_push_counts_once(cluster: Cluster, workers: list[P
 
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize(
-    ("overlap", "transport"), [(False, "grpc"), (True, "grpc"), (True, "lane")], ids=["", "overlap", "overlap, lane"]
+    ("overlap", "transport"), [(False, "lane"), (True, "lane"), (True, "grpc")], ids=["", "overlap", "overlap, grpc"]
 )
 def test_killed_servers_come_back_under_a_new_term_and_what_they_lost_is_reported(
     overlap: bool, transport: str, tmp_path: Path

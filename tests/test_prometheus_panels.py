@@ -36,7 +36,8 @@ PODS = [
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
-    more = ("--slow", "1=5x", "--epochs", "4", "--set", "nominal_step=0.05", "--set", "checkpoint.every=1s")
+    settings = ("nominal_step=0.05", "checkpoint.every=1s")
+    more = ("--slow", "1=5x", "--epochs", "4", *(word for setting in settings for word in ("--set", setting)))
     with (
         other_exporters(Config(workers=2, servers=2)) as others,
         beside(folder / "prometheus", others) as prometheus,

@@ -13,6 +13,7 @@ from in_process import LENGTH, SHAPES, Cluster, Pusher, config_of
 from paceline.core.config import Config, Options
 from paceline.core.errors import BadPush, ConfigError, Gap, PermissionDenied, PlanMismatch, Unauthenticated
 from paceline.core.plan import make_plan
+from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcTransport
 from paceline.rpc.lane.client import LaneTransport
@@ -29,7 +30,7 @@ def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Begin]:
     made: list[Cluster] = []
 
     def start(config: Config, token: str = "") -> Cluster:
-        made.append(Cluster(config.model_copy(update={"transport": request.param}), tmp_path, token))
+        made.append(Cluster(config.model_copy(update={"transport": request.param}), tmp_path, Credentials(token)))
         return made[-1]
 
     yield start
@@ -57,8 +58,8 @@ def data_plane(cluster: Cluster) -> Transport:
     """A way to the first server."""
     lane = cluster.servers[0].lane
     if lane is not None:
-        return LaneTransport(f"localhost:{lane.port}", cluster.token)
-    return GrpcTransport(open_channel(cluster.addresses[0], cluster.token))
+        return LaneTransport(f"localhost:{lane.port}", cluster.credentials)
+    return GrpcTransport(open_channel(cluster.addresses[0], cluster.credentials))
 
 
 class Nowhere:
@@ -134,7 +135,7 @@ def test_a_whole_run_needs_the_token_on_every_line(begin: Begin) -> None:
     cluster = begin(config_of("asp", workers=1, servers=2, epochs=100), token="secret")
     (pusher,) = seated(cluster)
     assert pusher.push(1.0)[1].version == 1
-    cluster.token = "guess"
+    cluster.credentials = Credentials("guess")
     with pytest.raises(Unauthenticated):
         Pusher(cluster).join()
 

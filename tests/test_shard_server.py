@@ -24,6 +24,7 @@ from paceline.data.dataset import Labelled, Selection
 from paceline.data.manifest import Recipe
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
+from paceline.rpc.auth import OPEN, Credentials
 from paceline.rpc.channel import open_channel
 from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceStub
@@ -87,12 +88,12 @@ class Served:
     def __init__(self, folder: Path, features: Any, token: str = "") -> None:
         self.folder, self.registry, self.said, self.stop = folder, CollectorRegistry(), Said(), threading.Event()
         self.shards = written(folder / "served", features)
-        self.server = serve.ShardServer(self.shards, token, 0, self.registry)
+        self.server = serve.ShardServer(self.shards, Credentials(token), 0, self.registry)
         self.server.start()
         self.address = f"localhost:{self.server.port}"
 
     def reader(self, name: str = "reader", token: str = "", patience: float = 60.0) -> RemoteShards:
-        client = ShardClient(self.address, token, time.monotonic() + patience, self.stop, self.said)
+        client = ShardClient(self.address, Credentials(token), time.monotonic() + patience, self.stop, self.said)
         return RemoteShards(self.folder / name, client, self.said)
 
     def copies(self, name: str = "reader") -> list[str]:
@@ -377,7 +378,9 @@ def test_shards_that_were_made_anew_meanwhile_are_refused(serving: Any) -> None:
     reader, port = served.reader(), served.server.port
     served.server.close(0)
     shutil.rmtree(served.folder / "served")
-    served.server = serve.ShardServer(written(served.folder / "served", dense(), seed=1), "", port, CollectorRegistry())
+    served.server = serve.ShardServer(
+        written(served.folder / "served", dense(), seed=1), OPEN, port, CollectorRegistry()
+    )
     served.server.start()
 
     with pytest.raises(DataError, match=r"are others .* than the caller began with"):
@@ -437,7 +440,7 @@ def test_a_server_that_restarts_in_mid_shard_is_waited_for(serving: Any, calls: 
         reading = threads.submit(reader.shard, 0)
         assert broken.wait(60)
         served.server.close(0)
-        served.server = serve.ShardServer(served.shards, "", served.server.port, CollectorRegistry())
+        served.server = serve.ShardServer(served.shards, OPEN, served.server.port, CollectorRegistry())
         served.server.start()
         closed.set()
         assert same(reading.result(60).features, served.shards.shard(0).features)
@@ -448,7 +451,7 @@ def test_a_server_that_restarts_in_mid_shard_is_waited_for(serving: Any, calls: 
 @pytest.mark.parametrize(("source", "server"), [("server", ""), ("files", "localhost:1")])
 def test_the_setting_and_the_address_belong_together(tmp_path: Path, source: str, server: str) -> None:
     config = Config.model_validate({"data": {"source": source}})
-    start = Start(config, "worker-0", tmp_path, "localhost:2", "", "cpu", 1, 0, None, shard_server=server)
+    start = Start(config, "worker-0", tmp_path, "localhost:2", OPEN, "cpu", 1, 0, None, shard_server=server)
     with pytest.raises(ConfigError, match=f"data.source is {source}, but (a|no) --shard-server was given"):
         find_shards(start, threading.Event(), Said())
 
@@ -456,6 +459,8 @@ def test_the_setting_and_the_address_belong_together(tmp_path: Path, source: str
 def test_too_few_shards_at_the_server_are_told(serving: Any, tmp_path: Path) -> None:
     served = serving()
     config = Config.model_validate({"workers": 3, "data": {"source": "server"}})
-    start = Start(config, "worker-0", tmp_path / "r", "localhost:2", "", "cpu", 1, 0, None, shard_server=served.address)
+    start = Start(
+        config, "worker-0", tmp_path / "r", "localhost:2", OPEN, "cpu", 1, 0, None, shard_server=served.address
+    )
     with pytest.raises(ConfigError, match="3 workers but only 2 shards in localhost:"):
         find_shards(start, threading.Event(), Said())

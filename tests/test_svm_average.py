@@ -23,6 +23,7 @@ from paceline.core.slice_state import SliceState
 from paceline.core.sparse_slice import SparseSlice
 from paceline.core.values import Base, Sparse
 from paceline.data.linear_model import read_linear_model, shapes_of
+from paceline.rpc.auth import OPEN
 from paceline.v1 import run_service_pb2 as pb
 from server.store import Store
 from worker.chief import ChiefClient
@@ -216,9 +217,9 @@ def test_the_evaluator_takes_the_mean_home_and_workers_go_on_from_the_weights(tm
     try:
         cluster.evaluator_ready()
         end, stop, manifest = time.monotonic() + 60, threading.Event(), shards.manifest
-        chief = ChiefClient(cluster.addresses[0], "", config, "worker-0", end, stop, Said())
+        chief = ChiefClient(cluster.addresses[0], OPEN, config, "worker-0", end, stop, Said())
         plan = make_plan(shapes_of(manifest), 2, config.plan)
-        client = SparseClient(cluster.addresses, "", plan, config, "worker-0", end, stop, Said())
+        client = SparseClient(cluster.addresses, OPEN, plan, config, "worker-0", end, stop, Said())
         joined = chief.join(False, manifest.train_examples, 2, manifest.fingerprint, 2)
         assert joined is not None
         client.attach(joined.incarnation)
@@ -233,7 +234,7 @@ def test_the_evaluator_takes_the_mean_home_and_workers_go_on_from_the_weights(tm
         cluster.run.Stop(pb.StopRequest(reason="enough"), Context())
         chief.leave(joined.incarnation, True)
         LinearScorer(
-            config, shards, cluster.addresses, "", tmp_path / "models", threading.Event(), Said(), CollectorRegistry()
+            config, shards, cluster.addresses, OPEN, tmp_path / "models", threading.Event(), Said(), CollectorRegistry()
         ).run()
         (score,) = cluster.run.Status(pb.StatusRequest(), Context()).scores
     finally:
@@ -276,4 +277,4 @@ def test_the_plan_counts_the_mean_and_its_copy_in_a_snapshot():
 
     assert averaging["mean of versions"] == 4000
     assert sum(averaging.values()) == sum(plain.values()) + 8000
-    assert sum(server_memory(1000, 0, 0, 4, 1 << 20).values()) == sum(plain.values())
+    assert sum(server_memory(1000, 0, 0, 4, 4032 << 10).values()) == sum(plain.values())
