@@ -111,6 +111,7 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 	$(BIN)/python -m benchmarks.bookkeeping
 	$(BIN)/python -m benchmarks.sharding
 	$(BIN)/python -m benchmarks.svm
+	$(BIN)/python -m benchmarks.exchange
 	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
 
 experiments: setup ## tables of all policies and of sharding strategies, [Hogwild]'s figures (DATA= for CIFAR-10 too; hours)
