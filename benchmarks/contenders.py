@@ -49,6 +49,7 @@ def _peer(name: str, module: str, *options: str, environment: str = "project") -
     return Contender(name, ("-m", f"benchmarks.peers.{module}", *options), environment)
 
 
+# paceline-...: by grpcio; lane-...: on the lane
 CONTENDERS = {
     contender.name: contender
     for contender in (
@@ -59,6 +60,8 @@ CONTENDERS = {
         _peer("lane-asp", "paceline", "--transport", "lane", "--policy", "asp"),
         _peer("paceline-asp-tls", "paceline", "--policy", "asp", "--codec", "none", "--tls"),
         _peer("lane-asp-tls", "paceline", "--transport", "lane", "--policy", "asp", "--tls"),
+        _peer("lane-asp-fp16", "paceline", "--transport", "lane", "--policy", "asp", "--codec", "fp16"),
+        _peer("lane-asp-bf16", "paceline", "--transport", "lane", "--policy", "asp", "--codec", "bf16"),
         _peer("lane-bsp", "paceline", "--transport", "lane", "--policy", "bsp"),
         _peer("lane-bsp-bf16", "paceline", "--transport", "lane", "--policy", "bsp", "--codec", "bf16"),
         _peer("tutorial-grpc", "tutorial_grpc"),
@@ -70,7 +73,7 @@ CONTENDERS = {
 
 _STANDARD: tuple[tuple[int, int, str], ...] = (
     (1, 1, "paceline-asp paceline-asp-fp16 paceline-asp-bf16 lane-asp tutorial-grpc torch-rpc tensorflow-ps"),
-    (1, 1, "paceline-asp-tls lane-asp-tls"),
+    (1, 1, "lane-asp-fp16 lane-asp-bf16 paceline-asp-tls lane-asp-tls"),
     (2, 1, "paceline-asp paceline-bsp lane-asp lane-bsp torch-rpc gloo"),
     (2, 2, "paceline-asp paceline-bsp lane-bsp torch-rpc"),
     (2, 4, "paceline-asp"),
@@ -81,6 +84,8 @@ _STANDARD: tuple[tuple[int, int, str], ...] = (
 _LARGE: tuple[tuple[int, int, str], ...] = (
     (1, 1, "paceline-asp lane-asp tutorial-grpc torch-rpc tensorflow-ps"),
     (2, 1, "paceline-asp paceline-bsp lane-bsp torch-rpc gloo"),
+    (4, 2, "lane-bsp lane-bsp-bf16 torch-rpc"),
+    (4, 1, "gloo"),
 )
 
 
