@@ -33,7 +33,7 @@ class ParameterServicer:
         self, driver: SliceDriver, durability: Durability, metrics: ServerMetrics, say: Callable[..., None]
     ) -> None:
         self._driver, self._durability, self._metrics, self._say = driver, durability, metrics, say
-        self._part_elements = driver.config.part_bytes // 4
+        self._part_bytes = driver.config.part_bytes
         self._quarantine = Quarantine()
         self.lane_port = 0
         """Told to workers; 0 without a lane."""
@@ -229,7 +229,7 @@ class ParameterServicer:
             codec = load_codec(codec_name or "none")
             head.codec, head.elements = codec.name, len(published.values)
             self._metrics.sent.inc(codec.bytes_for(len(published.values)))
-            yield Outgoing(head, encoded_parts(published.values, codec, self._part_elements))
+            yield Outgoing(head, encoded_parts(published.values, codec, self._part_bytes))
         finally:
             self._driver.release(published)
 

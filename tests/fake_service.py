@@ -110,7 +110,7 @@ class Upload:
 
 def outgoing(head: pb.PullHead, values: Vector) -> Outgoing:
     head.elements = len(values)
-    return Outgoing(head, encoded_parts(values, load_codec("none"), PART))
+    return Outgoing(head, encoded_parts(values, load_codec("none"), 4 * PART))
 
 
 class Gathered:
@@ -174,7 +174,7 @@ def client(kind: str, address: str, credentials: Credentials = OPEN) -> Transpor
 
 
 def parts(values: Vector) -> Parts:
-    return encoded_parts(values, load_codec("none"), PART)
+    return encoded_parts(values, load_codec("none"), 4 * PART)
 
 
 def exchange(transport: Transport, values: Vector, clock: int = 1, timeout: float = SOON) -> Vector:

@@ -74,7 +74,7 @@ class Slice:
 
     def outgoing(self) -> Outgoing:
         head = pb.PullHead(version=len(self.folded), elements=len(self.weights))
-        return Outgoing(head, encoded_parts(self.weights, load_codec("none"), PART))
+        return Outgoing(head, encoded_parts(self.weights, load_codec("none"), 4 * PART))
 
 
 class Upload:
@@ -135,7 +135,7 @@ class Lane:
         before = len(self.slice.folded)
         transport, sink = LaneTransport(f"localhost:{self.port}", Credentials(TOKEN)), Gathered()
         head = pb.PushHead(worker="worker-0", elements=ELEMENTS)
-        parts = encoded_parts(VALUES, load_codec("none"), PART)
+        parts = encoded_parts(VALUES, load_codec("none"), 4 * PART)
         found = transport.push_pull(head, parts, lambda head: sink, SOON)
         transport.close()
         assert len(self.slice.folded) == found.version == before + 1
@@ -268,7 +268,7 @@ def data(number: int, payload: bytes, end: bool = False, flags: int = 0) -> byte
 def push(values: Any = VALUES, head: pb.PushHead | None = None) -> list[bytes]:
     """A push's messages with their prefixes."""
     first = pb.PushHead(worker="worker-0", elements=ELEMENTS) if head is None else head
-    parts = encoded_parts(values, load_codec("none"), PART)
+    parts = encoded_parts(values, load_codec("none"), 4 * PART)
     return [bytes(start) + bytes(part) for start, part in cut(first.SerializeToString(), parts)]
 
 

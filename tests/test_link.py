@@ -79,7 +79,7 @@ class Script(Transport):
 
     def _delivered(self, head: pb.PullHead, open_sink: OpenSink) -> pb.PullHead:
         sink = open_sink(head)
-        for offset, data in encoded_parts(self.weights[: head.elements], load_codec("none"), 2):
+        for offset, data in encoded_parts(self.weights[: head.elements], load_codec("none"), 8):
             sink.take(offset, data)
         return head
 

@@ -41,7 +41,7 @@ class Link:
         self.ranges, self._length = plan.slices[index], plan.lengths[index]
         self._deadline, self._stop, self._say, self._on_retry = deadline, stop, say, on_retry
         self._push_codec, self._pull_codec = load_codec(config.codec.push), load_codec(config.codec.pull)
-        self._part_elements = config.part_bytes // 4
+        self._part_bytes = config.part_bytes
         self._timeout = _HOLD + 10 + 8 * self._length / _SLOWEST
         room = self._push_codec.bytes_for(self._length)
         self._scratch = None if self._push_codec.lossless else np.empty(room, np.uint8)
@@ -91,7 +91,7 @@ class Link:
 
         def send() -> pb.InitialiseReply:
             try:
-                return self._transport.initialise(head, encoded_parts(mine, codec, self._part_elements), self._timeout)
+                return self._transport.initialise(head, encoded_parts(mine, codec, self._part_bytes), self._timeout)
             except TryAgain:
                 self._introduce()
                 raise
@@ -256,7 +256,7 @@ class Link:
 
     def _encoded(self, model: Vector) -> list[tuple[int, memoryview]]:
         """The slice's parts, encoded once; without a codec they are the model's own memory."""
-        return list(encoded_parts(self._gather(model), self._push_codec, self._part_elements, self._scratch))
+        return list(encoded_parts(self._gather(model), self._push_codec, self._part_bytes, self._scratch))
 
 
 def no_snapshot(server: int) -> DataError:

@@ -78,7 +78,7 @@ class PeerServer:
 
     def __init__(self, plan: SlicePlan, part_bytes: int, credentials: Credentials, port: int) -> None:
         self.model = LocalModel()
-        self._plan, self._part_elements = plan, part_bytes // 4
+        self._plan, self._part_bytes = plan, part_bytes
         self._grpc = make_server(_READERS, authentication(credentials.token), lambda method, status, seconds: None)
         pull = grpc.unary_stream_rpc_method_handler(self._pull, pb.PullRequest.FromString, None)
         self._grpc.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"PullLocal": pull}),))
@@ -96,7 +96,7 @@ class PeerServer:
             yield from frames(pb.PullHead(outcome=pb.WAIT).SerializeToString(), ())
             return
         head = pb.PullHead(outcome=pb.FOLDED, codec=codec.name, elements=len(values))
-        yield from frames(head.SerializeToString(), encoded_parts(values, codec, self._part_elements))
+        yield from frames(head.SerializeToString(), encoded_parts(values, codec, self._part_bytes))
 
 
 def pull_local(

@@ -323,7 +323,7 @@ class Config(Section):
     score_timeout: Seconds = Field(300.0, gt=0, description="The final scoring; then the run ends unscored (seconds).")
     transport: Literal["lane", "grpc"] = Field("lane", description="What carries pushes and pulls.")
     part_bytes: ByteSize = Field(  # with its head below the 4 MiB that stock gRPC peers take
-        ByteSize(4032 << 10), ge=1 << 12, le=4032 << 10, description="A message's part of a slice, not coded (bytes)."
+        ByteSize(4032 << 10), ge=1 << 12, le=4032 << 10, description="A message's part of a push or of weights (bytes)."
     )
     checkpoint: CheckpointConfig = CheckpointConfig()
     slow: dict[str, str] = Field(

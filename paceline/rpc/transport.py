@@ -114,14 +114,15 @@ def decoded(data: bytes, codec: Codec, count: int, who: str) -> Vector:
 
 
 def encoded_parts(
-    values: Vector, codec: Codec, part_elements: int, scratch: np.ndarray | None = None
+    values: Vector, codec: Codec, part_bytes: int, scratch: np.ndarray | None = None
 ) -> Iterator[tuple[int, memoryview]]:
-    """A flat vector cut and encoded part by part. With `scratch` (codec.bytes_for(len(values)) bytes) each part keeps a
-    place of its own; without it a part is valid until the next one."""
+    """A flat vector, cut and encoded into parts of `part_bytes`. With `scratch` (codec.bytes_for(len(values)) bytes) each part
+    keeps a place of its own; without it a part is valid until the next one."""
     raw = memoryview(values.data).cast("B") if codec.name == "none" else None
-    room = scratch if scratch is not None or raw is not None else np.empty(codec.bytes_for(part_elements), np.uint8)
-    for start in range(0, len(values), part_elements):
-        stop = min(start + part_elements, len(values))
+    room = scratch if scratch is not None or raw is not None else np.empty(part_bytes, np.uint8)
+    each = part_bytes // codec.bytes_for(1)
+    for start in range(0, len(values), each):
+        stop = min(start + each, len(values))
         if raw is not None:
             yield start, raw[4 * start : 4 * stop]
             continue
