@@ -39,17 +39,18 @@ def paceline(*arguments: str, seconds: float = 600) -> subprocess.CompletedProce
 
 
 def overlay(
-    folder: Path, of: str, settings: dict[str, Any], *components: str, patches: Sequence[Any] = (), worker: str = ""
-) -> str:
-    """A copy of one of k8s/overlays with other settings, and with more components before its own, as a user makes one;
-    `worker`: another image for workers and evaluator."""
+    folder: Path, of: str, settings: dict[str, Any], *components: str, patches: Sequence[Any] = (), worker: str = "",
+    last: Sequence[str] = (),
+) -> str:  # fmt: skip
+    """A copy of one of k8s/overlays with other settings, and with more components before its own and after them (`last`),
+    as a user makes one; `worker`: another image for workers and evaluator."""
     folder.mkdir(parents=True)
     old = REPOSITORY / "k8s/overlays" / of
     found = yaml.safe_load((old / "kustomization.yaml").read_text())
     for key in ("resources", "components"):
         found[key] = [os.path.relpath(old / path, folder) for path in found[key]]
-    more = [os.path.relpath(REPOSITORY / "k8s/components" / name, folder) for name in components]
-    found["components"] = [*more, *found["components"]]
+    more = [os.path.relpath(REPOSITORY / "k8s/components" / name, folder) for name in (*components, *last)]
+    found["components"] = [*more[: len(components)], *found["components"], *more[len(components) :]]
     found["patches"] = [*found["patches"], *patches]
     for image in found["images"]:
         name = worker if worker and image["name"] == "paceline-worker" else image["newName"].rpartition("/")[2]

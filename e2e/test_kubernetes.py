@@ -17,6 +17,7 @@ from paceline.data.dataset import Dataset
 from paceline.k8s.findings import condition
 from paceline.k8s.kubectl import COMPONENT, Kubectl
 from paceline.k8s.look import look
+from tools.authority import Authority
 
 ACCURACY = {"svm": 0.88, "digits": 0.90}
 DIGITS = os.environ.get("E2E_DIGITS", "")
@@ -145,16 +146,25 @@ def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, t
     assert left(kubectl) == set()
 
 
-def test_async_svm_is_finished_and_stopped_by_its_own_pod(namespace: str, tmp_path: Path, rows: Dataset):
+def keys(folder: Path) -> list[str]:
+    """What makes a Secret of keys for one certificate with the names of two servers and four workers."""
+    servers = [f"paceline-server-{index}.paceline-server" for index in range(2)]
+    workers = [f"paceline-worker-{index}.paceline-worker" for index in range(4)]
+    Authority().write(folder, "localhost", "127.0.0.1", "paceline-shards", *servers, *workers)
+    return [f"--from-file={path}" for path in sorted(folder.iterdir())]
+
+
+def test_async_svm_with_tls_is_finished_and_stopped_by_its_own_pod(namespace: str, tmp_path: Path, rows: Dataset):
     kubectl = Kubectl(namespace)
     settings: dict[str, Any] = {
-        "data": {"path": "/data/rcv1", "validation": 0.0}, "transport": "grpc", "epochs": 10,
+        "data": {"path": "/data/rcv1", "validation": 0.0}, "epochs": 10,
         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0},
         "svm": {"stop": "own"},
     }  # fmt: skip
-    place = overlay(tmp_path / "run", "svm-hogwild-async", settings, "autostop")
+    place = overlay(tmp_path / "run", "svm-hogwild-async", settings, "autostop", last=("tls",))
     put_rows(rows, tmp_path / "data", namespace)
     kubectl.run("create", "secret", "generic", "paceline-token", "--from-literal=token=of-this-test")
+    kubectl.run("create", "secret", "generic", "paceline-tls", *keys(tmp_path / "keys"))
 
     kubectl.run("apply", "--kustomize", place)
     until("the sharder", lambda: running(kubectl, "sharder"))
