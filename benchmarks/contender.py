@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -200,12 +201,17 @@ def _conduct(job: Job, processes: Sequence[SpawnProcess], seats: Sequence["Conne
 
 
 def usage(processes: Sequence[SpawnProcess]) -> tuple[float, float]:
-    """(CPU seconds, minor page faults) of the processes so far; Linux only."""
+    """(CPU seconds, minor page faults) of the processes and of those that they have started, so far; Linux only."""
     ticks, faults = 0, 0
-    for process in processes:
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        faults += int(fields[7])
-        ticks += int(fields[11]) + int(fields[12])
+    waiting = [process.pid for process in processes]
+    while waiting:
+        place = Path(f"/proc/{waiting.pop()}")
+        with suppress(OSError):  # a child that has ended
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+            faults += int(fields[7])
+            ticks += int(fields[11]) + int(fields[12])
+            for thread in (place / "task").iterdir():
+                waiting += map(int, (thread / "children").read_text().split())
     return ticks / os.sysconf("SC_CLK_TCK"), faults
 
 

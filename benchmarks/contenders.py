@@ -67,17 +67,18 @@ CONTENDERS = {
         _peer("tutorial-grpc", "tutorial_grpc"),
         _peer("torch-rpc", "torch_rpc"),
         _peer("tensorflow-ps", "tensorflow_ps", environment="tensorflow"),
+        _peer("ray", "ray_ps", environment="ray"),
         _peer("gloo", "gloo"),
     )
 }
 
 _STANDARD: tuple[tuple[int, int, str], ...] = (
-    (1, 1, "paceline-asp paceline-asp-fp16 paceline-asp-bf16 lane-asp tutorial-grpc torch-rpc tensorflow-ps"),
+    (1, 1, "paceline-asp paceline-asp-fp16 paceline-asp-bf16 lane-asp tutorial-grpc torch-rpc ray tensorflow-ps"),
     (1, 1, "lane-asp-fp16 lane-asp-bf16 paceline-asp-tls lane-asp-tls"),
-    (2, 1, "paceline-asp paceline-bsp lane-asp lane-bsp torch-rpc gloo"),
-    (2, 2, "paceline-asp paceline-bsp lane-bsp torch-rpc"),
+    (2, 1, "paceline-asp paceline-bsp lane-asp lane-bsp torch-rpc ray gloo"),
+    (2, 2, "paceline-asp paceline-bsp lane-bsp torch-rpc ray"),
     (2, 4, "paceline-asp"),
-    (4, 2, "paceline-asp paceline-bsp lane-asp lane-bsp lane-bsp-bf16 torch-rpc"),
+    (4, 2, "paceline-asp paceline-bsp lane-asp lane-bsp lane-bsp-bf16 torch-rpc ray"),
     (4, 4, "paceline-asp"),
     (4, 1, "gloo"),
 )

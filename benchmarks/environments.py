@@ -10,6 +10,7 @@ from paceline.core.errors import TryAgain
 REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "project": (),
     "tensorflow": ("tensorflow-cpu>=2.21,<3",),
+    "ray": ("ray>=2.50,<3", "numba>=0.60,<1"),
     "svm": ("liblinear-official>=2.49,<3", "vowpalwabbit>=9.11,<10"),
 }
 """What each environment needs installed; `project` is the interpreter that runs the harness."""
