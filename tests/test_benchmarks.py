@@ -214,7 +214,7 @@ def test_an_environment_is_built_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_peer_without_an_environment_is_a_row_with_a_reason() -> None:
     (row,) = measure([entry(HONEST, environment="nowhere")], Limits(1, 5))
-    assert row.failure == "no environment: there is no 'nowhere'; known are project, tensorflow, svm."
+    assert row.failure == "no environment: there is no 'nowhere'; known are project, tensorflow, ray, svm."
 
 
 def test_the_tables_and_the_record_hold_every_row(tmp_path: Path) -> None:

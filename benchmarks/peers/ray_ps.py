@@ -17,7 +17,7 @@ from typing import Any
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 
-import numba  # type: ignore[import-untyped]
+import numba
 import numpy as np
 import ray  # type: ignore[import-not-found]
 
@@ -26,7 +26,7 @@ from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vec
 NAMESPACE = "benchmark"
 
 
-@numba.njit(error_model="numpy", nogil=True)  # type: ignore[misc]
+@numba.njit(error_model="numpy", nogil=True)
 def _sgd(weights: Vector, gradient: Vector, velocity: Vector, lr: Any, momentum: Any, decay: Any) -> None:
     for i in range(weights.size):
         velocity[i] = momentum * velocity[i] + gradient[i] + decay * weights[i]
