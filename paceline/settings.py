@@ -24,8 +24,9 @@ from paceline.presets import PRESETS, presets
 
 PREFIX = "PACELINE_"
 CONNECT = PREFIX + "CONNECT"
+"""What a launcher tells a training script of one's own in (JSON)."""
 TLS = PREFIX + "TLS"
-"""What a launcher tells a training script of one's own in (JSON); the one such variable that is no setting."""
+"""The folder of keys. Like `CONNECT` no setting of the config."""
 NO_TORCH = (
     "This task's model needs torch, which is not installed here. Take the image paceline-worker instead of "
     "paceline-worker-slim (docs/images.md), or: pip install torch."

@@ -111,6 +111,20 @@ def test_a_lane_that_nobody_reaches_leaves_grpcio(server: Server) -> None:
     assert server.counts() == (2, 0)
 
 
+def test_a_worker_whose_lane_nobody_reaches_trains_by_grpcio_though_it_resumes_after_each_failure(
+    server: Server,
+) -> None:
+    transport = open_transport("lane", server.grpc.address, OPEN)
+    resume(transport)
+    server.lane.stop()
+    for _ in range(2):
+        with pytest.raises(TryAgain):
+            push_sparse(transport)
+        resume(transport)
+        push_sparse(transport)
+    assert server.counts() == (5, 0)
+
+
 def test_a_server_without_a_lane_is_served_by_grpcio(server: Server) -> None:
     server.service.lane_port = 0
     transport = open_transport("lane", server.grpc.address, OPEN)

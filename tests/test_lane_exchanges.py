@@ -16,7 +16,9 @@ from paceline.rpc.channel import retried
 from paceline.rpc.lane import frames
 from paceline.rpc.lane.frames import Code, Kind
 from paceline.rpc.lane.messages import prefixed
+from paceline.rpc.lane.stream import Stream
 from paceline.rpc.lane.texts import STATUS
+from paceline.rpc.lane.threads import Threads
 from paceline.rpc.transport import Transport
 from paceline.rpc.watchdog import IDLE, TOTAL
 from paceline.v1 import parameter_service_pb2 as pb
@@ -321,3 +323,68 @@ def test_a_message_in_many_frames_is_one_exchange(peer: Peer, lane: Lane) -> Non
         peer.send(data(1, bytes((byte,))))
     assert peer.next(Kind.DATA)[3] == prefixed(pb.SparsePull(values=b"1234").SerializeToString())
     assert lane.outcome() == ("ExchangeSparse", "OK")
+
+
+# what ends at an awkward moment
+class Interrupted:
+    """A lock whose release lets another thread go first: `then` is what that does."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._lock, self._then = threading.Lock(), then
+
+    def acquire(self, blocking: bool = True) -> bool:
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+        self._then()
+
+
+def test_a_message_that_comes_as_a_stream_begins_to_rest_is_handed_over_once() -> None:
+    stream, handed = Stream(1, 0), list[str]()
+    stream.attach(None)
+
+    def come() -> None:
+        stream.has_ended = True
+        stream.wake()
+
+    stream._lock = Interrupted(come)  # type: ignore[assignment]
+    rests = stream.rest(lambda: handed.append("by the reader"))
+    assert (rests, handed) == (True, ["by the reader"])
+
+
+def test_a_stream_that_failed_before_anybody_waited_has_no_message() -> None:
+    stream = Stream(1, 0)
+    stream.fail(TryAgain("reset"))
+    stream.attach(None)
+    assert stream.message(0.0) is None
+
+
+def test_a_thread_that_can_not_be_started_is_refused_and_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, done = Threads(1), threading.Event()
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        assert [threads.run(lambda: None) for _ in range(3)] == [False] * 3
+    assert threads.run(done.set)
+    assert done.wait(SOON)
+    threads.stop()
+
+
+def test_a_thread_lives_on_after_a_bug(capfd: pytest.CaptureFixture[str]) -> None:
+    threads, done = Threads(1), threading.Event()
+
+    def fail() -> None:
+        raise ValueError("a bug")
+
+    assert threads.run(lambda: fail)
+    deadline = time.monotonic() + SOON
+    while not threads.run(done.set):
+        assert time.monotonic() < deadline, "the thread is gone"
+        time.sleep(0.001)
+    assert done.wait(SOON)
+    assert "a bug" in capfd.readouterr().err
+    threads.stop()

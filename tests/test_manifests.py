@@ -663,7 +663,7 @@ def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder)
     }  # fmt: skip
     needed = {(source, "server", 50051) for source in ("worker", "evaluator", "server", "autostop")}
     needed |= {(source, "sharder", 50051) for source in ("worker", "evaluator")}
-    needed |= {("worker", "server", 50054)}
+    needed |= {(source, "server", 50054) for source in ("worker", "evaluator")}
     needed |= {(source, "worker", 50053) for source in ("worker", "evaluator")}
     needed |= {(source, part, 9464) for source, part in product(("prometheus", "prometheus-here"), PARTS)}
     needed |= {(part, "dns", 53) for part in PARTS}

@@ -28,12 +28,13 @@ from paceline.core.errors import ConfigError, TryAgain, Unauthenticated
 from paceline.core.values import Vector
 from paceline.k8s.kubectl import Kubectl
 from paceline.k8s.look import chief_of
+from paceline.rpc import tls
 from paceline.rpc.auth import Credentials, read_credentials
 from paceline.rpc.channel import retried
 from paceline.rpc.lane import tls as lane_tls
 from paceline.rpc.lane.sockets import PlainSocket
 from paceline.rpc.lane.tls import TlsSocket, encrypted_client, encrypted_server
-from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, key_folder, read_keys
+from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, KeyFolder, key_folder, read_keys
 from paceline.settings import TLS
 from tools.authority import Authority
 
@@ -203,6 +204,21 @@ def test_new_keys_that_are_no_good_leave_the_old_ones(
     assert "The keys in use stay, for the new ones are no good" in capfd.readouterr().err
     (keys / KEY).write_bytes(good)
     serves(served, keys)
+
+
+def test_keys_that_are_gone_while_they_are_read_leave_the_old_ones(
+    keys: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = KeyFolder(keys)
+    before = folder.newest()
+
+    def gone(path: Path) -> None:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(tls, "read_keys", gone)
+    (keys / KEY).touch()
+    assert folder.newest() is before
+    assert "The keys in use stay" in capfd.readouterr().err
 
 
 # the lane's handshake

@@ -119,7 +119,7 @@ class _Launch:
             exit_code=None,
             chief=None,
             finished=False,
-            tls=os.environ.get(TLS),
+            tls=str(Path(os.environ[TLS]).resolve()) if TLS in os.environ else None,
         )
         self._shard()
         servers = self._serve()

@@ -35,7 +35,10 @@ class _OnLane(Transport):
 
     def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
         reply = self._grpc.resume(request, timeout)
-        self._learn(reply.lane_port)
+        if (
+            reply.lane_port != self._port
+        ):  # else what failed goes by grpcio once: it may be the lane that nobody reaches
+            self._learn(reply.lane_port)
         return reply
 
     def initialise(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.InitialiseReply:

@@ -3,6 +3,7 @@
 import ssl
 import sys
 import threading
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +49,7 @@ class KeyFolder:
                 self._seen = seen
                 try:
                     self._keys = read_keys(self._path)
-                except ConfigError as error:
+                except (ConfigError, OSError) as error:  # the second: gone again since they were seen
                     print(f"The keys in use stay, for the new ones are no good: {error}", file=sys.stderr, flush=True)
             return self._keys
 
@@ -161,10 +162,12 @@ def _try(path: Path) -> None:
                 f"{path / CERTIFICATE} is not good by {path / AUTHORITY}: {error.verify_message}. It must be signed by that "
                 "CA, for servers and clients alike."
             ) from error
-        valid = _meet(path, _NO_CHECK_TIME)
+        valid = ""
+        with suppress(ssl.SSLError):  # it is not good otherwise either
+            seen = _meet(path, _NO_CHECK_TIME)
+            valid = f" The first is valid from {seen['notBefore']} until {seen['notAfter']}."
         raise ConfigError(
-            f"{path / CERTIFICATE} or {path / AUTHORITY}: {error.verify_message}. The first is valid from {valid['notBefore']} "
-            f"until {valid['notAfter']}. Renew it."
+            f"{path / CERTIFICATE} or {path / AUTHORITY}: {error.verify_message}.{valid} Renew it."
         ) from error
     except ssl.SSLError as error:
         raise ConfigError(f"The keys in {path} can't be used: {error.reason}. Make them anew.") from error

@@ -123,9 +123,11 @@ class LaneServer:
         """The handshake of TLS, in a thread of its own: a peer may take its time."""
 
         def shake() -> None:
-            encrypted = encrypted_server(sock, keys.newest().server, PATIENCE)
-            with self._lock:
-                self._greeted -= 1
+            try:
+                encrypted = encrypted_server(sock, keys.newest().server, PATIENCE)
+            finally:
+                with self._lock:
+                    self._greeted -= 1
             if encrypted is not None and not self._stopped.is_set():
                 self._welcome(encrypted)
             elif encrypted is not None:

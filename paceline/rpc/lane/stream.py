@@ -176,8 +176,7 @@ class Stream:
     def message(self, patience: float | None = None) -> bytes | None:
         """The next message, where no sink takes them (after `attach`); None where no more comes. queue.Empty where it does
         not come in so many seconds."""
-        assert self._messages is not None
-        while not self.is_over:
+        while self._messages is not None and not self.is_over:
             self._came.get(timeout=patience)
             if self._messages.whole:
                 return self._messages.whole.pop()
@@ -191,12 +190,13 @@ class Stream:
     def rest(self, on_more: Callable[[], None]) -> bool:
         """Between two messages nobody waits: the reader calls `on_more`, once, when something comes. False where something has
         come already."""
-        if not self._lock.acquire(timeout=0.5):  # the reader is in the middle of a frame
+        if not self._lock.acquire(blocking=False):  # the reader is in the middle of a frame
             return False
-        if not self._has_more:
+        rests = not self._has_more
+        if rests:
             self._on_more = on_more
         self._lock.release()
-        return self._on_more is not None
+        return rests
 
     @property
     def _has_more(self) -> bool:

@@ -5,7 +5,9 @@ import threading
 import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import TypeVar
 
+T = TypeVar("T")
 After = Callable[[], None] | None
 Work = Callable[[], After]
 """Answers; what it returns is called when its thread is free for other work already."""
@@ -27,9 +29,12 @@ class Threads:
             elif self._started == self._most or self._stopped:
                 return False
             else:
-                self._started += 1
                 inbox = SimpleQueue()
-                threading.Thread(target=self._run, args=(inbox,), name="lane-call", daemon=True).start()
+                try:
+                    threading.Thread(target=self._run, args=(inbox,), name="lane-call", daemon=True).start()
+                except RuntimeError:  # the system has no more threads
+                    return False
+                self._started += 1
         inbox.put(work)
         return True
 
@@ -42,14 +47,18 @@ class Threads:
 
     def _run(self, inbox: "SimpleQueue[Work | None]") -> None:
         while (work := inbox.get()) is not None:
-            after: After = None
-            try:
-                after = work()
-            except Exception:  # a bug: the thread lives on
-                traceback.print_exc()
+            after = _done(work)
             with self._lock:
                 if self._stopped:
                     return
                 self._free.append(inbox)
             if after is not None:
-                after()
+                _done(after)
+
+
+def _done(work: Callable[[], T]) -> T | None:
+    try:
+        return work()
+    except Exception:  # a bug: the thread lives on
+        traceback.print_exc()
+        return None

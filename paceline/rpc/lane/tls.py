@@ -115,14 +115,15 @@ def encrypted_client(sock: socket.socket, context: ssl.SSLContext, address: str,
     looked at its certificate. Unauthenticated where one refuses the other, ConfigError where the server speaks no TLS, TryAgain
     for all else."""
     deadline, host = time.monotonic() + HANDSHAKE, address.rpartition(":")[0].strip("[]")
+    wrapped: socket.socket = sock
     try:
-        shaken = _shake(context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False), deadline)
-        first = _first_bytes(shaken, deadline)
+        wrapped = shaken = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+        first = _first_bytes(_shake(shaken, deadline), deadline)
     except ssl.SSLCertVerificationError as error:
-        sock.close()
+        wrapped.close()
         raise Unauthenticated(untrusted(address, error.verify_message)) from error
     except OSError as error:
-        sock.close()
+        wrapped.close()
         reason = str(getattr(error, "reason", ""))
         if "WRONG_VERSION" in reason:
             raise ConfigError(not_encrypted(address)) from error
