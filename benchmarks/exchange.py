@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from benchmarks.kernels import Row
+from benchmarks.kernels import Row, show
 from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcServicer, GrpcTransport
@@ -141,10 +141,7 @@ def main() -> None:
     for name, taken in seconds.items():
         tenths = quantiles(taken, n=10)
         print(f"{name:44}" + "".join(f"{1e6 * value:9.0f}" for value in (median(taken), tenths[0], tenths[-1])))
-    print(f"{'ratio':44}{'value':>9}{'must':>9}{'goal':>9}")
-    for row in rows(seconds):
-        targets = "".join(f"{target:9.2f}" if target is not None else f"{'':9}" for target in (row.must, row.goal))
-        print(f"{row.measure:44}{row.value:9.2f}{targets}")
+    show(rows(seconds), width=9)
 
 
 if __name__ == "__main__":

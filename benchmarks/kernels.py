@@ -1,7 +1,7 @@
 """How far the compiled loops are from a copy of memory (targets 7 and 8). Run: python -m benchmarks.kernels [N]"""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -104,12 +104,17 @@ def _interleaved(loops: dict[str, Callable[[], object]]) -> dict[str, list[float
     return {name: times[1:] for name, times in seconds.items()}
 
 
+def show(rows: Iterable[Row], width: int = 7) -> None:
+    """Prints ratios beside what they must be, in columns so wide."""
+    print(f"{'ratio':44}" + "".join(f"{name:>{width}}" for name in ("value", "must", "goal")))
+    for row in rows:
+        figures = (row.value, row.must, row.goal)
+        print(f"{row.measure:44}" + "".join(f"{'' if one is None else f'{one:.2f}':>{width}}" for one in figures))
+
+
 def main() -> None:
     """Prints the ratios of one run."""
-    print(f"{'ratio':44}{'value':>7}{'must':>7}{'goal':>7}")
-    for row in kernel_rows(int(sys.argv[1]) if len(sys.argv) > 1 else ELEMENTS):
-        targets = "".join(f"{target:7.2f}" if target is not None else f"{'':7}" for target in (row.must, row.goal))
-        print(f"{row.measure:44}{row.value:7.2f}{targets}")
+    show(kernel_rows(int(sys.argv[1]) if len(sys.argv) > 1 else ELEMENTS))
 
 
 if __name__ == "__main__":

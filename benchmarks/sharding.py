@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.kernels import Row
+from benchmarks.kernels import Row, show
 from paceline.core.config import Options
 from paceline.data.cifar import read_cifar10
 from paceline.data.dataset import Labelled, Rows, Selection
@@ -138,10 +138,7 @@ def main() -> None:
     else:
         train = made_images(told.rows)
     print(f"{len(train):,} x {train.source.features[0].size:,}")
-    print(f"{'ratio':44}{'value':>7}{'must':>7}{'goal':>7}")
-    for row in sharding_rows(train, told.rounds, tuple(told.clusters)):
-        targets = "".join(f"{target:7.2f}" if target is not None else f"{'':7}" for target in (row.must, row.goal))
-        print(f"{row.measure:44}{row.value:7.2f}{targets}")
+    show(sharding_rows(train, told.rounds, tuple(told.clusters)))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.environments import NoEnvironment, python_of
 from benchmarks.harness import REPOSITORY
-from benchmarks.kernels import Row
+from benchmarks.kernels import Row, show
 from benchmarks.peers import paceline_svm, rpc_per_batch_svm
 from benchmarks.peers.svm_team import Job, Team, Training, deal
 from benchmarks.svm_push import print_push_costs, push_costs
@@ -360,10 +360,7 @@ def _print_times(found: list[Measured], accuracy: float, tests: int) -> None:
             f"{result.seconds:9.4f}{result.best:9.4f}{result.accuracy:10.4f}{result.passes:8g}" if result.fits else ""
         )
         print(f"{result.name:44}{figures or '  ' + result.failure}")
-    print(f"{'ratio':44}{'value':>9}{'must':>9}{'goal':>9}")
-    for row in rows(found):
-        targets = "".join(f"{target:9.2f}" if target is not None else f"{'':9}" for target in (row.must, row.goal))
-        print(f"{row.measure:44}{row.value:9.2f}{targets}")
+    show(rows(found), width=9)
 
 
 def _print_shapes(found: Iterable[Shape]) -> None:

@@ -49,8 +49,11 @@ def overlay(
     found = yaml.safe_load((old / "kustomization.yaml").read_text())
     for key in ("resources", "components"):
         found[key] = [os.path.relpath(old / path, folder) for path in found[key]]
-    more = [os.path.relpath(REPOSITORY / "k8s/components" / name, folder) for name in (*components, *last)]
-    found["components"] = [*more[: len(components)], *found["components"], *more[len(components) :]]
+
+    def places(names: Sequence[str]) -> list[str]:
+        return [os.path.relpath(REPOSITORY / "k8s/components" / name, folder) for name in names]
+
+    found["components"] = [*places(components), *found["components"], *places(last)]
     found["patches"] = [*found["patches"], *patches]
     for image in found["images"]:
         name = worker if worker and image["name"] == "paceline-worker" else image["newName"].rpartition("/")[2]

@@ -22,8 +22,9 @@ from paceline.rpc.auth import Credentials, authentication, read_credentials
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.watchdog import Watchdog
-from paceline.settings import TLS, exits, parse_sets
+from paceline.settings import exits, parse_sets
 from paceline.tasks.task import load_config
+from paceline.tls_option import Tls
 from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceServicer, add_ShardServiceServicer_to_server
 from sharder.app import make_shards
@@ -141,10 +142,7 @@ def main(
     health_port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC health port; 0 for any free one.")] = 0,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Prometheus port; 0 for any free one.")] = 0,
     token_file: Annotated[Path | None, typer.Option(help="File with the run's token; else anybody may call.")] = None,
-    tls: Annotated[
-        Path | None,
-        typer.Option(envvar=TLS, help="Folder with ca.crt, tls.crt and tls.key, for mutual TLS; else plain text."),
-    ] = None,
+    tls: Tls = None,
     report: Annotated[Path | None, typer.Option(help="JSON file to write the ports to once they are open.")] = None,
     sets: Annotated[
         list[str] | None, typer.Option("--set", help="One setting, like data.shards=4; may be repeated.")

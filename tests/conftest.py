@@ -1,7 +1,8 @@
 """What several test modules share."""
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -32,3 +33,24 @@ class Ledger(Optimizer):
 @pytest.fixture(scope="session")
 def ledger() -> Optimizer:
     return Ledger()
+
+
+@pytest.fixture(params=["grpc", "lane"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """A transport."""
+    return str(request.param)
+
+
+@pytest.fixture
+def serve(kind: str) -> Iterator[Callable[..., Any]]:
+    """Begins to serve on it, as `fake_service.Served` does; ended with the test."""
+    from fake_service import Served
+
+    with ExitStack() as started:
+
+        def start(*arguments: Any, **settings: Any) -> Served:
+            served = Served(kind, *arguments, **settings)
+            started.callback(served.stop)
+            return served
+
+        yield start

@@ -28,24 +28,6 @@ KINDS = sorted((kind for kind in error_classes().values() if kind.__module__ == 
 Serve = Callable[..., Served]
 
 
-@pytest.fixture(params=["grpc", "lane"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def serve(kind: str) -> Iterator[Serve]:
-    started: list[Served] = []
-
-    def start(service: Service, token: str = "", threads: int = 8, port: int = 0) -> Served:
-        started.append(Served(kind, service, token, threads, port))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.stop()
-
-
 only_lane = pytest.mark.parametrize("kind", ["lane"])
 
 

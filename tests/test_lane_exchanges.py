@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from fake_service import SOON, Gate, Served, Service, exchange
 from lane_peer import Lane, Peer, data
-from test_lane import eventually, numbers, raising
+from test_lane import Serve, eventually, numbers, only_lane, raising
 
 from paceline.core.errors import BadPush, Fenced, PacelineError, TryAgain
 from paceline.rpc.channel import retried
@@ -23,29 +23,7 @@ from paceline.rpc.transport import Transport
 from paceline.rpc.watchdog import IDLE, TOTAL
 from paceline.v1 import parameter_service_pb2 as pb
 
-Serve = Callable[..., Served]
 MESSAGE = prefixed(pb.SparsePush(values=b"1234").SerializeToString())
-
-
-@pytest.fixture(params=["grpc", "lane"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def serve(kind: str) -> Iterator[Serve]:
-    started: list[Served] = []
-
-    def start(service: Service, token: str = "", threads: int = 8, port: int = 0) -> Served:
-        started.append(Served(kind, service, token, threads, port))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.stop()
-
-
-only_lane = pytest.mark.parametrize("kind", ["lane"])
 
 
 @pytest.fixture

@@ -54,22 +54,10 @@ def keys(authority: Authority, tmp_path: Path) -> Path:
     return authority.write(tmp_path / "keys")
 
 
-@pytest.fixture(params=["grpc", "lane"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
-def serve(kind: str) -> Iterator[Serve]:
-    started: list[Served] = []
-
-    def start(tls: Path | None, token: str = "") -> Served:
-        started.append(Served(kind, Service(), token, tls=tls))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.stop()
+def serve(serve: Callable[..., Served]) -> Serve:
+    """With keys, or without."""
+    return lambda tls, token="": serve(Service(), token, tls=tls)
 
 
 def numbers(count: int = 300_000) -> Vector:

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from paceline.settings import TLS, exits, parse_sets, run_command
+from paceline.settings import exits, parse_sets, run_command
 from paceline.tasks.task import load_config
+from paceline.tls_option import Tls
 
 
 def main(
@@ -34,10 +35,7 @@ def main(
     ),
     peer_port: Annotated[int, typer.Option(min=0, max=65535, help="Port for that; 0 for any free one.")] = 0,
     shard_server: Annotated[str, typer.Option(help="host:port of `sharder serve`, for data.source=server.")] = "",
-    tls: Annotated[
-        Path | None,
-        typer.Option(envvar=TLS, help="Folder with ca.crt, tls.crt and tls.key, for mutual TLS; else plain text."),
-    ] = None,
+    tls: Tls = None,
     report: Annotated[Path | None, typer.Option(help="JSON file to write the port to.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Overrides, like policy.bound=3.")] = None,
 ) -> None:

@@ -23,7 +23,7 @@ import ray  # type: ignore[import-not-found]
 
 from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vector, job_of, parser, play
 
-NAMESPACE = "benchmark"
+_QUIET: dict[str, Any] = {"namespace": "benchmark", "log_to_driver": False, "logging_level": "error"}
 
 
 @numba.njit(error_model="numpy", nogil=True)
@@ -52,15 +52,15 @@ class ParameterServer:
 
 def serve(door: Path, job: Job, server: int, announce: Callable[[str], None]) -> None:
     """A process that keeps one actor alive; server 0 also starts Ray."""
-    cut, quiet = job.cuts()[server], {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "error"}
+    cut = job.cuts()[server]
     if server == 0:
         store = 8 * job.elements * (job.workers + 2)  # gradients and answers under way
         cpus = job.servers + job.workers
-        found = ray.init(num_cpus=cpus, object_store_memory=max(store, 1 << 28), include_dashboard=False, **quiet)
+        found = ray.init(num_cpus=cpus, object_store_memory=max(store, 1 << 28), include_dashboard=False, **_QUIET)
         (door.parent / "begun").write_text(found.address_info["gcs_address"])
         (door.parent / "begun").replace(door)
     else:
-        ray.init(address=_address(door), **quiet)
+        ray.init(address=_address(door), **_QUIET)
     actor = ray.remote(ParameterServer).options(name=f"server-{server}", num_cpus=1).remote(cut.stop - cut.start)
     ray.get(actor.pull.remote())
     announce(f"server-{server}")
@@ -77,7 +77,7 @@ class RayWorker:
     """A worker that calls all servers at the same time."""
 
     def __init__(self, door: Path, job: Job, rank: int, servers: Sequence[str]) -> None:
-        ray.init(address=_address(door), namespace=NAMESPACE, log_to_driver=False, logging_level="error")
+        ray.init(address=_address(door), **_QUIET)
         self._servers = [(ray.get_actor(name), cut) for name, cut in zip(servers, job.cuts(), strict=True)]
         self._model: list[Vector] = []
 

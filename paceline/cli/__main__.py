@@ -21,13 +21,13 @@ from paceline.cli.arguments import (
     Run,
     Servers,
     Sets,
-    Tls,
     TokenFile,
     What,
     Workers,
 )
 from paceline.core.errors import UsageError
 from paceline.presets import paper_grids, presets
+from paceline.tls_option import Tls
 
 if TYPE_CHECKING:
     from paceline.cli.run_folder import RunFolder

@@ -25,11 +25,3 @@ ChiefAddress = Annotated[
     typer.Option("--chief", metavar="HOST:PORT", help="gRPC port of server 0 of a run elsewhere, instead of RUN."),
 ]
 TokenFile = Annotated[Path | None, typer.Option(help="File with that run's token.")]
-Tls = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        envvar="PACELINE_TLS",
-        help="Folder with ca.crt, tls.crt and tls.key: mutual TLS between all processes.",
-    ),
-]

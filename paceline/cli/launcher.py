@@ -119,7 +119,7 @@ class _Launch:
             exit_code=None,
             chief=None,
             finished=False,
-            tls=str(Path(os.environ[TLS]).resolve()) if TLS in os.environ else None,
+            tls=str(Path(keys).resolve()) if (keys := os.environ.get(TLS)) else None,
         )
         self._shard()
         servers = self._serve()

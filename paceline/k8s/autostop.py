@@ -17,7 +17,8 @@ from paceline.core.errors import ConfigError, TryAgain
 from paceline.k8s.look import result_of
 from paceline.rpc.auth import read_credentials
 from paceline.rpc.process import make_log, stop_on_signals
-from paceline.settings import TLS, exits, run_command
+from paceline.settings import exits, run_command
+from paceline.tls_option import Tls
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 API = "https://kubernetes.default.svc"
@@ -30,7 +31,7 @@ FAREWELL = 60.0
 def main(
     chief: Annotated[str, typer.Option(help="host:port of server 0.")] = "paceline-server-0.paceline-server:50051",
     token_file: Annotated[Path, typer.Option(help="File with the run's token.")] = Path("/run/secrets/paceline/token"),
-    tls: Annotated[Path | None, typer.Option(envvar=TLS, help="Folder with ca.crt, tls.crt and tls.key.")] = None,
+    tls: Tls = None,
     statefulset: Annotated[str, typer.Option(help="The servers.")] = "paceline-server",
 ) -> None:
     """Waits for the end of the run, then scales its servers to zero; done also once somebody else has."""

@@ -35,9 +35,8 @@ class _OnLane(Transport):
 
     def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
         reply = self._grpc.resume(request, timeout)
-        if (
-            reply.lane_port != self._port
-        ):  # else what failed goes by grpcio once: it may be the lane that nobody reaches
+        # the same port: what failed goes by grpcio once, for it may be the lane that nobody reaches
+        if reply.lane_port != self._port:
             self._learn(reply.lane_port)
         return reply
 

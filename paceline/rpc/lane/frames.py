@@ -90,7 +90,9 @@ def check_shape(length: int, kind: int, flags: int, stream: int, most: int) -> N
     (sections 4.2 and 6)."""
     if length > most:
         raise Violation(Code.FRAME_SIZE_ERROR, f"A frame of {length:,} bytes; at most {most:,} are taken.")
-    if kind > Kind.CONTINUATION or (kind == Kind.DATA and stream and length):
+    if kind == Kind.DATA and stream and length:
+        return  # the usual one: none of the rest is for it
+    if kind > Kind.CONTINUATION:
         return  # section 4.1: unknown kinds are skipped
     if kind in _OF_CONNECTION and stream:
         raise Violation(Code.PROTOCOL_ERROR, f"A {Kind(kind).name} frame on stream {stream}.")

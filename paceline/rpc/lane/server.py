@@ -59,14 +59,14 @@ class LaneServer:
                 f"Can't listen on lane port {port}: {error.strerror}. Choose another one, or 0 for any free port."
             ) from error
         self.port: int = self._socket.getsockname()[1]
+
+        def sparse(call: _Call) -> Callable[[pb.SparsePush], pb.SparsePull]:
+            return lambda request: self._service.push_sparse(request, call.is_there)
+
         self._calls: dict[str, Callable[[_Call], None]] = {
             "Resume": lambda call: call.unary(pb.ResumeRequest, self._service.resume),
-            "PushPullSparse": lambda call: call.unary(
-                pb.SparsePush, lambda request: self._service.push_sparse(request, call.is_there)
-            ),
-            "ExchangeSparse": lambda call: call.exchange(
-                pb.SparsePush, lambda request: self._service.push_sparse(request, call.is_there)
-            ),
+            "PushPullSparse": lambda call: call.unary(pb.SparsePush, sparse(call)),
+            "ExchangeSparse": lambda call: call.exchange(pb.SparsePush, sparse(call)),
             "Initialise": lambda call: call.upload(
                 self._service.initialise, False, lambda outgoing: pb.InitialiseReply(term=outgoing.head.term)
             ),

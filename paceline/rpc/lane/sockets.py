@@ -72,21 +72,34 @@ class PlainSocket:
     def close(self) -> None:
         """Wakes whoever reads or writes. The descriptor stays: another connection would get it while they still use it."""
         with suppress(OSError):  # the far side was quicker
-            self._sock.shutdown(socket.SHUT_RDWR)
+            # not an SSL socket's own, after which it would go on in plain text
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
-    def linger(self, seconds: float = 1.0) -> None:
-        """Lets the far side read what was sent last: a close while bytes of its own are unread would throw that away."""
-        end, scratch = time.monotonic() + seconds, bytearray(1 << 14)
-        with suppress(OSError):
-            self._sock.shutdown(socket.SHUT_WR)
-            while (left := end - time.monotonic()) > 0:
-                self._sock.settimeout(left)
-                if not self._sock.recv_into(scratch):
-                    return
+    def linger(self) -> None:
+        """Lets the far side read what was sent last."""
+        linger(self._sock)
 
     def release(self) -> None:
         """Gives the descriptor back, when nobody reads or writes any more."""
         self._sock.close()
+
+
+def linger(sock: socket.socket, seconds: float = 1.0) -> None:
+    """Lets the far side read what was sent last: a close while bytes of its own are unread would throw that away. Past TLS
+    where there is some: nothing that comes is of interest any more."""
+    end, scratch = time.monotonic() + seconds, bytearray(1 << 14)
+    with suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_WR)
+        while wait(sock, select.POLLIN, end - time.monotonic()):
+            if not socket.socket.recv_into(sock, scratch):
+                return
+
+
+def wait(sock: socket.socket, wanted: int, seconds: float) -> bool:
+    """Whether the socket can be read or written within so many seconds."""
+    poll = select.poll()  # select.select takes no descriptor beyond 1023
+    poll.register(sock, wanted)
+    return seconds > 0 and bool(poll.poll(seconds * 1000))
 
 
 class Reader:

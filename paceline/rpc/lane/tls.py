@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from paceline.core.errors import ConfigError, TryAgain, Unauthenticated
-from paceline.rpc.lane.sockets import Buffer, PlainSocket
+from paceline.rpc.lane.sockets import Buffer, PlainSocket, linger, wait
 from paceline.rpc.tls import not_encrypted, refused, untrusted
 
 HANDSHAKE = 10.0
@@ -58,7 +58,7 @@ class TlsSocket(PlainSocket):
             if wanted:
                 # One record may have been taken in part, so that less than the rest is still to come.
                 self._wake_at(min(_WORTH_WAKING, len(view) - at - 2 * _RECORD) if whole else 1)
-                if not _wait(self._sock, wanted, self._patience):
+                if not wait(self._sock, wanted, self._patience):
                     if at:
                         return at
                     self.on_silence()
@@ -78,7 +78,7 @@ class TlsSocket(PlainSocket):
                     wanted = select.POLLOUT
                 except ssl.SSLWantReadError:
                     wanted = select.POLLIN
-            if wanted and not _wait(self._sock, wanted, self._patience):
+            if wanted and not wait(self._sock, wanted, self._patience):
                 raise TimeoutError("the far side does not read")
 
     def try_send(self, data: Buffer) -> int:
@@ -101,13 +101,6 @@ class TlsSocket(PlainSocket):
         if self._least != max(1, count):
             self._least = max(1, count)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self._least)
-
-    def close(self) -> None:
-        with suppress(OSError):  # not the SSL socket's own, after which it would go on in plain text
-            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
-
-    def linger(self, seconds: float = 1.0) -> None:
-        _linger(self._sock, seconds)
 
 
 def encrypted_client(sock: socket.socket, context: ssl.SSLContext, address: str, patience: float) -> TlsSocket:
@@ -144,7 +137,7 @@ def encrypted_server(sock: socket.socket, context: ssl.SSLContext, patience: flo
     try:
         return TlsSocket(_shake(wrapped, time.monotonic() + HANDSHAKE), patience)
     except OSError:
-        _linger(wrapped, 1.0)
+        linger(wrapped)
         wrapped.close()
         return None
 
@@ -160,7 +153,7 @@ def _shake(sock: ssl.SSLSocket, deadline: float) -> ssl.SSLSocket:
             wanted = select.POLLIN
         except ssl.SSLWantWriteError:
             wanted = select.POLLOUT
-        if not _wait(sock, wanted, deadline - time.monotonic()):
+        if not wait(sock, wanted, deadline - time.monotonic()):
             raise TimeoutError(f"the handshake took more than {HANDSHAKE:.0f} s")
     if sock.selected_alpn_protocol() != "h2":
         raise ConnectionError("the far side does not speak HTTP/2")
@@ -174,7 +167,7 @@ def _first_bytes(sock: ssl.SSLSocket, deadline: float) -> bytes:
                 return first
             raise ConnectionError("the far side closed the connection")
         except ssl.SSLWantReadError:
-            if not _wait(sock, select.POLLIN, deadline - time.monotonic()):
+            if not wait(sock, select.POLLIN, deadline - time.monotonic()):
                 raise TimeoutError(f"the server said nothing for {HANDSHAKE:.0f} s") from None
 
 
@@ -196,20 +189,3 @@ def _records(buffers: Sequence[Buffer]) -> Iterator[memoryview]:
         held += view[at:]
     if held:
         yield memoryview(held)
-
-
-def _wait(sock: socket.socket, wanted: int, seconds: float) -> bool:
-    """Whether the socket can be read or written within so many seconds."""
-    poll = select.poll()
-    poll.register(sock, wanted)
-    return seconds > 0 and bool(poll.poll(seconds * 1000))
-
-
-def _linger(sock: socket.socket, seconds: float) -> None:
-    """As a plain socket does, past the encryption: nothing that comes is of interest any more."""
-    end, scratch = time.monotonic() + seconds, bytearray(_RECORD)
-    with suppress(OSError):
-        socket.socket.shutdown(sock, socket.SHUT_WR)
-        while _wait(sock, select.POLLIN, end - time.monotonic()):
-            if not socket.socket.recv_into(sock, scratch):
-                return
