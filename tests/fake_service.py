@@ -193,6 +193,7 @@ class Gate:
         self.reached, self.opened = threading.Semaphore(0), threading.Event()
 
     def __call__(self, is_there: IsThere) -> None:
+        assert is_there()
         self.reached.release()
         assert self.opened.wait(SOON)
 

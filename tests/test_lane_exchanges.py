@@ -207,8 +207,9 @@ def test_an_exchange_that_finds_no_thread_is_put_off(serve: Serve) -> None:
     with ThreadPoolExecutor(1) as threads:
         held = threads.submit(push, first)
         gate.wait()
-        with pytest.raises(TryAgain, match="REFUSED_STREAM"):
+        with pytest.raises(TryAgain, match="as many calls as it can"):
             push(second)
+        assert [served.calls.get(timeout=SOON)[1] for _ in range(3)] == ["OK", "OK", "UNAVAILABLE"]
         gate.opened.set()
         held.result()
     retried(lambda: push(second), time.monotonic() + SOON, "the server", threading.Event(), lambda *said: None)

@@ -76,7 +76,8 @@ class Upload(Sink, Protocol):
 
 
 IsThere = Callable[[], bool]
-"""Whether the caller still waits for its answer."""
+"""Whether the caller still waits for its answer. Asked before each wait: the data plane may have to find another thread for
+what this one does beside the call (TryAgain where there is none)."""
 
 
 class ParameterService(Protocol):

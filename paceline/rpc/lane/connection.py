@@ -2,12 +2,14 @@
 of its own reads; whoever calls sends. What a peer may cost is bounded, each bound beside what it is for."""
 
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from paceline.core.errors import TryAgain
 from paceline.rpc.lane import frames, headers
 from paceline.rpc.lane.calm import RESET, Calm
+from paceline.rpc.lane.flow import Flow
 from paceline.rpc.lane.frames import Code, Kind, Setting, Violation
 from paceline.rpc.lane.sockets import Buffer, PlainSocket, Reader
 from paceline.rpc.lane.stream import UNOPENED, Fields, Stream, stream_reset
@@ -48,10 +50,7 @@ class Connection:
         """Newest stream that the client has opened."""
         self._given_up: deque[int] = deque(maxlen=64)
         """Streams that we have reset: what still comes on them is dropped."""
-        self._state = threading.Condition()
-        """Guards streams and windows; waited on for room to send."""
-        self._room, self._peer_window = frames.DEFAULT_WINDOW, frames.DEFAULT_WINDOW
-        self._peer_frame, self._peer_streams = frames.DEFAULT_FRAME, frames.MOST_WINDOW
+        self._flow = Flow()
         self._credit, self._consumed = _WINDOW, 0
         self._encoder, self._decoder = headers.Encoder(), headers.Decoder()
         self._calm = Calm()
@@ -59,7 +58,8 @@ class Connection:
         self.is_draining = False
         self.why: Exception | None = None
         """Why it has ended; None while it is there."""
-        self._thread = threading.Thread(target=self._traffic.connection, args=(self._run,), name="lane", daemon=True)
+        self._thread = self._new_thread(lambda: self._read(is_first=True))
+        """Reads."""
 
     @property
     def is_idle(self) -> bool:
@@ -77,14 +77,14 @@ class Connection:
     def open(self, fields: Fields, opener: Callable[[bytes], Sink] | None) -> Stream:
         """A client's new call. TryAgain where it can't be had now."""
         with self._writer.turn:  # streams must begin in the order of their numbers
-            with self._state:
+            with self._flow.changed:
                 self._check_there()
-                if self.is_draining or len(self._streams) >= self._peer_streams:
+                if self.is_draining or len(self._streams) >= self._flow.streams:
                     raise TryAgain("The server takes no more calls on this connection just now.")
                 self._last += 2 if self._last else 1
-                stream = Stream(self._last, self._peer_window, opener, self._traffic.call())
+                stream = Stream(self._last, self._flow.window, opener, self._traffic.call())
                 self._streams[self._last] = stream
-            self._writer.write(self._encoder.frames(stream.number, fields.items(), False, self._peer_frame))
+            self._writer.write(self._encoder.frames(stream.number, fields.items(), False, self._flow.frame))
         return stream
 
     def _check_there(self) -> None:
@@ -95,27 +95,14 @@ class Connection:
         """Sends header fields, or with `end` the trailers."""
         with self._writer.turn:
             stream.has_sent_all = stream.has_sent_all or end
-            self._writer.write(self._encoder.frames(stream.number, fields, end, self._peer_frame))
+            self._writer.write(self._encoder.frames(stream.number, fields, end, self._flow.frame))
 
     def send(self, stream: Stream, pieces: Sequence[Buffer], end: bool = False) -> None:
         """Sends data as the windows allow; waits for room. A client that has its answer already sends no more. TryAgain and
         what ended the stream otherwise."""
         views = [memoryview(piece).cast("B") for piece in pieces if len(piece)]
         left = sum(len(view) for view in views)
-        while True:
-            with self._state:
-                while True:
-                    self._check_there()
-                    if self.is_client and stream.done.is_set():
-                        return
-                    if stream.is_reset or (stream.failure is not None and not self.is_client):
-                        raise stream.failure or TryAgain("The call has ended.")
-                    some = min(left, self._room, stream.room, self._peer_frame)
-                    if some > 0 or not left:
-                        break
-                    stream.wait(self._state)
-                self._room -= some
-                stream.spend(some)
+        while (some := self._flow.take(stream, left, self._is_wanted)) is not None:
             left -= some
             ends = end and not left
             stream.has_sent_all = stream.has_sent_all or ends
@@ -126,6 +113,15 @@ class Connection:
                 stream.counts.sent_parts += any(pieces[1:])
                 return
 
+    def _is_wanted(self, stream: Stream) -> bool:
+        """Whether data still goes out on it."""
+        self._check_there()
+        if self.is_client and stream.done.is_set():
+            return False
+        if stream.is_reset or (stream.failure is not None and not self.is_client):
+            raise stream.failure or TryAgain("The call has ended.")
+        return True
+
     def grant(self, stream: Stream, more: int) -> None:
         """Lets the far side send so many bytes more."""
         if more:
@@ -134,7 +130,7 @@ class Connection:
     def finish(self, stream: Stream, code: Code = Code.NO_ERROR) -> None:
         """Forgets a call; where one side has not sent all, it is reset."""
         stream.counts.end()
-        with self._state:
+        with self._flow.changed:
             if self._streams.pop(stream.number, None) is None:
                 return
             if not stream.has_got_all:
@@ -161,15 +157,36 @@ class Connection:
         return self._writer.is_stuck()
 
     # reading
-    def _run(self) -> None:
-        why: Exception = TryAgain("The connection was closed.")
+    @property
+    def is_read_here(self) -> bool:
+        """Whether the calling thread is the one that reads."""
+        return self._thread is threading.current_thread()
+
+    def read_elsewhere(self) -> None:
+        """Of the thread that reads, as the last thing it does for a frame: another one reads on. RuntimeError where the
+        system has no more."""
+        this, self._thread = self._thread, self._new_thread(self._read)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._thread = this
+            raise
+
+    def _new_thread(self, work: Callable[[], None]) -> threading.Thread:
+        return threading.Thread(target=work, name="lane", daemon=True)
+
+    def _read(self, is_first: bool = False) -> None:
+        """Until the connection ends, or another thread reads."""
         is_told = False
         try:
-            if not self.is_client and self._reader.exact(len(frames.PREFACE)) != frames.PREFACE:
-                raise Violation(Code.PROTOCOL_ERROR, "This is not HTTP/2 with prior knowledge.")
-            self._frame(is_first=True)
-            while True:
+            if is_first:
+                self._traffic.connected()
+                if not self.is_client and self._reader.exact(len(frames.PREFACE)) != frames.PREFACE:
+                    raise Violation(Code.PROTOCOL_ERROR, "This is not HTTP/2 with prior knowledge.")
+                self._frame(is_first)
+            while self.is_read_here:
                 self._frame()
+            return
         except Violation as error:
             why = TryAgain(f"{error.code.name}: {error}")
             self._traffic.cut_off("sent", error.code)
@@ -179,20 +196,24 @@ class Connection:
             why = TryAgain(f"The connection was lost: {error}")
         except Exception as error:
             why = TryAgain(f"A bug in the lane: {type(error).__name__}: {error}")
-            raise
-        finally:
-            with self._state:
-                self.why = why
-                lost, self._streams = list(self._streams.values()), {}
-                self._state.notify_all()
-            for stream in lost:
-                stream.fail(why)
-            if is_told:
-                self._sock.linger()
-            self._sock.close()
-            with self._writer.turn:
-                self._sock.release()
-            self._on_end(self)
+            traceback.print_exc()
+        self._end(why, is_told)
+
+    def _end(self, why: Exception, is_told: bool) -> None:
+        """Fails what is under way. `is_told`: the far side may still read why."""
+        with self._flow.changed:
+            self.why = why
+            lost, self._streams = list(self._streams.values()), {}
+            self._flow.changed.notify_all()
+        for stream in lost:
+            stream.fail(why)
+        if is_told:
+            self._sock.linger()
+        self._sock.close()
+        with self._writer.turn:
+            self._sock.release()
+        self._traffic.connected(-1)
+        self._on_end(self)
 
     def _frame(self, is_first: bool = False) -> None:
         while self._writer.has_left:
@@ -220,11 +241,15 @@ class Connection:
                 return
             payload = self._reader.exact(length)
             if kind == Kind.SETTINGS and not flags & frames.ACK:
-                self._settings(payload)
+                table = self._flow.settings(frames.parse_settings(payload), self._streams.values(), FRAME)
+                if table is not None:
+                    self._encoder.resize(table)
+                self._writer.answer(frames.frame(Kind.SETTINGS, frames.ACK, 0))
             elif kind == Kind.PING and not flags & frames.ACK:
                 self._writer.answer(frames.frame(Kind.PING, frames.ACK, 0, payload))
             elif kind == Kind.WINDOW_UPDATE:
-                self._window(number, int.from_bytes(payload, "big") & frames.MOST_WINDOW)
+                more = int.from_bytes(payload, "big") & frames.MOST_WINDOW
+                self._flow.grow(number, self._known(number) if number else None, more)
             elif kind == Kind.RST_STREAM:
                 self._reset(number, int.from_bytes(payload, "big"))
             elif kind == Kind.GOAWAY:
@@ -309,8 +334,7 @@ class Connection:
         if ends:
             stream.trailers = stream.trailers or stream.fields
             stream.got_all()
-            with self._state:  # whoever sends on it need not go on
-                self._state.notify_all()
+            self._flow.tell()  # whoever sends on it need not go on
             stream.wake()
 
     def _opened(self, number: int, found: list[tuple[str, str]], ends: bool) -> None:
@@ -320,63 +344,28 @@ class Connection:
         if self.is_draining or len(self._streams) >= STREAMS:
             raise Violation(Code.REFUSED_STREAM, f"At most {STREAMS} calls at once.", number)
         headers.check_fields(found, number, is_request=True)
-        with self._state:
-            stream = self._streams[number] = Stream(number, self._peer_window, counts=self._traffic.call())
+        with self._flow.changed:
+            stream = self._streams[number] = Stream(number, self._flow.window, counts=self._traffic.call())
         stream.begins(dict(found))
         if ends:
             stream.got_all()
         assert self._on_call is not None
         self._on_call(stream)
 
-    def _settings(self, payload: bytes) -> None:
-        with self._state:
-            for key, value in frames.parse_settings(payload):
-                if key == Setting.INITIAL_WINDOW_SIZE:
-                    change, self._peer_window = value - self._peer_window, value
-                    for stream in self._streams.values():
-                        stream.room += change
-                        if stream.room > frames.MOST_WINDOW:
-                            raise Violation(Code.FLOW_CONTROL_ERROR, "A window of more than 2^31 - 1 bytes.")
-                elif key == Setting.MAX_FRAME_SIZE:
-                    self._peer_frame = min(value, FRAME)
-                elif key == Setting.MAX_CONCURRENT_STREAMS:
-                    self._peer_streams = value
-                elif key == Setting.HEADER_TABLE_SIZE:
-                    self._encoder.resize(value)
-            self._state.notify_all()
-        self._writer.answer(frames.frame(Kind.SETTINGS, frames.ACK, 0))
-
-    def _window(self, number: int, more: int) -> None:
-        stream = self._known(number) if number else None
-        if not more:
-            raise Violation(Code.PROTOCOL_ERROR, "A window grows by at least 1.", number)
-        with self._state:
-            if not number:
-                self._room += more
-                room = self._room
-            elif stream is not None:
-                stream.room += more
-                room = stream.room
-            else:
-                return
-            self._state.notify_all()
-        if room > frames.MOST_WINDOW:
-            raise Violation(Code.FLOW_CONTROL_ERROR, "A window of more than 2^31 - 1 bytes.", number)
-
     def _reset(self, number: int, code: int) -> None:
         self._calm.spend(RESET - 1)
         stream = self._known(number)
         self._traffic.reset("received", code)
         if stream is not None:
-            with self._state:
+            with self._flow.changed:
                 self._streams.pop(number, None)
                 if not (stream.has_got_all and stream.trailers is not None and code == Code.NO_ERROR):
                     stream.fail(stream_reset(code))  # otherwise a server that has answered needs no more of the push
-                self._state.notify_all()
+                self._flow.changed.notify_all()
 
     def _goaway(self, last: int) -> None:
         self.is_draining = True
-        with self._state:
+        with self._flow.changed:
             late = [number for number in self._streams if self.is_client and number > last]
             unserved = [self._streams.pop(number) for number in late]
         for stream in unserved:

@@ -3,8 +3,9 @@
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ CONNECTIONS = 1024
 """At once; each is a thread that mostly sleeps."""
 PATIENCE = 20.0
 """Seconds without a byte until a peer is pinged, and as many again until it is given up."""
+_NO_THREAD = "The server answers as many calls as it can, or is shutting down."
 _OK = [(":status", "200"), ("content-type", "application/grpc")]
 
 
@@ -61,7 +63,7 @@ class LaneServer:
         self.port: int = self._socket.getsockname()[1]
 
         def sparse(call: _Call) -> Callable[[pb.SparsePush], pb.SparsePull]:
-            return lambda request: self._service.push_sparse(request, call.is_there)
+            return lambda request: self._service.push_sparse(request, call.may_wait)
 
         self._calls: dict[str, Callable[[_Call], None]] = {
             "Resume": lambda call: call.unary(pb.ResumeRequest, self._service.resume),
@@ -159,31 +161,43 @@ class LaneServer:
 
     def _called(self, connection: Connection, stream: Stream) -> None:
         """In the reader's thread."""
-        self._hand_over(_Call(connection, stream, self._watchdog))
+        self._hand_over(_Call(connection, stream, self._watchdog, self._threads))
 
     def _hand_over(self, call: "_Call") -> None:
         """To a thread. A Violation of the stream's where none is free."""
         if self._stopped.is_set() or not self._threads.run(lambda: self._work(call)):
-            text = "The server answers as many calls as it can, or is shutting down."
-            raise Violation(Code.REFUSED_STREAM, text, call.stream.number)
+            raise Violation(Code.REFUSED_STREAM, _NO_THREAD, call.stream.number)
 
     def _work(self, call: "_Call") -> After:
         return None if self._answer(call) else lambda: self._rest(call)
 
     def _rest(self, call: "_Call") -> None:
         """Without a thread until the stream's next message comes."""
-        if not call.stream.rest(lambda: self._hand_over(call)):
+        if not call.stream.rest(lambda: self._wake(call)):
             try:
                 self._hand_over(call)
             except Violation as error:
                 call.refuse("UNAVAILABLE", str(error), "TryAgain")
                 call.leave()
 
+    def _wake(self, call: "_Call") -> None:
+        """In the reader's thread, which itself answers what is there as a whole: a small exchange is not to wait until another
+        thread wakes up. When it has to wait, another one reads."""
+        if not call.stream.is_ready:
+            self._hand_over(call)
+            return
+        is_over = True
+        try:
+            is_over = self._answer(call)
+        except Exception:  # a bug: the connection lives on
+            traceback.print_exc()
+        call.give_back()
+        if not is_over:
+            self._rest(call)
+
     def _answer(self, call: "_Call") -> bool:
         """Answers a call, or one exchange on a stream of them; whether it is over."""
-        fields, is_over = call.stream.fields, True
-        service, _, name = fields.get(":path", "").lstrip("/").partition("/")
-        handle = self._calls.get(name) if service == SERVICE else None
+        fields, is_over, handle = call.stream.fields, True, self._calls.get(call.name)
         try:
             if fields.get(":method") != "POST" or not fields.get("content-type", "").startswith("application/grpc"):
                 call.headers([(":status", "415")], end=True)
@@ -192,7 +206,7 @@ class LaneServer:
             else:
                 try:
                     if not call.has_ended_well:
-                        with self._gate.call(name, fields.get(HEADER), call.is_there):
+                        with self._gate.call(call.name, fields.get(HEADER), call.is_there):
                             handle(call)
                     is_over = call.stream.is_over
                     if is_over:
@@ -221,10 +235,13 @@ def _turn_away(sock: socket.socket, is_encrypted: bool) -> None:
 
 
 class _Call:
-    """One call as a server sees it, in a thread of the pool; between two exchanges in none."""
+    """One call as a server sees it, in a thread of the pool; a later exchange in the reader's, and between two in none."""
 
-    def __init__(self, connection: Connection, stream: Stream, watchdog: Watchdog) -> None:
-        self.connection, self.stream, self._watchdog = connection, stream, watchdog
+    def __init__(self, connection: Connection, stream: Stream, watchdog: Watchdog, threads: Threads) -> None:
+        self.connection, self.stream, self._watchdog, self._threads = connection, stream, watchdog, threads
+        service, _, name = stream.fields.get(":path", "").lstrip("/").partition("/")
+        self.name = name if service == SERVICE else ""
+        self._is_lent, stream.on_wait = False, self._read_elsewhere
         with suppress(ValueError):  # without a deadline, or with one that can't be read
             stream.deadline = time.monotonic() + seconds_of(stream.fields.get("grpc-timeout", ""))
         self._has_begun, self._last_sent = False, 0.0
@@ -233,6 +250,30 @@ class _Call:
     def is_there(self) -> bool:
         """Whether the caller still waits."""
         return not self.stream.is_reset and time.monotonic() < self.stream.deadline
+
+    def may_wait(self) -> bool:
+        """The same, asked before each wait."""
+        self._read_elsewhere()
+        return self.is_there()
+
+    def _read_elsewhere(self) -> None:
+        """Where this is the reader's thread it counts as one of the pool's, and another one reads. TryAgain where there is
+        none."""
+        if not self.connection.is_read_here:
+            return
+        self._is_lent = self._threads.lend()
+        try:
+            if not self._is_lent:
+                raise RuntimeError
+            self.connection.read_elsewhere()
+        except RuntimeError:
+            raise TryAgain(_NO_THREAD) from None
+
+    def give_back(self) -> None:
+        """Its thread ends, or reads again."""
+        if self._is_lent:
+            self._is_lent = False
+            self._threads.give_back()
 
     @property
     def has_ended_well(self) -> bool:
@@ -247,9 +288,9 @@ class _Call:
 
     def exchange(self, kind: type[Message], answer: Callable[[Any], Message]) -> None:
         """The same, and another may follow on the stream."""
-        with self._watchdog.waiting(self._progress, self.cancel):
-            if not self._has_begun:
-                self.connection.grant(self.stream, self.stream.attach(None))
+        if not self._has_begun:
+            self.connection.grant(self.stream, self.stream.attach(None))
+        with nullcontext() if self.stream.is_ready else self._watchdog.waiting(self._progress, self.cancel):
             message = self.stream.message()
         self._check()
         self._reply(answer(_parsed(kind, message)).SerializeToString())

@@ -57,6 +57,8 @@ class Stream:
         self._came: SimpleQueue[None] = SimpleQueue()
         """Wakes whoever waits for a message: one is whole, or none comes any more."""
         self._on_more: Callable[[], None] | None = None
+        self.on_wait: Callable[[], None] = lambda: None
+        """Called before its sender waits for room."""
 
     # of the reader
     def begins(self, fields: Fields) -> None:
@@ -152,6 +154,7 @@ class Stream:
         patience = self.deadline - time.monotonic()
         if patience <= 0:
             raise TryAgain("DEADLINE_EXCEEDED: the far side took no more data in time.")
+        self.on_wait()
         self.counts.wait(room, min(1.0, patience))
 
     # of whoever waits
@@ -199,9 +202,13 @@ class Stream:
         return rests
 
     @property
+    def is_ready(self) -> bool:
+        """Whether `message` has not to wait."""
+        return self.has_ended or self.is_reset or (self._messages is not None and bool(self._messages.whole))
+
+    @property
     def _has_more(self) -> bool:
-        messages = self._messages
-        return self.has_ended or messages is None or bool(messages.whole) or not messages.is_between
+        return self.is_ready or self._messages is None or not self._messages.is_between
 
     @property
     def is_resting(self) -> bool:

@@ -38,6 +38,22 @@ class Threads:
         inbox.put(work)
         return True
 
+    def lend(self) -> bool:
+        """Counts a thread that is not of these as one of the `most`, until `give_back`; False where there are that many."""
+        with self._lock:
+            if self._free:
+                self._free.pop().put(None)
+            elif self._started == self._most or self._stopped:
+                return False
+            else:
+                self._started += 1
+        return True
+
+    def give_back(self) -> None:
+        """What was lent."""
+        with self._lock:
+            self._started -= 1
+
     def stop(self) -> None:
         """No more work; what has been begun goes on."""
         with self._lock:

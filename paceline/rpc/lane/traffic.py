@@ -77,15 +77,10 @@ class Traffic(Collector):
         self._resets: Reasons = dict.fromkeys(product(("sent", "received"), (code.name for code in _RESETS)), 0)
         self._cut_offs: Reasons = dict.fromkeys(product(("sent", "received"), (code.name for code in _CUT_OFFS)), 0)
 
-    def connection(self, read: Callable[[], None]) -> None:
-        """Reads from a connection, which is open for as long."""
+    def connected(self, more: int = 1) -> None:
+        """A connection has begun, or (-1) ended."""
         with self._lock:
-            self._connections += 1
-        try:
-            read()
-        finally:
-            with self._lock:
-                self._connections -= 1
+            self._connections += more
 
     def call(self) -> Counts:
         """A call begins; `Counts.end` says that it is over."""
