@@ -20,6 +20,7 @@ from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcServicer, GrpcTransport
 from paceline.rpc.host import bind, make_server
 from paceline.rpc.lane.client import LaneTransport
+from paceline.rpc.lane.call import parameter_routes
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.transport import IsThere
 from paceline.rpc.watchdog import Watchdog
@@ -57,7 +58,7 @@ def serve(pipe: "Connection[Any, Any]") -> None:
     echo: Any = Echo()
     watchdog, observe = Watchdog(), lambda name, status, seconds: None
     watchdog.start()
-    lane = LaneServer(echo, 8, authentication(TOKEN), observe, watchdog)
+    lane = LaneServer(parameter_routes(echo), 8, authentication(TOKEN), observe, watchdog)
     lane.start()
     plane = make_server(8, authentication(TOKEN), observe)
     GrpcServicer(echo, watchdog).add_to(plane)

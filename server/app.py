@@ -16,6 +16,7 @@ from paceline.rpc.agreement import agreed_settings
 from paceline.rpc.auth import OPEN, Credentials, authentication
 from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
 from paceline.rpc.host import Health, bind, make_server
+from paceline.rpc.lane.call import parameter_routes
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
 from paceline.rpc.watchdog import Watchdog
@@ -68,7 +69,8 @@ class Server:
         self.lane: LaneServer | None = None
         if config.transport == "lane":
             self.lane = LaneServer(
-                servicer, threads, authentication(credentials.token), metrics.call, self._watchdog, lane_port, credentials.tls
+                parameter_routes(servicer), threads, authentication(credentials.token), metrics.call, self._watchdog, lane_port,
+                credentials.tls,
             )  # fmt: skip
             self.registry.register(self.lane.traffic)
             servicer.lane_port = self.lane.port

@@ -17,6 +17,7 @@ from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcServicer, GrpcTransport
 from paceline.rpc.host import bind, make_server
 from paceline.rpc.lane.client import LaneTransport
+from paceline.rpc.lane.call import parameter_routes
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.transport import IsThere, Outgoing, Parts, Transport, encoded_parts
 from paceline.rpc.watchdog import Watchdog
@@ -144,7 +145,8 @@ class Served:
         observe = lambda name, status, seconds: self.calls.put((name, status))  # noqa: E731
         self.lane: LaneServer | None = None
         if kind == "lane":
-            self.lane = LaneServer(service, threads, authentication(token), observe, self.watched, port, tls)
+            routes = parameter_routes(service)
+            self.lane = LaneServer(routes, threads, authentication(token), observe, self.watched, port, tls)
             self.port = self.lane.port
             self.lane.start()
         else:

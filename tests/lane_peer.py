@@ -22,6 +22,7 @@ from paceline.rpc.lane import frames
 from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.lane.frames import Code, Kind
 from paceline.rpc.lane.messages import cut
+from paceline.rpc.lane.call import parameter_routes
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.transport import IsThere, Outgoing, encoded_parts
 from paceline.rpc.watchdog import Watchdog
@@ -123,8 +124,8 @@ class Lane:
         self.watchdog = Watchdog(self.clock)
         self._outcomes: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._server = LaneServer(
-            self.slice, threads, authentication(TOKEN), lambda name, status, took: self._outcomes.put((name, status)),
-            self.watchdog,
+            parameter_routes(self.slice), threads, authentication(TOKEN),
+            lambda name, status, took: self._outcomes.put((name, status)), self.watchdog,
         )  # fmt: skip
         self.port, self.traffic = self._server.port, self._server.traffic
         self._before = {thread.ident for thread in readers()}

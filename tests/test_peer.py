@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from in_process import SHAPES, Said
@@ -20,8 +21,10 @@ from paceline.core.errors import PlanMismatch, Stopped, TryAgain, Unauthenticate
 from paceline.core.plan import make_plan
 from paceline.core.run import Run
 from paceline.core.values import Vector
-from paceline.rpc.auth import Credentials
+from paceline.rpc.auth import HEADER, Credentials, bearer
+from paceline.v1 import parameter_service_pb2 as parameters_pb
 from paceline.v1 import run_service_pb2 as pb
+from paceline.v1.peer_service_pb2_grpc import PeerServiceStub
 
 peer = pytest.importorskip("worker.peer")
 replicas = pytest.importorskip("worker.replica")
@@ -30,28 +33,35 @@ PLAN = make_plan(SHAPES, 2, PlanConfig())
 MODEL = np.arange(PLAN.total, dtype=np.float32)
 
 
+class Peers:
+    """Workers' servers on one transport, and a reader of theirs."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind, self.made = kind, list[Any]()
+
+    def serving(self, values: Vector | None = MODEL, plan: Any = PLAN) -> tuple[Any, str]:
+        """A worker's server in parts of 8 elements, whose model is final where there are values; and its address."""
+        server = peer.PeerServer(plan, 32, Credentials(TOKEN), 0, self.kind)
+        self.made.append(server)
+        if values is not None:
+            server.model.finish(values)
+        return server, f"127.0.0.1:{server.port}"
+
+    def pulled(
+        self, address: str, token: str = TOKEN, patience: float = 60.0, stop: threading.Event | None = None
+    ) -> Vector:
+        target, stop = np.zeros(PLAN.total, np.float32), stop or threading.Event()
+        peer.pull_local(address, Credentials(token), self.kind, PLAN, "evaluator", target, patience, stop)
+        return target
+
+
 @pytest.fixture
-def servers() -> Iterator[list[Any]]:
-    """Peer servers to be closed at the end."""
-    made: list[Any] = []
+def peers(kind: str) -> Iterator[Peers]:
+    """Closed at the end."""
+    made = Peers(kind)
     yield made
-    for one in made:
+    for one in made.made:
         one.close()
-
-
-def serving(servers: list[Any], values: Vector | None = MODEL, plan: Any = PLAN) -> tuple[Any, str]:
-    """A worker's server in parts of 8 elements, whose model is final where there are values; and its address."""
-    server = peer.PeerServer(plan, 32, Credentials(TOKEN), 0)
-    servers.append(server)
-    if values is not None:
-        server.model.finish(values)
-    return server, f"127.0.0.1:{server.port}"
-
-
-def pulled(address: str, token: str = TOKEN, patience: float = 60.0, stop: threading.Event | None = None) -> Vector:
-    target = np.zeros(PLAN.total, np.float32)
-    peer.pull_local(address, Credentials(token), PLAN, "evaluator", target, patience, stop or threading.Event())
-    return target
 
 
 # the copy
@@ -86,13 +96,22 @@ def test_the_final_model_is_read_without_a_copy_also_by_those_who_wait_for_it() 
 
 
 # the service
-def test_a_local_model_travels_whole_in_parts(servers: list[Any]) -> None:
-    _, address = serving(servers)
-    assert pulled(address).tolist() == MODEL.tolist()
+def test_a_local_model_travels_whole_in_parts(peers: Peers) -> None:
+    _, address = peers.serving()
+    assert peers.pulled(address).tolist() == MODEL.tolist()
 
 
-def test_a_model_that_changes_all_the_time_is_never_torn(servers: list[Any]) -> None:
-    server, address = serving(servers, None)
+def test_a_stock_client_reads_a_local_model_by_generated_stubs(peers: Peers) -> None:
+    _, address = peers.serving()
+    request = parameters_pb.PullRequest(reader="stock", plan_hash=PLAN.hash)
+    with grpc.insecure_channel(address) as channel:
+        parts = list(PeerServiceStub(channel).PullLocal(request, metadata=[(HEADER, bearer(TOKEN))], timeout=60))
+    assert parts[0].head.elements == PLAN.total
+    assert b"".join(part.data for part in parts) == MODEL.tobytes()
+
+
+def test_a_model_that_changes_all_the_time_is_never_torn(peers: Peers) -> None:
+    server, address = peers.serving(None)
     local, over = np.zeros(PLAN.total, np.float32), threading.Event()
 
     def train() -> None:
@@ -104,7 +123,7 @@ def test_a_model_that_changes_all_the_time_is_never_torn(servers: list[Any]) -> 
     with ThreadPoolExecutor(1) as threads:
         training = threads.submit(train)
         try:
-            seen = [pulled(address) for _ in range(10)]
+            seen = [peers.pulled(address) for _ in range(10)]
         finally:
             over.set()
         training.result()
@@ -112,26 +131,26 @@ def test_a_model_that_changes_all_the_time_is_never_torn(servers: list[Any]) -> 
     assert seen[-1][0] > seen[0][0] > 0
 
 
-def test_a_reader_with_another_model_or_without_the_token_is_refused(servers: list[Any]) -> None:
-    _, address = serving(servers, plan=make_plan(SHAPES[:2], 2, PlanConfig()))
+def test_a_reader_with_another_model_or_without_the_token_is_refused(peers: Peers) -> None:
+    _, address = peers.serving(plan=make_plan(SHAPES[:2], 2, PlanConfig()))
     with pytest.raises(PlanMismatch, match="evaluator has another plan"):
-        pulled(address)
+        peers.pulled(address)
     with pytest.raises(Unauthenticated):
-        pulled(address, "a-wrong-word")
+        peers.pulled(address, "a-wrong-word")
 
 
-def test_a_worker_that_is_gone_or_does_not_end_its_step_is_given_up(servers: list[Any]) -> None:
-    gone, nobody = serving(servers)
+def test_a_worker_that_is_gone_or_does_not_end_its_step_is_given_up(peers: Peers) -> None:
+    gone, nobody = peers.serving()
     gone.close()
-    _, stuck = serving(servers, None)
+    _, stuck = peers.serving(None)
     stopped = threading.Event()
     stopped.set()
     with pytest.raises(TryAgain):
-        pulled(nobody)
+        peers.pulled(nobody)
     with pytest.raises(TryAgain, match="did not end its step within 0 s"):
-        pulled(stuck, patience=0.0)
+        peers.pulled(stuck, patience=0.0)
     with pytest.raises(Stopped):
-        pulled(stuck, stop=stopped)
+        peers.pulled(stuck, stop=stopped)
 
 
 # the chief
@@ -208,16 +227,16 @@ def test_labels_for_each_place_in_a_sequence_are_voted_on_too() -> None:
     assert scores == {"test": {"accuracy": 0.5}}
 
 
-def test_the_mean_is_of_those_that_came_and_a_gone_or_diverged_worker_is_left_out(servers: list[Any]) -> None:
+def test_the_mean_is_of_those_that_came_and_a_gone_or_diverged_worker_is_left_out(peers: Peers) -> None:
     from paceline.tasks.task import load_task
 
     replica, said, seen = replicas.Replica(load_task("digits"), "cpu"), Said(), []
     plan, length = make_plan(replica.shapes, 1, PlanConfig()), replica.length
     models = [np.full(length, value, np.float32) for value in (1.0, 2.0, np.nan, 6.0)]
-    served = [serving(servers, model, plan) for model in models]
+    served = [peers.serving(model, plan) for model in models]
     served[1][0].close()
     data = {"train": (np.zeros((4, 64), np.uint8), np.arange(4))}
-    gathering = local_models.LocalModels(replica, plan, Credentials(TOKEN), 60.0, threading.Event(), said)
+    gathering = local_models.LocalModels(replica, plan, Credentials(TOKEN), peers.kind, 60.0, threading.Event(), said)
 
     found = gathering.gather(
         [address for _, address in served], data, True, lambda number: seen.append((number, replica.local[0]))
@@ -281,7 +300,7 @@ def test_final_local_models_are_served_until_they_are_scored_and_a_killed_worker
         plan = make_plan(replicas.Replica(load_task("digits"), "cpu").shapes, 2, PlanConfig())
         final = [np.zeros(plan.total, np.float32) for _ in peers]
         for address, target in zip(peers, final, strict=True):
-            peer.pull_local(address, Credentials(TOKEN), plan, "test", target, 60.0, threading.Event())
+            peer.pull_local(address, Credentials(TOKEN), "lane", plan, "test", target, 60.0, threading.Event())
         workers[1].kill()
         evaluator.send(signal.SIGCONT)
         codes = [process.wait() for process in (workers[0], workers[2], evaluator)]

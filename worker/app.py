@@ -36,7 +36,7 @@ class Worker(Member):
     ) -> None:  # fmt: skip
         self.replica = replica or _replica(config, device, rank_of(name))
         plan = make_plan(self.replica.shapes, config.servers, config.plan)
-        self._peer = PeerServer(plan, config.part_bytes, credentials, listen[1])
+        self._peer = PeerServer(plan, config.part_bytes, credentials, listen[1], config.transport)
         address = f"[{listen[0]}]:{self._peer.port}" if ":" in listen[0] else f"{listen[0]}:{self._peer.port}"
         super().__init__(config, name, shards, addresses, credentials, plan, stop, say, registry, address)
 

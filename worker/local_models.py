@@ -33,11 +33,11 @@ class LocalModels:
     """Brings the workers' models through one replica, one after the other. Not thread-safe."""
 
     def __init__(
-        self, replica: Replica, plan: SlicePlan, credentials: Credentials, patience: float, stop: threading.Event,
-        say: Callable[..., None],
+        self, replica: Replica, plan: SlicePlan, credentials: Credentials, transport: str, patience: float,
+        stop: threading.Event, say: Callable[..., None],
     ) -> None:  # fmt: skip
-        self._replica, self._plan, self._credentials, self._patience = replica, plan, credentials, patience
-        self._stop, self._say = stop, say
+        self._replica, self._plan, self._credentials, self._transport = replica, plan, credentials, transport
+        self._patience, self._stop, self._say = patience, stop, say
 
     def gather(
         self, peers: Sequence[str], splits: Splits, votes: bool, on_each: Callable[[int], None]
@@ -61,7 +61,8 @@ class LocalModels:
         """Whether this worker's model is in the replica now."""
         try:
             pull_local(
-                address, self._credentials, self._plan, "evaluator", self._replica.local, self._patience, self._stop
+                address, self._credentials, self._transport, self._plan, "evaluator", self._replica.local, self._patience,
+                self._stop,
             )  # fmt: skip
             if not np.isfinite(self._replica.local).all():
                 raise BadPush("Its weights are not finite.")

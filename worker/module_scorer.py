@@ -29,7 +29,7 @@ class ModuleScorer(Scorer):
         self._replica = Replica(load_task(config.task, config.model), device, config.seed)
         plan = make_plan(self._replica.shapes, config.servers, config.plan)
         super().__init__(config, addresses, credentials, plan, self._replica.local, models, stop, say, registry)
-        self._locals = LocalModels(self._replica, plan, credentials, config.stall_timeout, stop, say)
+        self._locals = LocalModels(self._replica, plan, credentials, config.transport, config.stall_timeout, stop, say)
         self._splits = open_splits(shards, config.seed)
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:

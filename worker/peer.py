@@ -3,8 +3,9 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import closing, contextmanager
 from typing import Any
 
 import grpc
@@ -17,11 +18,16 @@ from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import frames, received
 from paceline.rpc.host import bind, make_server
-from paceline.rpc.transport import encoded_parts
+from paceline.rpc.lane.call import Routes
+from paceline.rpc.lane.client import LaneClient, whole
+from paceline.rpc.lane.server import LaneServer
+from paceline.rpc.transport import IsThere, OpenSink, Outgoing, encoded_parts
+from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2 as pb
 from worker.link import SliceSink
 
 SERVICE = "paceline.v1.PeerService"
+_PULL_LOCAL = f"/{SERVICE}/PullLocal"
 _READERS = 2
 """Calls at one time, and so the most copies of the model there are."""
 _HOLD = 1.0
@@ -76,42 +82,51 @@ class LocalModel:
 class PeerServer:
     """Serves a worker's LocalModel; costs a port and a waiting thread while nobody asks. ConfigError: the port is taken."""
 
-    def __init__(self, plan: SlicePlan, part_bytes: int, credentials: Credentials, port: int) -> None:
+    def __init__(self, plan: SlicePlan, part_bytes: int, credentials: Credentials, port: int, transport: str) -> None:
         self.model = LocalModel()
         self._plan, self._part_bytes = plan, part_bytes
-        self._grpc = make_server(_READERS, authentication(credentials.token), lambda method, status, seconds: None)
-        pull = grpc.unary_stream_rpc_method_handler(self._pull, pb.PullRequest.FromString, None)
-        self._grpc.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"PullLocal": pull}),))
-        self.port = bind(self._grpc, port, "peer", credentials.tls)
-        self._grpc.start()
+        shown, watchdog = authentication(credentials.token), Watchdog()
+        if transport == "lane":
+            watchdog.start()
+            routes: Routes = {_PULL_LOCAL: lambda call: call.download(pb.PullRequest, self._pull)}
+            lane = LaneServer(routes, _READERS, shown, _uncounted, watchdog, port, credentials.tls, "peer")
+            lane.start()
+            self.port = lane.port
+            self._stop: Callable[[], object] = lambda: lane.stop(0)
+        else:
+            plane = make_server(_READERS, shown, _uncounted)
+            pull = grpc.unary_stream_rpc_method_handler(self._pull_by_grpcio, pb.PullRequest.FromString, None)
+            plane.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"PullLocal": pull}),))
+            self.port = bind(plane, port, "peer", credentials.tls)
+            plane.start()
+            self._stop = lambda: plane.stop(0).wait()
 
     def close(self) -> None:
-        self._grpc.stop(0).wait()
+        """Ends all calls."""
+        self._stop()
 
-    def _pull(self, request: pb.PullRequest, context: Any) -> Iterator[bytes]:
+    @contextmanager
+    def _pull(self, request: pb.PullRequest, is_there: IsThere) -> Iterator[Outgoing]:
         self._plan.check(request.plan_hash, request.reader)
         codec = load_codec(request.codec or "none")
         values = self.model.read(_HOLD)
         if values is None:
-            yield from frames(pb.PullHead(outcome=pb.WAIT).SerializeToString(), ())
+            yield Outgoing(pb.PullHead(outcome=pb.WAIT), iter(()))
             return
         head = pb.PullHead(outcome=pb.FOLDED, codec=codec.name, elements=len(values))
-        yield from frames(head.SerializeToString(), encoded_parts(values, codec, self._part_bytes))
+        yield Outgoing(head, encoded_parts(values, codec, self._part_bytes))
+
+    def _pull_by_grpcio(self, request: pb.PullRequest, context: Any) -> Iterator[bytes]:
+        with self._pull(request, context.is_active) as outgoing:
+            yield from frames(outgoing.head.SerializeToString(), outgoing.parts)
 
 
 def pull_local(
-    address: str,
-    credentials: Credentials,
-    plan: SlicePlan,
-    reader: str,
-    target: Vector,
-    patience: float,
+    address: str, credentials: Credentials, transport: str, plan: SlicePlan, reader: str, target: Vector, patience: float,
     stop: threading.Event,
-) -> None:
+) -> None:  # fmt: skip
     """Receives a worker's local model into `target`, as soon as its present step is over. TryAgain where nobody answers,
     or the step takes longer than `patience` (seconds); Stopped; whatever else the worker raised."""
-    channel = open_channel(address, credentials)
-    pull = channel.unary_stream(f"/{SERVICE}/PullLocal", pb.PullRequest.SerializeToString, None)
     request = pb.PullRequest(reader=reader, plan_hash=plan.hash, codec="none")
     deadline, timeout = time.monotonic() + patience, _HOLD + _ANSWER + 4 * plan.total / _SLOWEST
     sink = SliceSink(target, (Range(0, plan.total),), load_codec("none"))
@@ -121,13 +136,29 @@ def pull_local(
             raise BadPush(f"The worker at {address} announces {head.elements:,} weights, expected {plan.total:,}.")
         return sink
 
-    try:
-        while received(pull(request, timeout=timeout), opened).outcome == pb.WAIT:
+    with _puller(address, credentials, transport) as pull:
+        while pull(request, opened, timeout).outcome == pb.WAIT:
             if stop.is_set():
                 raise Stopped("The process was told to stop.")
             if time.monotonic() > deadline:
                 raise TryAgain(f"The worker at {address} did not end its step within {patience:.0f} s.")
-    finally:
-        channel.close()
     if sink.filled != plan.total:
         raise TryAgain(f"The worker at {address} sent {sink.filled:,} of {plan.total:,} weights.")
+
+
+@contextmanager
+def _puller(
+    address: str, credentials: Credentials, transport: str
+) -> Iterator[Callable[[pb.PullRequest, OpenSink, float], pb.PullHead]]:
+    """PullLocal by the run's transport."""
+    if transport == "lane":
+        with closing(LaneClient(address, credentials)) as client:
+            yield lambda request, open_sink, timeout: client.weights(_PULL_LOCAL, whole(request), open_sink, timeout)
+        return
+    with open_channel(address, credentials) as channel:
+        pull = channel.unary_stream(_PULL_LOCAL, pb.PullRequest.SerializeToString, None)
+        yield lambda request, open_sink, timeout: received(pull(request, timeout=timeout), open_sink)
+
+
+def _uncounted(method: str, status: str, seconds: float) -> None:
+    """Readers are few, and their calls are counted by nobody."""

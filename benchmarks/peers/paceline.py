@@ -96,14 +96,15 @@ class PacelineWorker:
         self._client = ParameterClient(addresses, options.credentials, plan, config, name, deadline, stop, _silent)
         joined = chief.join(False, 1, 1, "", job.workers)
         assert joined is not None
+        self._clock = 0
+        threading.Thread(target=self._beat, args=(chief, joined.incarnation, config.heartbeat), daemon=True).start()
         self._client.attach(joined.incarnation)
         if joined.place == 0:
             self._client.initialise(self._model)
         seat = chief.seat(joined.incarnation, 0)
         assert seat is not None
         self._client.pull(self._model)
-        self._clock, self._view = 0, seat.view
-        threading.Thread(target=self._beat, args=(chief, joined.incarnation, config.heartbeat), daemon=True).start()
+        self._view = seat.view
 
     def iterate(self, gradient: Vector) -> None:
         self._clock += 1

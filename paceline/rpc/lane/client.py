@@ -1,4 +1,4 @@
-"""A worker's way to one server on the lane."""
+"""The lane's calling end."""
 
 import socket
 import threading
@@ -31,53 +31,14 @@ _CONNECT = 5.0
 """Seconds that a connection may take."""
 
 
-class LaneTransport(Transport):
-    """One connection, made when it is needed and again when it is lost. Calls may run side by side."""
+class LaneClient:
+    """One connection, made when it is needed and again when it is lost. Calls, by path, may run side by side."""
 
     def __init__(self, address: str, credentials: Credentials = OPEN, traffic: Traffic | None = None) -> None:
         self._address, self._token, self._traffic = address, credentials.token, traffic or Traffic()
         self._keys = key_folder(credentials.tls) if credentials.tls else None
         self._connection: Connection | None = None
-        self._kept: tuple[Connection, Stream] | None = None
-        """A stream for sparse pushes that is open and has no exchange just now."""
         self._lock = threading.Lock()
-
-    def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
-        reply: pb.ResumeReply = self._one("Resume", _whole(request), pb.ResumeReply, timeout)
-        return reply
-
-    def initialise(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.InitialiseReply:
-        messages = cut(head.SerializeToString(), parts)
-        reply: pb.InitialiseReply = self._one("Initialise", messages, pb.InitialiseReply, timeout)
-        return reply
-
-    def push_pull(self, head: pb.PushHead, parts: Parts, open_sink: OpenSink, timeout: float) -> pb.PullHead:
-        return self._weights("PushPull", cut(head.SerializeToString(), parts), open_sink, timeout)
-
-    def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
-        reply: pb.PullPart = self._one("Push", cut(head.SerializeToString(), parts), pb.PullPart, timeout)
-        return reply.head
-
-    def push_sparse(self, request: pb.SparsePush, timeout: float) -> pb.SparsePull:
-        connection, stream = self._open_stream() or self._opened("ExchangeSparse", {}, None)
-        stream.deadline = time.monotonic() + timeout
-        answer = None
-        try:
-            connection.send(stream, (prefixed(request.SerializeToString()),))
-            answer = stream.message(max(0.0, stream.deadline - time.monotonic()))
-            if answer is None:
-                _check(stream)
-                raise TryAgain("The server ended the stream without an answer.")
-        except Empty:
-            raise _too_late(timeout) from None
-        finally:
-            if answer is None:
-                self._leave(connection, stream)
-        self._keep(connection, stream)
-        return pb.SparsePull.FromString(answer)
-
-    def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
-        return self._weights("Pull", _whole(request), open_sink, timeout)
 
     def close(self) -> None:
         """Ends the connection and all calls on it."""
@@ -85,14 +46,14 @@ class LaneTransport(Transport):
             if self._connection is not None:
                 self._connection.close()
 
-    def _one(self, name: str, messages: Iterable[Pieces], kind: type[Any], timeout: float) -> Any:
+    def one(self, path: str, messages: Iterable[Pieces], kind: type[Any], timeout: float) -> Any:
         """A call with one message for an answer."""
-        stream = self._call(name, messages, None, timeout)
+        stream = self._call(path, messages, None, timeout)
         if (message := stream.message()) is None:
             raise TryAgain("The server ended the call without an answer.")
         return kind.FromString(message)
 
-    def _weights(self, name: str, messages: Iterable[Pieces], open_sink: OpenSink, timeout: float) -> pb.PullHead:
+    def weights(self, path: str, messages: Iterable[Pieces], open_sink: OpenSink, timeout: float) -> pb.PullHead:
         """A call that is answered with a head and parts."""
         found: list[pb.PullHead] = []
 
@@ -100,17 +61,17 @@ class LaneTransport(Transport):
             found.append(pb.PullHead.FromString(raw))
             return open_sink(found[0])
 
-        self._call(name, messages, opened, timeout)
+        self._call(path, messages, opened, timeout)
         if not found:
             raise TryAgain("The server closed the stream without an answer.")
         return found[0]
 
     def _call(
-        self, name: str, messages: Iterable[Pieces], opener: Callable[[bytes], Sink] | None, timeout: float
+        self, path: str, messages: Iterable[Pieces], opener: Callable[[bytes], Sink] | None, timeout: float
     ) -> Stream:
         """Sends all messages and waits for the answer's end. Raises what the server raised."""
         deadline = time.monotonic() + timeout
-        connection, stream = self._opened(name, {"grpc-timeout": timeout_field(timeout)}, opener)
+        connection, stream = self._opened(path, {"grpc-timeout": timeout_field(timeout)}, opener)
         stream.deadline = deadline
         try:
             _send(connection, stream, messages)
@@ -122,11 +83,11 @@ class LaneTransport(Transport):
             self._leave(connection, stream)
 
     def _opened(
-        self, name: str, more: dict[str, str], opener: Callable[[bytes], Sink] | None
+        self, path: str, more: dict[str, str], opener: Callable[[bytes], Sink] | None
     ) -> tuple[Connection, Stream]:
         """A new call, with `more` header fields; without an opener its messages are kept."""
         fields = {
-            ":method": "POST", ":scheme": "https" if self._keys else "http", ":path": f"/{SERVICE}/{name}",
+            ":method": "POST", ":scheme": "https" if self._keys else "http", ":path": path,
             ":authority": self._address, "te": "trailers", "content-type": "application/grpc", **more,
         }  # fmt: skip
         if self._token:
@@ -136,25 +97,6 @@ class LaneTransport(Transport):
         if opener is None:
             connection.grant(stream, stream.attach(None))
         return connection, stream
-
-    def _open_stream(self) -> tuple[Connection, Stream] | None:
-        """The stream that is kept; None where it is taken, or has ended."""
-        with self._lock:
-            kept, self._kept = self._kept, None
-        if kept is not None:
-            connection, stream = kept
-            if connection.why is None and not connection.is_draining and not stream.done.is_set():
-                return kept
-            self._leave(connection, stream)
-        return None
-
-    def _keep(self, connection: Connection, stream: Stream) -> None:
-        """For the next exchange; one is enough."""
-        with self._lock:
-            if self._kept is None:
-                self._kept = connection, stream
-                return
-        self._leave(connection, stream)
 
     def _leave(self, connection: Connection, stream: Stream) -> None:
         stream.take_back(connection.close)
@@ -179,6 +121,71 @@ class LaneTransport(Transport):
         if self._keys is None:
             return PlainSocket(sock, _PATIENCE)
         return encrypted_client(sock, self._keys.newest().client, self._address, _PATIENCE)
+
+
+class LaneTransport(LaneClient, Transport):
+    """A worker's way to one server on the lane."""
+
+    def __init__(self, address: str, credentials: Credentials = OPEN, traffic: Traffic | None = None) -> None:
+        super().__init__(address, credentials, traffic)
+        self._kept: tuple[Connection, Stream] | None = None
+        """A stream for sparse pushes that is open and has no exchange just now."""
+
+    def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
+        reply: pb.ResumeReply = self.one(f"/{SERVICE}/Resume", whole(request), pb.ResumeReply, timeout)
+        return reply
+
+    def initialise(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.InitialiseReply:
+        messages = cut(head.SerializeToString(), parts)
+        reply: pb.InitialiseReply = self.one(f"/{SERVICE}/Initialise", messages, pb.InitialiseReply, timeout)
+        return reply
+
+    def push_pull(self, head: pb.PushHead, parts: Parts, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        return self.weights(f"/{SERVICE}/PushPull", cut(head.SerializeToString(), parts), open_sink, timeout)
+
+    def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
+        reply: pb.PullPart = self.one(f"/{SERVICE}/Push", cut(head.SerializeToString(), parts), pb.PullPart, timeout)
+        return reply.head
+
+    def push_sparse(self, request: pb.SparsePush, timeout: float) -> pb.SparsePull:
+        connection, stream = self._open_stream() or self._opened(f"/{SERVICE}/ExchangeSparse", {}, None)
+        stream.deadline = time.monotonic() + timeout
+        answer = None
+        try:
+            connection.send(stream, (prefixed(request.SerializeToString()),))
+            answer = stream.message(max(0.0, stream.deadline - time.monotonic()))
+            if answer is None:
+                _check(stream)
+                raise TryAgain("The server ended the stream without an answer.")
+        except Empty:
+            raise _too_late(timeout) from None
+        finally:
+            if answer is None:
+                self._leave(connection, stream)
+        self._keep(connection, stream)
+        return pb.SparsePull.FromString(answer)
+
+    def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        return self.weights(f"/{SERVICE}/Pull", whole(request), open_sink, timeout)
+
+    def _open_stream(self) -> tuple[Connection, Stream] | None:
+        """The stream that is kept; None where it is taken, or has ended."""
+        with self._lock:
+            kept, self._kept = self._kept, None
+        if kept is not None:
+            connection, stream = kept
+            if connection.why is None and not connection.is_draining and not stream.done.is_set():
+                return kept
+            self._leave(connection, stream)
+        return None
+
+    def _keep(self, connection: Connection, stream: Stream) -> None:
+        """For the next exchange; one is enough."""
+        with self._lock:
+            if self._kept is None:
+                self._kept = connection, stream
+                return
+        self._leave(connection, stream)
 
 
 def _send(connection: Connection, stream: Stream, messages: Iterable[Pieces]) -> None:
@@ -213,5 +220,6 @@ def _check(stream: Stream) -> None:
     raise error_of(trailers.get(ERROR_KEY, ""), status, text)
 
 
-def _whole(message: Message) -> Iterator[Pieces]:
+def whole(message: Message) -> Iterator[Pieces]:
+    """One message as a stream of them."""
     yield prefixed(message.SerializeToString()), memoryview(b"")
