@@ -1,0 +1,1 @@
+"""One way to train without servers is one file; its stem is its name in the config."""

@@ -1,0 +1,1 @@
+"""One topology is one file; its stem is its name in the config."""
