@@ -19,8 +19,8 @@ from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcServicer, GrpcTransport
 from paceline.rpc.host import bind, make_server
-from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.lane.call import parameter_routes
+from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.transport import IsThere
 from paceline.rpc.watchdog import Watchdog

@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 def kernel_rows(n: int = ELEMENTS) -> list[Row]:
     """Targets 7 and 8 at `n` float32 values on one thread. Needs memory for 11 arrays of them."""
-    seconds = _interleaved(_loops(n))
+    seconds = interleaved(_loops(n))
 
     def ratio(measured: str, copies: int = 1, against: str = "memcpy") -> float:
         sums = [sum(times) for times in zip(*(seconds[name] for name in measured.split(" + ")), strict=True)]
@@ -93,7 +93,7 @@ def _torch_steps(weights: Vector, gradient: Vector) -> dict[str, Callable[[], ob
     }
 
 
-def _interleaved(loops: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
+def interleaved(loops: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
     """Seconds of each loop, round by round, without a first round that touches the memory."""
     seconds: dict[str, list[float]] = {name: [] for name in loops}
     for _ in range(ROUNDS + 1):

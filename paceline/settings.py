@@ -54,9 +54,6 @@ def load(
         raise ConfigError("\n".join(registry.explain(error, Config)) + where) from error
     build_optimizer(config.optimizer)
     build_policy(config.policy).check(config)
-    for codec in (config.codec.push, config.codec.pull):
-        if codec not in registry.names("paceline.core.codecs"):
-            registry.find("paceline.core.codecs", object, codec)
     return config
 
 
@@ -194,7 +191,7 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        if key in ("strategy", "engine"):
+        if key in ("strategy", "engine", "push", "pull") and isinstance(old, Mapping) != isinstance(value, Mapping):
             old, value = named(old), named(value)
         if isinstance(old, Mapping) and isinstance(value, Mapping) and _same_name(old, value):
             merged[key] = _merge(old, value)

@@ -13,7 +13,7 @@ from paceline.core.config import NAME
 from paceline.core.errors import BadPush, NotYet, PacelineError, PlanMismatch, TryAgain
 from paceline.core.sparse import decode_places, encode_places
 from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Reply, Sparse, Update, Vector
-from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts
+from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts, weights_codec
 from paceline.rpc.views import switch_message
 from paceline.v1 import parameter_service_pb2 as pb
 from server.durability import Durability
@@ -99,8 +99,7 @@ class ParameterServicer:
         if weights is None:
             answer.all = True
             return answer
-        codec = load_codec(head.pull_codec or "none")
-        answer.values = encoded(weights.values, codec)
+        answer.values = encoded(weights.values, weights_codec(head.pull_codec))
         if wanted is None:
             answer.places = encode_places(weights.places)
         self._metrics.sent.inc(len(answer.values) + len(answer.places))
@@ -221,14 +220,14 @@ class ParameterServicer:
             raise NotYet("No worker has told this server the model's shapes yet.")
         self._driver.plan.check(head.plan_hash, head.worker)
         load_codec(head.codec or "none")
-        load_codec(head.pull_codec or "none")
+        weights_codec(head.pull_codec)
 
     @contextmanager
     def _sending(self, published: Published, head: pb.PullHead, codec_name: str) -> Iterator[Outgoing]:
         try:
-            codec = load_codec(codec_name or "none")
+            codec = weights_codec(codec_name)
             head.codec, head.elements = codec.name, len(published.values)
-            self._metrics.sent.inc(codec.bytes_for(len(published.values)))
+            self._metrics.sent.inc(codec.most_bytes(len(published.values)))
             yield Outgoing(head, encoded_parts(published.values, codec, self._part_bytes))
         finally:
             self._driver.release(published)
@@ -266,26 +265,24 @@ class _Assembly:
 
     def place(self, offset: int, length: int) -> memoryview | None:
         """Where the next part goes, if it is not coded."""
-        values = self._next(offset, length)
-        self._placed = values.data.cast("B") if self._codec.lossless else None
+        if self._codec.lossless:
+            self._placed = self._next(offset, length, length // 4).data.cast("B")
         return self._placed
 
     def take(self, offset: int, data: memoryview) -> None:
         """Decodes one part to its place."""
-        values = self._next(offset, len(data))
+        values = self._next(offset, len(data), self._codec.elements_in(data))
         if data is not self._placed:
             self._codec.decode(data, values)
         if not kernels.all_finite(values):
             raise BadPush(f"{self._worker} pushed NaN or infinity near element {offset:,}. Nothing was changed.")
         self._filled += len(values)
 
-    def _next(self, offset: int, length: int) -> Vector:
-        each = self._codec.bytes_for(1)
-        count, rest = divmod(length, each)
-        if offset != self._filled or rest or offset + count > len(self.values):
+    def _next(self, offset: int, length: int, count: int) -> Vector:
+        if offset != self._filled or offset + count > len(self.values):
             raise BadPush(
                 f"{self._worker} sent {length} bytes for element {offset:,} of {len(self.values):,}; expected whole "
-                f"elements of {each} bytes from {self._filled:,} on. Nothing was changed."
+                f"elements, at most {len(self.values) - self._filled:,}, from {self._filled:,} on. Nothing was changed."
             )
         return self.values[offset : offset + count]
 

@@ -16,8 +16,8 @@ from paceline.rpc.auth import OPEN, Credentials, authentication
 from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcServicer, GrpcTransport
 from paceline.rpc.host import bind, make_server
-from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.lane.call import parameter_routes
+from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.transport import IsThere, Outgoing, Parts, Transport, encoded_parts
 from paceline.rpc.watchdog import Watchdog

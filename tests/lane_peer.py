@@ -19,10 +19,10 @@ from paceline.core.values import Vector
 from paceline.rpc.auth import HEADER, Credentials, authentication, bearer
 from paceline.rpc.grpc_plane import SERVICE
 from paceline.rpc.lane import frames
+from paceline.rpc.lane.call import parameter_routes
 from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.lane.frames import Code, Kind
 from paceline.rpc.lane.messages import cut
-from paceline.rpc.lane.call import parameter_routes
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.transport import IsThere, Outgoing, encoded_parts
 from paceline.rpc.watchdog import Watchdog

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.core.codec import load_codec
+from paceline.core import registry
+from paceline.core.codec import PACKAGE, load_codec
 from paceline.core.config import CodecConfig, Config, PlanConfig
 from paceline.core.errors import BadPush, DataError, Fenced, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.plan import make_plan
@@ -21,6 +22,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 from worker import link as link_module
 from worker.link import Link, SliceSink
 
+CODECS = registry.names(PACKAGE)
 SHAPES = tuple((f"layer{index}.weight", (size,)) for index, size in enumerate((3, 5, 2, 4)))
 LAYERWISE = PlanConfig(slices="layerwise")
 WAIT = pb.PullHead(outcome=pb.WAIT)
@@ -108,8 +110,8 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 class Line:
     """A link to a scripted server, whose slice is layers 0 and 2 of the model: two ranges."""
 
-    def __init__(self, codec: str = "none", patience: float = 3600.0) -> None:
-        config = Config(servers=2, plan=LAYERWISE, codec=CodecConfig(push=codec))
+    def __init__(self, codec: Any = "none", patience: float = 3600.0, **more: Any) -> None:
+        config = Config(servers=2, plan=LAYERWISE, codec=CodecConfig(push=codec, **more))
         self.server, self.stop = Script(), threading.Event()
         self.said: list[tuple[str, dict[str, Any]]] = []
         self.failures: list[str] = []
@@ -146,14 +148,14 @@ def test_a_push_that_was_counted_before_the_line_broke_is_asked_for_not_sent_aga
     assert line.failures == ["UNAVAILABLE"]
 
 
-@pytest.mark.parametrize("codec", ["none", "fp16", "bf16"])
+@pytest.mark.parametrize("codec", CODECS)
 def test_a_push_that_never_came_is_sent_again_byte_for_byte(codec: str) -> None:
     line = Line(codec)
     line.server.pushes.extend([TryAgain("broken"), Gap("never came"), answer()])
     line.server.standings.extend([standing(clock=0), standing(clock=0)])
     line.push()
     assert len({data for _, data in line.server.sent}) == 1
-    assert len(line.server.sent[0][1]) == load_codec(codec).bytes_for(5)
+    assert 0 < len(line.server.sent[0][1]) <= load_codec(codec).most_bytes(5)
     assert {head.SerializeToString() for head in line.heads} == {line.heads[0].SerializeToString()}
 
 
@@ -301,7 +303,8 @@ def test_weights_that_stop_half_way_are_asked_for_again() -> None:
     assert [head.ask for head in line.heads] == [False, True]
 
 
-@given(st.lists(st.integers(1, 6), max_size=12), st.sampled_from(["none", "fp16", "bf16"]))
+@given(st.lists(st.integers(1, 6), max_size=12), st.sampled_from(["none", "fp16", "bf16", "int8"]))
+@settings(deadline=None)
 def test_parts_of_any_size_fill_the_ranges_of_a_slice_and_nothing_else(sizes: list[int], name: str) -> None:
     plan, codec = make_plan(SHAPES, 2, LAYERWISE), load_codec(name)
     model, values = np.full(14, -1, np.float32), np.arange(5, dtype=np.float32)
@@ -309,11 +312,13 @@ def test_parts_of_any_size_fill_the_ranges_of_a_slice_and_nothing_else(sizes: li
     for size in [*sizes, 5]:
         stop = min(start + size, 5)
         if stop > start:
-            data = bytearray(codec.bytes_for(stop - start))
+            data = bytearray(codec.most_bytes(stop - start))
             codec.encode(values[start:stop], data)
             sink.take(start, memoryview(data))
         start = stop
-    assert model.tolist() == [0, 1, 2, -1, -1, -1, -1, -1, 3, 4, -1, -1, -1, -1]
+    rounded = 0.5 * 4 / 127 if name == "int8" else 0
+    assert model == pytest.approx([0, 1, 2, -1, -1, -1, -1, -1, 3, 4, -1, -1, -1, -1], abs=rounded)
+    assert model[[3, 4, 5, 6, 7, 10, 11, 12, 13]].tolist() == [-1] * 9
 
 
 def test_a_part_out_of_order_or_too_long_is_refused() -> None:
@@ -341,3 +346,70 @@ def test_a_push_without_weights_notices_that_the_server_has_begun_a_new_term() -
     line.push(1)
     line.link.push_pull(2, 0, line.gradient, 8, line.link.base, None)
     assert line.link.is_stale
+
+
+THRESHOLD = {"name": "threshold", "tau": 3.0}
+
+
+def test_what_a_push_leaves_out_is_sent_with_a_later_one() -> None:
+    line = Line(THRESHOLD)
+    line.gradient[[0, 1, 2, 8, 9]] = [1, 2, 3, 0.5, 0.25]
+    line.server.pushes.extend([answer(), answer()])
+    line.push(1)
+    assert line.link.residual.tolist() == [1, 2, 0, 0.5, 0.25]
+    line.push(2)
+    out = np.zeros(5, np.float32)
+    load_codec("threshold").decode(line.server.sent[1][1], out)
+    assert out.tolist() == [0, 4, 3, 0, 0]
+    assert line.link.residual.tolist() == [2, 0, 0, 1, 0.5]
+
+
+@pytest.mark.parametrize("codec", [name for name in CODECS if load_codec(name).biased])
+def test_a_push_that_is_dropped_is_owed_again(codec: str) -> None:
+    line = Line(codec)
+    line.server.pushes.extend([TryAgain("broken"), WAIT, pb.PullHead(outcome=pb.DROPPED, term=1)])
+    line.server.standings.append(standing(clock=0))
+    line.push(1)
+    np.testing.assert_allclose(line.link.residual, line.gradient[[0, 1, 2, 8, 9]], atol=1e-6)
+
+
+@pytest.mark.parametrize("outcome", [pb.FOLDED, pb.BUFFERED])
+def test_a_push_that_is_used_is_not_owed_any_more(outcome: pb.Outcome) -> None:
+    line = Line(THRESHOLD)
+    line.gradient[:] = 7
+    line.server.pushes.append(pb.PullHead(outcome=outcome))
+    line.push(1)
+    assert line.link.residual.tolist() == [0] * 5
+
+
+def test_an_empty_update_sends_nothing_and_leaves_what_is_owed() -> None:
+    line = Line(THRESHOLD)
+    line.link.residual = np.full(5, 2, np.float32)
+    line.server.pushes.append(pb.PullHead(outcome=pb.DROPPED))
+    line.link.push_pull(1, 0, None, 0, line.link.base, None)
+    assert line.server.sent[0][1] == b""
+    assert line.link.residual.tolist() == [2] * 5
+
+
+def test_a_residual_that_is_set_goes_out_with_the_next_push() -> None:
+    line = Line(THRESHOLD)
+    line.link.residual = np.full(5, 2, np.float32)
+    line.gradient[:] = 1
+    line.server.pushes.append(answer())
+    line.push(1)
+    assert line.link.residual.tolist() == [0] * 5
+
+
+def test_without_error_feedback_what_is_left_out_is_lost() -> None:
+    line = Line(THRESHOLD, error_feedback=False)
+    line.server.pushes.append(answer())
+    line.push(1)
+    assert line.link.residual is None
+    assert line.gradient.tolist() == (np.arange(14, dtype=np.float32) / 3).tolist()
+
+
+def test_weights_in_a_codec_that_leaves_some_out_are_refused() -> None:
+    line = Line()
+    line.server.pushes.append(answer(elements=5, codec="sign"))
+    with pytest.raises(BadPush, match="Weights can't travel as sign"):
+        line.push()

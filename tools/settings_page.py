@@ -8,6 +8,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from paceline.core import registry
+from paceline.core.codec import PACKAGE as CODECS
+from paceline.core.codec import Codec
 from paceline.core.config import Config, Options
 from paceline.core.optimizer import PACKAGE as OPTIMIZERS
 from paceline.core.optimizer import Optimizer
@@ -33,12 +35,12 @@ processes. Others, started by hand (`python -m server`, `python -m worker`, ...)
 def page() -> str:
     """The whole page."""
     lines = [HEAD + "\n".join(_rows(Config, ""))]
-    for title, package, base in (("policy", POLICIES, Policy), ("optimizer", OPTIMIZERS, Optimizer)):
+    kinds_of = (("policy", POLICIES, Policy), ("optimizer", OPTIMIZERS, Optimizer), ("codec", CODECS, Codec))
+    for title, package, base in kinds_of:
         kinds = {name: registry.find(package, base, name) for name in registry.names(package)}
         lines.append(f"\n## Options of each {title}\n\n| {title} | option | default | meaning |\n|---|---|---|---|")
         lines += [f"| `{name}` {row}" for name, kind in kinds.items() for row in _rows(kind, "") or ["| | | |"]]
-    codecs = ", ".join(f"`{name}`" for name in registry.names("paceline.core.codecs"))
-    return "\n".join([*lines, f"\nCodecs: {codecs}.\n"])
+    return "\n".join([*lines, ""])
 
 
 def _rows(model: type[BaseModel], prefix: str) -> list[str]:

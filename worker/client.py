@@ -39,7 +39,7 @@ class ParameterClient:
             Link(index, transport, plan, config, worker, deadline, stop, say, on_retry)
             for index, transport in enumerate(transports)
         ]
-        self._stop, self._pull_codec, self._total = stop, config.codec.pull, plan.total
+        self._stop, self._pull_codec, self._total = stop, config.codec.pull_codec, plan.total
         self.fenced = threading.Event()
         self._threads = ThreadPoolExecutor(len(self.links), thread_name_prefix="link")
 

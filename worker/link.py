@@ -11,12 +11,13 @@ import numpy as np
 
 from paceline.core.codec import Codec, load_codec
 from paceline.core.config import Config
+from paceline.core.error_feedback import ErrorFeedback
 from paceline.core.errors import BadPush, DataError, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.plan import Range, SlicePlan
 from paceline.core.sparse import encode_places
 from paceline.core.values import Base, Places, Sparse, Vector
 from paceline.rpc.channel import backoff, retried
-from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts
+from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts, room_for, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor
 
@@ -40,11 +41,13 @@ class Link:
         self.index, self._transport, self._plan, self._worker = index, transport, plan, worker
         self.ranges, self._length = plan.slices[index], plan.lengths[index]
         self._deadline, self._stop, self._say, self._on_retry = deadline, stop, say, on_retry
-        self._push_codec, self._pull_codec = load_codec(config.codec.push), load_codec(config.codec.pull)
+        self._push_codec, self._pull_codec = config.codec.push_codec, config.codec.pull_codec
         self._part_bytes = config.part_bytes
         self._timeout = _HOLD + 10 + 8 * self._length / _SLOWEST
-        room = self._push_codec.bytes_for(self._length)
+        room = room_for(self._push_codec, self._part_bytes, self._length)
         self._scratch = None if self._push_codec.lossless else np.empty(room, np.uint8)
+        self.residual = np.zeros(self._length, np.float32) if config.codec.has_feedback else None
+        """What pushes have not sent of the slice's elements yet (see ErrorFeedback); None without error feedback."""
         self._tensors = [Tensor(name=name, shape=shape) for name, shape in plan.shapes]
         self.incarnation = 0
         self.answered = 0
@@ -129,7 +132,10 @@ class Link:
         head = self._head(clock, view, examples, base)
         head.elements = 0 if gradient is None else self._length
         parts = [] if gradient is None else self._encoded(gradient)
-        return self._answered(head, lambda: self._send(head, () if head.ask else parts, choose), lambda found: found)
+        answer = self._answered(head, lambda: self._send(head, () if head.ask else parts, choose), lambda found: found)
+        if answer.outcome == pb.DROPPED and self.residual is not None:
+            self._take_back(parts, self.residual)
+        return answer
 
     def push_sparse(
         self, clock: int, view: int, update: Sparse, examples: int, base: Base, wanted: Places | None
@@ -246,7 +252,7 @@ class Link:
             raise BadPush(f"Server {self.index} announces {head.elements:,} weights, expected {self._length:,}.")
         if head.outcome != pb.WAIT:
             self._check_term(head)
-        self._open = SliceSink(target, self.ranges, load_codec(head.codec or "none"))
+        self._open = SliceSink(target, self.ranges, weights_codec(head.codec))
         return self._open
 
     def _gather(self, model: Vector) -> Vector:
@@ -256,7 +262,14 @@ class Link:
 
     def _encoded(self, model: Vector) -> list[tuple[int, memoryview]]:
         """The slice's parts, encoded once; without a codec they are the model's own memory."""
-        return list(encoded_parts(self._gather(model), self._push_codec, self._part_bytes, self._scratch))
+        values = self._gather(model)
+        return list(encoded_parts(values, self._push_codec, self._part_bytes, self._scratch, self.residual))
+
+    def _take_back(self, parts: list[tuple[int, memoryview]], residual: Vector) -> None:
+        """These parts were not used: their values are sent again with the next push's."""
+        for offset, data in parts:
+            stop = offset + self._push_codec.elements_in(data)
+            ErrorFeedback(self._push_codec, residual[offset:stop]).take_back(data)
 
 
 def no_snapshot(server: int) -> DataError:
@@ -268,10 +281,11 @@ class SliceSink:
     """Puts a slice's parts where they belong in the flat model."""
 
     def __init__(self, model: Vector, ranges: tuple[Range, ...], codec: Codec) -> None:
-        self._codec, self._each, self._nothing = codec, codec.bytes_for(1), model[:0]
+        self._codec = codec
         self.filled = 0
         """Elements received so far."""
         self._targets = [model[part.start : part.stop] for part in ranges]
+        self._lacking = sum(map(len, self._targets))
         self._placed: memoryview | None = None
 
     def place(self, offset: int, length: int) -> memoryview | None:
@@ -286,14 +300,33 @@ class SliceSink:
         """Decodes a part; it must follow the last one."""
         if offset != self.filled:
             raise BadPush(f"A part starts at element {offset:,}, expected {self.filled:,}.")
-        while len(data):
-            target = self._targets[0] if self._targets else self._nothing
-            count = min(len(target), len(data) // self._each)
-            if not count:
-                raise BadPush(f"{len(data)} bytes too many came after element {self.filled:,}.")
-            if data is not self._placed:
-                self._codec.decode(data[: count * self._each], target[:count])
-            data, self.filled = data[count * self._each :], self.filled + count
-            self._targets[0] = target[count:]
-            if not len(self._targets[0]):
-                self._targets.pop(0)
+        count = self._codec.elements_in(data)
+        if count > self._lacking:
+            raise BadPush(
+                f"{count - self._lacking:,} elements too many came after element {self.filled:,} ({len(data)} bytes)."
+            )
+        if data is self._placed:
+            self._next(count)
+        elif self._targets and len(self._targets[0]) >= count:
+            self._codec.decode(data, self._next(count))
+        else:
+            self._scatter(data, count)
+
+    def _scatter(self, data: memoryview, count: int) -> None:
+        """A part that goes to several ranges."""
+        values = np.frombuffer(data, np.float32) if self._codec.lossless else np.empty(count, np.float32)
+        if not self._codec.lossless:
+            self._codec.decode(data, values)
+        while len(values):
+            target = self._next(min(len(self._targets[0]), len(values)))
+            target[:] = values[: len(target)]
+            values = values[len(target) :]
+
+    def _next(self, count: int) -> Vector:
+        """The place of the next `count` elements, which lie together."""
+        target = self._targets[0][:count]
+        self._targets[0] = self._targets[0][count:]
+        if not len(self._targets[0]):
+            self._targets.pop(0)
+        self.filled, self._lacking = self.filled + count, self._lacking - count
+        return target

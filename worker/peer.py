@@ -21,7 +21,7 @@ from paceline.rpc.host import bind, make_server
 from paceline.rpc.lane.call import Routes
 from paceline.rpc.lane.client import LaneClient, whole
 from paceline.rpc.lane.server import LaneServer
-from paceline.rpc.transport import IsThere, OpenSink, Outgoing, encoded_parts
+from paceline.rpc.transport import IsThere, OpenSink, Outgoing, encoded_parts, weights_codec
 from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2 as pb
 from worker.link import SliceSink
@@ -108,7 +108,7 @@ class PeerServer:
     @contextmanager
     def _pull(self, request: pb.PullRequest, is_there: IsThere) -> Iterator[Outgoing]:
         self._plan.check(request.plan_hash, request.reader)
-        codec = load_codec(request.codec or "none")
+        codec = weights_codec(request.codec)
         values = self.model.read(_HOLD)
         if values is None:
             yield Outgoing(pb.PullHead(outcome=pb.WAIT), iter(()))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.core.codec import load_codec
 from paceline.core.sparse import decode_places
 from paceline.core.values import Base, Places, Sparse, Vector
 from paceline.rpc.transport import decoded
@@ -55,7 +54,7 @@ class SparseClient(ParameterClient):
         start, stop = bounds(link)
         who = f"server {link.index}"
         places = wanted if wanted is not None else decode_places(found.places, stop - start, who)
-        values = decoded(found.values, load_codec(self._pull_codec), len(places), who)
+        values = decoded(found.values, self._pull_codec, len(places), who)
         return Sparse(places + start, values, self._total)
 
 

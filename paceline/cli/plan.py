@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from paceline.core.codec import load_codec
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.optimizer import build_optimizer
@@ -85,7 +84,7 @@ def plan_report(config: Config, shapes: Shapes, gbit: float) -> dict[str, Any]:
 def _traffic(config: Config, total: int, largest: int, gbit: float) -> dict[str, Any]:
     """Bytes of a worker's step, and how many steps a second of all workers links of this speed let through: a worker's
     carries its whole model each way, a server's the largest slice for every worker."""
-    push, pull = (load_codec(name).bytes_for(total) for name in (config.codec.push, config.codec.pull))
+    push, pull = (codec.most_bytes(total) for codec in (config.codec.push_codec, config.codec.pull_codec))
     capacity = gbit * 1e9 / 8  # bytes/s, in each direction
     busiest = max(push, pull, 1)
     from_workers = config.workers * capacity / busiest

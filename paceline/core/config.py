@@ -16,7 +16,11 @@ from pydantic import (
     model_validator,
 )
 
+from paceline.core.codec_config import CodecConfig as CodecConfig
 from paceline.core.objective import Objective
+from paceline.core.options import Named as Named
+from paceline.core.options import Options as Options
+from paceline.core.options import named as named
 from paceline.core.slow import expand, slowness
 from paceline.core.stopping import Stopping
 
@@ -62,28 +66,11 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Options(BaseModel):
-    """A named extension and its own options, e.g. {name: ssp, bound: 3}; the extension itself checks them."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-    name: str
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
-
-
-def named(value: Any) -> Any:
-    """'stratified' as {'name': 'stratified'}: an extension whose options all have their defaults."""
-    return {"name": value} if isinstance(value, str) else value
-
-
 def numbers(value: Any) -> Any:
     """'1,1,2' as a list."""
     return value.split(",") if isinstance(value, str) else value
 
 
-Named = Annotated[Options, BeforeValidator(named)]
 Weights = Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], BeforeValidator(numbers)]
 
 
@@ -172,13 +159,6 @@ class PlanConfig(Section):
     max_slice_bytes: ByteSize | None = Field(
         None, ge=64, description="[SHAT]'s form of memorywise: only larger layers are split, others stay whole (bytes)."
     )
-
-
-class CodecConfig(Section):
-    """What travels instead of float32; lossy but for 'none'."""
-
-    push: str = Field("none", description="Codec of updates, worker to server.")
-    pull: str = Field("none", description="Codec of weights, server to worker.")
 
 
 class ClipConfig(Section):

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from paceline.core import registry
 from paceline.core.clocks import Clocks
+from paceline.core.codec_config import Pushes
 from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError
 from paceline.core.optimizer import Optimizer
@@ -64,11 +65,14 @@ class Policy(BaseModel, ABC):
     """Whether a worker may compute its next gradient while the last one is on its way."""
     sparse: ClassVar[bool] = False
     """Whether it makes sense for sparse updates, which are changes and not gradients, and which are summed."""
+    pushes: ClassVar[Pushes] = "gradients"
+    """What `outgoing` makes: not every codec goes with each."""
     scores: ClassVar[tuple[str, ...]] = ("global",)
     """Which models mean something: the global one, the mean of the workers' local ones, their vote."""
 
     def check(self, config: Config) -> None:
         """ConfigError where other settings don't go with this policy."""
+        config.codec.check(config.policy.name, self.pushes, config.updates, config.schedule.lr_scale)
         if config.overlap and not self.overlaps:
             raise ConfigError(
                 f"overlap: true does not go with policy {config.policy.name}, whose workers need each reply before the "

@@ -1,6 +1,7 @@
 """The data plane as both ends see it, whatever carries it: parts on their way to a sink, and what a server offers."""
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -8,7 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-from paceline.core.codec import Codec
+from paceline.core.codec import MOST_ELEMENTS, Codec, load_codec
+from paceline.core.error_feedback import ErrorFeedback
 from paceline.core.errors import BadPush
 from paceline.core.values import Vector
 from paceline.v1 import parameter_service_pb2 as pb
@@ -96,39 +98,62 @@ class ParameterService(Protocol):
 
 def encoded(values: Vector, codec: Codec) -> bytes:
     """The values of a sparse message."""
-    if codec.name == "none":
+    if codec.lossless:
         return values.tobytes()
-    out = np.empty(codec.bytes_for(len(values)), np.uint8)
-    codec.encode(values, out)
-    return out.tobytes()
+    out = np.empty(codec.most_bytes(len(values)), np.uint8)
+    return out[: codec.encode(values, out)].tobytes()
 
 
 def decoded(data: bytes, codec: Codec, count: int, who: str) -> Vector:
     """The `count` values of a sparse message. BadPush where they are not so many, or not finite."""
-    if len(data) != codec.bytes_for(count):
-        raise BadPush(f"{who} sent {len(data):,} bytes for {count:,} values; expected {codec.bytes_for(count):,}.")
+    if (found := codec.elements_in(data)) != count:
+        raise BadPush(f"{who} sent {found:,} values ({len(data):,} bytes as {codec.name}) for {count:,} places.")
     values = np.empty(count, np.float32)
-    codec.decode(memoryview(data), values)
+    codec.decode(data, values)
     if not np.isfinite(values).all():
         raise BadPush(f"{who} sent NaN or infinity. Nothing was changed.")
     return values
 
 
+def weights_codec(name: str) -> Codec:
+    """The codec of that name, to carry weights. BadPush where it leaves some out."""
+    codec = load_codec(name or "none")
+    if not codec.keeps_all:
+        raise BadPush(
+            f"Weights can't travel as {codec.name}, which leaves some out. Set codec.pull to none, fp16, bf16 or int8."
+        )
+    return codec
+
+
+def elements_of_part(codec: Codec, part_bytes: int, length: int) -> int:
+    """Most elements of a vector of that length whose wire form fits a part."""
+    most = min(length, MOST_ELEMENTS)
+    return max(1, bisect_right(range(most + 1), part_bytes, key=codec.most_bytes) - 1)
+
+
+def room_for(codec: Codec, part_bytes: int, length: int) -> int:
+    """Bytes that hold all parts of a vector of that length."""
+    parts, rest = divmod(length, elements_of_part(codec, part_bytes, length))
+    return parts * codec.most_bytes((length - rest) // parts if parts else 0) + codec.most_bytes(rest)
+
+
 def encoded_parts(
-    values: Vector, codec: Codec, part_bytes: int, scratch: np.ndarray | None = None
+    values: Vector, codec: Codec, part_bytes: int, scratch: np.ndarray | None = None, residual: Vector | None = None
 ) -> Iterator[tuple[int, memoryview]]:
-    """A flat vector, cut and encoded into parts of `part_bytes`. With `scratch` (codec.bytes_for(len(values)) bytes) each part
-    keeps a place of its own; without it a part is valid until the next one."""
-    raw = memoryview(values.data).cast("B") if codec.name == "none" else None
-    room = scratch if scratch is not None or raw is not None else np.empty(part_bytes, np.uint8)
-    each = part_bytes // codec.bytes_for(1)
+    """A flat vector, cut and encoded into parts of at most `part_bytes`, through error feedback where there is a residual of
+    its length. With `scratch` (`room_for` bytes) each part keeps a place of its own; without it a part is valid until the
+    next one."""
+    each = elements_of_part(codec, part_bytes, len(values))
+    raw = memoryview(values.data).cast("B") if codec.lossless else None
+    room = scratch if scratch is not None or raw is not None else np.empty(codec.most_bytes(each), np.uint8)
+    first = 0
     for start in range(0, len(values), each):
         stop = min(start + each, len(values))
         if raw is not None:
             yield start, raw[4 * start : 4 * stop]
             continue
         assert room is not None
-        first = codec.bytes_for(start) if scratch is not None else 0
-        out = room[first : first + codec.bytes_for(stop - start)]
-        codec.encode(values[start:stop], out)
-        yield start, out.data
+        coder = codec if residual is None else ErrorFeedback(codec, residual[start:stop])
+        size = coder.encode(values[start:stop], room[first:])
+        yield start, room[first : first + size].data
+        first += size if scratch is not None else 0

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from paceline.core.codec import Buffer, Codec
+from paceline.core.codec import Buffer, Bytes, Codec
 from paceline.core.values import Vector
 
 
@@ -12,16 +12,22 @@ class Bf16(Codec):
     """Rounded to nearest even: relative error at most 2^-8 at any size but float32's subnormals and its last 0.4 %."""
 
     name: ClassVar[str] = "bf16"
+    keeps_all: ClassVar[bool] = True
+    biased: ClassVar[bool] = False
 
-    def bytes_for(self, elements: int) -> int:
+    def most_bytes(self, elements: int) -> int:
         return 2 * elements
 
-    def _encode(self, values: Vector, out: Buffer) -> None:
+    def elements_in(self, data: Buffer) -> int:
+        return self._whole(data, 2)
+
+    def _encode(self, values: Vector, out: Bytes) -> int:
         from paceline.core import kernels
 
-        kernels.encode_bf16(values, np.frombuffer(out, dtype=np.uint16))
+        kernels.encode_bf16(values, out[: 2 * len(values)].view(np.uint16))
+        return 2 * len(values)
 
-    def _decode(self, data: Buffer, out: Vector) -> None:
+    def _decode(self, data: Bytes, out: Vector) -> None:
         from paceline.core import kernels
 
-        kernels.decode_bf16(np.frombuffer(data, dtype=np.uint16), out)
+        kernels.decode_bf16(data.view(np.uint16), out)

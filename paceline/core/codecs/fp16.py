@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from paceline.core.codec import Buffer, Codec
+from paceline.core.codec import Buffer, Bytes, Codec
 from paceline.core.values import Vector
 
 
@@ -13,16 +13,22 @@ class Fp16(Codec):
     more become infinite, and such a push is refused as not finite: use bf16 where gradients are that large."""
 
     name: ClassVar[str] = "fp16"
+    keeps_all: ClassVar[bool] = True
+    biased: ClassVar[bool] = False
 
-    def bytes_for(self, elements: int) -> int:
+    def most_bytes(self, elements: int) -> int:
         return 2 * elements
 
-    def _encode(self, values: Vector, out: Buffer) -> None:
+    def elements_in(self, data: Buffer) -> int:
+        return self._whole(data, 2)
+
+    def _encode(self, values: Vector, out: Bytes) -> int:
         from paceline.core import kernels
 
-        kernels.encode_fp16(values, np.frombuffer(out, dtype=np.uint16))
+        kernels.encode_fp16(values, out[: 2 * len(values)].view(np.uint16))
+        return 2 * len(values)
 
-    def _decode(self, data: Buffer, out: Vector) -> None:
+    def _decode(self, data: Bytes, out: Vector) -> None:
         from paceline.core import kernels
 
-        kernels.decode_fp16(np.frombuffer(data, dtype=np.uint16), out)
+        kernels.decode_fp16(data.view(np.uint16), out)

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from paceline.core.codec import Buffer, Codec
+from paceline.core.codec import Buffer, Bytes, Codec
 from paceline.core.values import Vector
 
 
@@ -13,12 +13,18 @@ class NoCompression(Codec):
 
     name: ClassVar[str] = "none"
     lossless: ClassVar[bool] = True
+    keeps_all: ClassVar[bool] = True
+    biased: ClassVar[bool] = False
 
-    def bytes_for(self, elements: int) -> int:
+    def most_bytes(self, elements: int) -> int:
         return 4 * elements
 
-    def _encode(self, values: Vector, out: Buffer) -> None:
-        np.frombuffer(out, dtype=np.uint8)[:] = values.view(np.uint8)
+    def elements_in(self, data: Buffer) -> int:
+        return self._whole(data, 4)
 
-    def _decode(self, data: Buffer, out: Vector) -> None:
-        out.view(np.uint8)[:] = np.frombuffer(data, dtype=np.uint8)
+    def _encode(self, values: Vector, out: Bytes) -> int:
+        out[: 4 * len(values)] = values.view(np.uint8)
+        return 4 * len(values)
+
+    def _decode(self, data: Bytes, out: Vector) -> None:
+        out.view(np.uint8)[:] = data

@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from paceline.core.clocks import Clocks
+from paceline.core.codec_config import Pushes
 from paceline.core.optimizer import Optimizer
 from paceline.core.optimizers.sgd import plain_sgd
 from paceline.core.policy import Gathered, Own, Policy
@@ -19,6 +20,7 @@ class Easgd(Policy):
     The worker sees w after the fold: d = a / (1 - a) * (w_i - w_after), hence alpha = a / (1 - a)."""
 
     shorthand: ClassVar[str | None] = "tau"
+    pushes: ClassVar[Pushes] = "weights"
     beta: float = Field(0.9, gt=0, lt=1, description="Strength of all elastic forces together (ratio).")
     tau: int = Field(10, ge=1, description="Own steps between two pushes (steps).")
 

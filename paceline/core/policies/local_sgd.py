@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from paceline.core.codec_config import Pushes
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.optimizer import Optimizer
@@ -23,6 +24,7 @@ class LocalSgd(Bsp):
 
     lr_scale: ClassVar[Scale] = "none"
     keeps_start: ClassVar[bool] = True
+    pushes: ClassVar[Pushes] = "differences"
     shorthand: ClassVar[str | None] = "steps"
     steps: int = Field(8, ge=1, description="H, own steps in a round (steps).")
     dynamic: bool = Field(False, description="Fewer steps for slower workers.")

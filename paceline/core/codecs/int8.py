@@ -1,0 +1,49 @@
+"""A byte for each value, and a scale for each block of them."""
+
+from typing import ClassVar
+
+from paceline.core.codec import Buffer, Bytes, Codec, bytes_of
+from paceline.core.values import Vector
+
+
+class Int8(Codec):
+    """[algorithms 6.9]: blocks of 1,024 values, each a float32 scale, max|x| / 127, and round(x / scale), from -127 to 127:
+    1.004 bytes a value. Absolute error at most half a scale; blocks below 1.5e-36 become 0."""
+
+    name: ClassVar[str] = "int8"
+    keeps_all: ClassVar[bool] = True
+    biased: ClassVar[bool] = True
+
+    def most_bytes(self, elements: int) -> int:
+        return elements + 4 * -(-elements // 1024)
+
+    def elements_in(self, data: Buffer) -> int:
+        size = len(bytes_of(data))
+        blocks = -(-size // 1028)
+        if 0 < size - 1028 * (blocks - 1) < 5:
+            raise self._broken(f"{size:,} bytes are no blocks of a scale and 1 to 1,024 bytes")
+        return size - 4 * blocks
+
+    def _encode(self, values: Vector, out: Bytes) -> int:
+        from paceline.core import coding
+
+        return coding.quantise(values, out)
+
+    def _decode(self, data: Bytes, out: Vector) -> None:
+        from paceline.core import coding
+
+        self._check_scales(data)
+        coding.dequantise(data, out)
+
+    def _add(self, data: Bytes, out: Vector, weight: float) -> None:
+        from paceline.core import coding
+
+        self._check_scales(data)
+        coding.add_quantised(data, out, weight)
+
+    def _check_scales(self, data: Bytes) -> None:
+        from paceline.core import coding
+
+        scales = coding.scales_of_quantised(data)
+        if not ((scales >= 0) & (scales <= coding.LARGEST_SCALE)).all():
+            raise self._broken("it has a scale that is negative, too large or no number")
