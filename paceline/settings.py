@@ -19,7 +19,8 @@ from paceline.core import registry
 from paceline.core.config import Config, named
 from paceline.core.errors import ConfigError, PacelineError, UsageError
 from paceline.core.optimizer import build_optimizer
-from paceline.core.policy import build_policy
+from paceline.core.peer_run import check_peers
+from paceline.core.policy import build_policy, is_served
 from paceline.presets import PRESETS, presets
 
 PREFIX = "PACELINE_"
@@ -54,6 +55,10 @@ def load(
         raise ConfigError("\n".join(registry.explain(error, Config)) + where) from error
     build_optimizer(config.optimizer)
     build_policy(config.policy).check(config)
+    if not is_served(config.policy):
+        check_peers(config)
+    elif config.topology is not None:
+        raise ConfigError(f"topology is for policies without servers, not for {config.policy.name}. Leave it out.")
     return config
 
 

@@ -60,7 +60,7 @@ class RunServicer(RunServiceServicer):
             seat = view.seats[request.worker] if done else None
             return pb.SeatReply(
                 seated=done, view=view.number, handicap=seat.handicap if seat else 0, last=seat.last if seat else None,
-                phase=run.phase, missing=run.missing(), switch=switch_message(view.made, view.number),
+                phase=run.phase, missing=run.missing(), switch=switch_message(view.made, view.number), peers=self._peers(),
             )  # fmt: skip
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
@@ -69,10 +69,10 @@ class RunServicer(RunServiceServicer):
         )
         with self._chief.changed:
             self._chief.beat(request.worker, request.incarnation, report)
-            terms = [self._chief.terms.get(server, 0) for server in range(self._config.servers)]
+            terms = [self._chief.terms.get(server, 0) for server in range(max(1, self._config.servers))]
             return pb.HeartbeatReply(
                 phase=self._chief.run.phase, view=self._chief.membership.view.number, terms=terms,
-                fastest=self._chief.run.fastest,
+                fastest=self._chief.run.fastest, peers=self._peers(),
             )  # fmt: skip
 
     def Validated(self, request: pb.ValidatedRequest, context: Any) -> pb.ValidatedReply:
@@ -149,6 +149,12 @@ class RunServicer(RunServiceServicer):
             self._chief.switch(_policy_of(request.policy, run.policy))
             view = run.membership.view
             return pb.SetPolicyReply(switch=switch_message(view.switch, view.number))
+
+    def _peers(self) -> list[pb.Peer]:
+        if self._config.servers:
+            return []
+        members = self._chief.run.members
+        return [pb.Peer(worker=worker, incarnation=number, address=address) for worker, number, address in members]
 
     def _workers(self, now: float) -> Sequence[pb.WorkerStatus]:
         run, clocks = self._chief.run, self._chief.clocks()

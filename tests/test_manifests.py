@@ -352,7 +352,7 @@ def test_one_lost_worker_ends_no_run(everything):
 def test_the_cluster_has_as_many_servers_and_workers_as_the_config(config, plain):
     workers = named(plain, "Job", "paceline-worker")["spec"]
 
-    assert named(plain, "StatefulSet", "paceline-server")["spec"]["replicas"] == config.servers
+    assert named(plain, "StatefulSet", "paceline-server")["spec"]["replicas"] == max(1, config.servers)
     assert (workers["completions"], workers["parallelism"]) == (config.workers, config.workers)
 
 

@@ -602,11 +602,11 @@ def test_a_group_needs_rising_ranks(ranks):
     ("name", "options", "said"),
     [
         ("adpsg", {}, "Did you mean 'adpsgd'"),
-        ("gosgd", {"probability": 0}, r"peers\.probability: got 0"),
-        ("broadcast", {"tau": 0}, r"peers\.tau: got 0"),
-        ("broadcast", {"tau": float("inf")}, r"peers\.tau: got inf"),
-        ("broadcast", {"own": "none"}, r"peers\.own: got 'none'"),
-        ("sgp", {"late": 1}, r"peers\.late: there is no such setting"),
+        ("gosgd", {"probability": 0}, r"policy\.probability: got 0"),
+        ("broadcast", {"tau": 0}, r"policy\.tau: got 0"),
+        ("broadcast", {"tau": float("inf")}, r"policy\.tau: got inf"),
+        ("broadcast", {"own": "none"}, r"policy\.own: got 'none'"),
+        ("sgp", {"late": 1}, r"policy\.late: there is no such setting"),
     ],
 )
 def test_wrong_names_and_options_are_refused(name, options, said):

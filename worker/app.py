@@ -8,8 +8,10 @@ from prometheus_client import CollectorRegistry
 from paceline.core.clip import Clip
 from paceline.core.config import Config, Options
 from paceline.core.optimizer import build_optimizer
+from paceline.core.peer_policy import build_peer_policy
+from paceline.core.peer_run import topology_of
 from paceline.core.plan import make_plan
-from paceline.core.policy import build_policy
+from paceline.core.policy import Own, Policy, build_policy
 from paceline.core.values import Vector
 from paceline.data.manifest import Manifest
 from paceline.data.sampler import Sampler, proportions
@@ -17,10 +19,12 @@ from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.rpc.views import switch_value
 from paceline.tasks.task import load_task
-from paceline.v1.run_service_pb2 import SeatReply
+from paceline.v1.run_service_pb2 import HeartbeatReply, SeatReply
 from worker.loop import train
 from worker.member import Member
 from worker.peer import PeerServer
+from worker.peer_loop import train_among
+from worker.peers import Peers
 from worker.replica import Replica
 from worker.start import Start, Surroundings, rank_of, run_process
 from worker.training import Training
@@ -36,7 +40,13 @@ class Worker(Member):
     ) -> None:  # fmt: skip
         self.replica = replica or _replica(config, device, rank_of(name))
         plan = make_plan(self.replica.shapes, config.servers, config.plan)
-        self._peer = PeerServer(plan, config.part_bytes, credentials, listen[1], config.transport)
+        self._peers = None
+        if not config.servers:
+            codec = config.codec.push_codec
+            self._peers = Peers(name, credentials, config.transport, plan, codec, config.part_bytes, say)
+        self._peer = PeerServer(
+            plan, config.part_bytes, credentials, listen[1], config.transport, self._peers, config.workers + 4
+        )
         address = f"[{listen[0]}]:{self._peer.port}" if ":" in listen[0] else f"{listen[0]}:{self._peer.port}"
         super().__init__(config, name, shards, addresses, credentials, plan, stop, say, registry, address)
 
@@ -58,21 +68,55 @@ class Worker(Member):
         return self.replica.local.copy()
 
     def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
+        if self._peers is not None:
+            self._train_among(self._peers, clock, place, seat, mine, sampler)
+            return
         switch = switch_value(seat.switch)
         policy = build_policy(Options(**switch.policy) if switch else self.config.policy)
         versions = self.client.pull(self.replica.local, clock + seat.handicap if policy.rounds else None)
         self.replica.refresh()
         self.say("training", clock=clock, versions=versions, view=seat.view, shards=mine)
-        training = Training(
-            self.replica, self.client, policy, build_optimizer(self.config.optimizer), sampler,
-            [self._shards.shard(shard) for shard in mine], self.progress, self._slowness(place),
-            Clip(self.config.clip), self.config.seed, place, seat.view, self.config.batch == "speed",
-            switch.number if switch else 0, self._peer.model, self.config.overlap,
-        )  # fmt: skip
+        training = self._training(policy, place, seat, mine, sampler, switch.number if switch else 0)
         last = train(training, clock)
         if "mean" in training.policy.scores:
             self._peer.model.finish(self.replica.local)
         self.say("done", clock=last, retries=self.client.retries)
+
+    def _train_among(
+        self, peers: Peers, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler
+    ) -> None:
+        """Without servers, whose chief has a slice of no elements."""
+        self.client.pull(self.replica.local[:0])  # the schedule's rate comes with it
+        training = self._training(build_policy(self.config.policy), place, seat, mine, sampler, 0)
+        own = Own(self.replica.local.copy(), training.optimizer, self.client.lr)
+        own.slots = training.optimizer.new_slots(self.replica.length)
+        peers.heard(seat.view, seat.peers)
+        policy, topology = build_peer_policy(self.config.policy), topology_of(self.config)
+        is_founder = clock + seat.handicap == 0
+        seed, wanted = self.config.seed + place, self.client.check_wanted
+        peers.begin(self.incarnation, policy, topology, own, seed, is_founder, wanted)
+        self.say("training", clock=clock, view=seat.view, shards=mine, founder=is_founder)
+        try:
+            last = train_among(training, peers, clock)
+        finally:
+            peers.end()
+        self._peer.model.finish(own.local)
+        self.say("done", clock=last, retries=self.client.retries)
+
+    def _training(
+        self, policy: Policy, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler, switches: int
+    ) -> Training:
+        return Training(
+            self.replica, self.client, policy, build_optimizer(self.config.optimizer), sampler,
+            [self._shards.shard(shard) for shard in mine], self.progress, self._slowness(place),
+            Clip(self.config.clip), self.config.seed, place, seat.view, self.config.batch == "speed",
+            switches, self._peer.model, self.config.overlap,
+        )  # fmt: skip
+
+    def _heard(self, reply: HeartbeatReply) -> None:
+        super()._heard(reply)
+        if self._peers is not None:
+            self._peers.heard(reply.view, reply.peers)
 
     def left(self, incarnation: int) -> None:
         if self._peer.model.is_final:

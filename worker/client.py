@@ -117,7 +117,7 @@ class ParameterClient:
 
     def _begin(self, task: Callable[[Link], T]) -> Callable[[], list[T]]:
         """Starts the task on every link; what is returned waits for all results, or for the first error."""
-        self._check_wanted()  # also where every call is so quick that none is ever waited for
+        self.check_wanted()  # also where every call is so quick that none is ever waited for
         futures = [self._threads.submit(task, link) for link in self.links]
         return lambda: self._end(futures)
 
@@ -125,13 +125,14 @@ class ParameterClient:
         while wait(futures, timeout=0.25, return_when="FIRST_EXCEPTION").not_done:
             if any(future.done() and future.exception() for future in futures):
                 break
-            self._check_wanted()
+            self.check_wanted()
         failed = [future.exception() for future in futures if future.done() and future.exception()]
         for error in failed:
             raise error if isinstance(error, PacelineError) else RuntimeError("A call to a server failed.") from error
         return [future.result() for future in futures]
 
-    def _check_wanted(self) -> None:
+    def check_wanted(self) -> None:
+        """Stopped, or Fenced, where this worker should not go on."""
         if self._stop.is_set():
             raise Stopped("The worker was told to stop.")
         if self.fenced.is_set():

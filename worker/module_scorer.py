@@ -33,10 +33,12 @@ class ModuleScorer(Scorer):
         self._splits = open_splits(shards, config.seed)
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
-        """Where the policy's local models count, theirs are there too, and the replica holds their mean afterwards."""
-        scores, count = self._score_present(), 0
+        """Where the policy's local models count, theirs are there too, and the replica holds their mean afterwards. Without
+        servers they are all there is."""
+        is_served = "global" in self._policy.scores
+        scores, count = self._score_present() if is_served else {}, 0
         if "mean" in self._policy.scores:
-            others, count = self._score_local(due)
+            others, count = self._score_local(due, "mean_" if is_served else "")
             scores |= others
         return scores, {"local_models": count} if count else {}
 
@@ -50,7 +52,7 @@ class ModuleScorer(Scorer):
         self._replica.recalibrate(*self._splits["train"])
         return {prefix + split: self._replica.score(*arrays) for split, arrays in self._splits.items()}
 
-    def _score_local(self, due: pb.EvaluateReply) -> tuple[Scores, int]:
+    def _score_local(self, due: pb.EvaluateReply, prefix: str) -> tuple[Scores, int]:
         """Scores of the local models' mean, which the replica holds afterwards, and of their vote; how many there were."""
         before = self._replica.local.copy()
 
@@ -62,11 +64,11 @@ class ModuleScorer(Scorer):
         if found is None:
             self._replica.load(before)
             self._replica.recalibrate(*self._splits["train"])
-            self._say("no local model could be had; only the global one is scored", epoch=due.epoch)
+            self._say("no local model could be had", epoch=due.epoch)
             return {}, 0
         self._replica.load(found.mean)
         votes = {f"vote_{split}": values for split, values in found.vote.items()}
-        return self._score_present("mean_") | votes, found.count
+        return self._score_present(prefix) | votes, found.count
 
 
 def evaluate(start: Start, models: Path) -> int:

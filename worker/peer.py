@@ -5,8 +5,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, Self
 
 import grpc
 
@@ -15,19 +15,19 @@ from paceline.core.errors import BadPush, Stopped, TryAgain
 from paceline.core.plan import Range, SlicePlan
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials, authentication
-from paceline.rpc.channel import open_channel
-from paceline.rpc.grpc_plane import frames, received
+from paceline.rpc.channel import call, open_channel
+from paceline.rpc.grpc_plane import frames, giving, received, taking
 from paceline.rpc.host import bind, make_server
-from paceline.rpc.lane.call import Routes
 from paceline.rpc.lane.client import LaneClient, whole
+from paceline.rpc.lane.messages import cut
 from paceline.rpc.lane.server import LaneServer
-from paceline.rpc.transport import IsThere, OpenSink, Outgoing, encoded_parts, weights_codec
+from paceline.rpc.transport import IsThere, OpenSink, Outgoing, Parts, Upload, encoded_parts, weights_codec
 from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2 as pb
 from worker.link import SliceSink
 
 SERVICE = "paceline.v1.PeerService"
-_PULL_LOCAL = f"/{SERVICE}/PullLocal"
+_PULL_LOCAL, _DELIVER, _WELCOME = (f"/{SERVICE}/{name}" for name in ("PullLocal", "Deliver", "Welcome"))
 _READERS = 2
 """Calls at one time, and so the most copies of the model there are."""
 _HOLD = 1.0
@@ -79,24 +79,46 @@ class LocalModel:
                 answer.set_result(values)
 
 
-class PeerServer:
-    """Serves a worker's LocalModel; costs a port and a waiting thread while nobody asks. ConfigError: the port is taken."""
+class Training(Protocol):
+    """The part of a worker that others' messages go to, in a run without servers (worker/peers.py)."""
 
-    def __init__(self, plan: SlicePlan, part_bytes: int, credentials: Credentials, port: int, transport: str) -> None:
+    def taking(self, head: pb.PushHead, is_there: IsThere) -> AbstractContextManager[Upload]: ...
+
+    def welcoming(self, request: pb.PullRequest, is_there: IsThere) -> AbstractContextManager[Outgoing]: ...
+
+
+class PeerServer:
+    """Serves a worker's LocalModel, and what others send to its policy; costs a port and a waiting thread while nobody asks.
+    ConfigError: the port is taken."""
+
+    def __init__(
+        self, plan: SlicePlan, part_bytes: int, credentials: Credentials, port: int, transport: str,
+        training: Training | None = None, threads: int = _READERS,
+    ) -> None:  # fmt: skip
         self.model = LocalModel()
         self._plan, self._part_bytes = plan, part_bytes
         shown, watchdog = authentication(credentials.token), Watchdog()
+        watchdog.start()
         if transport == "lane":
-            watchdog.start()
-            routes: Routes = {_PULL_LOCAL: lambda call: call.download(pb.PullRequest, self._pull)}
-            lane = LaneServer(routes, _READERS, shown, _uncounted, watchdog, port, credentials.tls, "peer")
+            routes = {_PULL_LOCAL: lambda call: call.download(pb.PullRequest, self._pull)}
+            if training is not None:
+                routes[_DELIVER] = lambda call: call.upload(
+                    training.taking, False, lambda outgoing: pb.PullPart(head=outgoing.head)
+                )
+                routes[_WELCOME] = lambda call: call.download(pb.PullRequest, training.welcoming)
+            lane = LaneServer(routes, threads, shown, _uncounted, watchdog, port, credentials.tls, "peer")
             lane.start()
             self.port = lane.port
             self._stop: Callable[[], object] = lambda: lane.stop(0)
         else:
-            plane = make_server(_READERS, shown, _uncounted)
-            pull = grpc.unary_stream_rpc_method_handler(self._pull_by_grpcio, pb.PullRequest.FromString, None)
-            plane.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"PullLocal": pull}),))
+            plane = make_server(threads, shown, _uncounted)
+            handlers = {"PullLocal": giving(self._pull, watchdog)}
+            if training is not None:
+                handlers |= {
+                    "Deliver": taking(training.taking, watchdog),
+                    "Welcome": giving(training.welcoming, watchdog),
+                }
+            plane.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
             self.port = bind(plane, port, "peer", credentials.tls)
             plane.start()
             self._stop = lambda: plane.stop(0).wait()
@@ -116,10 +138,6 @@ class PeerServer:
         head = pb.PullHead(outcome=pb.FOLDED, codec=codec.name, elements=len(values))
         yield Outgoing(head, encoded_parts(values, codec, self._part_bytes))
 
-    def _pull_by_grpcio(self, request: pb.PullRequest, context: Any) -> Iterator[bytes]:
-        with self._pull(request, context.is_active) as outgoing:
-            yield from frames(outgoing.head.SerializeToString(), outgoing.parts)
-
 
 def pull_local(
     address: str, credentials: Credentials, transport: str, plan: SlicePlan, reader: str, target: Vector, patience: float,
@@ -136,8 +154,8 @@ def pull_local(
             raise BadPush(f"The worker at {address} announces {head.elements:,} weights, expected {plan.total:,}.")
         return sink
 
-    with _puller(address, credentials, transport) as pull:
-        while pull(request, opened, timeout).outcome == pb.WAIT:
+    with PeerLine(address, credentials, transport) as line:
+        while line.pull_local(request, opened, timeout).outcome == pb.WAIT:
             if stop.is_set():
                 raise Stopped("The process was told to stop.")
             if time.monotonic() > deadline:
@@ -146,18 +164,48 @@ def pull_local(
         raise TryAgain(f"The worker at {address} sent {sink.filled:,} of {plan.total:,} weights.")
 
 
-@contextmanager
-def _puller(
-    address: str, credentials: Credentials, transport: str
-) -> Iterator[Callable[[pb.PullRequest, OpenSink, float], pb.PullHead]]:
-    """PullLocal by the run's transport."""
-    if transport == "lane":
-        with closing(LaneClient(address, credentials)) as client:
-            yield lambda request, open_sink, timeout: client.weights(_PULL_LOCAL, whole(request), open_sink, timeout)
-        return
-    with open_channel(address, credentials) as channel:
-        pull = channel.unary_stream(_PULL_LOCAL, pb.PullRequest.SerializeToString, None)
-        yield lambda request, open_sink, timeout: received(pull(request, timeout=timeout), open_sink)
+class PeerLine:
+    """Another worker's PeerService, by the run's transport; a context that ends its connection."""
+
+    def __init__(self, address: str, credentials: Credentials, transport: str) -> None:
+        self._lane = LaneClient(address, credentials) if transport == "lane" else None
+        self._channel = None if transport == "lane" else open_channel(address, credentials)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends its calls."""
+        for way in (self._lane, self._channel):
+            if way is not None:
+                way.close()
+
+    def pull_local(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        """PeerService.PullLocal."""
+        return self._weights(_PULL_LOCAL, request, open_sink, timeout)
+
+    def welcome(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        """PeerService.Welcome."""
+        return self._weights(_WELCOME, request, open_sink, timeout)
+
+    def deliver(self, head: pb.PushHead, parts: Parts, timeout: float) -> None:
+        """PeerService.Deliver."""
+        if self._lane is not None:
+            self._lane.one(_DELIVER, cut(head.SerializeToString(), parts), pb.PullPart, timeout)
+        else:
+            assert self._channel is not None
+            deliver = self._channel.stream_unary(_DELIVER, None, pb.PullPart.FromString)
+            call(deliver, frames(head.SerializeToString(), parts), timeout)
+
+    def _weights(self, path: str, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        if self._lane is not None:
+            return self._lane.weights(path, whole(request), open_sink, timeout)
+        assert self._channel is not None
+        pull = self._channel.unary_stream(path, pb.PullRequest.SerializeToString, None)
+        return received(pull(request, timeout=timeout), open_sink)
 
 
 def _uncounted(method: str, status: str, seconds: float) -> None:

@@ -88,7 +88,7 @@ def _traffic(config: Config, total: int, largest: int, gbit: float) -> dict[str,
     capacity = gbit * 1e9 / 8  # bytes/s, in each direction
     busiest = max(push, pull, 1)
     from_workers = config.workers * capacity / busiest
-    from_servers = capacity / (busiest * largest / total)
+    from_servers = capacity / (busiest * largest / total) if largest else math.inf
     return {
         "push_bytes": push,
         "pull_bytes": pull,

@@ -255,7 +255,7 @@ class Config(Section):
     model: str | None = Field(None, description="Which of the task's models; default: its first.")
     data: DataConfig = DataConfig()
     workers: int = Field(4, ge=1, le=1024, description="Seats in the worker pool.")
-    servers: int = Field(2, ge=1, le=256, description="Servers, each with one slice of the model.")
+    servers: int = Field(2, ge=0, le=256, description="Servers, each with one slice of the model; 0: workers only.")
     start_when: int | None = Field(None, ge=1, description="Workers that must have joined; default: all of `workers`.")
     start_timeout: Seconds = Field(300.0, description="Start with those who came after this time (seconds).")
     policy: Options = Options(name="ssp")
@@ -267,6 +267,10 @@ class Config(Section):
         description="dense: workers push and pull all weights; sparse: only those that a batch touches (linear models).",
     )
     svm: SvmConfig = SvmConfig()
+    topology: Named | None = Field(
+        None,
+        description="Who is linked to whom where there are no servers; default: what the policy is usually run on.",
+    )
     plan: PlanConfig = PlanConfig()
     codec: CodecConfig = CodecConfig()
     epochs: int = Field(10, ge=1, description="Length of the run: epochs x training examples.")

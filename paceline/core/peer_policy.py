@@ -92,6 +92,8 @@ class PeerPolicy(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid")
     usual_topology: ClassVar[str] = "ring"
     """Where none is chosen."""
+    may_round: ClassVar[bool] = True
+    """Whether a codec may round what it sends."""
     scores: ClassVar[Literal["any", "mean"]] = "mean"
     """What to evaluate: the mean of the members' models, or any one, since they are equal."""
 
@@ -217,4 +219,4 @@ class PeerPolicy(BaseModel, ABC):
 
 def build_peer_policy(options: Options) -> PeerPolicy:
     """The peer policy that the config names, its options checked."""
-    return registry.build(PACKAGE, PeerPolicy, options.name, options.options, "peers")
+    return registry.build(PACKAGE, PeerPolicy, options.name, options.options, "policy")

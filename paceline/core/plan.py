@@ -33,7 +33,8 @@ class SlicePlan:
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
     slices: tuple[tuple[Range, ...], ...]
-    """For each server, the ranges it owns; together they cover every element once. Empty slices are legal."""
+    """For each server, the ranges it owns; together they cover every element once, if there are servers. Empty slices
+    are legal."""
     strategy: str
 
     @property
@@ -75,10 +76,12 @@ class SlicePlan:
 
 
 def make_plan(shapes: Shapes, servers: int, config: PlanConfig) -> SlicePlan:
-    """The plan for a model of these shapes [SHAT 3.3]."""
+    """The plan for a model of these shapes [SHAT 3.3]. Without servers the chief has a slice of no elements."""
     whole = tuple((name, tuple(shape)) for name, shape in shapes)
     sizes = [math.prod(shape) for _, shape in whole]
-    if config.slices == "whole":
+    if not servers:
+        slices: list[list[Range]] = [[]]
+    elif config.slices == "whole":
         slices = _whole(sum(sizes), servers)
     elif config.slices == "layerwise":
         slices = _layerwise(whole, sizes, servers)

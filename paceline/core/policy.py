@@ -17,6 +17,8 @@ from paceline.core.schedule import Scale
 from paceline.core.values import Outcome, Push, Vector, Verdict
 
 PACKAGE = "paceline.core.policies"
+PEERS = "paceline.core.peer_policies"
+"""Of policies that train without servers (core/peer_policy.py)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +74,11 @@ class Policy(BaseModel, ABC):
 
     def check(self, config: Config) -> None:
         """ConfigError where other settings don't go with this policy."""
+        if not config.servers and is_served(config.policy):
+            raise ConfigError(
+                f"policy {config.policy.name} needs servers, but servers is 0. Set servers=1 or more, or take a policy that "
+                f"trains without them: {', '.join(registry.names(PEERS))}."
+            )
         config.codec.check(config.policy.name, self.pushes, config.updates, config.schedule.lr_scale)
         if config.overlap and not self.overlaps:
             raise ConfigError(
@@ -189,14 +196,44 @@ def unless_old(push: Push, clocks: Clocks) -> Verdict:
     return Verdict(Outcome.DROPPED, "old_version") if is_old else Verdict(Outcome.BUFFERED)
 
 
+class Unserved(Policy):
+    """The chief's half of a run without servers: it counts what is trained. The models are the workers' own."""
+
+    scores: ClassVar[tuple[str, ...]] = ("mean",)
+
+    def check(self, config: Config) -> None:
+        super().check(config)
+        if config.servers:
+            raise ConfigError(
+                f"policy {config.policy.name} trains without servers, but servers is {config.servers}. Set servers=0."
+            )
+
+    def may_proceed(self, worker: str, clocks: Clocks) -> bool:
+        return True
+
+    def pulls(self, clock: int) -> bool:
+        return False
+
+
+def is_served(options: Options) -> bool:
+    """Whether the policy needs servers; the others are peer policies."""
+    return options.name not in registry.names(PEERS)
+
+
 def build_policy(options: Options) -> Policy:
-    """The policy that the config names, its options checked."""
+    """The policy that the config names, its options checked; of a peer policy the chief's half."""
+    if not is_served(options):
+        return Unserved()
     return registry.build(PACKAGE, Policy, options.name, options.options, "policy")
 
 
 def from_shorthand(text: str) -> dict[str, Any]:
     """'ssp:3' as {'name': 'ssp', 'bound': 3}; ConfigError where the policy has no such short form."""
     name, colon, value = text.partition(":")
+    if not is_served(Options(name=name)):
+        if colon:
+            raise ConfigError(f"--policy {text}: {name} takes no value after ':'.")
+        return {"name": name}
     kind = registry.find(PACKAGE, Policy, name)
     if not colon:
         return {"name": name}

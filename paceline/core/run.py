@@ -214,6 +214,12 @@ class Run:
 
     # evaluator
     @property
+    def members(self) -> list[tuple[str, int, str]]:
+        """Worker, incarnation and address of each member, in worker order."""
+        seats = sorted(self.membership.view.seats.items(), key=lambda item: worker_order(item[0]))
+        return [(worker, seat.incarnation, self._addresses.get(worker, "")) for worker, seat in seats]
+
+    @property
     def peers(self) -> list[str]:
         """Where local models can be read, in worker order: members, and those that have finished."""
         seats, places = self.membership.view.seats, self.membership.places

@@ -13,6 +13,8 @@ from paceline.core.config import Options
 from paceline.core.errors import ConfigError
 
 PACKAGE = "paceline.core.topologies"
+SEATS = 1024
+"""A member's number modulo this is its rank: a worker that is started again is another member of the same rank."""
 Members = tuple[int, ...]
 """Ranks of the workers that count, rising; after departures not 0..n-1. A member's place is its index here."""
 Mixing = npt.NDArray[np.float64]

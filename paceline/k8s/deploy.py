@@ -76,8 +76,8 @@ def deploy(kubectl: Kubectl, name: str, say: Say, seconds: float = 600) -> Overl
         wait_until(lambda state: state.serves, kubectl, say, seconds)
     _drop_jobs(kubectl, overlay, say)
     kubectl.run("apply", "--filename=-", stdin=overlay.text)
-    say(f"run {overlay.config.run} is in namespace {kubectl.namespace}: {overlay.config.workers} workers, "
-        f"{overlay.config.servers} servers")  # fmt: skip
+    servers = f"{overlay.config.servers} servers" if overlay.config.servers else "no servers but the chief"
+    say(f"run {overlay.config.run} is in namespace {kubectl.namespace}: {overlay.config.workers} workers, {servers}")
     wait_until(lambda state: state.is_up, kubectl, say, seconds)
     return overlay
 
@@ -185,7 +185,7 @@ def _check_same_run(kubectl: Kubectl, overlay: Overlay) -> None:
     """The volumes of another run, or of another number of servers, are not to be gone on with."""
     claims = [claim["metadata"] for claim in kubectl.items("persistentvolumeclaims")]
     kept = [claim["name"] for claim in claims if claim["name"].startswith("checkpoints-paceline-server-")]
-    if kept and len(kept) != overlay.config.servers:
+    if kept and len(kept) != max(1, overlay.config.servers):
         raise ConfigError(
             f"The model of this run is cut for {len(kept)} servers ({', '.join(sorted(kept))}), but run.yaml has servers: "
             f"{overlay.config.servers}. Set it back, or begin anew: make teardown purge (which deletes input data too)."

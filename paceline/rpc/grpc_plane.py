@@ -1,7 +1,8 @@
 """The data plane on grpcio: streams of hand-framed messages, one stream for each exchange."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import grpc
@@ -9,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from paceline.core.errors import BadPush, TryAgain
 from paceline.rpc.channel import translated
-from paceline.rpc.transport import OpenSink, ParameterService, Parts, Transport, Upload
+from paceline.rpc.transport import OpenSink, Outgoing, ParameterService, Parts, Transport, Upload
 from paceline.rpc.watchdog import Watchdog
 from paceline.rpc.wire import Message, frame, parse
 from paceline.v1 import parameter_service_pb2 as pb
@@ -73,7 +74,7 @@ class GrpcServicer:
                 self._initialise, None, pb.InitialiseReply.SerializeToString
             ),
             "PushPull": grpc.stream_stream_rpc_method_handler(self._push_pull, None, None),
-            "Push": grpc.stream_unary_rpc_method_handler(self._push, None, pb.PullPart.SerializeToString),
+            "Push": taking(self._service.push, self._watchdog),
             "PushPullSparse": grpc.unary_unary_rpc_method_handler(
                 lambda request, context: self._service.push_sparse(request, context.is_active),
                 pb.SparsePush.FromString,
@@ -82,7 +83,7 @@ class GrpcServicer:
             "ExchangeSparse": grpc.stream_stream_rpc_method_handler(
                 self._exchange_sparse, pb.SparsePush.FromString, pb.SparsePull.SerializeToString
             ),
-            "Pull": grpc.unary_stream_rpc_method_handler(self._pull, pb.PullRequest.FromString, None),
+            "Pull": giving(self._service.pull, self._watchdog),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
@@ -93,13 +94,6 @@ class GrpcServicer:
             with upload.finish(True) as outgoing:
                 answer = frames(outgoing.head.SerializeToString(), outgoing.parts)
                 yield from self._watchdog.sending(answer, context.cancel)
-
-    def _push(self, messages: Iterator[bytes], context: Any) -> pb.PullPart:
-        head, parts = _opened(self._watchdog.receiving(messages, context.cancel))
-        with self._service.push(head, context.is_active) as upload:
-            _pour(parts, upload)
-            with upload.finish(False) as outgoing:
-                return pb.PullPart(head=outgoing.head)
 
     def _exchange_sparse(self, requests: Iterator[pb.SparsePush], context: Any) -> Iterator[pb.SparsePull]:
         pushes = self._watchdog.receiving(requests, context.cancel)
@@ -113,10 +107,28 @@ class GrpcServicer:
             with upload.finish(False) as outgoing:
                 return pb.InitialiseReply(term=outgoing.head.term)
 
-    def _pull(self, request: pb.PullRequest, context: Any) -> Iterator[bytes]:
-        with self._service.pull(request, context.is_active) as outgoing:
-            messages = frames(outgoing.head.SerializeToString(), outgoing.parts)
-            yield from self._watchdog.sending(messages, context.cancel)
+
+def taking(serve: Callable[..., AbstractContextManager[Upload]], watchdog: Watchdog) -> Any:
+    """A handler of calls that send parts and are answered with a head."""
+
+    def take(messages: Iterator[bytes], context: Any) -> pb.PullPart:
+        head, parts = _opened(watchdog.receiving(messages, context.cancel))
+        with serve(head, context.is_active) as upload:
+            _pour(parts, upload)
+            with upload.finish(False) as outgoing:
+                return pb.PullPart(head=outgoing.head)
+
+    return grpc.stream_unary_rpc_method_handler(take, None, pb.PullPart.SerializeToString)
+
+
+def giving(serve: Callable[..., AbstractContextManager[Outgoing]], watchdog: Watchdog) -> Any:
+    """A handler of calls with a PullRequest that are answered with a head and parts."""
+
+    def give(request: pb.PullRequest, context: Any) -> Iterator[bytes]:
+        with serve(request, context.is_active) as outgoing:
+            yield from watchdog.sending(frames(outgoing.head.SerializeToString(), outgoing.parts), context.cancel)
+
+    return grpc.unary_stream_rpc_method_handler(give, pb.PullRequest.FromString, None)
 
 
 def frames(head: bytes, parts: Parts) -> Iterator[bytes]:

@@ -146,6 +146,7 @@ class PushHead(_message.Message):
     ELEMENTS_FIELD_NUMBER: _builtins.int
     ASK_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     incarnation: _builtins.int
     clock: _builtins.int
@@ -167,6 +168,10 @@ class PushHead(_message.Message):
     """No parts follow: the answer to this clock is asked for again. OUT_OF_RANGE when the push never came."""
     digest: _builtins.bytes
     """SHA-256 of the weights (Initialise only)."""
+    @_builtins.property
+    def note(self) -> Global___PeerNote:
+        """Between workers, in a run without servers."""
+
     def __init__(
         self,
         *,
@@ -183,14 +188,94 @@ class PushHead(_message.Message):
         elements: _builtins.int = ...,
         ask: _builtins.bool = ...,
         digest: _builtins.bytes = ...,
+        note: Global___PeerNote | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["note", b"note"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "plan_hash", b"plan_hash", "pull_codec", b"pull_codec", "view", b"view", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "note", b"note", "plan_hash", b"plan_hash", "pull_codec", b"pull_codec", "view", b"view", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PushHead: _TypeAlias = PushHead  # noqa: Y015
+
+@_typing.final
+class PeerNote(_message.Message):
+    """What a worker's message to another one is (core/peer_policy.py)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    HOP_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    SPARSE_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    view: _builtins.int
+    round: _builtins.int
+    hop: _builtins.int
+    weight: _builtins.float
+    sparse: _builtins.bool
+    """The first half of the elements are values, the second half are their places, as bits of uint32."""
+    to: _builtins.int
+    """Incarnation of the worker that is meant: what comes for another one is acknowledged, and forgotten."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        view: _builtins.int = ...,
+        round: _builtins.int = ...,
+        hop: _builtins.int = ...,
+        weight: _builtins.float = ...,
+        sparse: _builtins.bool = ...,
+        to: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hop", b"hop", "kind", b"kind", "round", b"round", "sparse", b"sparse", "to", b"to", "view", b"view", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PeerNote: _TypeAlias = PeerNote  # noqa: Y015
+
+@_typing.final
+class Welcome(_message.Message):
+    """What a worker begins with that joins a run without servers: the arrays that follow are the model, `slots` arrays of the
+    optimizer, and a mean where there is one.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    MEAN_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    """Steps that are over, and the optimizer's."""
+    steps: _builtins.int
+    weight: _builtins.float
+    """Share of the callee's weight that goes with it."""
+    slots: _builtins.int
+    @_builtins.property
+    def mean(self) -> Global___PeerNote: ...
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        steps: _builtins.int = ...,
+        weight: _builtins.float = ...,
+        slots: _builtins.int = ...,
+        mean: Global___PeerNote | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mean", b"mean"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mean", b"mean", "round", b"round", "slots", b"slots", "steps", b"steps", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
 class PushPart(_message.Message):
@@ -246,6 +331,7 @@ class PullHead(_message.Message):
     ELEMENTS_FIELD_NUMBER: _builtins.int
     SWITCH_FIELD_NUMBER: _builtins.int
     LANE_PORT_FIELD_NUMBER: _builtins.int
+    WELCOME_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     reason: _builtins.str
     term: _builtins.int
@@ -276,6 +362,8 @@ class PullHead(_message.Message):
         begins its half anew: pull, then push under the new policy.
         """
 
+    @_builtins.property
+    def welcome(self) -> Global___Welcome: ...
     def __init__(
         self,
         *,
@@ -295,10 +383,11 @@ class PullHead(_message.Message):
         elements: _builtins.int = ...,
         switch: _switch_pb2.Switch | None = ...,
         lane_port: _builtins.int = ...,
+        welcome: Global___Welcome | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "others", b"others", "switch", b"switch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "others", b"others", "switch", b"switch", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "clock", b"clock", "codec", b"codec", "durable_clock", b"durable_clock", "elements", b"elements", "lane_port", b"lane_port", "lr", b"lr", "members", b"members", "others", b"others", "outcome", b"outcome", "reason", b"reason", "staleness", b"staleness", "stop", b"stop", "switch", b"switch", "term", b"term", "version", b"version", "waited", b"waited"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "clock", b"clock", "codec", b"codec", "durable_clock", b"durable_clock", "elements", b"elements", "lane_port", b"lane_port", "lr", b"lr", "members", b"members", "others", b"others", "outcome", b"outcome", "reason", b"reason", "staleness", b"staleness", "stop", b"stop", "switch", b"switch", "term", b"term", "version", b"version", "waited", b"waited", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__others: _TypeAlias = _typing.Literal["others"]  # noqa: Y015
     _WhichOneofArgType__others: _TypeAlias = _typing.Literal["_others", b"_others"]  # noqa: Y015
@@ -415,6 +504,7 @@ class PullRequest(_message.Message):
     CODEC_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     MEAN_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
     reader: _builtins.str
     plan_hash: _builtins.str
     codec: _builtins.str
@@ -424,6 +514,8 @@ class PullRequest(_message.Message):
     """The mean of the versions up to this one (svm.average_from) instead of the weights, where the run has one and it has
     begun: what users take home.
     """
+    view: _builtins.int
+    """The caller's view (PeerService.Welcome only)."""
     def __init__(
         self,
         *,
@@ -432,10 +524,11 @@ class PullRequest(_message.Message):
         codec: _builtins.str = ...,
         version: _builtins.int | None = ...,
         mean: _builtins.bool = ...,
+        view: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "codec", b"codec", "mean", b"mean", "plan_hash", b"plan_hash", "reader", b"reader", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "codec", b"codec", "mean", b"mean", "plan_hash", b"plan_hash", "reader", b"reader", "version", b"version", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
     _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015

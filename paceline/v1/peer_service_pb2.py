@@ -25,13 +25,13 @@ _sym_db = _symbol_database.Default()
 from paceline.v1 import parameter_service_pb2 as paceline_dot_v1_dot_parameter__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epaceline/v1/peer_service.proto\x12\x0bpaceline.v1\x1a#paceline/v1/parameter_service.proto2M\n\x0bPeerService\x12>\n\tPullLocal\x12\x18.paceline.v1.PullRequest\x1a\x15.paceline.v1.PullPart0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epaceline/v1/peer_service.proto\x12\x0bpaceline.v1\x1a#paceline/v1/parameter_service.proto2\xc6\x01\n\x0bPeerService\x12>\n\tPullLocal\x12\x18.paceline.v1.PullRequest\x1a\x15.paceline.v1.PullPart0\x01\x12\x39\n\x07\x44\x65liver\x12\x15.paceline.v1.PushPart\x1a\x15.paceline.v1.PullPart(\x01\x12<\n\x07Welcome\x12\x18.paceline.v1.PullRequest\x1a\x15.paceline.v1.PullPart0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'paceline.v1.peer_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PEERSERVICE']._serialized_start=84
-  _globals['_PEERSERVICE']._serialized_end=161
+  _globals['_PEERSERVICE']._serialized_start=85
+  _globals['_PEERSERVICE']._serialized_end=283
 # @@protoc_insertion_point(module_scope)

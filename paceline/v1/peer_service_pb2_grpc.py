@@ -39,6 +39,16 @@ class PeerServiceStub:
                 request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullRequest.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
                 _registered_method=True)
+        self.Deliver = channel.stream_unary(
+                '/paceline.v1.PeerService/Deliver',
+                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPart.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+                _registered_method=True)
+        self.Welcome = channel.unary_stream(
+                '/paceline.v1.PeerService/Welcome',
+                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer:
@@ -51,11 +61,38 @@ class PeerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Deliver(self, request_iterator, context):
+        """In a run without servers: a message of one worker's policy to another's, as head.note says; head.clock numbers the
+        caller's messages to this worker from 1, and one that has come already is acknowledged and not taken again. UNAVAILABLE
+        where the callee does not train yet, or has another view.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Welcome(self, request, context):
+        """In a run without servers: what a worker begins with that joins later, as head.welcome says. UNAVAILABLE where the callee
+        does not know the caller's view (`view`) yet. Reads only, but for push-sum, whose callee gives half of its weight away.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'PullLocal': grpc.unary_stream_rpc_method_handler(
                     servicer.PullLocal,
+                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.SerializeToString,
+            ),
+            'Deliver': grpc.stream_unary_rpc_method_handler(
+                    servicer.Deliver,
+                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPart.FromString,
+                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.SerializeToString,
+            ),
+            'Welcome': grpc.unary_stream_rpc_method_handler(
+                    servicer.Welcome,
                     request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullRequest.FromString,
                     response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.SerializeToString,
             ),
@@ -85,6 +122,60 @@ class PeerService:
             request,
             target,
             '/paceline.v1.PeerService/PullLocal',
+            paceline_dot_v1_dot_parameter__service__pb2.PullRequest.SerializeToString,
+            paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Deliver(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/paceline.v1.PeerService/Deliver',
+            paceline_dot_v1_dot_parameter__service__pb2.PushPart.SerializeToString,
+            paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Welcome(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/paceline.v1.PeerService/Welcome',
             paceline_dot_v1_dot_parameter__service__pb2.PullRequest.SerializeToString,
             paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
             options,

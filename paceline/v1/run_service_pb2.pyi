@@ -176,6 +176,7 @@ class SeatReply(_message.Message):
     MISSING_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
     SWITCH_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
     seated: _builtins.bool
     """Whether the worker counts now."""
     view: _builtins.int
@@ -192,6 +193,10 @@ class SeatReply(_message.Message):
     def switch(self) -> _switch_pb2.Switch:
         """The run's newest change of policy; absent where there was none."""
 
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Peer]:
+        """As in HeartbeatReply."""
+
     def __init__(
         self,
         *,
@@ -202,10 +207,11 @@ class SeatReply(_message.Message):
         missing: _abc.Iterable[_builtins.str] | None = ...,
         last: _builtins.int | None = ...,
         switch: _switch_pb2.Switch | None = ...,
+        peers: _abc.Iterable[Global___Peer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "last", b"last", "switch", b"switch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "handicap", b"handicap", "last", b"last", "missing", b"missing", "phase", b"phase", "seated", b"seated", "switch", b"switch", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "handicap", b"handicap", "last", b"last", "missing", b"missing", "peers", b"peers", "phase", b"phase", "seated", b"seated", "switch", b"switch", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last: _TypeAlias = _typing.Literal["last"]  # noqa: Y015
     _WhichOneofArgType__last: _TypeAlias = _typing.Literal["_last", b"_last"]  # noqa: Y015
@@ -279,6 +285,7 @@ class HeartbeatReply(_message.Message):
     VIEW_FIELD_NUMBER: _builtins.int
     TERMS_FIELD_NUMBER: _builtins.int
     FASTEST_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
     phase: _builtins.str
     view: _builtins.int
     fastest: _builtins.float
@@ -287,6 +294,10 @@ class HeartbeatReply(_message.Message):
     def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Term of each server that the chief knows of, by index; 0 where it does not."""
 
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Peer]:
+        """In a run without servers: the members of the view."""
+
     def __init__(
         self,
         *,
@@ -294,14 +305,41 @@ class HeartbeatReply(_message.Message):
         view: _builtins.int = ...,
         terms: _abc.Iterable[_builtins.int] | None = ...,
         fastest: _builtins.float = ...,
+        peers: _abc.Iterable[Global___Peer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fastest", b"fastest", "phase", b"phase", "terms", b"terms", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fastest", b"fastest", "peers", b"peers", "phase", b"phase", "terms", b"terms", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HeartbeatReply: _TypeAlias = HeartbeatReply  # noqa: Y015
+
+@_typing.final
+class Peer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    worker: _builtins.str
+    address: _builtins.str
+    """host:port of its PeerService."""
+    incarnation: _builtins.int
+    def __init__(
+        self,
+        *,
+        worker: _builtins.str = ...,
+        address: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Peer: _TypeAlias = Peer  # noqa: Y015
 
 @_typing.final
 class ValidatedRequest(_message.Message):

@@ -15,6 +15,7 @@ class Broadcast(PeerPolicy):
     way, and sends +-tau only (`quantised`); the sender of [Actors], by its authors' program, has taken its whole gradient."""
 
     usual_topology: ClassVar[str] = "complete"
+    may_round: ClassVar[bool] = False
     tau: float = Field(
         0.1, gt=0, allow_inf_nan=False, description="What must have piled up before it is sent (gradient units)."
     )

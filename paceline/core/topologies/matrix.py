@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from paceline.core.errors import ConfigError
-from paceline.core.topology import Members, Mixing, Topology, fault
+from paceline.core.topology import SEATS, Members, Mixing, Topology, fault
 
 
 class Matrix(Topology):
@@ -31,13 +31,14 @@ class Matrix(Topology):
         return rows
 
     def weights(self, members: Members) -> Mixing:
-        size = len(self.rows)
-        if members[-1] >= size:
+        size, seats = len(self.rows), [member % SEATS for member in members]
+        if max(seats) >= size:
             raise ConfigError(
-                f"topology.rows has weights for ranks 0 to {size - 1}, but rank {members[-1]} is a member. Add rows and "
+                f"topology.rows has weights for ranks 0 to {size - 1}, but rank {max(seats)} is a member. Add rows and "
                 "columns, start fewer workers, or use another topology, which fits any number."
             )
-        return _without(self.rows, members)
+        order = np.argsort(np.argsort(seats))
+        return _without(self.rows, tuple(sorted(seats)))[np.ix_(order, order)]
 
     def _reached(self, place: int, members: Members) -> Iterable[int]:
         return np.flatnonzero(self.weights(members)[:, place]).tolist()

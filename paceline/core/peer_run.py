@@ -1,0 +1,34 @@
+"""Which peer policy and topology a config means, and what does not go with a run without servers."""
+
+from paceline.core.config import Config, Options
+from paceline.core.errors import ConfigError
+from paceline.core.peer_policy import build_peer_policy
+from paceline.core.topology import Topology, build_topology
+
+
+def topology_of(config: Config) -> Topology:
+    """The one that the config names, or else the policy's usual one; its options checked."""
+    return build_topology(config.topology or Options(name=build_peer_policy(config.policy).usual_topology))
+
+
+def check_peers(config: Config) -> None:
+    """ConfigError where settings don't go with a run without servers."""
+    policy, codec = build_peer_policy(config.policy), config.codec.push_codec
+    topology_of(config).weights(tuple(range(config.workers)))
+    if not (codec.lossless or (policy.may_round and codec.keeps_all)):
+        raise ConfigError(
+            f"codec.push is {codec.name}, but workers of policy {config.policy.name} send "
+            f"{'models, of which nothing can be left out' if policy.may_round else 'what must arrive to the bit'}. "
+            f"Use {'none, fp16, bf16 or int8' if policy.may_round else 'none'}."
+        )
+    for key, seen, wanted in (
+        ("codec.error_feedback", config.codec.error_feedback or None, None),
+        ("codec.pull", config.codec.pull.name, "none"),
+        ("loop", config.loop, None),
+        ("on_lost_worker", config.on_lost_worker, "shrink"),
+    ):
+        if seen != wanted:
+            raise ConfigError(
+                f"{key} is {seen}, which does not go with policy {config.policy.name}, that trains without servers. "
+                f"{'Leave it out' if wanted is None else f'Set {key}={wanted}'}."
+            )

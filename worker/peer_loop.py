@@ -1,0 +1,28 @@
+"""The training loop without servers: gradient, then whatever the policy has to say to the other workers."""
+
+from paceline.core.values import Empty
+from worker.loop import epoch, weight
+from worker.peers import Peers
+from worker.steps import work
+from worker.training import Training
+
+
+def train_among(training: Training, peers: Peers, clock: int) -> int:
+    """Trains from `clock` on until the chief says that the last one has come; returns it. The chief is told of each clock,
+    and tells the rate of the next one."""
+    replica, wanted = training.replica, training.client.check_wanted
+    while True:
+        clock += 1
+        peers.start_step(replica.local)
+        replica.refresh()
+        done = work(training, clock).step
+        usable = done is not None and done.finite
+        training.progress.enter("exchange")
+        peers.end_step(done.gradient if done is not None and usable else None, wanted)
+        (head,) = training.client.push_pull(clock, training.view, Empty(replica.length), weight(done), None)
+        with peers.model() as model:
+            peers.own.lr = head.lr
+            training.shared.offer(model)
+        training.progress.stepped(clock, epoch(training, clock), done, [head], 1.0)
+        if head.stop:
+            return clock

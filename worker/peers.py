@@ -1,0 +1,365 @@
+"""A worker among the others of a run without servers: carries its policy's messages there and back."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import get_args
+
+import numpy as np
+
+from paceline.core.codec import Codec, load_codec
+from paceline.core.errors import BadPush, DataError, NotYet, PacelineError, TryAgain, VersionGone
+from paceline.core.peer_policy import Group, Kind, Message, PeerPolicy, Welcome
+from paceline.core.plan import Range, SlicePlan
+from paceline.core.policy import Own
+from paceline.core.topology import SEATS, Topology
+from paceline.core.values import Vector
+from paceline.rpc.auth import Credentials
+from paceline.rpc.channel import backoff
+from paceline.rpc.transport import IsThere, Outgoing, encoded_parts, weights_codec
+from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1.run_service_pb2 import Peer
+from worker.link import SliceSink
+from worker.peer import PeerLine
+from worker.start import rank_of
+
+_PLAIN = load_codec("none")
+_WAITING = 8
+"""Messages to one worker that may wait to be sent; whoever has more to say waits, too."""
+_PATIENCE = 10.0
+"""Longest wait for the answer to an ask (seconds)."""
+_KINDS = get_args(Kind)
+_SLOWEST = 4e6
+"""A transfer slower than this is given up and repeated (bytes/s)."""
+_SAY_EVERY = 10.0
+_TRIES = 5
+"""Times that all others must say that they have no model before the run is given up."""
+_LOOK = 0.25
+"""Time between two looks whether this worker is still wanted (seconds)."""
+
+
+def member_id(worker: str, incarnation: int) -> int:
+    """The number of a worker's process: who comes back is another member."""
+    return incarnation * SEATS + rank_of(worker)
+
+
+def _named(members: Iterable[int]) -> list[str]:
+    return [f"worker-{member % SEATS}" for member in sorted(members)]
+
+
+class Peers:
+    """One worker's end of all lines to the others, and its policy, which only one thread at a time uses, for no longer than
+    it takes to copy or add. Thread-safe."""
+
+    def __init__(
+        self, name: str, credentials: Credentials, transport: str, plan: SlicePlan, codec: Codec, part_bytes: int,
+        say: Callable[..., None],
+    ) -> None:  # fmt: skip
+        """`codec`: of what is sent but for sparse updates."""
+        self._name, self._credentials, self._transport, self._say = name, credentials, transport, say
+        self._plan, self._codec, self._part_bytes = plan, codec, part_bytes
+        self._changed = threading.Condition()
+        self._policy: PeerPolicy | None = None
+        self._is_joining = False
+        self._refused: PacelineError | None = None
+        """Why another worker did not take a message: nothing that another try would mend."""
+        self._view, self._addresses = 0, dict[int, str]()
+        """Where each member is, by its id."""
+        self._lines: dict[int, _Line] = {}
+        self._seen: dict[int, int] = {}
+        """Number of each member's last message that was taken."""
+        self._asks: list[Message] = []
+        self._id = 0
+        self.own: Own
+        """The model that the policy changes, and what it steps it with."""
+        nbytes = 8 * plan.total
+        self._timeout = 10 + nbytes / _SLOWEST
+
+    # who is there
+    def heard(self, view: int, peers: Sequence[Peer]) -> None:
+        """The chief names the members of its newest view."""
+        with self._changed:
+            if not peers or view <= self._view:
+                return
+            before, self._view = self._addresses, view
+            self._addresses = {member_id(peer.worker, peer.incarnation): peer.address for peer in peers}
+            for member in [member for member in self._lines if member not in self._addresses]:
+                self._lines.pop(member).close()
+            left, come = before.keys() - self._addresses.keys(), self._addresses.keys() - before.keys()
+            if before and (left or come):
+                now = _named(self._addresses)
+                self._say("the members are others", view=view, left=_named(left), came=_named(come), members=now)
+            if self._policy is not None and self._id in self._addresses:
+                self._send(self._policy.regroup(self._group))
+            self._changed.notify_all()
+
+    @property
+    def _group(self) -> Group:
+        return Group(self._view, tuple(sorted(self._addresses)))
+
+    def begin(
+        self, incarnation: int, policy: PeerPolicy, topology: Topology, own: Own, seed: int, is_founder: bool,
+        check: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Takes part, once `heard` was told who does; later than the founders with what another member gives. `check` raises
+        where this is not wanted any more. DataError where nobody is left who could give anything."""
+        self._id = member_id(self._name, incarnation)
+        self._is_joining = not is_founder
+        welcome = None if is_founder else self._welcomed(check)
+        with self._changed:
+            self._is_joining = False
+            self._seen = {}
+            policy.begin(self._id, self._group, topology, own, Random(seed))
+            self._policy, self.own = policy, own
+            if welcome is not None:
+                self._send(policy.join(welcome))
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Takes no more part: what others send is put off."""
+        with self._changed:
+            self._policy = None
+            for line in self._lines.values():
+                line.close()
+            self._lines = {}
+
+    # a step, by the training loop
+    def start_step(self, copy_to: Vector) -> None:
+        """The next step begins; `copy_to` becomes the model to take the gradient at."""
+        with self._changed:
+            policy = self._present()
+            messages = policy.start()
+            self._asks = [message for message in messages if message.kind == "ask"]
+            np.copyto(copy_to, self.own.local)
+            self._send(messages)
+
+    def end_step(self, gradient: Vector | None, check: Callable[[], None]) -> None:
+        """The step's gradient is there; returns when the policy lets the worker go on."""
+        asked = time.monotonic()
+        with self._changed:
+            self._send(self._present().step(gradient))
+            while self._present().waits_for() or any(line.is_full for line in self._lines.values()):
+                if not self._changed.wait(_LOOK):
+                    check()
+                if self._refused is not None:
+                    raise self._refused
+                if self._asks and time.monotonic() - asked > _PATIENCE:
+                    for ask in self._asks:
+                        self._say("a worker does not answer; the step goes on without it", worker=_named([ask.to])[0])
+                        self._present().gave_up(ask)
+                    self._asks = []
+
+    @contextmanager
+    def model(self) -> Iterator[Vector]:
+        """The model, which nobody changes meanwhile."""
+        with self._changed:
+            yield self.own.local
+
+    def _present(self) -> PeerPolicy:
+        if self._policy is None:
+            raise NotYet(f"{self._name} does not train just now.")
+        return self._policy
+
+    def _send(self, messages: Iterable[Message]) -> None:
+        """With the lock held."""
+        for message in messages:
+            line = self._lines.get(message.to)
+            if line is None and (address := self._addresses.get(message.to)):
+                line = self._lines[message.to] = _Line(address, self._line_to(address), self._deliver, self._freed)
+            if line is not None:
+                line.put(message)
+
+    def _freed(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    # to others, in a line's thread
+    def _deliver(self, line: "_Line", message: Message, number: int) -> None:
+        """Sends until it is taken, or the line is closed."""
+        values, places, codec = message.values, message.places, self._codec
+        if places is not None:
+            codec, values = _PLAIN, np.concatenate([values, places.astype(np.uint32).view(np.float32)])
+        note = pb.PeerNote(
+            kind=message.kind, view=message.view, round=message.round, hop=message.hop, weight=message.weight,
+            sparse=places is not None, to=message.to // SEATS,
+        )  # fmt: skip
+        head = pb.PushHead(
+            worker=self._name, incarnation=self._id // SEATS, clock=number, plan_hash=self._plan.hash, codec=codec.name,
+            elements=len(values), note=note,
+        )  # fmt: skip
+        for pause in backoff():
+            try:
+                line.peer.deliver(head, encoded_parts(values, codec, self._part_bytes), self._timeout)
+                return
+            except TryAgain:
+                if line.closed.wait(pause):
+                    return
+            except PacelineError as error:
+                with self._changed:
+                    self._refused = error
+                return
+
+    def _line_to(self, address: str) -> PeerLine:
+        return PeerLine(address, self._credentials, self._transport)
+
+    def _welcomed(self, check: Callable[[], None]) -> Welcome:
+        """What the first other member gives that can. DataError where none has a model, time and again."""
+        in_vain, said = 0, time.monotonic()
+        for pause in backoff():
+            with self._changed:
+                view, others = self._view, [place for member, place in self._addresses.items() if member != self._id]
+            without = 0
+            for address in others:
+                try:
+                    return self._welcome_of(address, view)
+                except VersionGone:
+                    without += 1
+                except TryAgain as error:
+                    if time.monotonic() - said > _SAY_EVERY:
+                        said = time.monotonic()
+                        self._say("waits for another worker's model", address=address, why=str(error))
+            in_vain = in_vain + 1 if without == len(others) else 0
+            if in_vain == _TRIES:
+                raise DataError(
+                    "No worker is left that has the run's model, and there are no servers that could have it. Start the run "
+                    "anew (--fresh); the best model that was scored is still in models/best.safetensors."
+                )
+            check()
+            time.sleep(pause)
+        raise AssertionError("backoff never ends")
+
+    def _welcome_of(self, address: str, view: int) -> Welcome:
+        request, taken = pb.PullRequest(reader=self._name, plan_hash=self._plan.hash, view=view), list[Vector]()
+
+        def opened(head: pb.PullHead) -> SliceSink:
+            if head.elements > 8 * self._plan.total:
+                raise BadPush(f"{address} announces {head.elements:,} values, for a model of {self._plan.total:,}.")
+            taken.append(np.empty(head.elements, np.float32))
+            return SliceSink(taken[0], (Range(0, head.elements),), _PLAIN)
+
+        with self._line_to(address) as peer:
+            found = peer.welcome(request, opened, 4 * self._timeout).welcome
+        arrays = [taken[0][start : start + self._plan.total] for start in range(0, len(taken[0]), self._plan.total)]
+        model, slots, rest = arrays[0], arrays[1 : 1 + found.slots], arrays[1 + found.slots :]
+        mean = None
+        if found.HasField("mean"):
+            mean = Message("mean", 0, self._id, found.mean.view, found.mean.round, rest[0], found.mean.weight)
+        return Welcome(found.round, model, slots, found.steps, found.weight, mean)
+
+    # from others, in a server's thread
+    @contextmanager
+    def taking(self, head: pb.PushHead, is_there: IsThere) -> Iterator["_Delivery"]:
+        """Deliver: a message of another worker's."""
+        self._plan.check(head.plan_hash, head.worker)
+        if head.note.kind not in _KINDS:
+            raise BadPush(f"{head.worker} sent a message of kind {head.note.kind!r}; compare the versions.")
+        if head.elements > 2 * self._plan.total:
+            raise BadPush(f"{head.worker} announces {head.elements:,} values, for a model of {self._plan.total:,}.")
+        with self._changed:
+            self._present()
+            if member_id(head.worker, head.incarnation) not in self._addresses:
+                raise NotYet(f"{self._name} does not know {head.worker} yet, or any more.")
+        yield _Delivery(head, self._take)
+
+    def _take(self, head: pb.PushHead, values: Vector) -> None:
+        message = _message(head, self._id, values, self._plan.total)
+        with self._changed:
+            policy = self._present()
+            if head.note.to != self._id // SEATS or head.clock <= self._seen.get(message.sender, 0):
+                return
+            self._seen[message.sender] = head.clock
+            self._send(policy.receive(message))
+            self._changed.notify_all()
+
+    @contextmanager
+    def welcoming(self, request: pb.PullRequest, is_there: IsThere) -> Iterator[Outgoing]:
+        """Welcome: what a joiner begins with."""
+        self._plan.check(request.plan_hash, request.reader)
+        with self._changed:
+            if self._is_joining:
+                raise VersionGone(f"{self._name} has no model itself yet.")
+            policy = self._present()
+            if self._view < request.view:
+                raise NotYet(f"{self._name} does not know view {request.view} yet.")
+            given = policy.welcome()
+        arrays = [given.model, *given.slots, *([] if given.mean is None else [given.mean.values])]
+        welcome = pb.Welcome(round=given.round, steps=given.steps, weight=given.weight, slots=len(given.slots))
+        if given.mean is not None:
+            welcome.mean.view, welcome.mean.round, welcome.mean.weight = (
+                given.mean.view,
+                given.mean.round,
+                given.mean.weight,
+            )
+        values = np.concatenate(arrays)
+        head = pb.PullHead(outcome=pb.FOLDED, codec="none", elements=len(values), welcome=welcome)
+        yield Outgoing(head, encoded_parts(values, _PLAIN, self._part_bytes))
+
+
+class _Line:
+    """What goes to one other worker, in order, in a thread of its own that ends with the line."""
+
+    def __init__(
+        self, address: str, peer: PeerLine, deliver: Callable[["_Line", Message, int], None], on_room: Callable[[], None]
+    ) -> None:  # fmt: skip
+        self.address, self.peer, self.closed = address, peer, threading.Event()
+        self._deliver, self._on_room = deliver, on_room
+        self._waiting: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="peer-line", daemon=True).start()
+
+    @property
+    def is_full(self) -> bool:
+        return self._waiting.qsize() > _WAITING
+
+    def put(self, message: Message) -> None:
+        self._waiting.put(message)
+
+    def close(self) -> None:
+        """What still waits is not sent."""
+        self.closed.set()
+        self._waiting.put(None)
+
+    def _work(self) -> None:
+        number = 0
+        while (message := self._waiting.get()) is not None and not self.closed.is_set():
+            number += 1
+            self._deliver(self, message, number)
+            self._on_room()
+        self.peer.close()
+
+
+class _Delivery:
+    """A message on its way in."""
+
+    def __init__(self, head: pb.PushHead, take: Callable[[pb.PushHead, Vector], None]) -> None:
+        self._head, self._take = head, take
+        self._values = np.empty(head.elements, np.float32)
+        self._sink = SliceSink(self._values, (Range(0, head.elements),), weights_codec(head.codec))
+
+    def place(self, offset: int, length: int) -> memoryview | None:
+        return self._sink.place(offset, length)
+
+    def take(self, offset: int, data: memoryview) -> None:
+        self._sink.take(offset, data)
+
+    @contextmanager
+    def finish(self, wants_weights: bool) -> Iterator[Outgoing]:
+        if self._sink.filled != self._head.elements:
+            raise BadPush(f"{self._head.worker} sent {self._sink.filled:,} of {self._head.elements:,} values.")
+        self._take(self._head, self._values)
+        yield Outgoing(pb.PullHead(outcome=pb.FOLDED), iter(()))
+
+
+def _message(head: pb.PushHead, to: int, values: Vector, total: int) -> Message:
+    """What has come, checked."""
+    note, places = head.note, None
+    if note.sparse:
+        values, places = values[: len(values) // 2], values[len(values) // 2 :].view(np.uint32).astype(np.int64)
+        if len(places) != len(values) or (len(places) and (places[-1] >= total or (np.diff(places) <= 0).any())):
+            raise BadPush(f"{head.worker} sent places that do not rise, or beyond {total:,}.")
+    if not (np.isfinite(values).all() and np.isfinite(note.weight)):
+        raise BadPush(f"{head.worker} sent NaN or infinity. Nothing was changed.")
+    sender = member_id(head.worker, head.incarnation)
+    return Message(note.kind, sender, to, note.view, note.round, values, note.weight, note.hop, places)  # type: ignore[arg-type]
