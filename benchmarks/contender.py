@@ -76,6 +76,10 @@ Join = Callable[[Job, int, Sequence[str]], Worker]
 """join(job, rank, addresses) connects one worker."""
 
 
+def nothing(job: Job, server: int, announce: object) -> None:
+    """For contenders without servers."""
+
+
 def parser(description: str | None) -> argparse.ArgumentParser:
     """The options every contender understands; a contender may add its own."""
     options = argparse.ArgumentParser(description=description)

@@ -13,8 +13,12 @@ from paceline.core.codec import Codec
 from paceline.core.config import Config, Options
 from paceline.core.optimizer import PACKAGE as OPTIMIZERS
 from paceline.core.optimizer import Optimizer
+from paceline.core.peer_policy import PACKAGE as PEERS
+from paceline.core.peer_policy import PeerPolicy
 from paceline.core.policy import PACKAGE as POLICIES
 from paceline.core.policy import Policy
+from paceline.core.topology import PACKAGE as TOPOLOGIES
+from paceline.core.topology import Topology
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 HEAD = """# Settings
@@ -35,7 +39,10 @@ processes. Others, started by hand (`python -m server`, `python -m worker`, ...)
 def page() -> str:
     """The whole page."""
     lines = [HEAD + "\n".join(_rows(Config, ""))]
-    kinds_of = (("policy", POLICIES, Policy), ("optimizer", OPTIMIZERS, Optimizer), ("codec", CODECS, Codec))
+    kinds_of: tuple[tuple[str, str, type[BaseModel]], ...] = (
+        ("policy", POLICIES, Policy), ("policy without servers", PEERS, PeerPolicy), ("topology", TOPOLOGIES, Topology),
+        ("optimizer", OPTIMIZERS, Optimizer), ("codec", CODECS, Codec),
+    )  # fmt: skip
     for title, package, base in kinds_of:
         kinds = {name: registry.find(package, base, name) for name in registry.names(package)}
         lines.append(f"\n## Options of each {title}\n\n| {title} | option | default | meaning |\n|---|---|---|---|")

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vector, job_of, parser, play
+from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vector, job_of, nothing, parser, play
 
 
 class GlooWorker:
@@ -42,11 +42,7 @@ def main() -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
         join = partial(GlooWorker, str(Path(folder) / "meeting"))
-        play(job, _nothing, join, servers=0, workers=job.workers, folds=job.iterations)
-
-
-def _nothing(job: Job, server: int, announce: object) -> None:
-    """There are no servers to run."""
+        play(job, nothing, join, servers=0, workers=job.workers, folds=job.iterations)
 
 
 if __name__ == "__main__":

@@ -195,6 +195,8 @@ class Run:
         ConfigError where it doesn't go with the run's other settings; NotYet where the run can't do it just now."""
         if self.phase is not RunPhase.TRAINING or clocks.is_recovering or self.is_switching:
             raise NotYet(f"The run is {self.phase}, or just restarting or changing; the policy is changed in training.")
+        if not self.config.servers:
+            raise ConfigError("A run without servers keeps its policy: its workers can't change it in mid-run. Start a new run.")
         old, new = build_policy(self.policy), build_policy(policy)
         new.check(self.config.model_copy(update={"policy": policy}))
         run_optimizer = build_optimizer(self.config.optimizer)

@@ -1,0 +1,79 @@
+"""Paceline without servers: the ring allreduce of `worker.peers` on the lane, then every worker's own SGD step on the mean.
+
+What gloo.py does, by our own means; `--servers` means nothing to it. The gradient is given, so no torch is loaded.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vector, job_of, nothing, parser, play
+from paceline.core.codec import load_codec
+from paceline.core.config import Config, Options
+from paceline.core.optimizer import build_optimizer
+from paceline.core.peer_policy import build_peer_policy
+from paceline.core.plan import make_plan
+from paceline.core.policy import Own
+from paceline.core.topology import build_topology
+from paceline.rpc.auth import Credentials
+from paceline.rpc.process import MALLOC_ENVIRONMENT, tune_malloc
+from paceline.v1.run_service_pb2 import Peer
+from worker.peer import PeerServer
+from worker.peers import Peers
+
+
+class RingWorker:
+    """One rank: its own copy of the model and of the optimizer."""
+
+    def __init__(self, folder: Path, job: Job, rank: int, _: Sequence[str]) -> None:
+        tune_malloc()
+        plan, part_bytes, shown = (
+            make_plan([("model", (job.elements,))], 0, Config().plan),
+            Config().part_bytes,
+            Credentials(),
+        )
+        self._peers = Peers(
+            f"worker-{rank}", shown, "lane", plan, load_codec("none"), part_bytes, lambda event, **facts: None
+        )
+        server = PeerServer(plan, part_bytes, shown, 0, "lane", self._peers, job.workers + 4)
+        (folder / f"{rank}.new").write_text(f"127.0.0.1:{server.port}")
+        (folder / f"{rank}.new").replace(folder / str(rank))
+        doors = [folder / str(other) for other in range(job.workers)]
+        while not all(door.exists() for door in doors):
+            time.sleep(0.02)
+        members = [
+            Peer(worker=f"worker-{other}", incarnation=1, address=door.read_text()) for other, door in enumerate(doors)
+        ]
+        self._peers.heard(1, members)
+        optimizer = build_optimizer(Options(name="sgd", lr=LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY))
+        own = Own(np.zeros(job.elements, np.float32), optimizer, LEARNING_RATE)
+        own.slots = optimizer.new_slots(job.elements)
+        policy, ring = build_peer_policy(Options(name="allreduce")), build_topology(Options(name="ring"))
+        self._seen = np.zeros(job.elements, np.float32)
+        self._peers.begin(1, policy, ring, own, rank, True, lambda: None)
+
+    def iterate(self, gradient: Vector) -> None:
+        """As a worker's loop does, with the copy of the model that the gradient is taken at."""
+        self._peers.start_step(self._seen)
+        self._peers.end_step(gradient, lambda: None)
+
+    def weights(self) -> Vector:
+        with self._peers.model() as model:
+            return model
+
+
+def main() -> None:
+    job = job_of(parser(__doc__).parse_args())
+    os.environ.update(MALLOC_ENVIRONMENT)
+    with tempfile.TemporaryDirectory() as folder:
+        join = partial(RingWorker, Path(folder))
+        play(job, nothing, join, servers=0, workers=job.workers, folds=job.iterations)
+
+
+if __name__ == "__main__":
+    main()
