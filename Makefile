@@ -112,10 +112,12 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 	$(BIN)/python -m benchmarks.sharding
 	$(BIN)/python -m benchmarks.svm
 	$(BIN)/python -m benchmarks.exchange
+	$(BIN)/python -m benchmarks.codecs
 	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
 
 experiments: setup ## tables of all policies and of sharding strategies, [Hogwild]'s figures (DATA= for CIFAR-10 too; hours)
 	$(BIN)/python -m experiments.policies
+	$(BIN)/python -m experiments.codecs
 	$(BIN)/python -m experiments.sharding
 	$(BIN)/python -m experiments.sharding --data 8
 	$(BIN)/python -m experiments.hogwild

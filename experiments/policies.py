@@ -7,14 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cluster import Outcome, run
-from paceline.core.config import Config
-from paceline.core.policy import from_shorthand
+from paceline.core.config import Config, Options
+from paceline.core.policy import from_shorthand, is_served
 from paceline.settings import load
 from paceline.tasks.task import load_task
 
 EVERY = (
     "bsp", "ssp:3", "dssp", "asp", "shat", "shat_root", "ensemble", "easgd", "kbuffered", "backup", "rennala",
     "delay_threshold", "staleness_aware", "dc_asgd", "dana", "downpour", "local_sgd", "diloco",
+    "allreduce", "dpsgd", "adpsgd", "sgp", "gosgd", "broadcast",
 )  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
     "downpour": {"push_every": 4},
@@ -43,7 +44,8 @@ def main(
 ) -> None:
     """Prints one line of a Markdown table as soon as a policy's runs are done."""
     print(
-        f"task {task}, {workers} workers, 2 servers, {epochs} epochs, seeds 0 to {seeds - 1}, step {step * 1000:g} ms\n"
+        f"task {task}, {workers} workers, 2 servers (from allreduce on none), {epochs} epochs, seeds 0 to {seeds - 1}, "
+        f"step {step * 1000:g} ms\n"
     )
     print("| policy | cluster | test accuracy, mean | sd | worst | seconds | waiting (s) | staleness |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
@@ -59,7 +61,7 @@ def main(
 
 def base_config(
     task: str, data: str | None, model: str | None, workers: int, epochs: int, step: float, cluster: str,
-    policy: dict[str, Any], sets: Sequence[str],
+    policy: dict[str, Any], sets: Sequence[str], codec: dict[str, Any] | None = None,
 ) -> Config:  # fmt: skip
     """The settings of one cell. Every worker pauses for a step's length, the slow one for as much longer."""
     from paceline.settings import parse_sets
@@ -67,8 +69,9 @@ def base_config(
     factor = {"ho": "1x", "he0": "2x", "he1": "10x", "he2": "100x"}[cluster]
     slow = {"all": "2x"} | ({str(workers - 1): factor} if factor != "1x" else {})
     settings: dict[str, Any] = {
-        "task": task, "model": model, "workers": workers, "servers": 2, "epochs": epochs, "policy": policy, "slow": slow,
-        "nominal_step": step, "data": {"path": data or "bundled"}, "checkpoint": {"every": 60.0},
+        "task": task, "model": model, "workers": workers, "servers": 2 if is_served(Options(**policy)) else 0,
+        "epochs": epochs, "policy": policy, "slow": slow,
+        "nominal_step": step, "data": {"path": data or "bundled"}, "checkpoint": {"every": 60.0}, "codec": codec or {},
     }  # fmt: skip
     return load(None, settings | parse_sets(list(sets)), load_task(task, model).settings)
 

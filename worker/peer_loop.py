@@ -18,8 +18,9 @@ def train_among(training: Training, peers: Peers, clock: int) -> int:
         done = work(training, clock).step
         usable = done is not None and done.finite
         training.progress.enter("exchange")
-        peers.end_step(done.gradient if done is not None and usable else None, wanted)
+        waited = peers.end_step(done.gradient if done is not None and usable else None, wanted)
         (head,) = training.client.push_pull(clock, training.view, Empty(replica.length), weight(done), None)
+        head.waited = waited  # not for the chief, but for the others
         with peers.model() as model:
             peers.own.lr = head.lr
             training.shared.offer(model)

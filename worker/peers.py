@@ -136,11 +136,12 @@ class Peers:
             np.copyto(copy_to, self.own.local)
             self._send(messages)
 
-    def end_step(self, gradient: Vector | None, check: Callable[[], None]) -> None:
-        """The step's gradient is there; returns when the policy lets the worker go on."""
-        asked = time.monotonic()
+    def end_step(self, gradient: Vector | None, check: Callable[[], None]) -> float:
+        """The step's gradient is there; returns when the policy lets the worker go on: how long others were waited for
+        (seconds)."""
         with self._changed:
             self._send(self._present().step(gradient))
+            asked = time.monotonic()
             while self._present().waits_for() or any(line.is_full for line in self._lines.values()):
                 if not self._changed.wait(_LOOK):
                     check()
@@ -151,6 +152,7 @@ class Peers:
                         self._say("a worker does not answer; the step goes on without it", worker=_named([ask.to])[0])
                         self._present().gave_up(ask)
                     self._asks = []
+        return time.monotonic() - asked
 
     @contextmanager
     def model(self) -> Iterator[Vector]:

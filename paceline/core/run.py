@@ -196,7 +196,9 @@ class Run:
         if self.phase is not RunPhase.TRAINING or clocks.is_recovering or self.is_switching:
             raise NotYet(f"The run is {self.phase}, or just restarting or changing; the policy is changed in training.")
         if not self.config.servers:
-            raise ConfigError("A run without servers keeps its policy: its workers can't change it in mid-run. Start a new run.")
+            raise ConfigError(
+                "A run without servers keeps its policy: workers can't change it in mid-run. Start a new run."
+            )
         old, new = build_policy(self.policy), build_policy(policy)
         new.check(self.config.model_copy(update={"policy": policy}))
         run_optimizer = build_optimizer(self.config.optimizer)

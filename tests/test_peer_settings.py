@@ -1,0 +1,63 @@
+"""Settings of runs without servers: what goes together, and what is said where it does not."""
+
+from typing import Any
+
+import pytest
+
+from paceline.core.clocks import Clocks
+from paceline.core.config import Options
+from paceline.core.errors import ConfigError
+from paceline.core.peer_run import topology_of
+from paceline.core.policy import from_shorthand
+from paceline.core.run import Run
+from paceline.settings import load
+
+
+def settings(policy: str = "adpsgd", servers: int = 0, **more: Any) -> dict[str, Any]:
+    return {"servers": servers, "workers": 4, "policy": {"name": policy}, **more}
+
+
+@pytest.mark.parametrize(
+    ("policy", "topology"), [("adpsgd", "ring"), ("sgp", "exponential"), ("gosgd", "complete"), ("dpsgd", "ring")]
+)
+def test_a_policy_has_a_usual_topology_and_another_may_be_set(policy: str, topology: str) -> None:
+    assert type(topology_of(load(None, settings(policy)))).__name__.lower() == topology
+    assert type(topology_of(load(None, settings(policy, topology={"name": "torus"})))).__name__ == "Torus"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (settings("bsp"), "policy bsp needs servers, but servers is 0.*trains without them: adpsgd"),
+        (settings(servers=2), "policy adpsgd trains without servers, but servers is 2. Set servers=0"),
+        (settings("bsp", 2, topology={"name": "ring"}), "topology is for policies without servers, not for bsp"),
+        (settings(topology={"name": "rng"}), "There is no 'rng' among the topologies.*'ring'"),
+        (settings(topology={"name": "tree", "children": 0}), "topology.children: got 0"),
+        (settings(topology={"name": "matrix", "rows": [[0.5, 0.5], [0.5, 0.5]]}), "weights for ranks 0 to 1, but rank 3"),
+        (settings("gosgd") | {"policy": {"name": "gosgd", "probability": 2}}, "policy.probability: got 2"),
+        (settings("dpsgd", codec={"push": "topk"}), "codec.push is topk.*nothing can be left out. Use none, fp16"),
+        (settings("allreduce", codec={"push": "bf16"}), "codec.push is bf16.*must arrive to the bit. Use none"),
+        (settings("dpsgd", codec={"pull": "bf16"}), "codec.pull is bf16, which does not go with policy dpsgd"),
+        (settings("dpsgd", codec={"push": "int8", "error_feedback": True}), "codec.error_feedback is True"),
+        (settings(loop="mine.py"), "loop is mine.py, which does not go with policy adpsgd"),
+        (settings(on_lost_worker="wait"), "on_lost_worker is wait"),
+        (settings(overlap=True), "overlap: true does not go with policy adpsgd"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together_is_told(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){said}"):
+        load(None, wrong)
+
+
+def test_a_peer_policy_has_no_short_form_with_a_value() -> None:
+    assert from_shorthand("adpsgd") == {"name": "adpsgd"}
+    with pytest.raises(ConfigError, match="adpsgd takes no value after ':'"):
+        from_shorthand("adpsgd:3")
+
+
+def test_the_policy_of_a_run_without_servers_stays() -> None:
+    run = Run(load(None, settings(start_when=1)))
+    run.ready(0.0)
+    run.seat("worker-0", run.join("worker-0", False, 100, 10, "", 0.0), 0, Clocks(), 0.0)
+    with pytest.raises(ConfigError, match="keeps its policy"):
+        run.switch(Options(name="dpsgd"), Clocks())
