@@ -41,8 +41,8 @@ class Server:
     ) -> None:  # fmt: skip
         if not 0 <= index < max(1, config.servers):
             raise ConfigError(
-                f"Server {index} of {config.servers}: the index goes from 0 to {config.servers - 1}. A run keeps its number of "
-                "servers; on Kubernetes, scale the StatefulSet back."
+                f"Server {index} of {config.servers}: the index goes from 0 to {max(1, config.servers) - 1}. A run keeps its "
+                "number of servers; on Kubernetes, scale the StatefulSet back."
             )
         if index and not chief:
             raise ConfigError(f"Server {index} needs the chief's address: --chief HOST:PORT.")

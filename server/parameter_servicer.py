@@ -265,8 +265,8 @@ class _Assembly:
 
     def place(self, offset: int, length: int) -> memoryview | None:
         """Where the next part goes, if it is not coded."""
-        if self._codec.lossless:
-            self._placed = self._next(offset, length, length // 4).data.cast("B")
+        is_whole = self._codec.lossless and length % 4 == 0
+        self._placed = self._next(offset, length, length // 4).data.cast("B") if is_whole else None
         return self._placed
 
     def take(self, offset: int, data: memoryview) -> None:

@@ -61,6 +61,7 @@ class RunServicer(RunServiceServicer):
             return pb.SeatReply(
                 seated=done, view=view.number, handicap=seat.handicap if seat else 0, last=seat.last if seat else None,
                 phase=run.phase, missing=run.missing(), switch=switch_message(view.made, view.number), peers=self._peers(),
+                founder=run.founders.get(request.worker) == request.incarnation,
             )  # fmt: skip
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:

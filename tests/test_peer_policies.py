@@ -320,7 +320,7 @@ def test_sgp_steps_before_it_sends():
 def test_sgp_divides_a_step_by_its_weight():
     """z = x / w: x <- x - lr * g moves z by lr * g / w."""
     peers = Peers("sgp", {0: [1.0]}, gradient=lambda rank, x: np.float32([1.0]), lr=0.25)
-    peers.members[0].welcome()
+    peers.members[0]._weight = 0.5
 
     peers.in_step()
 
@@ -352,12 +352,12 @@ def test_gosgd_sends_as_often_as_it_is_told():
 
 
 @pytest.mark.parametrize(("name", "options"), PUSH_SUM)
-def test_a_joiner_gets_half_of_a_members_weight(name, options):
+def test_a_joiner_begins_with_a_weight_of_one_and_its_host_keeps_its_own(name, options):
     peers = Peers(name, {0: [2.0], 1: [4.0]}, **options)
 
     peers.join(5, through=1)
 
-    assert (weight(peers, 1), weight(peers, 5), peers.model(5).tolist()) == (0.5, 0.5, [4.0])
+    assert (weight(peers, 1), weight(peers, 5), peers.model(5).tolist()) == (1.0, 1.0, [4.0])
 
 
 # Broadcast
@@ -454,7 +454,9 @@ def test_mixing_keeps_the_mean_of_all_models_under_any_schedule_and_between_depa
 @pytest.mark.parametrize(("name", "options"), PUSH_SUM)
 @FEW
 @given(**schedules, steps=st.integers(1, 12))
-def test_push_sum_keeps_all_weight_at_every_moment_and_whoever_joins(name, options, count, seed, topology, steps):
+def test_push_sum_keeps_all_weight_at_every_moment_and_a_joiner_brings_one_more(
+    name, options, count, seed, topology, steps
+):
     peers = Peers(name, models(count, seed), topology, seed=seed, **options)
     total, by_weight = mass(peers)
     assert total == count
@@ -463,11 +465,12 @@ def test_push_sum_keeps_all_weight_at_every_moment_and_whoever_joins(name, optio
         peers.run(steps, events=3)
         assert mass(peers)[0] == pytest.approx(total)
         assert mass(peers)[1] == pytest.approx(by_weight, abs=1e-4)
+    brought = peers.model(1).copy()
     peers.join(2, through=1)
     peers.run(steps + 3)
 
-    assert mass(peers)[0] == pytest.approx(total)
-    assert mass(peers)[1] == pytest.approx(by_weight, abs=1e-4)
+    assert mass(peers)[0] == pytest.approx(total + 1)
+    assert mass(peers)[1] == pytest.approx(by_weight + brought, abs=1e-4)
 
 
 @pytest.mark.parametrize(("name", "options"), MIXING)

@@ -22,7 +22,9 @@ POLICIES = ("adpsgd", "allreduce", "broadcast", "dpsgd", "gosgd", "sgp")
 
 def run(policy: str, workers: int, **more: Any) -> dict[str, Any]:
     """The settings of a run of digits."""
-    return {"servers": 0, "workers": workers, "policy": {"name": policy}, "epochs": 3, "lease": 5, **more}
+    plain = {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0}
+    own = {"servers": 0, "workers": workers, "policy": {"name": policy}, "epochs": 3, "lease": 5, "optimizer": plain}
+    return own | more
 
 
 def started(cluster: Cluster) -> tuple[list[Process], Process]:
@@ -112,12 +114,29 @@ def final_models(cluster: Cluster) -> tuple[Any, list[Any]]:
 
 
 @pytest.mark.timeout(150)
+def test_a_chief_that_is_started_again_goes_on_counting(tmp_path: Path) -> None:
+    with Cluster(tmp_path, **run("allreduce", 2, epochs=1000, lease=20)) as cluster:
+        _, evaluator = started(cluster)
+        after(cluster, 3)
+        chief = next(process for process in cluster.processes if process.name == "server-0")
+        chief.kill()
+        cluster.listening(0, cluster.server(0))
+        after(cluster, 8)
+        status = cluster.until(lambda status: len([worker for worker in status.workers if worker.member]) == 2)
+        cluster.stop()
+        cluster.until(lambda status: status.phase == "finished")
+        assert evaluator.wait() == 0
+    assert all(worker.figures["dropped"] <= 2 for worker in status.workers)
+
+
+@pytest.mark.timeout(150)
 def test_where_all_workers_have_died_the_run_ends_with_the_reason(tmp_path: Path) -> None:
     with Cluster(tmp_path, **run("gosgd", 2, epochs=1000)) as cluster:
         workers, _ = started(cluster)
         after(cluster, 3)
         for worker in workers:
             worker.kill()
+        cluster.until(lambda status: not any(worker.member for worker in status.workers))  # their leases have lapsed
         again = [cluster.worker(rank, torch=True) for rank in range(2)]
         codes = [process.wait() for process in again]
         texts = [process.text() for process in again]

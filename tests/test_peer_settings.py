@@ -39,6 +39,7 @@ def test_a_policy_has_a_usual_topology_and_another_may_be_set(policy: str, topol
         (settings("allreduce", codec={"push": "bf16"}), "codec.push is bf16.*must arrive to the bit. Use none"),
         (settings("dpsgd", codec={"pull": "bf16"}), "codec.pull is bf16, which does not go with policy dpsgd"),
         (settings("dpsgd", codec={"push": "int8", "error_feedback": True}), "codec.error_feedback is True"),
+        (settings("broadcast", optimizer={"name": "adam", "lr": 0.1}), "optimizer is adam.*broadcast takes plain steps"),
         (settings(loop="mine.py"), "loop is mine.py, which does not go with policy adpsgd"),
         (settings(on_lost_worker="wait"), "on_lost_worker is wait"),
         (settings(overlap=True), "overlap: true does not go with policy adpsgd"),

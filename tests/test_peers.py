@@ -205,6 +205,40 @@ def test_where_nobody_has_a_model_any_more_the_run_is_given_up(member: Callable[
     assert len(failed) == 2
 
 
+def test_those_who_all_had_to_join_anew_go_on_with_what_they_have(member: Callable[..., Member]) -> None:
+    members = [member(0), member(1)]
+    told(1, *members)
+    for one in members:
+        one.begin("allreduce")
+    for _ in range(3):
+        side_by_side(*(lambda one=one: one.step(1.0) for one in members))  # type: ignore[misc]
+    for one in members:  # fenced
+        one.peers.end()
+        one.incarnation, one.own = 2, Own(np.full(PLAN.total, 9.0, np.float32), PLAIN, 0.5)
+        one.own.slots = PLAIN.new_slots(PLAN.total)
+    told(2, *members)
+    side_by_side(*(lambda one=one: one.begin("allreduce", is_founder=False) for one in members))  # type: ignore[misc]
+    side_by_side(*(lambda one=one: one.step(1.0) for one in members))  # type: ignore[misc]
+    assert {one.own.local[0] for one in members} == {-2.0}
+
+
+def test_a_member_that_the_topology_has_no_place_for_ends_the_step_with_the_reason(
+    member: Callable[..., Member],
+) -> None:
+    first, second, spare = (member(rank) for rank in range(3))
+    told(1, first, second)
+    built = (
+        build_peer_policy(Options(name="dpsgd")),
+        build_topology(
+            Options(name="matrix", rows=((0.5, 0.5), (0.5, 0.5)))  # type: ignore[call-arg]
+        ),
+    )
+    first.peers.begin(1, *built, first.own, 0, True, lambda: None)
+    told(2, first, second, spare)
+    with pytest.raises(PacelineError, match="rank 2 is a member"):
+        first.step(1.0)
+
+
 # what is refused
 def deliver(to: Member, kind: str, head: dict[str, Any], values: Any = (), token: str = TOKEN) -> None:
     """A message by hand, of worker-1 where the head says nothing else."""
@@ -239,8 +273,9 @@ ONES = np.ones(PLAN.total)
         ({"incarnation": 9}, ONES, NotYet, "does not know worker-1"),
         ({}, np.full(PLAN.total, np.nan), BadPush, "NaN or infinity"),
         ({"note": {"weight": np.inf}}, ONES, BadPush, "NaN or infinity"),
-        ({"note": {"sparse": True}}, np.ones(3), BadPush, "places"),
-        ({"note": {"sparse": True}}, np.ones(2), BadPush, "places that do not rise, or beyond"),
+        ({"note": {"weight": -1.0}}, ONES, BadPush, "NaN or infinity"),
+        ({"note": {"sparse": True}}, ONES, BadPush, r"announces .* \(ask\)"),
+        ({"note": {"kind": "update", "sparse": True}}, ONES, BadPush, "of kind 'update'; expected answer, ask"),
         ({"codec": "topk"}, ONES, BadPush, "Weights can't travel as topk"),
     ],
 )  # fmt: skip
@@ -249,6 +284,25 @@ def test_a_message_that_is_wrong_changes_nothing(
 ) -> None:
     with pytest.raises(error, match=match):
         deliver(taker, kind, head, values)
+    assert taker.own.local.tolist() == [1.0] * PLAN.total
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        (np.ones(3), "places that do not rise"),
+        (np.array([1, 1, 2, 2], np.uint32).view(np.float32), "places that do not rise"),
+        (np.concatenate([np.ones(1, np.float32), np.array([PLAN.total], np.uint32).view(np.float32)]), "beyond"),
+    ],
+)
+def test_a_sparse_message_with_wrong_places_changes_nothing(
+    member: Callable[..., Member], kind: str, values: Any, match: str
+) -> None:
+    taker, other = member(0, 1.0), member(1)
+    told(1, taker, other)
+    taker.begin("broadcast", "complete")
+    with pytest.raises(BadPush, match=match):
+        deliver(taker, kind, {"note": {"kind": "update", "sparse": True}}, values)
     assert taker.own.local.tolist() == [1.0] * PLAN.total
 
 

@@ -20,7 +20,7 @@ def main(
         str, typer.Option(help="host:port of every server in order, with commas; {} stands for 0, 1, ...")
     ],
     config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
-    rank: Annotated[int, typer.Option(min=0, help="Number of this worker; its name is worker-RANK.")] = 0,
+    rank: Annotated[int, typer.Option(min=0, max=1023, help="Number of this worker; its name is worker-RANK.")] = 0,
     token_file: Annotated[Path | None, typer.Option(help="File with the run's token.")] = None,
     device: Annotated[
         str,

@@ -92,10 +92,9 @@ class Worker(Member):
         own.slots = training.optimizer.new_slots(self.replica.length)
         peers.heard(seat.view, seat.peers)
         policy, topology = build_peer_policy(self.config.policy), topology_of(self.config)
-        is_founder = clock + seat.handicap == 0
         seed, wanted = self.config.seed + place, self.client.check_wanted
-        peers.begin(self.incarnation, policy, topology, own, seed, is_founder, wanted)
-        self.say("training", clock=clock, view=seat.view, shards=mine, founder=is_founder)
+        peers.begin(self.incarnation, policy, topology, own, seed, seat.founder, wanted)
+        self.say("training", clock=clock, view=seat.view, shards=mine, founder=seat.founder)
         try:
             last = train_among(training, peers, clock)
         finally:

@@ -132,9 +132,15 @@ class Link:
         head = self._head(clock, view, examples, base)
         head.elements = 0 if gradient is None else self._length
         parts = [] if gradient is None else self._encoded(gradient)
-        answer = self._answered(head, lambda: self._send(head, () if head.ask else parts, choose), lambda found: found)
-        if answer.outcome == pb.DROPPED and self.residual is not None:
-            self._take_back(parts, self.residual)
+        is_used = False
+        try:
+            answer = self._answered(
+                head, lambda: self._send(head, () if head.ask else parts, choose), lambda found: found
+            )
+            is_used = answer.outcome != pb.DROPPED
+        finally:  # also of one that is fenced: this link goes on under a new seat
+            if not is_used and self.residual is not None:
+                self._take_back(parts, self.residual)
         return answer
 
     def push_sparse(

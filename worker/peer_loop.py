@@ -19,6 +19,8 @@ def train_among(training: Training, peers: Peers, clock: int) -> int:
         usable = done is not None and done.finite
         training.progress.enter("exchange")
         waited = peers.end_step(done.gradient if done is not None and usable else None, wanted)
+        if training.client.is_stale:  # the chief is back under a new term: what is pushed on an old one is dropped
+            training.client.pull(replica.local[:0])
         (head,) = training.client.push_pull(clock, training.view, Empty(replica.length), weight(done), None)
         head.waited = waited  # not for the chief, but for the others
         with peers.model() as model:

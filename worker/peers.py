@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
-from typing import get_args
 
 import numpy as np
 
 from paceline.core.codec import Codec, load_codec
 from paceline.core.errors import BadPush, DataError, NotYet, PacelineError, TryAgain, VersionGone
-from paceline.core.peer_policy import Group, Kind, Message, PeerPolicy, Welcome
+from paceline.core.peer_policy import Group, Message, PeerPolicy, Welcome
 from paceline.core.plan import Range, SlicePlan
 from paceline.core.policy import Own
 from paceline.core.topology import SEATS, Topology
@@ -31,7 +30,8 @@ _WAITING = 8
 """Messages to one worker that may wait to be sent; whoever has more to say waits, too."""
 _PATIENCE = 10.0
 """Longest wait for the answer to an ask (seconds)."""
-_KINDS = get_args(Kind)
+_WHOLE = ("ask", "answer", "model", "newest", "mean")
+"""Kinds of messages whose values are a whole model, or a gradient."""
 _SLOWEST = 4e6
 """A transfer slower than this is given up and repeated (bytes/s)."""
 _SAY_EVERY = 10.0
@@ -64,8 +64,10 @@ class Peers:
         self._changed = threading.Condition()
         self._policy: PeerPolicy | None = None
         self._is_joining = False
-        self._refused: PacelineError | None = None
-        """Why another worker did not take a message: nothing that another try would mend."""
+        self._failure: Exception | None = None
+        """Why this worker can't go on with the others: nothing that another try would mend."""
+        self._kept: Welcome | None = None
+        """What this process had when it took part last."""
         self._view, self._addresses = 0, dict[int, str]()
         """Where each member is, by its id."""
         self._lines: dict[int, _Line] = {}
@@ -93,7 +95,10 @@ class Peers:
                 now = _named(self._addresses)
                 self._say("the members are others", view=view, left=_named(left), came=_named(come), members=now)
             if self._policy is not None and self._id in self._addresses:
-                self._send(self._policy.regroup(self._group))
+                try:
+                    self._send(self._policy.regroup(self._group))
+                except PacelineError as error:
+                    self._failure = error
             self._changed.notify_all()
 
     @property
@@ -110,8 +115,7 @@ class Peers:
         self._is_joining = not is_founder
         welcome = None if is_founder else self._welcomed(check)
         with self._changed:
-            self._is_joining = False
-            self._seen = {}
+            self._is_joining, self._failure, self._seen = False, None, {}
             policy.begin(self._id, self._group, topology, own, Random(seed))
             self._policy, self.own = policy, own
             if welcome is not None:
@@ -121,7 +125,7 @@ class Peers:
     def end(self) -> None:
         """Takes no more part: what others send is put off."""
         with self._changed:
-            self._policy = None
+            self._kept, self._policy = self._policy.welcome() if self._policy is not None else self._kept, None
             for line in self._lines.values():
                 line.close()
             self._lines = {}
@@ -145,8 +149,8 @@ class Peers:
             while self._present().waits_for() or any(line.is_full for line in self._lines.values()):
                 if not self._changed.wait(_LOOK):
                     check()
-                if self._refused is not None:
-                    raise self._refused
+                if self._failure is not None:
+                    raise self._failure
                 if self._asks and time.monotonic() - asked > _PATIENCE:
                     for ask in self._asks:
                         self._say("a worker does not answer; the step goes on without it", worker=_named([ask.to])[0])
@@ -199,16 +203,21 @@ class Peers:
             except TryAgain:
                 if line.closed.wait(pause):
                     return
-            except PacelineError as error:
-                with self._changed:
-                    self._refused = error
+            except Exception as error:  # also a bug: the step must not wait for ever
+                self._fail(error)
                 return
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
 
     def _line_to(self, address: str) -> PeerLine:
         return PeerLine(address, self._credentials, self._transport)
 
     def _welcomed(self, check: Callable[[], None]) -> Welcome:
-        """What the first other member gives that can. DataError where none has a model, time and again."""
+        """What the first other member gives that can. Where none has a model, time and again, this process goes on with its
+        own, if it had one: the member with the lowest number first. DataError where it had none."""
         in_vain, said = 0, time.monotonic()
         for pause in backoff():
             with self._changed:
@@ -224,7 +233,12 @@ class Peers:
                         said = time.monotonic()
                         self._say("waits for another worker's model", address=address, why=str(error))
             in_vain = in_vain + 1 if without == len(others) else 0
-            if in_vain == _TRIES:
+            with self._changed:
+                place = sorted(self._addresses).index(self._id) if self._id in self._addresses else 0
+            if self._kept is not None and in_vain >= _TRIES * (1 + place):
+                self._say("no other worker has a model; this one goes on with its own", round=self._kept.round)
+                return self._kept
+            if self._kept is None and in_vain >= _TRIES * (1 + len(others)):
                 raise DataError(
                     "No worker is left that has the run's model, and there are no servers that could have it. Start the run "
                     "anew (--fresh); the best model that was scored is still in models/best.safetensors."
@@ -249,19 +263,26 @@ class Peers:
         mean = None
         if found.HasField("mean"):
             mean = Message("mean", 0, self._id, found.mean.view, found.mean.round, rest[0], found.mean.weight)
-        return Welcome(found.round, model, slots, found.steps, found.weight, mean)
+        return Welcome(found.round, model, slots, found.steps, mean)
 
     # from others, in a server's thread
     @contextmanager
     def taking(self, head: pb.PushHead, is_there: IsThere) -> Iterator["_Delivery"]:
         """Deliver: a message of another worker's."""
         self._plan.check(head.plan_hash, head.worker)
-        if head.note.kind not in _KINDS:
-            raise BadPush(f"{head.worker} sent a message of kind {head.note.kind!r}; compare the versions.")
-        if head.elements > 2 * self._plan.total:
-            raise BadPush(f"{head.worker} announces {head.elements:,} values, for a model of {self._plan.total:,}.")
         with self._changed:
-            self._present()
+            kinds = self._present().kinds
+        if head.note.kind not in kinds:
+            known = ", ".join(sorted(kinds))
+            raise BadPush(
+                f"{head.worker} sent a message of kind {head.note.kind!r}; expected {known}. Use one config for all."
+            )
+        total, kind = self._plan.total, head.note.kind
+        least = total if kind in _WHOLE else 0
+        most = {"update": 2 * total, "note": 0}.get(kind, total)
+        if not least <= head.elements <= most or head.note.sparse != (kind == "update"):
+            raise BadPush(f"{head.worker} announces {head.elements:,} values ({kind}), for a model of {total:,}.")
+        with self._changed:
             if member_id(head.worker, head.incarnation) not in self._addresses:
                 raise NotYet(f"{self._name} does not know {head.worker} yet, or any more.")
         yield _Delivery(head, self._take)
@@ -288,7 +309,7 @@ class Peers:
                 raise NotYet(f"{self._name} does not know view {request.view} yet.")
             given = policy.welcome()
         arrays = [given.model, *given.slots, *([] if given.mean is None else [given.mean.values])]
-        welcome = pb.Welcome(round=given.round, steps=given.steps, weight=given.weight, slots=len(given.slots))
+        welcome = pb.Welcome(round=given.round, steps=given.steps, slots=len(given.slots))
         if given.mean is not None:
             welcome.mean.view, welcome.mean.round, welcome.mean.weight = (
                 given.mean.view,
@@ -361,7 +382,7 @@ def _message(head: pb.PushHead, to: int, values: Vector, total: int) -> Message:
         values, places = values[: len(values) // 2], values[len(values) // 2 :].view(np.uint32).astype(np.int64)
         if len(places) != len(values) or (len(places) and (places[-1] >= total or (np.diff(places) <= 0).any())):
             raise BadPush(f"{head.worker} sent places that do not rise, or beyond {total:,}.")
-    if not (np.isfinite(values).all() and np.isfinite(note.weight)):
+    if not (np.isfinite(values).all() and 0 <= note.weight < np.inf):
         raise BadPush(f"{head.worker} sent NaN or infinity. Nothing was changed.")
     sender = member_id(head.worker, head.incarnation)
     return Message(note.kind, sender, to, note.view, note.round, values, note.weight, note.hop, places)  # type: ignore[arg-type]

@@ -110,10 +110,12 @@ def print_report(report: dict[str, Any], console: Console) -> None:
     memory = Table("memory of the largest slice's server", Column("bytes", justify="right"))
     for purpose, count in (*largest.items(), ("the process itself", PROCESS)):
         memory.add_row(purpose, size(count))
-    traffic = report["traffic"]
+    traffic, is_served = report["traffic"], any(server["elements"] for server in report["servers"])
     cut = f"{report['slices']} slices, imbalance {report['imbalance']:.3f}"
     console.print(f"model: {report['elements']:,} elements, {size(report['bytes'])}; {cut}", highlight=False)
     console.print(slices, memory)
+    if not is_served:  # the workers' messages are the policy's own
+        return
     step = f"a step sends {size(traffic['push_bytes'])} and receives {size(traffic['pull_bytes'])}"
     ceiling = (
         f"{traffic['steps_per_second']:,.1f} steps/s of all workers together ({traffic['limited_by']} are full first)"

@@ -54,6 +54,8 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
     """What to know at the end; the last line of a finished run is its test accuracy."""
     if outcome.exit_code:
         again = f"See {folder.path}/logs. It goes on from its last snapshot with: paceline run {folder.config}"
+        if not config.servers:
+            again = f"See {folder.path}/logs. Without servers nobody keeps the models: start it over with --fresh."
         return [f"run {folder.name} ended with exit code {outcome.exit_code}: {outcome.reason}", again]
     rate = outcome.examples / outcome.seconds if outcome.seconds else 0.0
     told = (

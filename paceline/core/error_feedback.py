@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from paceline.core.codec import Buffer, Codec, bytes_of
+from paceline.core.errors import BadPush
 from paceline.core.values import Vector
 
 
@@ -19,12 +20,17 @@ class ErrorFeedback:
         return self.codec.most_bytes(elements)
 
     def encode(self, values: Vector, out: Buffer) -> int:
-        """As `Codec.encode`, of the values and all that is owed. BadPush where their sum is not finite."""
+        """As `Codec.encode`, of the values and all that is owed. BadPush where what is left would not be finite."""
         from paceline.core import kernels
 
         kernels.add_scaled(self.residual, values, 1.0)
         size = self.codec.encode(self.residual, out)
         self.codec.add(bytes_of(out)[:size], self.residual, -1.0)
+        if not kernels.all_finite(self.residual):
+            raise BadPush(
+                f"An update can't be sent as {self.codec.name} with error feedback: it is NaN or infinite, or larger than the "
+                "codec can say. Lower optimizer.lr, set clip.norm, or take bf16 or int8."
+            )
         return size
 
     def take_back(self, data: Buffer) -> None:

@@ -78,8 +78,6 @@ class Welcome:
     model: Vector
     slots: list[Vector]
     steps: int
-    weight: float = 1.0
-    """The share of the welcoming member's weight that goes with it (push-sum)."""
     mean: Message | None = None
     """Of the last step (all-reduce)."""
 
@@ -92,6 +90,10 @@ class PeerPolicy(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid")
     usual_topology: ClassVar[str] = "ring"
     """Where none is chosen."""
+    kinds: ClassVar[frozenset[Kind]]
+    """Of the messages that it takes."""
+    plain: ClassVar[bool] = False
+    """Whether its steps are plain SGD's, whatever the optimizer."""
     may_round: ClassVar[bool] = True
     """Whether a codec may round what it sends."""
     scores: ClassVar[Literal["any", "mean"]] = "mean"

@@ -21,6 +21,12 @@ def check_peers(config: Config) -> None:
             f"{'models, of which nothing can be left out' if policy.may_round else 'what must arrive to the bit'}. "
             f"Use {'none, fp16, bf16 or int8' if policy.may_round else 'none'}."
         )
+    options = config.optimizer.options
+    if policy.plain and (config.optimizer.name != "sgd" or options.get("momentum") or options.get("weight_decay")):
+        raise ConfigError(
+            f"optimizer is {config.optimizer.name} {options}, but {config.policy.name} takes plain steps. Set "
+            "optimizer.name=sgd, optimizer.momentum=0 and optimizer.weight_decay=0."
+        )
     for key, seen, wanted in (
         ("codec.error_feedback", config.codec.error_feedback or None, None),
         ("codec.pull", config.codec.pull.name, "none"),

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from pydantic import PrivateAttr
 
-from paceline.core.peer_policy import Message, PeerPolicy, Welcome
+from paceline.core.peer_policy import Message, PeerPolicy
 
 
 class PushSum(PeerPolicy):
     """[Kempe et al. 2003]: a message takes half of the sender's weight with it; the receiver's next model is the mean of its
     own and the one that came, by their weights, and has both weights. So sum(w) and sum(w x) over members and messages under
-    way stay what they are. (SGP's biased x is w x here.) A joiner gets a model with half of its weight; who leaves, or a
-    message that is lost, takes its weight along: the mean is then that of what is left."""
+    way stay what they are. (SGP's biased x is w x here.) A joiner begins with a weight of 1, as the founders did; who leaves,
+    or a message that is lost, takes its weight along: the mean is then that of what is left."""
 
     _weight: float = PrivateAttr(1.0)
 
@@ -26,11 +26,3 @@ class PushSum(PeerPolicy):
         if message.weight:
             self._weight += message.weight
             kernels.mix(self._own.local, message.values, message.weight / self._weight)
-
-    def welcome(self) -> Welcome:
-        self._weight /= 2
-        return replace(super().welcome(), weight=self._weight)
-
-    def join(self, welcome: Welcome) -> list[Message]:
-        self._weight = welcome.weight
-        return super().join(welcome)

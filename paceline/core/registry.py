@@ -52,7 +52,7 @@ def explain(error: ValidationError, model: type, prefix: str = "") -> list[str]:
     sentences = []
     for mistake in error.errors():
         place = [str(part) for part in mistake["loc"]]
-        key = prefix + ".".join(place)
+        key = (prefix + ".".join(place)).rstrip(".")
         if mistake["type"] == "extra_forbidden":
             known = list(_fields(model, place[:-1]))
             near = difflib.get_close_matches(place[-1], known, 1)

@@ -86,6 +86,8 @@ class Run:
         self._deserted: float | None = None
         """Since when nobody has a seat."""
         self._addresses: dict[str, str] = {}
+        self.founders: dict[str, int] = {}
+        """Incarnations of the workers that the run began with."""
         """Where each worker that has joined serves its local model; empty where it does not."""
 
     # workers
@@ -316,6 +318,7 @@ class Run:
             "trained": self._trained,
             "finished": sorted(self._finished),
             "addresses": self._addresses,
+            "founders": self.founders,
         }
 
     def restore(self, state: dict[str, Any], now: float) -> None:
@@ -331,6 +334,7 @@ class Run:
         self.validation_losses, self._validated = list(state["losses"]), dict(state["validated"])
         self._losses = {worker: (loss, examples) for worker, (loss, examples) in state["told"].items()}
         self._finished, self._addresses = set(state["finished"]), dict(state["addresses"])
+        self.founders = dict(state.get("founders", {}))
         self._enter(RunPhase(state["phase"]), now)
 
     def checkpoint_time(self, now: float) -> None:
@@ -363,6 +367,7 @@ class Run:
         last = self._last_clock()
         lasts = dict.fromkeys(self.membership.candidates, last) if last is not None else {}
         self.membership.start(lasts, now)
+        self.founders = {worker: seat.incarnation for worker, seat in self.membership.view.seats.items()}
         self._enter(RunPhase.TRAINING, now)
 
     def _maybe_all_left(self, now: float) -> None:

@@ -249,14 +249,11 @@ class Welcome(_message.Message):
 
     ROUND_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
-    WEIGHT_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     MEAN_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """Steps that are over, and the optimizer's."""
     steps: _builtins.int
-    weight: _builtins.float
-    """Share of the callee's weight that goes with it."""
     slots: _builtins.int
     @_builtins.property
     def mean(self) -> Global___PeerNote: ...
@@ -265,13 +262,12 @@ class Welcome(_message.Message):
         *,
         round: _builtins.int = ...,
         steps: _builtins.int = ...,
-        weight: _builtins.float = ...,
         slots: _builtins.int = ...,
         mean: Global___PeerNote | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["mean", b"mean"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mean", b"mean", "round", b"round", "slots", b"slots", "steps", b"steps", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mean", b"mean", "round", b"round", "slots", b"slots", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

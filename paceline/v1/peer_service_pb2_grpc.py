@@ -72,7 +72,7 @@ class PeerServiceServicer:
 
     def Welcome(self, request, context):
         """In a run without servers: what a worker begins with that joins later, as head.welcome says. UNAVAILABLE where the callee
-        does not know the caller's view (`view`) yet. Reads only, but for push-sum, whose callee gives half of its weight away.
+        does not know the caller's view (`view`) yet. Changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -177,6 +177,7 @@ class SeatReply(_message.Message):
     LAST_FIELD_NUMBER: _builtins.int
     SWITCH_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
+    FOUNDER_FIELD_NUMBER: _builtins.int
     seated: _builtins.bool
     """Whether the worker counts now."""
     view: _builtins.int
@@ -185,6 +186,8 @@ class SeatReply(_message.Message):
     phase: _builtins.str
     last: _builtins.int
     """Last clock of this worker; absent while no end is named."""
+    founder: _builtins.bool
+    """The run began with this very process; all others take over a model first, where there are no servers."""
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What the run waits for, in words."""
@@ -208,10 +211,11 @@ class SeatReply(_message.Message):
         last: _builtins.int | None = ...,
         switch: _switch_pb2.Switch | None = ...,
         peers: _abc.Iterable[Global___Peer] | None = ...,
+        founder: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "last", b"last", "switch", b"switch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "handicap", b"handicap", "last", b"last", "missing", b"missing", "peers", b"peers", "phase", b"phase", "seated", b"seated", "switch", b"switch", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last", b"_last", "founder", b"founder", "handicap", b"handicap", "last", b"last", "missing", b"missing", "peers", b"peers", "phase", b"phase", "seated", b"seated", "switch", b"switch", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last: _TypeAlias = _typing.Literal["last"]  # noqa: Y015
     _WhichOneofArgType__last: _TypeAlias = _typing.Literal["_last", b"_last"]  # noqa: Y015

@@ -1,11 +1,12 @@
 """AD-PSGD: whenever it likes, an active member averages its model with one passive neighbour's; nobody else waits."""
 
 from collections.abc import Collection
+from typing import ClassVar
 
 import numpy as np
 from pydantic import PrivateAttr
 
-from paceline.core.peer_policy import Group, Message, PeerPolicy
+from paceline.core.peer_policy import Group, Kind, Message, PeerPolicy
 from paceline.core.topology import Members
 from paceline.core.values import Vector
 
@@ -16,6 +17,7 @@ class Adpsgd(PeerPolicy):
     d, not writing the mean, keeps gradients taken meanwhile and the sum of all models. Actives ask, passives only answer, so
     nobody waits in a circle. The step's number makes a repeated ask harmless: it gets the same d again."""
 
+    kinds: ClassVar[frozenset[Kind]] = frozenset({"ask", "answer"})
     _partners: Members = PrivateAttr(())
     """The passives that I may ask; none where I am passive."""
     _ask: Message | None = PrivateAttr(None)

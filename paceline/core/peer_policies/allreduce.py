@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import PrivateAttr
 
-from paceline.core.peer_policy import Group, Message, PeerPolicy, Welcome
+from paceline.core.peer_policy import Group, Kind, Message, PeerPolicy, Welcome
 from paceline.core.values import Vector
 
 
@@ -18,6 +18,7 @@ class Allreduce(PeerPolicy):
     The ring is all members by rank, whatever the topology; when they change, the round begins anew among those that have not
     finished it. Who has hands its mean on to who asks: so all that stay have taken the same steps."""
 
+    kinds: ClassVar[frozenset[Kind]] = frozenset({"part", "mean"})
     may_round: ClassVar[bool] = False  # the members' models would drift apart
     scores: ClassVar[Literal["any", "mean"]] = "any"
     _place: int = PrivateAttr()

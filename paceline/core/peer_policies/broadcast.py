@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, PrivateAttr
 
-from paceline.core.peer_policy import Message, PeerPolicy
+from paceline.core.peer_policy import Kind, Message, PeerPolicy
 from paceline.core.values import Places, Vector
 
 
@@ -14,7 +14,9 @@ class Broadcast(PeerPolicy):
     is taken off the residual. Strom's sender does as its receivers do, so that all have one model but for what is under
     way, and sends +-tau only (`quantised`); the sender of [Actors], by its authors' program, has taken its whole gradient."""
 
+    kinds: ClassVar[frozenset[Kind]] = frozenset({"update"})
     usual_topology: ClassVar[str] = "complete"
+    plain: ClassVar[bool] = True
     may_round: ClassVar[bool] = False
     tau: float = Field(
         0.1, gt=0, allow_inf_nan=False, description="What must have piled up before it is sent (gradient units)."

@@ -1,10 +1,11 @@
 """D-PSGD: in each round everybody mixes its model with its neighbours' models of the same round."""
 
 from collections.abc import Collection
+from typing import ClassVar
 
 from pydantic import PrivateAttr
 
-from paceline.core.peer_policy import Group, Message, PeerPolicy, Welcome
+from paceline.core.peer_policy import Group, Kind, Message, PeerPolicy, Welcome
 from paceline.core.topology import Members
 from paceline.core.values import Vector
 
@@ -14,6 +15,7 @@ class Dpsgd(PeerPolicy):
     for one's neighbours only. When the members change in mid-round, new neighbours tell each other their newest model, and
     who is behind mixes with that until it has caught up: so the one furthest behind never waits."""
 
+    kinds: ClassVar[frozenset[Kind]] = frozenset({"model", "newest"})
     _weights: dict[int, float] = PrivateAttr(default_factory=dict)
     """My row of W, without my own."""
     _sent: Vector | None = PrivateAttr(None)

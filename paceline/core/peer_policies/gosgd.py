@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from paceline.core.peer_policy import Message
+from paceline.core.peer_policy import Kind, Message
 from paceline.core.push_sum import PushSum
 from paceline.core.values import Vector
 
@@ -13,6 +13,7 @@ class Gosgd(PushSum):
     """[SHAT; Blot et al. 2016]: x_s <- x_s - lr * g; with a probability, w_s <- w_s / 2 and (x_s, w_s) goes to a random r:
     x_r <- (w_r x_r + w_s x_s) / (w_r + w_s), w_r <- w_r + w_s."""
 
+    kinds: ClassVar[frozenset[Kind]] = frozenset({"model"})
     usual_topology: ClassVar[str] = "complete"
     probability: float = Field(0.1, gt=0, le=1, description="Share of the steps after which the model is sent (ratio).")
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PrivateAttr
 
-from paceline.core.peer_policy import Group, Message, Welcome
+from paceline.core.peer_policy import Group, Kind, Message, Welcome
 from paceline.core.push_sum import PushSum
 from paceline.core.topology import Members
 from paceline.core.values import Vector
@@ -17,6 +17,7 @@ class Sgp(PushSum):
     the member 2^i hops on at iteration i; x and w are what was kept plus what came. One waits for who sends to one in this
     round. When the members change, each says which rounds it has sent to others; weights make up for what is missing."""
 
+    kinds: ClassVar[frozenset[Kind]] = frozenset({"model", "note"})
     usual_topology: ClassVar[str] = "exponential"
     _links: dict[int, Members] = PrivateAttr(default_factory=dict)
     """Whom each member sends to."""
