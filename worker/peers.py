@@ -9,6 +9,7 @@ from random import Random
 
 import numpy as np
 
+from paceline.core import kernels
 from paceline.core.codec import Codec, load_codec
 from paceline.core.errors import BadPush, DataError, NotYet, PacelineError, TryAgain, VersionGone
 from paceline.core.peer_policy import Group, Message, PeerPolicy, Welcome
@@ -382,7 +383,7 @@ def _message(head: pb.PushHead, to: int, values: Vector, total: int) -> Message:
         values, places = values[: len(values) // 2], values[len(values) // 2 :].view(np.uint32).astype(np.int64)
         if len(places) != len(values) or (len(places) and (places[-1] >= total or (np.diff(places) <= 0).any())):
             raise BadPush(f"{head.worker} sent places that do not rise, or beyond {total:,}.")
-    if not (np.isfinite(values).all() and 0 <= note.weight < np.inf):
+    if not (kernels.all_finite(values) and 0 <= note.weight < np.inf):
         raise BadPush(f"{head.worker} sent NaN or infinity. Nothing was changed.")
     sender = member_id(head.worker, head.incarnation)
     return Message(note.kind, sender, to, note.view, note.round, values, note.weight, note.hop, places)  # type: ignore[arg-type]
