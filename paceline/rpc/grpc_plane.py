@@ -74,7 +74,7 @@ class GrpcServicer:
                 self._initialise, None, pb.InitialiseReply.SerializeToString
             ),
             "PushPull": grpc.stream_stream_rpc_method_handler(self._push_pull, None, None),
-            "Push": taking(self._service.push, self._watchdog),
+            "Push": taking(lambda head, is_there: self._service.push(head, is_there), self._watchdog),
             "PushPullSparse": grpc.unary_unary_rpc_method_handler(
                 lambda request, context: self._service.push_sparse(request, context.is_active),
                 pb.SparsePush.FromString,
@@ -83,7 +83,7 @@ class GrpcServicer:
             "ExchangeSparse": grpc.stream_stream_rpc_method_handler(
                 self._exchange_sparse, pb.SparsePush.FromString, pb.SparsePull.SerializeToString
             ),
-            "Pull": giving(self._service.pull, self._watchdog),
+            "Pull": giving(lambda request, is_there: self._service.pull(request, is_there), self._watchdog),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
