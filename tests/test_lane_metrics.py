@@ -17,6 +17,7 @@ from paceline.core.plan import make_plan
 from paceline.core.values import Vector
 from paceline.rpc.auth import OPEN, Credentials
 from paceline.rpc.lane import frames, server
+from paceline.rpc.lane.call import parameter_routes
 from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.lane.frames import Code, Kind, Setting
 from paceline.rpc.lane.messages import cut
@@ -270,7 +271,7 @@ def test_a_client_that_is_turned_away_and_the_server_count_the_same_cut_off(
 def test_a_caller_that_gives_up_is_counted_on_both_ends(served: Served) -> None:
     service, (transport, mine) = Service(), on(served)
     assert served.lane is not None
-    served.lane._service = service
+    served.lane._routes = parameter_routes(service)
     service.at["pull"] = service.until_gone
     with pytest.raises(TryAgain, match="DEADLINE_EXCEEDED"):
         transport.pull(pb.PullRequest(version=1), lambda head: Gathered(), 0.3)
