@@ -63,7 +63,7 @@ def run(config: Config, meanwhile: Callable[[Server], None] | None = None) -> Ou
 
 def _servers(config: Config, folder: Path) -> list[Server]:
     servers: list[Server] = []
-    for index in range(max(1, config.servers)):
+    for index in range(config.server_processes):
         chief = f"127.0.0.1:{servers[0].port}" if index else ""
         server = Server(config, index, folder / f"server-{index}", OPEN, chief, 0, 0, _silent)
         server.start()

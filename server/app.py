@@ -39,9 +39,9 @@ class Server:
         self, config: Config, index: int, folder: Path, credentials: Credentials = OPEN, chief: str = "", port: int = 0,
         health_port: int = 0, say: Callable[..., None] = lambda event, **facts: None, lane_port: int = 0,
     ) -> None:  # fmt: skip
-        if not 0 <= index < max(1, config.servers):
+        if not 0 <= index < config.server_processes:
             raise ConfigError(
-                f"Server {index} of {config.servers}: the index goes from 0 to {max(1, config.servers) - 1}. A run keeps its "
+                f"Server {index} of {config.servers}: the index goes from 0 to {config.server_processes - 1}. A run keeps its "
                 "number of servers; on Kubernetes, scale the StatefulSet back."
             )
         if index and not chief:
@@ -135,10 +135,11 @@ class Server:
         if found is None:
             return
         plan, state = found
-        if len(plan.slices) != max(1, servers := self.driver.config.servers):
+        config = self.driver.config
+        if len(plan.slices) != config.server_processes:
             raise ConfigError(
-                f"This run's model is cut for {len(plan.slices)} servers, but the config has servers: {servers}. Set it back, "
-                "or start a new run with empty folders."
+                f"This run's model is cut for {len(plan.slices)} servers, but the config has servers: {config.servers}. "
+                "Set it back, or start a new run with empty folders."
             )
         self.driver.restore(plan, state)
         say(

@@ -70,7 +70,7 @@ class RunServicer(RunServiceServicer):
         )
         with self._chief.changed:
             self._chief.beat(request.worker, request.incarnation, report)
-            terms = [self._chief.terms.get(server, 0) for server in range(max(1, self._config.servers))]
+            terms = [self._chief.terms.get(server, 0) for server in range(self._config.server_processes)]
             return pb.HeartbeatReply(
                 phase=self._chief.run.phase, view=self._chief.membership.view.number, terms=terms,
                 fastest=self._chief.run.fastest, peers=self._peers(),

@@ -1,7 +1,6 @@
 """Workers without servers: messages between them, who joins and who leaves, and what is refused."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -153,7 +152,7 @@ def test_nobody_waits_for_a_member_that_has_left(member: Callable[..., Member]) 
     gone.close()
 
     def leave() -> None:
-        time.sleep(0.3)
+        eventually(lambda: all(one.peers._policy.waits_for() for one in (first, second)), "both wait")
         told(2, first, second)
 
     side_by_side(lambda: first.step(1.0), lambda: second.step(3.0), leave)

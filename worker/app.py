@@ -40,13 +40,11 @@ class Worker(Member):
     ) -> None:  # fmt: skip
         self.replica = replica or _replica(config, device, rank_of(name))
         plan = make_plan(self.replica.shapes, config.servers, config.plan)
-        self._peers = None
+        self._peers, senders = None, 0
         if not config.servers:
-            codec = config.codec.push_codec
+            codec, senders = config.codec.push_codec, config.workers
             self._peers = Peers(name, credentials, config.transport, plan, codec, config.part_bytes, say)
-        self._peer = PeerServer(
-            plan, config.part_bytes, credentials, listen[1], config.transport, self._peers, config.workers + 4
-        )
+        self._peer = PeerServer(plan, config.part_bytes, credentials, listen[1], config.transport, self._peers, senders)
         address = f"[{listen[0]}]:{self._peer.port}" if ":" in listen[0] else f"{listen[0]}:{self._peer.port}"
         super().__init__(config, name, shards, addresses, credentials, plan, stop, say, registry, address)
 

@@ -93,11 +93,12 @@ class PeerServer:
 
     def __init__(
         self, plan: SlicePlan, part_bytes: int, credentials: Credentials, port: int, transport: str,
-        training: Training | None = None, threads: int = _READERS,
+        training: Training | None = None, senders: int = 0,
     ) -> None:  # fmt: skip
+        """`training`: what `senders` others send to, at the same time."""
         self.model = LocalModel()
         self._plan, self._part_bytes = plan, part_bytes
-        shown, watchdog = authentication(credentials.token), Watchdog()
+        shown, watchdog, threads = authentication(credentials.token), Watchdog(), _READERS + senders
         watchdog.start()
         if transport == "lane":
             routes = {_PULL_LOCAL: lambda call: call.download(pb.PullRequest, self._pull)}
@@ -168,8 +169,9 @@ class PeerLine:
     """Another worker's PeerService, by the run's transport; a context that ends its connection."""
 
     def __init__(self, address: str, credentials: Credentials, transport: str) -> None:
-        self._lane = LaneClient(address, credentials) if transport == "lane" else None
-        self._channel = None if transport == "lane" else open_channel(address, credentials)
+        self._way: LaneClient | grpc.Channel = (
+            LaneClient(address, credentials) if transport == "lane" else open_channel(address, credentials)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -179,9 +181,7 @@ class PeerLine:
 
     def close(self) -> None:
         """Ends its calls."""
-        for way in (self._lane, self._channel):
-            if way is not None:
-                way.close()
+        self._way.close()
 
     def pull_local(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         """PeerService.PullLocal."""
@@ -193,18 +193,16 @@ class PeerLine:
 
     def deliver(self, head: pb.PushHead, parts: Parts, timeout: float) -> None:
         """PeerService.Deliver."""
-        if self._lane is not None:
-            self._lane.one(_DELIVER, cut(head.SerializeToString(), parts), pb.PullPart, timeout)
+        if isinstance(self._way, LaneClient):
+            self._way.one(_DELIVER, cut(head.SerializeToString(), parts), pb.PullPart, timeout)
         else:
-            assert self._channel is not None
-            deliver = self._channel.stream_unary(_DELIVER, None, pb.PullPart.FromString)
+            deliver = self._way.stream_unary(_DELIVER, None, pb.PullPart.FromString)
             call(deliver, frames(head.SerializeToString(), parts), timeout)
 
     def _weights(self, path: str, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
-        if self._lane is not None:
-            return self._lane.weights(path, whole(request), open_sink, timeout)
-        assert self._channel is not None
-        pull = self._channel.unary_stream(path, pb.PullRequest.SerializeToString, None)
+        if isinstance(self._way, LaneClient):
+            return self._way.weights(path, whole(request), open_sink, timeout)
+        pull = self._way.unary_stream(path, pb.PullRequest.SerializeToString, None)
         return received(pull(request, timeout=timeout), open_sink)
 
 

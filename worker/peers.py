@@ -67,8 +67,8 @@ class Peers:
         self._is_joining = False
         self._failure: Exception | None = None
         """Why this worker can't go on with the others: nothing that another try would mend."""
-        self._kept: Welcome | None = None
-        """What this process had when it took part last."""
+        self._left: PeerPolicy | None = None
+        """What this process took part with last, which nobody changes any more."""
         self._view, self._addresses = 0, dict[int, str]()
         """Where each member is, by its id."""
         self._lines: dict[int, _Line] = {}
@@ -78,8 +78,7 @@ class Peers:
         self._id = 0
         self.own: Own
         """The model that the policy changes, and what it steps it with."""
-        nbytes = 8 * plan.total
-        self._timeout = 10 + nbytes / _SLOWEST
+        self._timeout = 10 + 8 * plan.total / _SLOWEST
 
     # who is there
     def heard(self, view: int, peers: Sequence[Peer]) -> None:
@@ -118,7 +117,7 @@ class Peers:
         with self._changed:
             self._is_joining, self._failure, self._seen = False, None, {}
             policy.begin(self._id, self._group, topology, own, Random(seed))
-            self._policy, self.own = policy, own
+            self._policy, self._left, self.own = policy, None, own
             if welcome is not None:
                 self._send(policy.join(welcome))
             self._changed.notify_all()
@@ -126,7 +125,7 @@ class Peers:
     def end(self) -> None:
         """Takes no more part: what others send is put off."""
         with self._changed:
-            self._kept, self._policy = self._policy.welcome() if self._policy is not None else self._kept, None
+            self._left, self._policy = self._policy or self._left, None
             for line in self._lines.values():
                 line.close()
             self._lines = {}
@@ -175,7 +174,7 @@ class Peers:
         for message in messages:
             line = self._lines.get(message.to)
             if line is None and (address := self._addresses.get(message.to)):
-                line = self._lines[message.to] = _Line(address, self._line_to(address), self._deliver, self._freed)
+                line = self._lines[message.to] = _Line(self._line_to(address), self._deliver, self._freed)
             if line is not None:
                 line.put(message)
 
@@ -236,10 +235,11 @@ class Peers:
             in_vain = in_vain + 1 if without == len(others) else 0
             with self._changed:
                 place = sorted(self._addresses).index(self._id) if self._id in self._addresses else 0
-            if self._kept is not None and in_vain >= _TRIES * (1 + place):
-                self._say("no other worker has a model; this one goes on with its own", round=self._kept.round)
-                return self._kept
-            if self._kept is None and in_vain >= _TRIES * (1 + len(others)):
+            if self._left is not None and in_vain >= _TRIES * (1 + place):
+                own = self._left.welcome()
+                self._say("no other worker has a model; this one goes on with its own", round=own.round)
+                return own
+            if self._left is None and in_vain >= _TRIES * (1 + len(others)):
                 raise DataError(
                     "No worker is left that has the run's model, and there are no servers that could have it. Start the run "
                     "anew (--fresh); the best model that was scored is still in models/best.safetensors."
@@ -273,6 +273,7 @@ class Peers:
         self._plan.check(head.plan_hash, head.worker)
         with self._changed:
             kinds = self._present().kinds
+            is_known = member_id(head.worker, head.incarnation) in self._addresses
         if head.note.kind not in kinds:
             known = ", ".join(sorted(kinds))
             raise BadPush(
@@ -283,9 +284,8 @@ class Peers:
         most = {"update": 2 * total, "note": 0}.get(kind, total)
         if not least <= head.elements <= most or head.note.sparse != (kind == "update"):
             raise BadPush(f"{head.worker} announces {head.elements:,} values ({kind}), for a model of {total:,}.")
-        with self._changed:
-            if member_id(head.worker, head.incarnation) not in self._addresses:
-                raise NotYet(f"{self._name} does not know {head.worker} yet, or any more.")
+        if not is_known:
+            raise NotYet(f"{self._name} does not know {head.worker} yet, or any more.")
         yield _Delivery(head, self._take)
 
     def _take(self, head: pb.PushHead, values: Vector) -> None:
@@ -312,11 +312,8 @@ class Peers:
         arrays = [given.model, *given.slots, *([] if given.mean is None else [given.mean.values])]
         welcome = pb.Welcome(round=given.round, steps=given.steps, slots=len(given.slots))
         if given.mean is not None:
-            welcome.mean.view, welcome.mean.round, welcome.mean.weight = (
-                given.mean.view,
-                given.mean.round,
-                given.mean.weight,
-            )
+            mean = pb.PeerNote(view=given.mean.view, round=given.mean.round, weight=given.mean.weight)
+            welcome.mean.CopyFrom(mean)
         values = np.concatenate(arrays)
         head = pb.PullHead(outcome=pb.FOLDED, codec="none", elements=len(values), welcome=welcome)
         yield Outgoing(head, encoded_parts(values, _PLAIN, self._part_bytes))
@@ -326,9 +323,9 @@ class _Line:
     """What goes to one other worker, in order, in a thread of its own that ends with the line."""
 
     def __init__(
-        self, address: str, peer: PeerLine, deliver: Callable[["_Line", Message, int], None], on_room: Callable[[], None]
-    ) -> None:  # fmt: skip
-        self.address, self.peer, self.closed = address, peer, threading.Event()
+        self, peer: PeerLine, deliver: Callable[["_Line", Message, int], None], on_room: Callable[[], None]
+    ) -> None:
+        self.peer, self.closed = peer, threading.Event()
         self._deliver, self._on_room = deliver, on_room
         self._waiting: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, name="peer-line", daemon=True).start()

@@ -116,8 +116,8 @@ def check_addresses(addresses: str, config: Config) -> list[str]:
     """'host:port,host:port' as a list with one address for each server; 'server-{}:port' stands for all of them."""
     found = [address.strip() for address in addresses.split(",") if address.strip()]
     if len(found) == 1 and "{}" in found[0]:
-        found = [found[0].replace("{}", str(index)) for index in range(max(1, config.servers))]
-    if len(found) != max(1, config.servers):
+        found = [found[0].replace("{}", str(index)) for index in range(config.server_processes)]
+    if len(found) != config.server_processes:
         without = "" if config.servers else "; without servers it names the chief's"
         raise ConfigError(
             f"--servers names {len(found)} addresses, but the config has {config.servers} servers{without}."

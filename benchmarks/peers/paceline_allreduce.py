@@ -40,7 +40,7 @@ class RingWorker:
         self._peers = Peers(
             f"worker-{rank}", shown, "lane", plan, load_codec("none"), part_bytes, lambda event, **facts: None
         )
-        server = PeerServer(plan, part_bytes, shown, 0, "lane", self._peers, job.workers + 4)
+        server = PeerServer(plan, part_bytes, shown, 0, "lane", self._peers, job.workers)
         (folder / f"{rank}.new").write_text(f"127.0.0.1:{server.port}")
         (folder / f"{rank}.new").replace(folder / str(rank))
         doors = [folder / str(other) for other in range(job.workers)]

@@ -18,6 +18,8 @@ Number = TypeVar("Number", bound=np.generic)
 Bytes = npt.NDArray[np.uint8]
 Buffer = bytes | bytearray | memoryview | Bytes
 """Contiguous bytes at any address."""
+BLOCK = 1024
+"""Values that share one scale, where a codec has some."""
 MOST_ELEMENTS = 1 << 24
 """Of a part, whatever their bytes: 64 MiB as float32."""
 
@@ -113,6 +115,11 @@ class Codec(BaseModel, ABC):
 def numbers_at(data: Bytes, start: int, kind: type[Number], count: int) -> npt.NDArray[Number]:
     """`count` numbers of a part from byte `start` on, where they lie."""
     return np.frombuffer(data, kind, count, start)
+
+
+def bytes_in_blocks(elements: int, bits: int) -> int:
+    """What so many values take with `bits` each, and a float32 scale for each block of them."""
+    return -(-elements * bits // 8) + 4 * -(-elements // BLOCK)
 
 
 def bytes_of(data: Buffer) -> Bytes:

@@ -2,20 +2,19 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from paceline.core.codec import Codec, build_codec
 from paceline.core.errors import ConfigError
-from paceline.core.options import Named, Options
+from paceline.core.options import Named, Options, Section
 
 Pushes = Literal["gradients", "differences", "weights"]
 """What the workers of a policy push: gradients, what their steps did to the model, or the model itself."""
 
 
-class CodecConfig(BaseModel):
+class CodecConfig(Section):
     """What travels instead of float32; lossy but for 'none' (see codecs.md)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     push: Named = Field(
         Options(name="none"), description="Codec of updates, worker to server: a name, or a name with options."
     )

@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from paceline.core.compiled import floats, floats_out, kernel, nothing
+from paceline.core.codec import BLOCK, bytes_in_blocks
+from paceline.core.compiled import floats, floats_out, kernel, nothing, words, words_out
 from paceline.core.errors import BadPush
 from paceline.core.values import Vector
 
-BLOCK = 1024
-"""Values that share one scale."""
 LARGEST_SCALE = np.nextafter(np.float32(np.finfo(np.float32).max / 127), np.float32(0))
 """127 times this is finite."""
 NAN = 0x7FC00000
@@ -24,8 +23,6 @@ Bytes = npt.NDArray[np.uint8]
 
 u32, f32, u64 = np.uint32, np.float32, np.uint64
 
-_words = types.Array(types.uint32, 1, "C", readonly=True, aligned=False)
-_words_out = types.Array(types.uint32, 1, "C", aligned=False)
 _bytes = types.Array(types.uint8, 1, "C", readonly=True, aligned=False)
 _bytes_out = types.Array(types.uint8, 1, "C", aligned=False)
 _scales = types.Array(types.float32, 1, "A", readonly=True, aligned=False)
@@ -45,26 +42,21 @@ _SAMPLE = 1 << 14
 def quantise(values: Vector, out: Bytes) -> int:
     """Writes for each block its scale, max|x| / 127, and round(x / scale) in a byte each; returns the bytes written. A
     block that is not finite gets the scale NaN, one whose scale would be subnormal becomes 0."""
-    size = quantised_bytes(len(values))
+    size = bytes_in_blocks(len(values), 8)
     _quantise(values.view(u32), values, _scales_in(out[:size], 4 + BLOCK), out)
     return size
 
 
 def dequantise(data: Bytes, out: Vector) -> None:
     """scale * q for each value."""
-    check_bytes(data, quantised_bytes(len(out)))
+    check_bytes(data, bytes_in_blocks(len(out), 8))
     _dequantise(scales_of_quantised(data), data, out)
 
 
 def add_quantised(data: Bytes, out: Vector, weight: float) -> None:
     """out += weight * what `dequantise` gives."""
-    check_bytes(data, quantised_bytes(len(out)))
+    check_bytes(data, bytes_in_blocks(len(out), 8))
     _add_quantised(scales_of_quantised(data) * f32(weight), data, out)
-
-
-def quantised_bytes(elements: int) -> int:
-    """Bytes of so many values and their scales."""
-    return elements + 4 * -(-elements // BLOCK)
 
 
 def scales_of_quantised(data: Bytes) -> Vector:
@@ -72,7 +64,7 @@ def scales_of_quantised(data: Bytes) -> Vector:
     return _scales_in(data, 4 + BLOCK)
 
 
-@kernel(nothing(_words, floats, _scales_out, _bytes_out))
+@kernel(nothing(words, floats, _scales_out, _bytes_out))
 def _quantise(bits: Words, values: Vector, scales: Vector, out: Bytes) -> None:
     for block in range(len(scales)):  # slices: a sum as an index keeps a loop from being vectorised
         start, at = block * BLOCK, block * (4 + BLOCK) + 4
@@ -116,7 +108,7 @@ def _add_quantised(scales: Vector, data: Bytes, out: Vector) -> None:
 def pack_signs(values: Vector, out: Bytes) -> int:
     """Writes for each block its scale, mean |x|, and a bit for each value, 1 where it is negative; returns the bytes
     written. A block that is not finite gets a scale that is not."""
-    size = signs_bytes(len(values))
+    size = bytes_in_blocks(len(values), 1)
     scales = _scales_in(out[:size], 4 + BLOCK // 8)
     _mean_magnitudes(values.view(u32), scales)
     _pack_signs(values.view(u32), len(scales), out)
@@ -125,19 +117,14 @@ def pack_signs(values: Vector, out: Bytes) -> int:
 
 def unpack_signs(data: Bytes, out: Vector) -> None:
     """The block's scale with each value's sign."""
-    check_bytes(data, signs_bytes(len(out)))
+    check_bytes(data, bytes_in_blocks(len(out), 1))
     _unpack_signs(scales_of_signs(data).copy().view(u32), data, out.view(u32))
 
 
 def add_signs(data: Bytes, out: Vector, weight: float) -> None:
     """out += weight * what `unpack_signs` gives."""
-    check_bytes(data, signs_bytes(len(out)))
+    check_bytes(data, bytes_in_blocks(len(out), 1))
     _add_signs((scales_of_signs(data) * f32(weight)).view(u32), data, out)
-
-
-def signs_bytes(elements: int) -> int:
-    """Bytes of so many signs and their scales."""
-    return -(-elements // 8) + 4 * -(-elements // BLOCK)
 
 
 def scales_of_signs(data: Bytes) -> Vector:
@@ -145,7 +132,7 @@ def scales_of_signs(data: Bytes) -> Vector:
     return _scales_in(data, 4 + BLOCK // 8)
 
 
-@kernel(nothing(_words, _scales_out))
+@kernel(nothing(words, _scales_out))
 def _mean_magnitudes(bits: Words, scales: Vector) -> None:
     """Eight sums side by side, each of 1/1,024 of the values so that none overflows."""
     each = f32(1 / BLOCK)
@@ -166,7 +153,7 @@ def _mean_magnitudes(bits: Words, scales: Vector) -> None:
         scales[block] = f32(((a + b) + (c + d)) + ((e + f) + (g + h))) * (f32(BLOCK) / f32(count))
 
 
-@kernel(nothing(_words, types.int64, _bytes_out))
+@kernel(nothing(words, types.int64, _bytes_out))
 def _pack_signs(bits: Words, blocks: int, out: Bytes) -> None:
     for block in range(blocks):
         start, at = block * BLOCK, block * (4 + BLOCK // 8) + 4
@@ -183,7 +170,7 @@ def _pack_signs(bits: Words, blocks: int, out: Bytes) -> None:
             out[at + count // 8] = np.uint8(byte)
 
 
-@kernel(nothing(_words, _bytes, _words_out))
+@kernel(nothing(words, _bytes, words_out))
 def _unpack_signs(scales: Words, data: Bytes, out: Words) -> None:
     for block in range(len(scales)):
         start, at, scale = block * BLOCK, block * (4 + BLOCK // 8) + 4, scales[block]
@@ -197,7 +184,7 @@ def _unpack_signs(scales: Words, data: Bytes, out: Words) -> None:
             out[start + count - count % 8 + bit] = u32(scale ^ u32(u32(byte << u32(31 - bit)) & _SIGN))
 
 
-@kernel(nothing(_words, _bytes, floats_out))
+@kernel(nothing(words, _bytes, floats_out))
 def _add_signs(scales: Words, data: Bytes, out: Vector) -> None:
     for block in range(len(scales)):
         start, at, scale = block * BLOCK, block * (4 + BLOCK // 8) + 4, scales[block]
@@ -268,7 +255,7 @@ def sampled_magnitude(values: Vector, share: float) -> int:
     return int(np.partition(sizes, rank)[rank])
 
 
-@kernel(nothing(_words, types.Array(types.int64, 2, "C")))
+@kernel(nothing(words, types.Array(types.int64, 2, "C")))
 def _histogram(bits: Words, bins: npt.NDArray[np.int64]) -> None:
     """Counts magnitudes by exponent and 4 more bits, into four tables: a processor waits where it counts one bin twice in
     a row."""
@@ -280,7 +267,7 @@ def _histogram(bits: Words, bins: npt.NDArray[np.int64]) -> None:
         bins[0, u32(bits[i] & _MAGNITUDE) >> u32(_BIN)] += 1
 
 
-@kernel(types.int64(_words, types.uint32))
+@kernel(types.int64(words, types.uint32))
 def _count(bits: Words, least: np.uint32) -> int:
     count = 0
     for start in range(0, len(bits), BLOCK):
@@ -291,7 +278,7 @@ def _count(bits: Words, least: np.uint32) -> int:
     return count
 
 
-@kernel(types.int64(_words, types.uint32, _words_out))
+@kernel(types.int64(words, types.uint32, words_out))
 def _collect(bits: Words, least: np.uint32, places: Words) -> int:
     """Looks closer only at groups of 16 that hold one, and there without a branch: a place that is not taken is written
     over by the next. `places` has room for one more than there are."""
@@ -321,7 +308,7 @@ def read_varints(data: Bytes, codes: Words) -> bool:
     return bool(_read_varints(data, codes))
 
 
-@kernel(types.int64(_words, _bytes_out))
+@kernel(types.int64(words, _bytes_out))
 def _write_varints(codes: Words, out: Bytes) -> int:
     at = 0
     for i in range(len(codes)):
@@ -335,7 +322,7 @@ def _write_varints(codes: Words, out: Bytes) -> int:
     return at
 
 
-@kernel(types.boolean(_bytes, _words_out))
+@kernel(types.boolean(_bytes, words_out))
 def _read_varints(data: Bytes, codes: Words) -> bool:
     at = 0
     for i in range(len(codes)):
@@ -365,7 +352,7 @@ def seed_of(values: Vector) -> int:
     return int(_seed_of(values.view(u32)))
 
 
-@kernel(nothing(types.uint64, types.int64, _words_out))
+@kernel(nothing(types.uint64, types.int64, words_out))
 def _random_places(seed: np.uint64, elements: int, places: Words) -> None:
     start = 0
     for i in range(len(places)):
@@ -378,7 +365,7 @@ def _random_places(seed: np.uint64, elements: int, places: Words) -> None:
         start = stop
 
 
-@kernel(types.uint64(_words))
+@kernel(types.uint64(words))
 def _seed_of(bits: Words) -> np.uint64:
     total = u64(len(bits))
     for start in range(0, len(bits), BLOCK):

@@ -14,6 +14,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 scalar, nothing = types.float32, types.void
 floats = types.Array(types.float32, 1, "C", readonly=True, aligned=False)
 floats_out = types.Array(types.float32, 1, "C", aligned=False)
+words = types.Array(types.uint32, 1, "C", readonly=True, aligned=False)
+words_out = types.Array(types.uint32, 1, "C", aligned=False)
 
 
 def inner_kernel(signature: Any) -> Callable[[F], F]:

@@ -6,10 +6,8 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ByteSize,
-    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
@@ -20,6 +18,7 @@ from paceline.core.codec_config import CodecConfig as CodecConfig
 from paceline.core.objective import Objective
 from paceline.core.options import Named as Named
 from paceline.core.options import Options as Options
+from paceline.core.options import Section as Section
 from paceline.core.options import named as named
 from paceline.core.slow import expand, slowness
 from paceline.core.stopping import Stopping
@@ -58,12 +57,6 @@ def seconds(value: Any) -> Any:
 
 Name = Annotated[str, BeforeValidator(checked_name)]
 Seconds = Annotated[float, BeforeValidator(seconds), Field(ge=0, allow_inf_nan=False)]
-
-
-class Section(BaseModel):
-    """One part of the config: frozen, and a key it does not know is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def numbers(value: Any) -> Any:
@@ -370,6 +363,11 @@ class Config(Section):
     @classmethod
     def _named_cluster(cls, value: Any, found: ValidationInfo) -> Any:
         return expand(value, found.data.get("workers", 1))
+
+    @property
+    def server_processes(self) -> int:
+        """The servers; without them the chief alone."""
+        return max(1, self.servers)
 
     @property
     def worker_batch(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from paceline.core.compiled import check_lengths, floats, floats_out, kernel, nothing, scalar
+from paceline.core.compiled import check_lengths, floats, floats_out, kernel, nothing, scalar, words, words_out
 from paceline.core.errors import BadPush
 from paceline.core.values import Vector
 
@@ -20,8 +20,6 @@ Halves = npt.NDArray[np.uint16]
 u32 = np.uint32
 f32 = np.float32
 
-_bits = types.Array(types.uint32, 1, "C", readonly=True, aligned=False)
-_bits_out = types.Array(types.uint32, 1, "C", aligned=False)
 _halves = types.Array(types.uint16, 1, "C", readonly=True, aligned=False)
 _halves_out = types.Array(types.uint16, 1, "C", aligned=False)
 
@@ -122,7 +120,7 @@ def _compensate(gradient: Vector, weights: Vector, backup: Vector, square: Vecto
         gradient[i] = g + c * g * g * (weights[i] - backup[i])
 
 
-@kernel(types.boolean(_bits))
+@kernel(types.boolean(words))
 def _all_finite(bits: Bits) -> bool:
     """Looks for an exponent of all ones. One core reads twice as fast from four places as from one."""
     full = len(bits) - len(bits) % (4 * _BLOCK)
@@ -166,7 +164,7 @@ def decode_fp16(halves: Halves, out: Vector) -> None:
     _decode_fp16(halves, _bits_of(out))
 
 
-@kernel(nothing(_bits, _halves_out))
+@kernel(nothing(words, _halves_out))
 def _encode_bf16(bits: Bits, out: Halves) -> None:
     for i in range(len(out)):
         x = bits[i]
@@ -175,13 +173,13 @@ def _encode_bf16(bits: Bits, out: Halves) -> None:
         out[i] = np.uint16(u32(upper | u32(0x40)) if u32(x & _MAGNITUDE) > _INFINITY else rounded)
 
 
-@kernel(nothing(_halves, _bits_out))
+@kernel(nothing(_halves, words_out))
 def _decode_bf16(halves: Halves, out: Bits) -> None:
     for i in range(len(out)):
         out[i] = u32(u32(halves[i]) << u32(16))
 
 
-@kernel(nothing(_bits, _halves_out))
+@kernel(nothing(words, _halves_out))
 def _encode_fp16(bits: Bits, out: Halves) -> None:
     for i in range(len(out)):
         x = bits[i]
@@ -197,7 +195,7 @@ def _encode_fp16(bits: Bits, out: Halves) -> None:
         out[i] = np.uint16(u32(half | u32(u32(x >> u32(16)) & u32(0x8000))))
 
 
-@kernel(nothing(_halves, _bits_out))
+@kernel(nothing(_halves, words_out))
 def _decode_fp16(halves: Halves, out: Bits) -> None:
     for i in range(len(out)):
         x = u32(halves[i])

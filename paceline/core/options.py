@@ -5,6 +5,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 
+class Section(BaseModel):
+    """One part of the config: frozen, and a key it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
 class Options(BaseModel):
     """A named extension and its own options, e.g. {name: ssp, bound: 3}; the extension itself checks them."""
 

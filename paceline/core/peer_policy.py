@@ -26,11 +26,11 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from paceline.core import registry
 from paceline.core.config import Options
 from paceline.core.errors import ConfigError
-from paceline.core.policy import Own
+from paceline.core.policy import PEERS, Own
 from paceline.core.topology import Members, Topology
 from paceline.core.values import Places, Vector
 
-PACKAGE = "paceline.core.peer_policies"
+PACKAGE = PEERS
 Kind = Literal["part", "mean", "model", "newest", "note", "ask", "answer", "update"]
 
 
@@ -96,8 +96,6 @@ class PeerPolicy(BaseModel, ABC):
     """Whether its steps are plain SGD's, whatever the optimizer."""
     may_round: ClassVar[bool] = True
     """Whether a codec may round what it sends."""
-    scores: ClassVar[Literal["any", "mean"]] = "mean"
-    """What to evaluate: the mean of the members' models, or any one, since they are equal."""
 
     _rank: int = PrivateAttr()
     _topology: Topology = PrivateAttr()

@@ -230,13 +230,9 @@ def build_policy(options: Options) -> Policy:
 def from_shorthand(text: str) -> dict[str, Any]:
     """'ssp:3' as {'name': 'ssp', 'bound': 3}; ConfigError where the policy has no such short form."""
     name, colon, value = text.partition(":")
-    if not is_served(Options(name=name)):
-        if colon:
-            raise ConfigError(f"--policy {text}: {name} takes no value after ':'.")
-        return {"name": name}
-    kind = registry.find(PACKAGE, Policy, name)
+    shorthand = registry.find(PACKAGE, Policy, name).shorthand if is_served(Options(name=name)) else None
     if not colon:
         return {"name": name}
-    if kind.shorthand is None:
+    if shorthand is None:
         raise ConfigError(f"--policy {text}: {name} takes no value after ':'.")
-    return {"name": name, kind.shorthand: value}
+    return {"name": name, shorthand: value}

@@ -185,7 +185,7 @@ def _check_same_run(kubectl: Kubectl, overlay: Overlay) -> None:
     """The volumes of another run, or of another number of servers, are not to be gone on with."""
     claims = [claim["metadata"] for claim in kubectl.items("persistentvolumeclaims")]
     kept = [claim["name"] for claim in claims if claim["name"].startswith("checkpoints-paceline-server-")]
-    if kept and len(kept) != max(1, overlay.config.servers):
+    if kept and len(kept) != overlay.config.server_processes:
         raise ConfigError(
             f"The model of this run is cut for {len(kept)} servers ({', '.join(sorted(kept))}), but run.yaml has servers: "
             f"{overlay.config.servers}. Set it back, or begin anew: make teardown purge (which deletes input data too)."

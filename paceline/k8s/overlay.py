@@ -67,7 +67,7 @@ def _mistakes(overlay: Overlay) -> list[str]:
         return ["it lacks the StatefulSet paceline-server or the Job paceline-worker: is k8s/base among its resources?"]
     if config.run is None:
         wrong.append("run.yaml has no 'run: NAME', by which a second deploy knows that it resumes.")
-    if servers["spec"]["replicas"] != max(1, config.servers):
+    if servers["spec"]["replicas"] != config.server_processes:
         wanted = "make them equal" if config.servers else "set 1, which is the chief"
         wrong.append(
             f"run.yaml has servers: {config.servers}, kustomization.yaml has {servers['spec']['replicas']} replicas of "

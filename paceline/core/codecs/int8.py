@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from paceline.core.codec import Buffer, Bytes, Codec, bytes_of
+from paceline.core.codec import BLOCK, Buffer, Bytes, Codec, bytes_in_blocks, bytes_of
 from paceline.core.values import Vector
 
 
@@ -15,12 +15,12 @@ class Int8(Codec):
     biased: ClassVar[bool] = True
 
     def most_bytes(self, elements: int) -> int:
-        return elements + 4 * -(-elements // 1024)
+        return bytes_in_blocks(elements, 8)
 
     def elements_in(self, data: Buffer) -> int:
         size = len(bytes_of(data))
-        blocks = -(-size // 1028)
-        if 0 < size - 1028 * (blocks - 1) < 5:
+        blocks = -(-size // (4 + BLOCK))
+        if 0 < size - (4 + BLOCK) * (blocks - 1) < 5:
             raise self._broken(f"{size:,} bytes are no blocks of a scale and 1 to 1,024 bytes")
         return size - 4 * blocks
 

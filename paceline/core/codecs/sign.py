@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from paceline.core.codec import Buffer, Bytes, Codec, bytes_of, numbers_at
+from paceline.core.codec import Buffer, Bytes, Codec, bytes_in_blocks, bytes_of, numbers_at
 from paceline.core.values import Vector
 
 
@@ -17,7 +17,7 @@ class Sign(Codec):
     biased: ClassVar[bool] = True
 
     def most_bytes(self, elements: int) -> int:
-        return 4 + -(-elements // 8) + 4 * -(-elements // 1024)
+        return 4 + bytes_in_blocks(elements, 1)
 
     def elements_in(self, data: Buffer) -> int:
         elements, size = self._number(data), len(bytes_of(data))

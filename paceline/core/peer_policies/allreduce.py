@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from pydantic import PrivateAttr
@@ -20,7 +20,6 @@ class Allreduce(PeerPolicy):
 
     kinds: ClassVar[frozenset[Kind]] = frozenset({"part", "mean"})
     may_round: ClassVar[bool] = False  # the members' models would drift apart
-    scores: ClassVar[Literal["any", "mean"]] = "any"
     _place: int = PrivateAttr()
     _size: int = PrivateAttr()
     _total: Vector = PrivateAttr()
