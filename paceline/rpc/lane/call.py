@@ -123,7 +123,8 @@ class Call:
             self.connection.headers(self.stream, fields, end)
 
     def leave(self) -> None:
-        """The call is over."""
+        """The call is over; nothing of it is kept."""
+        self.stream.on_wait = None
         with suppress(Exception):
             self.connection.finish(self.stream, Code.NO_ERROR if self.stream.has_sent_all else Code.CANCEL)
 

@@ -57,7 +57,7 @@ class Stream:
         self._came: SimpleQueue[None] = SimpleQueue()
         """Wakes whoever waits for a message: one is whole, or none comes any more."""
         self._on_more: Callable[[], None] | None = None
-        self.on_wait: Callable[[], None] = lambda: None
+        self.on_wait: Callable[[], None] | None = None
         """Called before its sender waits for room."""
 
     # of the reader
@@ -154,7 +154,8 @@ class Stream:
         patience = self.deadline - time.monotonic()
         if patience <= 0:
             raise TryAgain("DEADLINE_EXCEEDED: the far side took no more data in time.")
-        self.on_wait()
+        if self.on_wait is not None:
+            self.on_wait()
         self.counts.wait(room, min(1.0, patience))
 
     # of whoever waits
@@ -167,7 +168,8 @@ class Stream:
             return self._more()
 
     def _attach(self, sink: Sink | None) -> None:
-        self._messages = Messages(sink, self.counts, lambda: self._came.put(None))
+        came = self._came  # not self: what is in a ring of references keeps its memory until it is looked for
+        self._messages = Messages(sink, self.counts, lambda: came.put(None))
         held, self._held = self._held, bytearray()
         try:
             self._messages.feed(Held(held), len(held))
