@@ -10,6 +10,7 @@ import numpy as np
 from benchmarks.kernels import ELEMENTS, interleaved
 from paceline.core.codec import Codec, build_codec
 from paceline.core.config import Config, Options
+from paceline.core.error_feedback import Owed
 from paceline.core.values import Vector
 from paceline.rpc.transport import encoded_parts, room_for
 
@@ -25,6 +26,8 @@ CODECS: dict[str, dict[str, Any]] = {
     "threshold .01": {"name": "threshold"},
     "threshold .01 quantised": {"name": "threshold", "form": "quantised"},
     "randomk .01": {"name": "randomk"},
+    "powersgd rank 4": {"name": "powersgd"},
+    "powersgd rank 1": {"name": "powersgd", "rank": 1},
 }
 """Contenders by their names in the table."""
 
@@ -49,7 +52,7 @@ class Coded:
         self._codec, self._values, self._out = codec, values, out
         self._part_bytes = int(Config().part_bytes)
         self._scratch = np.zeros(room_for(codec, self._part_bytes, len(values)), np.uint8)
-        self._residual = np.zeros(len(values), np.float32)
+        self._owed = Owed(np.zeros((2, 1, len(values)), np.float32), np.zeros((2, 2), np.int64))
         self.parts: list[tuple[int, memoryview]] = []
         self.encode()
 
@@ -57,7 +60,9 @@ class Coded:
         self.parts = list(encoded_parts(self._values, self._codec, self._part_bytes, self._scratch))
 
     def encode_with_feedback(self) -> None:
-        self.parts = list(encoded_parts(self._values, self._codec, self._part_bytes, self._scratch, self._residual))
+        feedback = self._owed.feedback(self._codec)
+        self.parts = list(encoded_parts(self._values, self._codec, self._part_bytes, self._scratch, feedback))
+        self._owed.sent(self._owed.clock + 1)
 
     def decode(self) -> None:
         for offset, data in self.parts:
@@ -70,7 +75,7 @@ class Coded:
 
 def codec_speeds(n: int = ELEMENTS) -> tuple[float, list[Speed]]:
     """GB/s of memcpy and the codecs' speeds at `n` values on one thread, in interleaved rounds. The values are products of
-    two normal ones, whose sizes differ as a gradient's do. Needs memory for 20 arrays of them."""
+    two normal ones, whose sizes differ as a gradient's do. Needs memory for 40 arrays of them."""
     random = np.random.default_rng(0)
     values = random.standard_normal(n, dtype=np.float32) * random.standard_normal(n, dtype=np.float32)
     out = np.zeros(n, np.float32)

@@ -106,7 +106,7 @@ def connect(
     credentials = read_credentials(place.token_file, place.tls)
     return Session(
         Start(settings, name, place.shards, place.servers, credentials, place.device, place.threads, place.metrics_port,
-              place.report, place.peer_host, place.peer_port, place.shard_server), model,
+              place.report, place.peer_host, place.peer_port, place.shard_server, place.residuals), model,
     )  # fmt: skip
 
 
@@ -126,6 +126,7 @@ class Place(Section):
     peer_host: str = "127.0.0.1"
     peer_port: int = 0
     shard_server: str = ""
+    residuals: Path | None = None
 
 
 def _place(given: dict[str, Any]) -> Place:

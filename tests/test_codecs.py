@@ -34,6 +34,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"tau": 0.5}, {"tau": 0.5, "form": "quantised"}, {"share": 0.3}, {"share": 0.3, "form": "quantised"},
     ],
     "randomk": [{"share": 0.3}, {"share": 1.0}],
+    "powersgd": [{"rank": 1}, {"rank": 2}],
 }  # fmt: skip
 """The contract holds with a codec's defaults and with these."""
 CODECS = [build_codec(Options(name=name, **more), "codec") for name in NAMES for more in [{}, *OPTIONS.get(name, [])]]
@@ -345,6 +346,19 @@ def test_topk_sends_the_largest_and_no_zeros(values: list[float], share: float) 
     count = min(int(np.ceil(share * len(vector))), np.count_nonzero(vector))
     assert sorted(np.abs(back[back != 0])) == sorted(np.abs(vector))[len(vector) - count :]
     assert np.isin(back[back != 0], vector).all()
+
+
+@pytest.mark.parametrize("every", [1, 19, 57, 300_000])
+@pytest.mark.parametrize("factor", [0.0, 1.0, 100.0])
+def test_topk_is_exact_whatever_a_sample_shows(every: int, factor: float) -> None:
+    values = numbers(300_000)
+    values[::every] *= factor  # one value in 19 is looked at
+
+    back = decoded(load_codec("topk"), encoded(load_codec("topk"), values), len(values))
+
+    places = np.sort(np.argsort(-np.abs(values), kind="stable")[: min(3000, np.count_nonzero(values))])
+    assert np.flatnonzero(back).tolist() == places.tolist()
+    assert (back[places] == values[places]).all()
 
 
 def test_topk_with_a_sampled_threshold_sends_about_the_share() -> None:

@@ -10,7 +10,7 @@ from test_codecs import CODECS, every_codec
 
 from paceline.core.codec import Codec, build_codec
 from paceline.core.config import Options
-from paceline.core.error_feedback import ErrorFeedback
+from paceline.core.error_feedback import ErrorFeedback, Owed
 from paceline.core.errors import BadPush
 from paceline.core.values import Vector
 from paceline.rpc.transport import encoded_parts, room_for
@@ -25,30 +25,43 @@ HALF = [codec for codec in CODECS if codec.name != "fp16"]
 
 def sent(codec: Codec, values: Vector, residual: Vector, part_bytes: int = 1 << 20) -> tuple[Vector, list[Any]]:
     """What the receiver gets, and the parts that took it there."""
+    return through(ErrorFeedback(codec, residual[None], residual[None]), values, part_bytes)
+
+
+def through(feedback: ErrorFeedback, values: Vector, part_bytes: int = 1 << 20) -> tuple[Vector, list[Any]]:
+    """The same, where what is owed may be kept twice."""
+    codec = feedback.codec
     scratch = np.empty(room_for(codec, part_bytes, len(values)), np.uint8)
-    parts = list(encoded_parts(values, codec, part_bytes, scratch, residual))
+    parts = list(encoded_parts(values, codec, part_bytes, scratch, feedback))
     out = np.full(len(values), np.nan, np.float32)
     for offset, data in parts:
         codec.decode(data, out[offset : offset + codec.elements_in(data)])
     return out, parts
 
 
+def owing(length: int, momentum: float = 0.0) -> Owed:
+    """Nothing yet."""
+    shape = (2, 2 if momentum else 1, length)
+    return Owed(np.zeros(shape, np.float32), np.zeros((2, 2), np.int64), momentum)
+
+
 def check_nothing_is_lost(codec: Codec, steps: list[list[float]], part_bytes: int, dropped: list[bool]) -> None:
     """sum(used) + residual == sum(given), as far as float32 goes, where some pushes are dropped."""
     given_sum, used_sum = np.zeros(len(steps[0])), np.zeros(len(steps[0]))
-    residual, largest = np.zeros(len(steps[0]), np.float32), 0.0
-    for step, is_dropped in zip(steps, dropped, strict=False):
+    owed, largest = owing(len(steps[0])), 0.0
+    for clock, (step, is_dropped) in enumerate(zip(steps, dropped, strict=False), 1):
         gradient = np.array(step, np.float32)
-        out, parts = sent(codec, gradient, residual, part_bytes)
+        out, _ = through(owed.feedback(codec), gradient, part_bytes)
+        owed.sent(clock)
         given_sum += gradient
         if is_dropped:
-            for offset, data in parts:
-                stop = offset + codec.elements_in(data)
-                ErrorFeedback(codec, residual[offset:stop]).take_back(data)
+            owed.take_back(gradient)
         else:
             used_sum += out
-        largest = max(largest, *(float(np.abs(one).max(initial=0)) for one in (gradient, out, residual)))
-    np.testing.assert_allclose(used_sum + residual, given_sum, rtol=0, atol=largest * len(steps) * 2.0**-21 + 1e-44)
+        largest = max(largest, *(float(np.abs(one).max(initial=0)) for one in (gradient, out, owed.residual)))
+    np.testing.assert_allclose(
+        used_sum + owed.residual, given_sum, rtol=0, atol=largest * len(steps) * 2.0**-21 + 1e-44
+    )
 
 
 def steps_of(values: st.SearchStrategy[float]) -> st.SearchStrategy[list[list[float]]]:
@@ -122,7 +135,8 @@ def test_everything_arrives_in_the_end(codec: Codec) -> None:
 
 def test_the_wrapper_codes_as_its_codec_does() -> None:
     codec, values = build_codec(Options(name="int8"), "codec"), np.arange(10, dtype=np.float32)
-    wrapped, out, other = ErrorFeedback(codec, np.zeros(10, np.float32)), bytearray(14), bytearray(14)
+    nothing, out, other = np.zeros((1, 10), np.float32), bytearray(14), bytearray(14)
+    wrapped = ErrorFeedback(codec, nothing, nothing)
     assert wrapped.most_bytes(10) == codec.most_bytes(10) == 14
     assert wrapped.encode(values, out) == codec.encode(values, other)
     assert out == other

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from paceline.core import registry
 from paceline.core.codec import PACKAGE, load_codec
 from paceline.core.config import CodecConfig, Config, PlanConfig
+from paceline.core.error_feedback import Owed
 from paceline.core.errors import BadPush, DataError, Fenced, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.plan import make_plan
 from paceline.rpc.transport import OpenSink, Parts, Transport, encoded_parts
@@ -125,6 +126,11 @@ class Line:
 
     def push(self, clock: int = 1) -> pb.PullHead:
         return self.link.push_pull(clock, 0, self.gradient, 8, self.link.base, lambda head: self.model)
+
+    @property
+    def owed(self) -> Owed:
+        assert self.link.owed is not None
+        return self.link.owed
 
     @property
     def heads(self) -> list[pb.PushHead]:
@@ -356,12 +362,12 @@ def test_what_a_push_leaves_out_is_sent_with_a_later_one() -> None:
     line.gradient[[0, 1, 2, 8, 9]] = [1, 2, 3, 0.5, 0.25]
     line.server.pushes.extend([answer(), answer()])
     line.push(1)
-    assert line.link.residual.tolist() == [1, 2, 0, 0.5, 0.25]
+    assert line.owed.residual.tolist() == [1, 2, 0, 0.5, 0.25]
     line.push(2)
     out = np.zeros(5, np.float32)
     load_codec("threshold").decode(line.server.sent[1][1], out)
     assert out.tolist() == [0, 4, 3, 0, 0]
-    assert line.link.residual.tolist() == [2, 0, 0, 1, 0.5]
+    assert line.owed.residual.tolist() == [2, 0, 0, 1, 0.5]
 
 
 @pytest.mark.parametrize("codec", [name for name in CODECS if load_codec(name).biased])
@@ -370,7 +376,7 @@ def test_a_push_that_is_dropped_is_owed_again(codec: str) -> None:
     line.server.pushes.extend([TryAgain("broken"), WAIT, pb.PullHead(outcome=pb.DROPPED, term=1)])
     line.server.standings.append(standing(clock=0))
     line.push(1)
-    np.testing.assert_allclose(line.link.residual, line.gradient[[0, 1, 2, 8, 9]], atol=1e-6)
+    np.testing.assert_allclose(line.owed.residual, line.gradient[[0, 1, 2, 8, 9]], atol=1e-6)
 
 
 @pytest.mark.parametrize("outcome", [pb.FOLDED, pb.BUFFERED])
@@ -379,32 +385,32 @@ def test_a_push_that_is_used_is_not_owed_any_more(outcome: pb.Outcome) -> None:
     line.gradient[:] = 7
     line.server.pushes.append(pb.PullHead(outcome=outcome))
     line.push(1)
-    assert line.link.residual.tolist() == [0] * 5
+    assert line.owed.residual.tolist() == [0] * 5
 
 
 def test_an_empty_update_sends_nothing_and_leaves_what_is_owed() -> None:
     line = Line(THRESHOLD)
-    line.link.residual = np.full(5, 2, np.float32)
+    line.owed.residual[:] = 2
     line.server.pushes.append(pb.PullHead(outcome=pb.DROPPED))
     line.link.push_pull(1, 0, None, 0, line.link.base, None)
     assert line.server.sent[0][1] == b""
-    assert line.link.residual.tolist() == [2] * 5
+    assert line.owed.residual.tolist() == [2] * 5
 
 
-def test_a_residual_that_is_set_goes_out_with_the_next_push() -> None:
+def test_what_is_owed_goes_out_with_the_next_push() -> None:
     line = Line(THRESHOLD)
-    line.link.residual = np.full(5, 2, np.float32)
+    line.owed.residual[:] = 2
     line.gradient[:] = 1
     line.server.pushes.append(answer())
     line.push(1)
-    assert line.link.residual.tolist() == [0] * 5
+    assert line.owed.residual.tolist() == [0] * 5
 
 
 def test_without_error_feedback_what_is_left_out_is_lost() -> None:
     line = Line(THRESHOLD, error_feedback=False)
     line.server.pushes.append(answer())
     line.push(1)
-    assert line.link.residual is None
+    assert line.link.owed is None
     assert line.gradient.tolist() == (np.arange(14, dtype=np.float32) / 3).tolist()
 
 

@@ -101,7 +101,7 @@ def test_first_weights_are_never_mixed_with_trained_ones() -> None:
 
 
 def test_one_address_for_each_server_is_needed() -> None:
-    config = SimpleNamespace(servers=2)
+    config = Config(servers=2)
     assert start.check_addresses("a:1, b:2,", config) == ["a:1", "b:2"]
     assert start.check_addresses("server-{}.servers:1", config) == ["server-0.servers:1", "server-1.servers:1"]
     with pytest.raises(ConfigError, match="names 1 addresses, but the config has 2"):

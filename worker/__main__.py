@@ -35,6 +35,10 @@ def main(
     ),
     peer_port: Annotated[int, typer.Option(min=0, max=65535, help="Port for that; 0 for any free one.")] = 0,
     shard_server: Annotated[str, typer.Option(help="host:port of `sharder serve`, for data.source=server.")] = "",
+    residuals: Annotated[
+        Path | None,
+        typer.Option(help="Folder to keep what pushes leave out in, for when this worker is started again."),
+    ] = None,
     tls: Tls = None,
     report: Annotated[Path | None, typer.Option(help="JSON file to write the port to.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Overrides, like policy.bound=3.")] = None,
@@ -54,7 +58,7 @@ def main(
         code = work(
             Start(
                 loaded, name, shards, servers, credentials, device, threads, metrics_port, report, peer_host, peer_port,
-                shard_server,
+                shard_server, residuals,
             )
         )  # fmt: skip
         # Threads that wait in gRPC calls must not keep a stopped process alive.

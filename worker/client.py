@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -28,19 +29,21 @@ class ParameterClient:
     def __init__(
         self, addresses: Sequence[str], credentials: Credentials, plan: SlicePlan, config: Config, worker: str, deadline: float,
         stop: threading.Event, say: Callable[..., None], on_retry: Callable[[str], None] = lambda code: None,
-        registry: CollectorRegistry | None = None,
+        registry: CollectorRegistry | None = None, residuals: Path | None = None,
     ) -> None:  # fmt: skip
-        """`registry`: is told what the lane carries, in runs that use it."""
+        """`registry`: is told what the lane carries, in runs that use it. `residuals`: as in `Link`."""
         traffic = Traffic()
         if registry is not None and config.transport == "lane":
             registry.register(traffic)
         transports = [open_transport(config.transport, address, credentials, traffic) for address in addresses]
         self.links = [
-            Link(index, transport, plan, config, worker, deadline, stop, say, on_retry)
+            Link(index, transport, plan, config, worker, deadline, stop, say, on_retry, residuals)
             for index, transport in enumerate(transports)
         ]
         self._stop, self._pull_codec, self._total = stop, config.codec.pull_codec, plan.total
         self.fenced = threading.Event()
+        self.epoch = 0
+        """Pass over its data that the worker is in: the codec's warm-up goes by it."""
         self._threads = ThreadPoolExecutor(len(self.links), thread_name_prefix="link")
 
     def attach(self, incarnation: int) -> list[pb.ResumeReply]:
@@ -78,9 +81,10 @@ class ParameterClient:
         """As `push_pull`, but waits for the replies only when what it returns is called, before any other call. Until then
         the update must not change."""
         gradient = update.values if isinstance(update, Dense) else None
-        known = bases or self.bases
+        known, epoch = bases or self.bases, self.epoch
 
         def exchange(link: Link) -> pb.PullHead:
+            link.enter_epoch(epoch)
             where = None if choose is None else lambda head: choose(link.index, head)
             return link.push_pull(clock, view, gradient, examples, known[link.index], where)
 

@@ -5,13 +5,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from paceline.core.codec import Codec, load_codec
 from paceline.core.config import Config
-from paceline.core.error_feedback import ErrorFeedback
+from paceline.core.error_feedback import Owed
 from paceline.core.errors import BadPush, DataError, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.plan import Range, SlicePlan
 from paceline.core.sparse import encode_places
@@ -20,6 +21,7 @@ from paceline.rpc.channel import backoff, retried
 from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts, room_for, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor
+from worker.residuals import open_owed
 
 _HOLD = 20.0
 _SLOWEST = 4e6
@@ -36,18 +38,23 @@ class Link:
 
     def __init__(
         self, index: int, transport: Transport, plan: SlicePlan, config: Config, worker: str, deadline: float,
-        stop: threading.Event, say: Callable[..., None], on_retry: Callable[[str], None],
+        stop: threading.Event, say: Callable[..., None], on_retry: Callable[[str], None], residuals: Path | None = None,
     ) -> None:  # fmt: skip
+        """`residuals`: the folder for what is owed (error feedback), so that it outlives this process."""
         self.index, self._transport, self._plan, self._worker = index, transport, plan, worker
         self.ranges, self._length = plan.slices[index], plan.lengths[index]
         self._deadline, self._stop, self._say, self._on_retry = deadline, stop, say, on_retry
-        self._push_codec, self._pull_codec = config.codec.push_codec, config.codec.pull_codec
+        self._codecs, self._pull_codec = config.codec, config.codec.pull_codec
         self._part_bytes = config.part_bytes
         self._timeout = _HOLD + 10 + 8 * self._length / _SLOWEST
-        room = room_for(self._push_codec, self._part_bytes, self._length)
-        self._scratch = None if self._push_codec.lossless else np.empty(room, np.uint8)
-        self.residual = np.zeros(self._length, np.float32) if config.codec.has_feedback else None
-        """What pushes have not sent of the slice's elements yet (see ErrorFeedback); None without error feedback."""
+        self._epoch = -1
+        self.enter_epoch(0)
+        self.owed: Owed | None = None
+        """What pushes have not sent of the slice's elements yet; None without error feedback."""
+        if config.codec.has_feedback and self._length:
+            facts = {"run": config.run or "", "plan": plan.hash, "codec": config.codec.model_dump_json()}
+            name = f"{worker}-server-{index}"
+            self.owed, self._why = open_owed(residuals, name, facts, self._length, config.codec.momentum)
         self._tensors = [Tensor(name=name, shape=shape) for name, shape in plan.shapes]
         self.incarnation = 0
         self.answered = 0
@@ -61,10 +68,32 @@ class Link:
         self._open: SliceSink | None = None
         """Where the weights of the present exchange go."""
 
+    def enter_epoch(self, epoch: int) -> None:
+        """From now on pushes belong to this pass over the data (from 0)."""
+        if epoch == self._epoch:
+            return
+        self._epoch = epoch
+        self._push_codec = self._codecs.push_codec_in(epoch).fitted(self._plan.runs(self.index))
+        room = room_for(self._push_codec, self._part_bytes, self._length)
+        self._scratch = None if self._push_codec.lossless else np.empty(room, np.uint8)
+
     def attach(self, incarnation: int) -> pb.ResumeReply:
         """Tells the slice who this is now; waits for a server that is not there yet."""
         self.incarnation = incarnation
-        return retried(self.resume, self._deadline, f"server {self.index}", self._stop, self._say)
+        reply = retried(self.resume, self._deadline, f"server {self.index}", self._stop, self._say)
+        if self.owed is not None:
+            self._go_on_owing(self.owed, reply.clock)
+        return reply
+
+    def _go_on_owing(self, owed: Owed, clock: int) -> None:
+        """What is owed after the last push that the server has counted, whatever this or an earlier process knows of it."""
+        held = owed.clock
+        is_known = owed.go_on_after(clock)
+        if is_known and not self.answered and clock:
+            self._say("took up what earlier pushes left out", server=self.index, clock=clock)
+        if not is_known and clock:
+            why = self._why or f"it is that of clock {held}"
+            self._say("what earlier pushes left out is lost", server=self.index, clock=clock, why=why)
 
     def resume(self) -> pb.ResumeReply:
         """Says where this worker stands, and learns where the slice is."""
@@ -129,18 +158,15 @@ class Link:
         """Sends this clock's update (None: an empty one) until it is answered, byte for byte the same, and receives the
         weights where `choose` says where to. `base`: the weights that the update was computed on.
         Raises Fenced, BadPush and the like; ServersGone at the deadline."""
+        owed = self.owed
+        if owed is not None and clock <= owed.clock:
+            gradient = None  # an earlier process has sent it, and the server has counted it
         head = self._head(clock, view, examples, base)
         head.elements = 0 if gradient is None else self._length
-        parts = [] if gradient is None else self._encoded(gradient)
-        is_used = False
-        try:
-            answer = self._answered(
-                head, lambda: self._send(head, () if head.ask else parts, choose), lambda found: found
-            )
-            is_used = answer.outcome != pb.DROPPED
-        finally:  # also of one that is fenced: this link goes on under a new seat
-            if not is_used and self.residual is not None:
-                self._take_back(parts, self.residual)
+        parts = self._encoded(clock, gradient)
+        answer = self._answered(head, lambda: self._send(head, () if head.ask else parts, choose), lambda found: found)
+        if answer.outcome == pb.DROPPED and owed is not None and gradient is not None:
+            owed.take_back(self._gather(gradient))
         return answer
 
     def push_sparse(
@@ -266,16 +292,18 @@ class Link:
         views = [model[part.start : part.stop] for part in self.ranges]
         return views[0] if len(views) == 1 else np.concatenate(views) if views else np.empty(0, np.float32)
 
-    def _encoded(self, model: Vector) -> list[tuple[int, memoryview]]:
-        """The slice's parts, encoded once; without a codec they are the model's own memory."""
-        values = self._gather(model)
-        return list(encoded_parts(values, self._push_codec, self._part_bytes, self._scratch, self.residual))
-
-    def _take_back(self, parts: list[tuple[int, memoryview]], residual: Vector) -> None:
-        """These parts were not used: their values are sent again with the next push's."""
-        for offset, data in parts:
-            stop = offset + self._push_codec.elements_in(data)
-            ErrorFeedback(self._push_codec, residual[offset:stop]).take_back(data)
+    def _encoded(self, clock: int, gradient: Vector | None) -> list[tuple[int, memoryview]]:
+        """The slice's parts of this clock's push, encoded once; without a codec they are the gradient's own memory."""
+        owed, codec = self.owed, self._push_codec
+        if gradient is None:
+            if owed is not None and clock > owed.clock:
+                owed.skip(clock)
+            return []
+        feedback = None if owed is None else owed.feedback(codec)
+        parts = list(encoded_parts(self._gather(gradient), codec, self._part_bytes, self._scratch, feedback))
+        if owed is not None:
+            owed.sent(clock)
+        return parts
 
 
 def no_snapshot(server: int) -> DataError:

@@ -47,6 +47,7 @@ def begin_exchange(training: Training, clock: int, ready: Work) -> Callable[[], 
     pulls = training.policy.pulls(clock) or training.client.is_stale
     target = destination(training) if pulls else None
     update, examples = outgoing(training, ready.step), weight(ready.step)
+    training.client.epoch = epoch(training, clock)
     end = training.client.begin_push(clock, training.view, update, examples, target, ready.bases)
     return lambda: (end(), pulls)
 

@@ -4,6 +4,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -34,15 +35,16 @@ class Member(ABC):
     def __init__(
         self, config: Config, name: str, shards: Shards, addresses: Sequence[str], credentials: Credentials, plan: SlicePlan,
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry, peer: str = "",
+        residuals: Path | None = None,
     ) -> None:  # fmt: skip
-        """`peer`: where others reach this worker's local model; empty where it has none."""
+        """`peer`: where others reach this worker's local model; empty where it has none. `residuals`: as in `Link`."""
         self.config, self.name, self._shards, self._stop, self.say = config, name, shards, stop, say
         deadline = time.monotonic() + config.deadline
         self.chief = ChiefClient(addresses[0], credentials, config, name, deadline, stop, say, peer)
         self.progress = Progress(registry, say)
         self.incarnation = 0
         self.client = self.client_kind(
-            addresses, credentials, plan, config, name, deadline, stop, say, self.progress.retried, registry
+            addresses, credentials, plan, config, name, deadline, stop, say, self.progress.retried, registry, residuals
         )
 
     def run(self) -> None:

@@ -35,6 +35,8 @@ class Start:
     peer_port: int = 0
     shard_server: str = ""
     """host:port of a `sharder serve`, where `shards` is a folder for copies."""
+    residuals: Path | None = None
+    """Folder for what pushes have left out, so that it outlives the process (see codecs.md)."""
 
 
 def rank_of(name: str) -> int:

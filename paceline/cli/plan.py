@@ -11,8 +11,9 @@ from rich.table import Column, Table
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.optimizer import build_optimizer
-from paceline.core.plan import Shapes, make_plan, server_memory
+from paceline.core.plan import Shapes, SlicePlan, make_plan, server_memory
 from paceline.core.policy import build_policy
+from paceline.rpc.transport import room_for
 
 MiB = 1 << 20
 PROCESS = 256 * MiB
@@ -77,14 +78,21 @@ def plan_report(config: Config, shapes: Shapes, gbit: float) -> dict[str, Any]:
         "imbalance": plan.imbalance,
         "plan": plan.hash,
         "servers": servers,
-        "traffic": _traffic(config, plan.total, max(plan.lengths), gbit),
+        "traffic": _traffic(config, plan, gbit),
     }
 
 
-def _traffic(config: Config, total: int, largest: int, gbit: float) -> dict[str, Any]:
+def _traffic(config: Config, plan: SlicePlan, gbit: float) -> dict[str, Any]:
     """Bytes of a worker's step, and how many steps a second of all workers links of this speed let through: a worker's
     carries its whole model each way, a server's the largest slice for every worker."""
-    push, pull = (codec.most_bytes(total) for codec in (config.codec.push_codec, config.codec.pull_codec))
+    push, pull = (
+        sum(
+            room_for(codec.fitted(plan.runs(server)), config.part_bytes, length)
+            for server, length in enumerate(plan.lengths)
+        )
+        for codec in (config.codec.push_codec, config.codec.pull_codec)
+    )
+    total, largest = plan.total, max(plan.lengths)
     capacity = gbit * 1e9 / 8  # bytes/s, in each direction
     busiest = max(push, pull, 1)
     from_workers = config.workers * capacity / busiest

@@ -71,6 +71,11 @@ class RunFolder:
         """Where a worker or the evaluator keeps what it has fetched of the shards (data.source: server); '': all of them."""
         return self.path / "copies" / name
 
+    @property
+    def residuals(self) -> Path:
+        """Where workers keep what their pushes have left out (see codecs.md)."""
+        return self.path / "residuals"
+
     def facts(self) -> dict[str, Any]:
         """run.json: addresses and pids while it runs, outcome afterwards; empty where there is none yet."""
         try:

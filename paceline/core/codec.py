@@ -1,8 +1,10 @@
 """A codec says how float32 values travel: what each part of a slice becomes on the wire, and back."""
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterator
 from functools import cache
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,22 @@ MOST_ELEMENTS = 1 << 24
 """Of a part, whatever their bytes: 64 MiB as float32."""
 
 
+class Run(NamedTuple):
+    """Elements of a slice that lie together: whole rows of one tensor, or a piece of one, or whatever is no matrix."""
+
+    length: int
+    columns: int
+    """Elements of the tensor's row, that is of all its axes but the first; 0: no matrix."""
+
+
+class Cut(NamedTuple):
+    """One part of a slice, and who encodes it."""
+
+    start: int
+    stop: int
+    codec: "Codec"
+
+
 class Codec(BaseModel, ABC):
     """One wire form. A part is any range of a slice's elements and is coded by itself; decoding gives every element
     (dense semantics). Its fields are the sender's options: the receiver needs only the bytes. Holds no state, so all
@@ -35,12 +53,24 @@ class Codec(BaseModel, ABC):
     """Whether decode(encode(x)) has the bits of x: then the caller may send and read the memory of x itself."""
     keeps_all: ClassVar[bool]
     """Whether every element arrives, if rounded: only then it may carry weights."""
+    keeps_rounded: ClassVar[bool] = False
+    """Whether a decoded part, wherever it is cut, is the same after another encoding: then it may be handed on and on."""
     biased: ClassVar[bool]
     """Whether what it loses adds up over the steps, so that training needs error feedback."""
 
     @abstractmethod
     def most_bytes(self, elements: int) -> int:
-        """Most bytes that a part of so many elements can take on the wire; grows with the elements."""
+        """Most bytes that a part of so many elements can take on the wire; grows with them where `cuts` is not its own."""
+
+    def fitted(self, runs: tuple[Run, ...]) -> "Codec":
+        """The same for a slice that is made of these runs, where a codec cares for matrices."""
+        return self
+
+    def cuts(self, elements: int, part_bytes: int) -> Iterator[Cut]:
+        """How a slice of so many elements is cut into parts of at most `part_bytes`, though of one element at least."""
+        most = range(min(elements, MOST_ELEMENTS) + 1)
+        each = max(1, bisect_right(most, part_bytes, key=self.most_bytes) - 1)
+        return (Cut(start, min(start + each, elements), self) for start in range(0, elements, each))
 
     def encode(self, values: Vector, out: Buffer) -> int:
         """Writes the wire form of a part to the front of `out` and returns its length (bytes). BadPush, and `out`
@@ -63,6 +93,12 @@ class Codec(BaseModel, ABC):
         so many values."""
         self._check_fit(data, out)
         self._decode(bytes_of(data), out)
+
+    def round(self, values: Vector) -> None:
+        """In place, to what arrives of them: decode(encode(values))."""
+        if not self.lossless:
+            data = np.empty(self.most_bytes(len(values)), np.uint8)
+            self.decode(data[: self.encode(values, data)], values)
 
     def add(self, data: Buffer, out: Vector, weight: float) -> None:
         """out += weight * decoded, for whoever keeps accounts of what was sent; errors as in `decode`."""

@@ -32,10 +32,12 @@ _MAGNITUDE = u32(0x7FFFFFFF)
 _SIGN = u32(0x80000000)
 _INFINITY = u32(0x7F800000)
 _NORMAL = f32(2.0**-126)
-_BIN = 19
-"""Bits of a magnitude below its bin in the histogram: what is left are the exponent and 4 more."""
 _SAMPLE = 1 << 14
-"""Fewest values that stand for all where a threshold is estimated; of a large part it is one in 65."""
+"""Fewest values that stand for all where a threshold is estimated."""
+_FARTHEST = 256
+"""So of a large part one value in 257."""
+_SURE = 5.0
+"""Standard deviations that make a magnitude from a sample safe to be reached by enough."""
 
 
 # int8: blocks of a scale and up to 1,024 bytes
@@ -210,33 +212,26 @@ def _scales_in(data: Bytes, each: int) -> Vector:
 
 
 # which values are sent
-def largest_places(values: Vector, count: int) -> Words:
-    """Places, rising, of the `count` largest magnitudes, the first ones of equals; zeros are never among them."""
-    bits = values.view(u32)
-    bins = np.zeros((4, 1 << (31 - _BIN)), np.int64)
-    _histogram(bits, bins)
-    above = bins.sum(axis=0)[::-1].cumsum()
-    lowest = len(above) - 1 - int(np.searchsorted(above, count))
-    places = _places(bits, lowest << _BIN, int(above[len(above) - 1 - lowest]))
+def largest(values: Vector, count: int) -> tuple[Words, Vector]:
+    """Places, rising, and values of the `count` largest magnitudes, the first ones of equals; zeros are never among them."""
+    places, found = reaching(values, sampled_magnitude(values, count / max(len(values), 1), _SURE))
+    if len(places) < count:  # the sample has misled, or most are 0
+        places, found = reaching(values, 0)
     if len(places) <= count:
-        return places
-    sizes = bits[places] & _MAGNITUDE
+        return places, found
+    sizes = found.view(u32) & _MAGNITUDE
     threshold = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
     keep = sizes > threshold
     equal = np.flatnonzero(sizes == threshold)
     keep[equal[: count - np.count_nonzero(keep)]] = True
-    return cast(Words, places[keep])
+    return cast(Words, places[keep]), found[keep]
 
 
-def places_from(values: Vector, least: int) -> Words:
-    """Places, rising, of all values but 0 whose magnitude has at least this bit pattern."""
-    bits = values.view(u32)
-    return _places(bits, least, _count(bits, u32(max(least, 1))))
-
-
-def _places(bits: Words, least: int, most: int) -> Words:
-    places = np.empty(most + 1, u32)
-    return places[: _collect(bits, u32(max(least, 1)), places)]
+def reaching(values: Vector, least: int) -> tuple[Words, Vector]:
+    """Places, rising, and values of all but 0 whose magnitude has at least this bit pattern."""
+    places, found = np.empty((2, len(values) + 1), u32)  # of which only what is written takes memory
+    count = _collect(values.view(u32), u32(max(least, 1)), places, found)
+    return places[:count], found[:count].view(f32)
 
 
 def bits_of(magnitude: float) -> int:
@@ -244,44 +239,22 @@ def bits_of(magnitude: float) -> int:
     return int(np.float32(magnitude).view(u32) & _MAGNITUDE)
 
 
-def sampled_magnitude(values: Vector, share: float) -> int:
-    """Bit pattern of the magnitude that about this share of the values reaches, by those at an odd distance of
-    each other; exact where there are less than 32,768."""
+def sampled_magnitude(values: Vector, share: float, deviations: float = 0.0) -> int:
+    """Bit pattern of the magnitude that about this share of the values reaches, by those at an odd distance of each other;
+    exact where there are less than 32,768. `deviations`: rather more of them, by so many standard deviations of a sample."""
     if not len(values):
         return 0
-    distance = min(len(values) // (2 * _SAMPLE) * 2, 64) + 1
+    distance = min(len(values) // (2 * _SAMPLE) * 2, _FARTHEST) + 1
     sizes = values.view(u32)[::distance] & _MAGNITUDE
-    rank = len(sizes) - min(len(sizes), int(np.ceil(share * len(sizes))))
+    found = share * len(sizes) + (deviations * np.sqrt(share * len(sizes)) if distance > 1 else 0)
+    rank = len(sizes) - min(len(sizes), int(np.ceil(found)))
     return int(np.partition(sizes, rank)[rank])
 
 
-@kernel(nothing(words, types.Array(types.int64, 2, "C")))
-def _histogram(bits: Words, bins: npt.NDArray[np.int64]) -> None:
-    """Counts magnitudes by exponent and 4 more bits, into four tables: a processor waits where it counts one bin twice in
-    a row."""
-    full = len(bits) - len(bits) % 4
-    for i in range(0, full, 4):
-        for table in range(4):
-            bins[table, u32(bits[i + table] & _MAGNITUDE) >> u32(_BIN)] += 1
-    for i in range(full, len(bits)):
-        bins[0, u32(bits[i] & _MAGNITUDE) >> u32(_BIN)] += 1
-
-
-@kernel(types.int64(words, types.uint32))
-def _count(bits: Words, least: np.uint32) -> int:
-    count = 0
-    for start in range(0, len(bits), BLOCK):
-        found = u32(0)
-        for i in range(start, min(start + BLOCK, len(bits))):
-            found = u32(found + u32(u32(bits[i] & _MAGNITUDE) >= least))
-        count += int(found)
-    return count
-
-
-@kernel(types.int64(words, types.uint32, words_out))
-def _collect(bits: Words, least: np.uint32, places: Words) -> int:
-    """Looks closer only at groups of 16 that hold one, and there without a branch: a place that is not taken is written
-    over by the next. `places` has room for one more than there are."""
+@kernel(types.int64(words, types.uint32, words_out, words_out))
+def _collect(bits: Words, least: np.uint32, places: Words, found: Words) -> int:
+    """Looks closer only at groups of 16 that hold one, and there without a branch: what is not taken is written over by the
+    next. `places` and `found` have room for one more than there are values."""
     count, full = 0, len(bits) - len(bits) % 16
     for start in range(0, full, 16):
         top = u32(0)
@@ -289,10 +262,10 @@ def _collect(bits: Words, least: np.uint32, places: Words) -> int:
             top = u32(max(top, u32(bits[start + i] & _MAGNITUDE)))
         if top >= least:
             for i in range(start, start + 16):
-                places[count] = u32(i)
+                places[count], found[count] = u32(i), bits[i]
                 count += int(u32(bits[i] & _MAGNITUDE) >= least)
     for i in range(full, len(bits)):
-        places[count] = u32(i)
+        places[count], found[count] = u32(i), bits[i]
         count += int(u32(bits[i] & _MAGNITUDE) >= least)
     return count
 

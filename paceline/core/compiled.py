@@ -18,19 +18,21 @@ words = types.Array(types.uint32, 1, "C", readonly=True, aligned=False)
 words_out = types.Array(types.uint32, 1, "C", aligned=False)
 
 
-def inner_kernel(signature: Any) -> Callable[[F], F]:
+def inner_kernel(signature: Any, reorders: bool = False) -> Callable[[F], F]:
     """Compiles for exactly these types, or takes the machine code of an earlier time. Such a loop releases the GIL and
-    checks no index: call `check_lengths` first. Other kernels may call it."""
-    return cast(Callable[[F], F], njit(signature, cache=True, nogil=True, error_model="numpy"))
+    checks no index: call `check_lengths` first. Other kernels may call it. `reorders`: may add up in any order, which makes
+    sums several times as fast and their last bits the processor's own."""
+    free = {"reassoc"} if reorders else False
+    return cast(Callable[[F], F], njit(signature, cache=True, nogil=True, error_model="numpy", fastmath=free))
 
 
-def kernel(signature: Any) -> Callable[[F], F]:
+def kernel(signature: Any, reorders: bool = False) -> Callable[[F], F]:
     """As `inner_kernel`, but at the first call: a process needs few of all loops, and each takes 20 ms to load."""
 
     def later(function: F) -> F:
         @cache
         def compiled() -> F:
-            return inner_kernel(signature)(function)
+            return inner_kernel(signature, reorders)(function)
 
         @wraps(function)
         def call(*values: Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from paceline.core.codec import Run
 from paceline.core.config import PlanConfig
 from paceline.core.errors import PlanMismatch
 from paceline.core.values import Vector
@@ -66,6 +67,22 @@ class SlicePlan:
         """For each server the views of a flat model that its slice is made of; no copy."""
         return [[model[part.start : part.stop] for part in ranges] for ranges in self.slices]
 
+    def runs(self, server: int) -> tuple[Run, ...]:
+        """What that server's slice is made of, in order: of each tensor's matrix (its first axis by all others) the whole
+        rows, before and behind them what is left of a row that a cut goes through; and all that is no matrix."""
+        runs: list[Run] = []
+        for part in self.slices[server]:
+            for (_, shape), (first, last) in zip(self.shapes, itertools.pairwise(self._starts), strict=True):
+                start, stop = max(first, part.start), min(last, part.stop)
+                if start < stop:
+                    runs += _rows(start - first, stop - first, math.prod(shape[1:]) if len(shape) > 1 else 0)
+        return tuple(runs)
+
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        """The first element of each tensor, and after the last of all."""
+        return tuple(itertools.accumulate((math.prod(shape) for _, shape in self.shapes), initial=0))
+
     def check(self, other_hash: str, who: str) -> None:
         """PlanMismatch where `who` cuts another model, or cuts it differently."""
         if other_hash != self.hash:
@@ -90,6 +107,15 @@ def make_plan(shapes: Shapes, servers: int, config: PlanConfig) -> SlicePlan:
     else:
         slices = _equal_cuts(sum(sizes), servers, config.alignment)
     return SlicePlan(whole, tuple(_joined(ranges) for ranges in slices), config.slices)
+
+
+def _rows(start: int, stop: int, columns: int) -> list[Run]:
+    """Elements of one tensor, whole rows by themselves; where there is none, all together."""
+    first, last = (-(-start // columns) * columns, stop // columns * columns) if columns else (start, start)
+    if first >= last:
+        return [Run(stop - start, columns)]
+    found = (Run(first - start, 0), Run(last - first, columns), Run(stop - last, 0))
+    return [run for run in found if run.length]
 
 
 def _whole(total: int, servers: int) -> list[list[Range]]:

@@ -13,6 +13,7 @@ from paceline.core.codec_config import Pushes
 from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError
 from paceline.core.optimizer import Optimizer
+from paceline.core.optimizers.sgd import check_plain
 from paceline.core.schedule import Scale
 from paceline.core.values import Outcome, Push, Vector, Verdict
 
@@ -79,7 +80,9 @@ class Policy(BaseModel, ABC):
                 f"policy {config.policy.name} needs servers, but servers is 0. Set servers=1 or more, or take a policy that "
                 f"trains without them: {', '.join(registry.names(PEERS))}."
             )
-        config.codec.check(config.policy.name, self.pushes, config.updates, config.schedule.lr_scale)
+        config.codec.check(config.policy.name, self.pushes, config.updates, config.schedule.lr_scale, config.epochs)
+        if momentum := config.codec.momentum:
+            check_plain(config.optimizer, f"codec.momentum ({momentum:g})")
         if config.overlap and not self.overlaps:
             raise ConfigError(
                 f"overlap: true does not go with policy {config.policy.name}, whose workers need each reply before the "

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from paceline.core.codec import Buffer, Bytes, Codec, numbers_at
+from paceline.core.codec import Buffer, Bytes, Codec, bytes_of, numbers_at
 from paceline.core.values import Vector
 
 PAIR = 8
@@ -22,9 +22,19 @@ class SparseCodec(Codec):
 
     keeps_all: ClassVar[bool] = False
     biased: ClassVar[bool] = True
+    share: Share = 0.01
+
+    @property
+    def goes_by_share(self) -> bool:
+        """Whether the share says how much is sent."""
+        return True
 
     def elements_in(self, data: Buffer) -> int:
         return self._number(data)
+
+    def places_in(self, data: Buffer, elements: int) -> Places:
+        """Which of its elements a part has values of; BadPush as in `decode`."""
+        return self._read(bytes_of(data), elements)[0]
 
     @abstractmethod
     def _read(self, data: Bytes, elements: int) -> tuple[Places, Vector]:
@@ -51,7 +61,7 @@ class SparseCodec(Codec):
         from paceline.core import coding
 
         numbers_at(out, 0, np.uint32, 1)[0] = len(places)
-        numbers_at(out, 4, np.float32, len(places))[:] = values[places]
+        numbers_at(out, 4, np.float32, len(places))[:] = values
         start = 4 + 4 * len(places)
         return start + coding.write_varints(distances(places), out[start:])
 

@@ -1,7 +1,6 @@
 """The data plane as both ends see it, whatever carries it: parts on their way to a sink, and what a server offers."""
 
 from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -9,14 +8,15 @@ from typing import Protocol
 
 import numpy as np
 
-from paceline.core.codec import MOST_ELEMENTS, Codec, load_codec
+from paceline.core.codec import Codec, load_codec
 from paceline.core.error_feedback import ErrorFeedback
 from paceline.core.errors import BadPush
 from paceline.core.values import Vector
 from paceline.v1 import parameter_service_pb2 as pb
 
 Parts = Iterable[tuple[int, memoryview]]
-"""(first element, encoded elements) in order, covering a slice once."""
+"""(first element, encoded elements) in order, covering a slice once. A client's must keep their bytes until the call ends: the
+next one may be asked for before one is sent."""
 
 
 class Sink(Protocol):
@@ -125,35 +125,27 @@ def weights_codec(name: str) -> Codec:
     return codec
 
 
-def elements_of_part(codec: Codec, part_bytes: int, length: int) -> int:
-    """Most elements of a vector of that length whose wire form fits a part."""
-    most = min(length, MOST_ELEMENTS)
-    return max(1, bisect_right(range(most + 1), part_bytes, key=codec.most_bytes) - 1)
-
-
 def room_for(codec: Codec, part_bytes: int, length: int) -> int:
     """Bytes that hold all parts of a vector of that length."""
-    parts, rest = divmod(length, elements_of_part(codec, part_bytes, length))
-    return parts * codec.most_bytes((length - rest) // parts if parts else 0) + codec.most_bytes(rest)
+    return sum(cut.codec.most_bytes(cut.stop - cut.start) for cut in codec.cuts(length, part_bytes))
 
 
 def encoded_parts(
-    values: Vector, codec: Codec, part_bytes: int, scratch: np.ndarray | None = None, residual: Vector | None = None
-) -> Iterator[tuple[int, memoryview]]:
-    """A flat vector, cut and encoded into parts of at most `part_bytes`, through error feedback where there is a residual of
-    its length. With `scratch` (`room_for` bytes) each part keeps a place of its own; without it a part is valid until the
+    values: Vector, codec: Codec, part_bytes: int, scratch: np.ndarray | None = None,
+    feedback: ErrorFeedback | None = None,
+) -> Iterator[tuple[int, memoryview]]:  # fmt: skip
+    """A flat vector, cut and encoded into parts of at most `part_bytes`, through error feedback where there is some for
+    its elements. With `scratch` (`room_for` bytes) each part keeps a place of its own; without it a part is valid until the
     next one."""
-    each = elements_of_part(codec, part_bytes, len(values))
-    raw = memoryview(values.data).cast("B") if codec.lossless else None
-    room = scratch if scratch is not None or raw is not None else np.empty(codec.most_bytes(each), np.uint8)
-    first = 0
-    for start in range(0, len(values), each):
-        stop = min(start + each, len(values))
-        if raw is not None:
-            yield start, raw[4 * start : 4 * stop]
-            continue
-        assert room is not None
-        coder = codec if residual is None else ErrorFeedback(codec, residual[start:stop])
+    if codec.lossless and feedback is None:
+        raw = memoryview(values.data).cast("B")
+        yield from ((start, raw[4 * start : 4 * stop]) for start, stop, _ in codec.cuts(len(values), part_bytes))
+        return
+    first, room = 0, np.empty(0, np.uint8) if scratch is None else scratch
+    for start, stop, each in codec.cuts(len(values), part_bytes):
+        if scratch is None and len(room) < (most := each.most_bytes(stop - start)):
+            room = np.empty(most, np.uint8)
+        coder = each if feedback is None else feedback.part(start, stop, each)
         size = coder.encode(values[start:stop], room[first:])
         yield start, room[first : first + size].data
         first += size if scratch is not None else 0

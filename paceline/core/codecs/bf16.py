@@ -13,6 +13,7 @@ class Bf16(Codec):
 
     name: ClassVar[str] = "bf16"
     keeps_all: ClassVar[bool] = True
+    keeps_rounded: ClassVar[bool] = True
     biased: ClassVar[bool] = False
 
     def most_bytes(self, elements: int) -> int:

@@ -14,6 +14,7 @@ class Fp16(Codec):
 
     name: ClassVar[str] = "fp16"
     keeps_all: ClassVar[bool] = True
+    keeps_rounded: ClassVar[bool] = True
     biased: ClassVar[bool] = False
 
     def most_bytes(self, elements: int) -> int:

@@ -14,6 +14,7 @@ class NoCompression(Codec):
     name: ClassVar[str] = "none"
     lossless: ClassVar[bool] = True
     keeps_all: ClassVar[bool] = True
+    keeps_rounded: ClassVar[bool] = True
     biased: ClassVar[bool] = False
 
     def most_bytes(self, elements: int) -> int:

@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from paceline.core.codec import Bytes, numbers_at
-from paceline.core.sparse_codec import Places, Share, SparseCodec, wanted
+from paceline.core.sparse_codec import Places, SparseCodec, wanted
 from paceline.core.values import Vector
 
 
@@ -15,7 +15,6 @@ class Randomk(SparseCodec):
     later, and with a scale would send more than it was given, growing without bound. The seed is a hash of the part."""
 
     name: ClassVar[str] = "randomk"
-    share: Share = 0.01
 
     def most_bytes(self, elements: int) -> int:
         return 16 + 4 * wanted(self.share, elements)

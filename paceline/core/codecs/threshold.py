@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from paceline.core.codec import Bytes, numbers_at
-from paceline.core.sparse_codec import Places, Share, SparseCodec, distances, wanted
+from paceline.core.sparse_codec import Places, SparseCodec, distances, wanted
 from paceline.core.values import Vector
 
 _DENSE, _FULL, _QUANTISED = range(3)
@@ -21,7 +21,6 @@ class Threshold(SparseCodec):
     tau: float | None = Field(
         None, gt=1e-30, lt=1e30, description="The threshold, in gradient units; default: whatever makes `share`."
     )
-    share: Share = 0.01
     form: Literal["full", "quantised"] = Field(
         "full", description="full: the values themselves; quantised: only their signs, each stands for tau."
     )
@@ -34,6 +33,10 @@ class Threshold(SparseCodec):
             )
         return self
 
+    @property
+    def goes_by_share(self) -> bool:
+        return self.tau is None
+
     def most_bytes(self, elements: int) -> int:
         return 12 + 4 * elements if self.form == "full" else 16 + elements
 
@@ -41,14 +44,14 @@ class Threshold(SparseCodec):
         from paceline.core import coding
 
         tau = self._least(values) if self.tau is None else coding.bits_of(self.tau)
-        places = coding.places_from(values, tau)
+        places, found = coding.reaching(values, tau)
         head, body = numbers_at(out, 0, np.uint32, 2), out[8:]
         if self.form == "quantised":
             head[:] = len(values), _QUANTISED
-            return 8 + self._write_signs(places, values, tau, body)
+            return 8 + self._write_signs(places, found, tau, body)
         if 5 * len(places) + len(values) // 128 < 4 * len(values):  # the most that places and values may take
             head[:] = len(values), _FULL
-            return 8 + self._write_pairs(places, values, body)
+            return 8 + self._write_pairs(places, found, body)
         head[:] = len(values), _DENSE
         numbers_at(body, 0, np.float32, len(values))[:] = values
         return 8 + 4 * len(values)
@@ -59,16 +62,16 @@ class Threshold(SparseCodec):
 
         if found := coding.sampled_magnitude(values, self.share):
             return found
-        largest = values[coding.largest_places(values, wanted(self.share, len(values)))]
+        _, largest = coding.largest(values, wanted(self.share, len(values)))
         return coding.bits_of(np.abs(largest).min()) if len(largest) else 1
 
-    def _write_signs(self, places: np.ndarray, values: Vector, tau: int, out: Bytes) -> int:
+    def _write_signs(self, places: np.ndarray, chosen: Vector, tau: int, out: Bytes) -> int:
         """How many (uint32), tau (float32), and for each the distance to its place, doubled, plus 1 where it is negative."""
         from paceline.core import coding, kernels
 
-        chosen = values[places]
         numbers_at(out, 0, np.uint32, 2)[:] = len(places), tau if kernels.all_finite(chosen) else coding.NAN
-        return 8 + coding.write_varints(distances(places) << 1 | np.signbit(chosen), out[8:])
+        codes: np.ndarray = distances(places) << 1 | np.signbit(chosen)
+        return 8 + coding.write_varints(codes, out[8:])
 
     def _read(self, data: Bytes, elements: int) -> tuple[Places, Vector]:
         form, body = self._number(data, 1), data[8:]

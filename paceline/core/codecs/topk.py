@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from paceline.core.codec import Bytes, numbers_at
-from paceline.core.sparse_codec import PAIR, Places, Share, SparseCodec, wanted
+from paceline.core.sparse_codec import PAIR, Places, SparseCodec, wanted
 from paceline.core.values import Vector
 
 _MOST = 1.5
@@ -18,7 +18,6 @@ class Topk(SparseCodec):
     About 5 bytes for each of them at a share of .01, 6 at .001."""
 
     name: ClassVar[str] = "topk"
-    share: Share = 0.01
     threshold: Literal["exact", "sampled"] = Field(
         "exact",
         description="sampled: whatever reaches a size estimated from some of the values, so the number sent differs a little.",
@@ -33,17 +32,17 @@ class Topk(SparseCodec):
 
     def _encode(self, values: Vector, out: Bytes) -> int:
         numbers_at(out, 0, np.uint32, 1)[0] = len(values)
-        return 4 + self._write_pairs(self._chosen(values), values, out[4:])
+        return 4 + self._write_pairs(*self._chosen(values), out[4:])
 
-    def _chosen(self, values: Vector) -> np.ndarray:
+    def _chosen(self, values: Vector) -> tuple[np.ndarray, Vector]:
         from paceline.core import coding
 
         count = wanted(self.share, len(values))
         if self.threshold == "sampled":
-            places = coding.places_from(values, coding.sampled_magnitude(values, self.share))
+            places, found = coding.reaching(values, coding.sampled_magnitude(values, self.share))
             if count / _MOST <= len(places) <= self._most(len(values)):
-                return places
-        return coding.largest_places(values, count)
+                return places, found
+        return coding.largest(values, count)
 
     def _read(self, data: Bytes, elements: int) -> tuple[Places, Vector]:
         return self._read_pairs(data[4:], elements)

@@ -5,7 +5,9 @@ from typing import ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from paceline.core.optimizer import Decay, Optimizer, Share
+from paceline.core.errors import ConfigError
+from paceline.core.optimizer import Decay, Optimizer, Share, build_optimizer
+from paceline.core.options import Options
 from paceline.core.values import Vector
 
 
@@ -46,3 +48,14 @@ class Sgd(Optimizer):
 def plain_sgd(lr: float) -> Sgd:
     """SGD without momentum and decay: what a policy folds or steps with where it only wants lr * gradient taken off."""
     return Sgd(lr=lr, momentum=0.0, weight_decay=0.0)
+
+
+def check_plain(options: Options, momentum: str) -> None:
+    """ConfigError where the servers' steps are not plain ones, though the workers keep the momentum that is named."""
+    optimizer = build_optimizer(options)
+    if not isinstance(optimizer, Sgd) or optimizer.momentum:
+        has = f" and optimizer.momentum {optimizer.momentum:g}" if isinstance(optimizer, Sgd) else ""
+        raise ConfigError(
+            f"With {momentum} the workers keep the momentum and the servers take plain steps; but optimizer.name is "
+            f"{options.name}{has}. Use optimizer.name=sgd and optimizer.momentum=0."
+        )

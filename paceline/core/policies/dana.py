@@ -8,8 +8,8 @@ from pydantic import Field, PrivateAttr
 from paceline.core.clocks import Clocks
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError
-from paceline.core.optimizer import Optimizer, build_optimizer
-from paceline.core.optimizers.sgd import Sgd, plain_sgd
+from paceline.core.optimizer import Optimizer
+from paceline.core.optimizers.sgd import check_plain, plain_sgd
 from paceline.core.policy import Own, Policy
 from paceline.core.schedule import Scale
 from paceline.core.values import Vector
@@ -26,12 +26,11 @@ class Dana(Policy):
 
     def check(self, config: Config) -> None:
         super().check(config)
-        optimizer = build_optimizer(config.optimizer)
-        if not isinstance(optimizer, Sgd) or optimizer.momentum:
-            has = f" and optimizer.momentum {optimizer.momentum:g}" if isinstance(optimizer, Sgd) else ""
+        check_plain(config.optimizer, f"policy dana ({self.momentum:g})")
+        if config.codec.momentum:
             raise ConfigError(
-                f"Policy dana keeps the momentum at the workers (policy.momentum, {self.momentum:g}), its servers take plain "
-                f"steps; but optimizer.name is {config.optimizer.name}{has}. Use optimizer.name=sgd and optimizer.momentum=0."
+                f"Policy dana keeps a momentum at each worker (policy.momentum, {self.momentum:g}), and so does codec.momentum "
+                f"({config.codec.momentum:g}). Leave codec.momentum out, or take another policy."
             )
 
     # server half
