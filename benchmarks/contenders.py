@@ -65,6 +65,7 @@ CONTENDERS = {
         _peer("lane-bsp", "paceline", "--transport", "lane", "--policy", "bsp"),
         _peer("lane-bsp-bf16", "paceline", "--transport", "lane", "--policy", "bsp", "--codec", "bf16"),
         _peer("lane-allreduce", "paceline_allreduce"),
+        _peer("lane-allreduce-bf16", "paceline_allreduce", "--codec", "bf16"),
         _peer("tutorial-grpc", "tutorial_grpc"),
         _peer("torch-rpc", "torch_rpc"),
         _peer("tensorflow-ps", "tensorflow_ps", environment="tensorflow"),
@@ -76,12 +77,12 @@ CONTENDERS = {
 _STANDARD: tuple[tuple[int, int, str], ...] = (
     (1, 1, "paceline-asp paceline-asp-fp16 paceline-asp-bf16 lane-asp tutorial-grpc torch-rpc ray tensorflow-ps"),
     (1, 1, "lane-asp-fp16 lane-asp-bf16 paceline-asp-tls lane-asp-tls"),
-    (2, 1, "paceline-asp paceline-bsp lane-asp lane-bsp torch-rpc ray gloo lane-allreduce"),
+    (2, 1, "paceline-asp paceline-bsp lane-asp lane-bsp torch-rpc ray gloo lane-allreduce lane-allreduce-bf16"),
     (2, 2, "paceline-asp paceline-bsp lane-bsp torch-rpc ray"),
     (2, 4, "paceline-asp"),
     (4, 2, "paceline-asp paceline-bsp lane-asp lane-bsp lane-bsp-bf16 torch-rpc ray"),
     (4, 4, "paceline-asp"),
-    (4, 1, "gloo lane-allreduce"),
+    (4, 1, "gloo lane-allreduce lane-allreduce-bf16"),
 )
 _LARGE: tuple[tuple[int, int, str], ...] = (
     (1, 1, "paceline-asp lane-asp tutorial-grpc torch-rpc tensorflow-ps"),

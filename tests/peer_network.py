@@ -1,10 +1,12 @@
 """Members that train without servers, in one thread: what they send is under way until a schedule delivers it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 
+from paceline.core.codec import load_codec
 from paceline.core.config import Options
 from paceline.core.optimizer import Optimizer
 from paceline.core.optimizers.sgd import plain_sgd
@@ -31,11 +33,12 @@ class Peers:
         seed: int = 0,
         lr: float = 0.5,
         optimizer: Optimizer | None = None,
+        codec: str = "none",
         **options: object,
     ) -> None:
         """`models`: rank -> its first model."""
         self.options, self.gradient, self.random, self.lr = Options(name=policy, **options), gradient, Random(seed), lr
-        self.optimizer = optimizer or plain_sgd(lr)
+        self.optimizer, self.codec = optimizer or plain_sgd(lr), load_codec(codec)
         build = build_peer_policy(self.options)
         named = topology if topology is not None else type(build).usual_topology
         self.topology = build_topology(Options(name=named)) if isinstance(named, str) else named
@@ -56,7 +59,7 @@ class Peers:
         own.slots = self.optimizer.new_slots(len(own.local))
         policy = self.members[rank] = build_peer_policy(self.options)
         self.rounds[rank] = round
-        policy.begin(rank, self.group, self.topology, own, Random(self.random.random()))
+        policy.begin(rank, self.group, self.topology, own, Random(self.random.random()), self.codec)
         return policy
 
     def model(self, rank: int) -> np.ndarray:
@@ -82,8 +85,19 @@ class Peers:
         message = self.wire.pop(number)
         if message.to in self.members:
             assert np.array_equal(message.values, self.kept[id(message)]), "values changed before they were taken"
-            self.send(self.members[message.to].receive(message))
+            self.send(self.members[message.to].receive(self._arrived(message)))
         return message
+
+    def _arrived(self, message: Message) -> Message:
+        """As the codec leaves it, in the room that the receiver has for it, at the second try."""
+        message = replace(message, values=message.values.copy())
+        self.codec.round(message.values)
+        room = self.members[message.to].room(message.kind, message.view, message.round, message.hop)
+        if room is None or len(room) != len(message.values):
+            return message
+        room[: len(room) // 2 + 1] = np.nan
+        np.copyto(room, message.values)
+        return replace(message, values=room)
 
     def go_on(self, rank: int) -> None:
         """The member starts its next step, or finds its gradient."""

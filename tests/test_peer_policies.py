@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from peer_network import Peers
 
 from paceline.core import registry
+from paceline.core.buffers import Buffers
 from paceline.core.config import Options
 from paceline.core.errors import BadPush, ConfigError
 from paceline.core.optimizers.sgd import Sgd, plain_sgd
@@ -147,11 +148,11 @@ def test_a_departure_starts_the_ring_anew_among_those_who_stay():
 
 
 @FEW
-@given(st.integers(2, 7), st.integers(0, 10_000), st.integers(0, 200))
-def test_all_who_stay_take_the_same_allreduce_steps_whenever_one_leaves_and_one_joins(count, seed, events):
+@given(st.integers(2, 7), st.integers(0, 10_000), st.integers(0, 200), st.sampled_from(["none", "bf16", "fp16"]))
+def test_all_who_stay_take_the_same_allreduce_steps_whenever_one_leaves_and_one_joins(count, seed, events, codec):
     peers = Peers(
-        "allreduce", starts("allreduce", count, seed), seed=seed, optimizer=Sgd(lr=0.1),
-        gradient=lambda rank, x: x - np.float32(rank),
+        "allreduce", starts("allreduce", count, seed), seed=seed, optimizer=Sgd(lr=0.1), codec=codec,
+        gradient=lambda rank, x: x / 3 - np.float32(rank / 7),
     )  # fmt: skip
     random = Random(seed)
 
@@ -162,6 +163,41 @@ def test_all_who_stay_take_the_same_allreduce_steps_whenever_one_leaves_and_one_
     peers.run(12)
 
     assert len(set(map(bytes, map(peers.model, peers.members)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("sender", "hop", "length"), [(7, 0, 2), (4, 4, 2), (4, 1, 3)], ids=["sender", "hop", "length"]
+)
+def test_allreduce_takes_only_its_ring_s_parts(sender, hop, length):
+    peers = Peers("allreduce", dict.fromkeys((1, 4, 7), np.ones(6)), gradient=lambda rank, x: x)
+    for _ in range(2):
+        peers.go_on(7)
+
+    with pytest.raises(BadPush, match="expects 2 of rank 4, as hops 0 to 3"):
+        peers.members[7].receive(Message("part", sender, 7, 1, 1, np.ones(length, np.float32), hop=hop))
+
+
+def test_allreduce_has_room_for_parts_of_its_own_round_alone():
+    peers = Peers("allreduce", dict.fromkeys(range(3), np.ones(6)), gradient=lambda rank, x: x)
+    policy = peers.members[0]
+    rooms = [[policy.room("part", 1, round, hop) is not None for hop in range(6)] for round in (0, 1, 2)]
+    assert not any(map(any, rooms))  # before it takes part
+    peers.go_on(0)
+
+    rooms = [[policy.room("part", 1, round, hop) is not None for hop in range(6)] for round in (0, 1, 2)]
+
+    assert rooms == [[False] * 6, [True, True, True, True, False, False], [False] * 6]
+
+
+def test_a_vector_of_which_anybody_holds_a_view_is_not_used_again():
+    buffers, like = Buffers(), np.zeros(4, np.float32)
+    first = buffers.take(like)
+    view = buffers.lend(first[1:3])
+    buffers.give_back(first, like[:2])
+
+    assert buffers.take(like) is not first
+    del view
+    assert buffers.take(like) is first
 
 
 # D-PSGD
@@ -591,7 +627,7 @@ def test_every_policy_refuses_a_message_of_another_length(name):
         peers.members[1].step(np.zeros(6, np.float32))
         peers.members[1].receive(short)
 
-    with pytest.raises(BadPush, match="pass equal lengths"):
+    with pytest.raises(BadPush, match=r"expects 3 of rank 4|pass equal lengths"):
         deliver()
 
 

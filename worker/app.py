@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -20,10 +21,12 @@ from paceline.rpc.auth import Credentials
 from paceline.rpc.views import switch_value
 from paceline.tasks.task import load_task
 from paceline.v1.run_service_pb2 import HeartbeatReply, SeatReply
+from worker.collective import Collective
 from worker.loop import train
 from worker.member import Member
 from worker.peer import PeerServer
 from worker.peer_loop import train_among
+from worker.peer_metrics import PeerMetrics
 from worker.peers import Peers
 from worker.replica import Replica
 from worker.start import Start, Surroundings, rank_of, run_process
@@ -36,17 +39,21 @@ class Worker(Member):
     def __init__(
         self, config: Config, name: str, shards: Shards, addresses: list[str], credentials: Credentials, device: str,
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry, replica: Replica | None = None,
-        listen: tuple[str, int] = ("127.0.0.1", 0),
+        listen: tuple[str, int] = ("127.0.0.1", 0), residuals: Path | None = None,
     ) -> None:  # fmt: skip
         self.replica = replica or _replica(config, device, rank_of(name))
         plan = make_plan(self.replica.shapes, config.servers, config.plan)
         self._peers, senders = None, 0
         if not config.servers:
             codec, senders = config.codec.push_codec, config.workers
-            self._peers = Peers(name, credentials, config.transport, plan, codec, config.part_bytes, say)
+            metrics = PeerMetrics(registry)
+            self._peers = Peers(name, credentials, config.transport, plan, codec, config.part_bytes, say, metrics)
+            if config.policy.options.get("by") == "torch":
+                together = Collective(plan.total, self.replica.device, credentials, self._peers.act, say)
+                self._peers.follow = together.follow
         self._peer = PeerServer(plan, config.part_bytes, credentials, listen[1], config.transport, self._peers, senders)
         address = f"[{listen[0]}]:{self._peer.port}" if ":" in listen[0] else f"{listen[0]}:{self._peer.port}"
-        super().__init__(config, name, shards, addresses, credentials, plan, stop, say, registry, address)
+        super().__init__(config, name, shards, addresses, credentials, plan, stop, say, registry, address, residuals)
 
     def epoch_lens(self) -> list[int]:
         return epoch_lens(self.config, self._shards.manifest)
@@ -145,5 +152,5 @@ def worker_of(start: Start, around: Surroundings, replica: Replica | None = None
     """The worker that was told `start` and found `around`."""
     return Worker(
         start.config, start.name, around.shards, around.addresses, start.credentials, start.device, around.stop, around.say,
-        around.registry, replica, (start.peer_host, start.peer_port),
+        around.registry, replica, (start.peer_host, start.peer_port), start.residuals,
     )  # fmt: skip

@@ -1,18 +1,16 @@
 """A worker among the others of a run without servers: carries its policy's messages there and back."""
 
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
 
 import numpy as np
 
-from paceline.core import kernels
 from paceline.core.codec import Codec, load_codec
 from paceline.core.errors import BadPush, DataError, NotYet, PacelineError, TryAgain, VersionGone
-from paceline.core.peer_policy import Group, Message, PeerPolicy, Welcome
+from paceline.core.peer_policy import Group, Meeting, Message, PeerPolicy, Welcome
 from paceline.core.plan import Range, SlicePlan
 from paceline.core.policy import Own
 from paceline.core.topology import SEATS, Topology
@@ -24,7 +22,8 @@ from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import Peer
 from worker.link import SliceSink
 from worker.peer import PeerLine
-from worker.start import rank_of
+from worker.peer_messages import Delivery, Line, member_id, message_of
+from worker.peer_metrics import PeerMetrics
 
 _PLAIN = load_codec("none")
 _WAITING = 8
@@ -42,11 +41,6 @@ _LOOK = 0.25
 """Time between two looks whether this worker is still wanted (seconds)."""
 
 
-def member_id(worker: str, incarnation: int) -> int:
-    """The number of a worker's process: who comes back is another member."""
-    return incarnation * SEATS + rank_of(worker)
-
-
 def _named(members: Iterable[int]) -> list[str]:
     return [f"worker-{member % SEATS}" for member in sorted(members)]
 
@@ -57,7 +51,7 @@ class Peers:
 
     def __init__(
         self, name: str, credentials: Credentials, transport: str, plan: SlicePlan, codec: Codec, part_bytes: int,
-        say: Callable[..., None],
+        say: Callable[..., None], metrics: PeerMetrics | None = None,
     ) -> None:  # fmt: skip
         """`codec`: of what is sent but for sparse updates."""
         self._name, self._credentials, self._transport, self._say = name, credentials, transport, say
@@ -71,14 +65,18 @@ class Peers:
         """What this process took part with last, which nobody changes any more."""
         self._view, self._addresses = 0, dict[int, str]()
         """Where each member is, by its id."""
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, Line] = {}
         self._seen: dict[int, int] = {}
         """Number of each member's last message that was taken."""
         self._asks: list[Message] = []
         self._id = 0
         self.own: Own
         """The model that the policy changes, and what it steps it with."""
+        self.follow: Callable[[Meeting | None, Mapping[int, str]], None] = lambda meeting, addresses: None
+        """Told, with the lock held, what a collective has to do (worker/collective.py)."""
         self._timeout = 10 + 8 * plan.total / _SLOWEST
+        self._metrics = metrics or PeerMetrics()
+        self._metrics.waiting.set_function(lambda: sum(line.waiting for line in list(self._lines.values())))
 
     # who is there
     def heard(self, view: int, peers: Sequence[Peer]) -> None:
@@ -88,6 +86,7 @@ class Peers:
                 return
             before, self._view = self._addresses, view
             self._addresses = {member_id(peer.worker, peer.incarnation): peer.address for peer in peers}
+            self._metrics.members.set(len(peers))
             for member in [member for member in self._lines if member not in self._addresses]:
                 self._lines.pop(member).close()
             left, come = before.keys() - self._addresses.keys(), self._addresses.keys() - before.keys()
@@ -116,7 +115,7 @@ class Peers:
         welcome = None if is_founder else self._welcomed(check)
         with self._changed:
             self._is_joining, self._failure, self._seen = False, None, {}
-            policy.begin(self._id, self._group, topology, own, Random(seed))
+            policy.begin(self._id, self._group, topology, own, Random(seed), self._codec)
             self._policy, self._left, self.own = policy, None, own
             if welcome is not None:
                 self._send(policy.join(welcome))
@@ -129,6 +128,14 @@ class Peers:
             for line in self._lines.values():
                 line.close()
             self._lines = {}
+            self.follow(None, {})
+
+    def act(self, on: Callable[[PeerPolicy], list[Message]]) -> None:
+        """Does something with the policy, if there is one, that no message asks for."""
+        with self._changed:
+            if self._policy is not None:
+                self._send(on(self._policy))
+                self._changed.notify_all()
 
     # a step, by the training loop
     def start_step(self, copy_to: Vector) -> None:
@@ -146,7 +153,7 @@ class Peers:
         with self._changed:
             self._send(self._present().step(gradient))
             asked = time.monotonic()
-            while self._present().waits_for() or any(line.is_full for line in self._lines.values()):
+            while self._present().waits_for() or any(line.waiting > _WAITING for line in self._lines.values()):
                 if not self._changed.wait(_LOOK):
                     check()
                 if self._failure is not None:
@@ -174,16 +181,18 @@ class Peers:
         for message in messages:
             line = self._lines.get(message.to)
             if line is None and (address := self._addresses.get(message.to)):
-                line = self._lines[message.to] = _Line(self._line_to(address), self._deliver, self._freed)
+                line = self._lines[message.to] = Line(self._line_to(address), self._deliver, self._freed)
             if line is not None:
                 line.put(message)
+        if self._policy is not None:
+            self.follow(self._policy.meeting(), self._addresses)
 
     def _freed(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
     # to others, in a line's thread
-    def _deliver(self, line: "_Line", message: Message, number: int) -> None:
+    def _deliver(self, line: Line, message: Message, number: int) -> None:
         """Sends until it is taken, or the line is closed."""
         values, places, codec = message.values, message.places, self._codec
         if places is not None:
@@ -196,11 +205,14 @@ class Peers:
             worker=self._name, incarnation=self._id // SEATS, clock=number, plan_hash=self._plan.hash, codec=codec.name,
             elements=len(values), note=note,
         )  # fmt: skip
+        parts = list(encoded_parts(values, codec, self._part_bytes, line.scratch(codec, self._part_bytes, len(values))))
         for pause in backoff():
             try:
-                line.peer.deliver(head, encoded_parts(values, codec, self._part_bytes), self._timeout)
+                line.peer.deliver(head, parts, self._timeout)
+                self._metrics.sent.inc(codec.most_bytes(len(values)))
                 return
             except TryAgain:
+                self._metrics.retries.inc()
                 if line.closed.wait(pause):
                     return
             except Exception as error:  # also a bug: the step must not wait for ever
@@ -268,28 +280,33 @@ class Peers:
 
     # from others, in a server's thread
     @contextmanager
-    def taking(self, head: pb.PushHead, is_there: IsThere) -> Iterator["_Delivery"]:
+    def taking(self, head: pb.PushHead, is_there: IsThere) -> Iterator[Delivery]:
         """Deliver: a message of another worker's."""
         self._plan.check(head.plan_hash, head.worker)
+        note = head.note
         with self._changed:
-            kinds = self._present().kinds
+            policy = self._present()
             is_known = member_id(head.worker, head.incarnation) in self._addresses
-        if head.note.kind not in kinds:
-            known = ", ".join(sorted(kinds))
+            room = policy.room(note.kind, note.view, note.round, note.hop) if note.kind in policy.kinds else None
+        if note.kind not in policy.kinds:
+            known = ", ".join(sorted(policy.kinds))
             raise BadPush(
                 f"{head.worker} sent a message of kind {head.note.kind!r}; expected {known}. Use one config for all."
             )
-        total, kind = self._plan.total, head.note.kind
+        total, kind = self._plan.total, note.kind
         least = total if kind in _WHOLE else 0
         most = {"update": 2 * total, "note": 0}.get(kind, total)
-        if not least <= head.elements <= most or head.note.sparse != (kind == "update"):
+        if not least <= head.elements <= most or note.sparse != (kind == "update"):
             raise BadPush(f"{head.worker} announces {head.elements:,} values ({kind}), for a model of {total:,}.")
         if not is_known:
             raise NotYet(f"{self._name} does not know {head.worker} yet, or any more.")
-        yield _Delivery(head, self._take)
+        if room is None or len(room) != head.elements:
+            room = np.empty(head.elements, np.float32)
+        yield Delivery(head, room, self._take)
 
     def _take(self, head: pb.PushHead, values: Vector) -> None:
-        message = _message(head, self._id, values, self._plan.total)
+        message = message_of(head, self._id, values, self._plan.total)
+        self._metrics.received.inc(weights_codec(head.codec).most_bytes(head.elements))
         with self._changed:
             policy = self._present()
             if head.note.to != self._id // SEATS or head.clock <= self._seen.get(message.sender, 0):
@@ -317,70 +334,3 @@ class Peers:
         values = np.concatenate(arrays)
         head = pb.PullHead(outcome=pb.FOLDED, codec="none", elements=len(values), welcome=welcome)
         yield Outgoing(head, encoded_parts(values, _PLAIN, self._part_bytes))
-
-
-class _Line:
-    """What goes to one other worker, in order, in a thread of its own that ends with the line."""
-
-    def __init__(
-        self, peer: PeerLine, deliver: Callable[["_Line", Message, int], None], on_room: Callable[[], None]
-    ) -> None:
-        self.peer, self.closed = peer, threading.Event()
-        self._deliver, self._on_room = deliver, on_room
-        self._waiting: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name="peer-line", daemon=True).start()
-
-    @property
-    def is_full(self) -> bool:
-        return self._waiting.qsize() > _WAITING
-
-    def put(self, message: Message) -> None:
-        self._waiting.put(message)
-
-    def close(self) -> None:
-        """What still waits is not sent."""
-        self.closed.set()
-        self._waiting.put(None)
-
-    def _work(self) -> None:
-        number = 0
-        while (message := self._waiting.get()) is not None and not self.closed.is_set():
-            number += 1
-            self._deliver(self, message, number)
-            self._on_room()
-        self.peer.close()
-
-
-class _Delivery:
-    """A message on its way in."""
-
-    def __init__(self, head: pb.PushHead, take: Callable[[pb.PushHead, Vector], None]) -> None:
-        self._head, self._take = head, take
-        self._values = np.empty(head.elements, np.float32)
-        self._sink = SliceSink(self._values, (Range(0, head.elements),), weights_codec(head.codec))
-
-    def place(self, offset: int, length: int) -> memoryview | None:
-        return self._sink.place(offset, length)
-
-    def take(self, offset: int, data: memoryview) -> None:
-        self._sink.take(offset, data)
-
-    @contextmanager
-    def finish(self, wants_weights: bool) -> Iterator[Outgoing]:
-        if self._sink.filled != self._head.elements:
-            raise BadPush(f"{self._head.worker} sent {self._sink.filled:,} of {self._head.elements:,} values.")
-        self._take(self._head, self._values)
-        yield Outgoing(pb.PullHead(outcome=pb.FOLDED), iter(()))
-
-
-def _message(head: pb.PushHead, to: int, values: Vector, total: int) -> Message:
-    """What has come, checked."""
-    note, places = head.note, None
-    if note.sparse:
-        values, places = values[: len(values) // 2], values[len(values) // 2 :].view(np.uint32).astype(np.int64)
-        if len(places) != len(values) or (len(places) and (places[-1] >= total or (np.diff(places) <= 0).any())):
-            raise BadPush(f"{head.worker} sent places that do not rise, or beyond {total:,}.")
-    if not (kernels.all_finite(values) and 0 <= note.weight < np.inf):
-        raise BadPush(f"{head.worker} sent NaN or infinity. Nothing was changed.")
-    sender = member_id(head.worker, head.incarnation)
-    return Message(note.kind, sender, to, note.view, note.round, values, note.weight, note.hop, places)  # type: ignore[arg-type]

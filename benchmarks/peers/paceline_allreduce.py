@@ -30,7 +30,7 @@ from worker.peers import Peers
 class RingWorker:
     """One rank: its own copy of the model and of the optimizer."""
 
-    def __init__(self, folder: Path, job: Job, rank: int, _: Sequence[str]) -> None:
+    def __init__(self, folder: Path, codec: str, job: Job, rank: int, _: Sequence[str]) -> None:
         tune_malloc()
         plan, part_bytes, shown = (
             make_plan([("model", (job.elements,))], 0, Config().plan),
@@ -38,7 +38,7 @@ class RingWorker:
             Credentials(),
         )
         self._peers = Peers(
-            f"worker-{rank}", shown, "lane", plan, load_codec("none"), part_bytes, lambda event, **facts: None
+            f"worker-{rank}", shown, "lane", plan, load_codec(codec), part_bytes, lambda event, **facts: None
         )
         server = PeerServer(plan, part_bytes, shown, 0, "lane", self._peers, job.workers)
         (folder / f"{rank}.new").write_text(f"127.0.0.1:{server.port}")
@@ -68,11 +68,15 @@ class RingWorker:
 
 
 def main() -> None:
-    job = job_of(parser(__doc__).parse_args())
+    options = parser(__doc__)
+    options.add_argument("--codec", default="none", help="as what sums travel: none, fp16 or bf16")
+    arguments = options.parse_args()
+    job = job_of(arguments)
     os.environ.update(MALLOC_ENVIRONMENT)
     with tempfile.TemporaryDirectory() as folder:
-        join = partial(RingWorker, Path(folder))
-        play(job, nothing, join, servers=0, workers=job.workers, folds=job.iterations)
+        join = partial(RingWorker, Path(folder), arguments.codec)
+        tolerance = 1e-4 if load_codec(arguments.codec).lossless else 2e-2
+        play(job, nothing, join, servers=0, workers=job.workers, folds=job.iterations, tolerance=tolerance)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from paceline.core import registry
+from paceline.core.codec import Codec, load_codec
 from paceline.core.config import Options
 from paceline.core.errors import ConfigError
 from paceline.core.policy import PEERS, Own
@@ -31,7 +32,7 @@ from paceline.core.topology import Members, Topology
 from paceline.core.values import Places, Vector
 
 PACKAGE = PEERS
-Kind = Literal["part", "mean", "model", "newest", "note", "ask", "answer", "update"]
+Kind = Literal["part", "mean", "meet", "model", "newest", "note", "ask", "answer", "update"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,29 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Meeting:
+    """The members of a view while a collective operation adds their gradients up: from one round on, until one of them says
+    that it can't be had."""
+
+    view: int
+    first: int
+    """The round that it begins with."""
+    members: Members
+    place: int
+    """Mine among them, from 0. Who has the first one says where they meet."""
+    port: int | None = None
+    """There, as soon as it is known."""
+    round: int | None = None
+    """The one whose sum I lack; None: I lack none just now."""
+    gradient: Vector | None = None
+    """My part of it; None: I have none."""
+
+    def is_same(self, other: "Meeting | None") -> bool:
+        """Whether they are one meeting, at whatever round."""
+        return other is not None and (self.view, self.first) == (other.view, other.first)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Welcome:
     """What a joiner begins with: a member's state, copied between two calls."""
 
@@ -94,12 +118,11 @@ class PeerPolicy(BaseModel, ABC):
     """Of the messages that it takes."""
     plain: ClassVar[bool] = False
     """Whether its steps are plain SGD's, whatever the optimizer."""
-    may_round: ClassVar[bool] = True
-    """Whether a codec may round what it sends."""
 
     _rank: int = PrivateAttr()
     _topology: Topology = PrivateAttr()
     _own: Own = PrivateAttr()
+    _codec: Codec = PrivateAttr()
     _random: Random = PrivateAttr()
     _group: Group = PrivateAttr()
     _round: int = PrivateAttr(0)
@@ -108,9 +131,13 @@ class PeerPolicy(BaseModel, ABC):
     _early: list[Message] = PrivateAttr(default_factory=list)
 
     # what the loop calls
-    def begin(self, rank: int, group: Group, topology: Topology, own: Own, random: Random) -> None:
-        """Before all else. Founders begin with the same model; who comes later then calls `join`."""
+    def begin(
+        self, rank: int, group: Group, topology: Topology, own: Own, random: Random, codec: Codec | None = None
+    ) -> None:
+        """Before all else. Founders begin with the same model; who comes later then calls `join`. `codec`: as which values
+        travel, as far as `may_send` allows it; None: as they are."""
         self._rank, self._topology, self._own, self._random = rank, topology, own, random
+        self._codec = codec or load_codec("none")
         self._set_group(group)
 
     def start(self) -> list[Message]:
@@ -130,6 +157,11 @@ class PeerPolicy(BaseModel, ABC):
             return []
         return self._take(message) + self._close_if_complete()
 
+    def room(self, kind: Kind, view: int, round: int, hop: int) -> Vector | None:
+        """Where the values of such a message may be put as they come, before `receive`, if at once: whatever they are, they
+        harm nothing there. None: they need a place of their own."""
+        return None
+
     def waits_for(self) -> frozenset[int]:
         """The members without whose messages this step can't end; empty: start the next."""
         return frozenset(self._missing()) if self._phase == "waiting" else frozenset()
@@ -147,6 +179,18 @@ class PeerPolicy(BaseModel, ABC):
     def gave_up(self, message: Message) -> None:
         """Nobody answered this ask for too long: whether it was received stays unknown."""
 
+    def meeting(self) -> Meeting | None:
+        """What a collective has to do with the step just now; None: nothing."""
+        return None
+
+    def meet_at(self, meeting: Meeting, port: int) -> list[Message]:
+        """I am its first member, and the others find me there."""
+        return []
+
+    def summed(self, meeting: Meeting, total: Vector | None, count: float = 0.0) -> list[Message]:
+        """The sum that `meeting` lacked, of so many gradients, which nobody else changes any more; None: it can't be had."""
+        return []
+
     def welcome(self) -> Welcome:
         """What a joiner begins with; for a member that knows the view with the joiner in it."""
         own = self._own
@@ -159,6 +203,10 @@ class PeerPolicy(BaseModel, ABC):
         np.copyto(own.local, welcome.model)
         own.slots, own.steps, self._round = welcome.slots, welcome.steps, welcome.round
         return []
+
+    def may_send(self, codec: Codec) -> bool:
+        """Whether what it sends may travel so. Models, of which nothing can be left out, may be rounded."""
+        return codec.keeps_all
 
     # what a policy decides
     def _arrange(self) -> None:

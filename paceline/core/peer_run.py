@@ -1,5 +1,8 @@
 """Which peer policy and topology a config means, and what does not go with a run without servers."""
 
+from paceline.core import registry
+from paceline.core.codec import PACKAGE as CODECS
+from paceline.core.codec import load_codec
 from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError
 from paceline.core.peer_policy import build_peer_policy
@@ -15,11 +18,11 @@ def check_peers(config: Config) -> None:
     """ConfigError where settings don't go with a run without servers."""
     policy, codec = build_peer_policy(config.policy), config.codec.push_codec
     topology_of(config).weights(tuple(range(config.workers)))
-    if not (codec.lossless or (policy.may_round and codec.keeps_all)):
+    if not policy.may_send(codec):
+        fit = [name for name in registry.names(CODECS) if policy.may_send(load_codec(name))]
         raise ConfigError(
-            f"codec.push is {codec.name}, but workers of policy {config.policy.name} send "
-            f"{'models, of which nothing can be left out' if policy.may_round else 'what must arrive to the bit'}. "
-            f"Use {'none, fp16, bf16 or int8' if policy.may_round else 'none'}."
+            f"codec.push is {codec.name}, but what workers of policy {config.policy.name} send one another can't travel so. "
+            f"Use {' or '.join(fit)}."
         )
     options = config.optimizer.options
     if policy.plain and (config.optimizer.name != "sgd" or options.get("momentum") or options.get("weight_decay")):

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, PrivateAttr
 
+from paceline.core.codec import Codec
 from paceline.core.peer_policy import Kind, Message, PeerPolicy
 from paceline.core.values import Places, Vector
 
@@ -17,7 +18,6 @@ class Broadcast(PeerPolicy):
     kinds: ClassVar[frozenset[Kind]] = frozenset({"update"})
     usual_topology: ClassVar[str] = "complete"
     plain: ClassVar[bool] = True
-    may_round: ClassVar[bool] = False
     tau: float = Field(
         0.1, gt=0, allow_inf_nan=False, description="What must have piled up before it is sent (gradient units)."
     )
@@ -26,6 +26,9 @@ class Broadcast(PeerPolicy):
         "message", description="What the sender takes itself: message (Strom), or at once its whole gradient (Actors)."
     )
     _residual: Vector | None = PrivateAttr(None)
+
+    def may_send(self, codec: Codec) -> bool:
+        return codec.lossless  # it chooses itself what is left out
 
     def _push(self, gradient: Vector | None) -> list[Message]:
         from paceline.core import kernels
