@@ -1,5 +1,6 @@
 """Real processes for tests: starts servers, workers, evaluator and sharder as the launcher does, and ends them all."""
 
+import functools
 import json
 import os
 import signal
@@ -10,11 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import forking
 import grpc
 import yaml
-from forking import Forked, Forker
 
+from paceline.cli.forker import LIGHT, TORCH, Forked, Forker
 from paceline.core.config import Config
 from paceline.core.plan import SlicePlan
 from paceline.core.slice_state import SliceState
@@ -28,6 +28,15 @@ PATIENCE = 90.0
 """Longest wait for anything that must happen (seconds); generous, because several suites may share two cores."""
 TOKEN = "a-long-random-word"
 NUMPY_WORKER = Path(__file__).with_name("numpy_worker.py")
+QUIET = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+"""Read while modules load: no pool of threads that a fork would lose."""
+
+
+@functools.cache
+def forker_of(modules: tuple[str, ...]) -> Forker:
+    """The one of this test process."""
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("PACELINE_")}
+    return Forker(modules, plain | QUIET)
 
 
 def eventually(found: Callable[[], Any], what: Callable[[], str] | str, patience: float = PATIENCE) -> Any:
@@ -52,7 +61,9 @@ class Process:
         self._process: subprocess.Popen[bytes] | Forked
         if forker is not None:
             self.log.touch()
-            self._process = forker.start(words, self.log, folder, environment)
+            forked = forker.start(words, self.log, folder, environment)
+            assert forked is not None, "the process that forks has ended; see what it wrote to stderr"
+            self._process = forked
             return
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -138,9 +149,9 @@ class Cluster:
     def start(self, name: str, *arguments: Any, mode: str = "") -> Process:
         """A Python process of this cluster."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("PACELINE_")}
-        own = forking.QUIET | {"NUMPY_WORKER": mode}
+        own = QUIET | {"NUMPY_WORKER": mode}
         real = {"worker", "worker.evaluator"} & {*map(str, arguments[:2])}
-        forker = forking.forker(forking.TORCH if real else forking.LIGHT)
+        forker = forker_of(TORCH if real else LIGHT)
         process = Process(name, list(arguments), self.folder, inherited | own, forker)
         self.processes.append(process)
         return process

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Column, Table
 
-from paceline.cli.launcher import Outcome, run_local
+from paceline.cli.launcher import Outcome, forking, run_local
 from paceline.cli.run_folder import open_run
 from paceline.core.config import Config
 from paceline.settings import load
@@ -67,14 +68,15 @@ def digits_demo(console: Console, epochs: int | None, run: Callable[..., Outcome
     slow_step = f"{1000 * DIGITS['nominal_step']:g} ms, ten times slow {9000 * DIGITS['nominal_step']:g} ms more"
     say(console, f"Slowness is made by pauses: a step counts as {slow_step}.")
     accurate = True
-    for condition in CONDITIONS:
-        settings = DIGITS | {"slow": condition.slow} | ({"epochs": epochs} if epochs else {})
-        results, code = _runs(console, settings, POLICIES, condition.name, run)
-        if code:
-            return code
-        console.print(comparison(results, condition.title))
-        say(console, lesson(condition, results))
-        accurate &= all((outcome.accuracy or 0.0) > GOAL for outcome in results.values())
+    with forking(load(None, DIGITS)) as forker:
+        for condition in CONDITIONS:
+            settings = DIGITS | {"slow": condition.slow} | ({"epochs": epochs} if epochs else {})
+            results, code = _runs(console, settings, POLICIES, condition.name, partial(run, forker=forker))
+            if code:
+                return code
+            console.print(comparison(results, condition.title))
+            say(console, lesson(condition, results))
+            accurate &= all((outcome.accuracy or 0.0) > GOAL for outcome in results.values())
     if not accurate:
         say(console, f"An accuracy is not above {GOAL:.0%}: something is wrong with this build.")
     return 0 if accurate else 1

@@ -3,9 +3,10 @@
 import json
 import os
 import shutil
+import sys
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +14,7 @@ from typing import TypeVar
 from paceline.cli import chief
 from paceline.cli.chief import Chief, RemoteChief, Speed, accuracy
 from paceline.cli.children import Child, child_environment, end_all
+from paceline.cli.forker import WORKERS, Forker
 from paceline.cli.records import Records
 from paceline.cli.run_folder import RunFolder
 from paceline.cli.signals import Signals
@@ -69,13 +71,19 @@ def run_local(
     connect: Connect = RemoteChief,
     shards: Path | None = None,
     device: str = "auto",
+    forker: Forker | None = None,
 ) -> Outcome:
     """Trains as `config` says, in a folder that `open_run` has prepared; resumes what is there. `say` gets messages,
     `show` each status with the examples per second; `shards` of another run with the same data save the time to write
-    them; `device` is what workers and evaluator compute on. Ctrl-C and SIGTERM end it in order. ConfigError: it runs now."""
+    them; `device` is what workers and evaluator compute on; `forker` starts these, where one is left from another run.
+    Ctrl-C and SIGTERM end it in order. ConfigError: it runs now."""
     place = RunFolder(folder)
-    with place.locked(), Signals() as signals, closing(Records(place.path, place.metrics)) as records:
-        launch = _Launch(config, place, say, show, connect, shards, device, signals, records)
+    with ExitStack() as stack:
+        stack.enter_context(place.locked())
+        signals = stack.enter_context(Signals())
+        records = stack.enter_context(closing(Records(place.path, place.metrics)))
+        forker = forker or stack.enter_context(forking(config))
+        launch = _Launch(config, place, say, show, connect, shards, device, signals, records, forker)
         try:
             launch.train()
         except _Ended as end:
@@ -99,6 +107,7 @@ class _Launch:
         device: str,
         signals: Signals,
         records: Records,
+        forker: Forker | None,
     ) -> None:
         self.outcome = Outcome()
         self._config, self._folder, self._say, self._show, self._connect = config, folder, say, show, connect
@@ -108,8 +117,9 @@ class _Launch:
         self._children: list[Child] = []
         self._chief: Chief | None = None
         self._speed = Speed()
-        self._threads = max(1, _cores() // config.workers)
+        self._threads = threads_of(config)
         self._environment = child_environment(self._threads)
+        self._forker = forker
 
     def train(self) -> None:
         """From the shards to the final score; _Ended where that is not reached."""
@@ -136,7 +146,8 @@ class _Launch:
             self._chief.close()
         out = self.outcome
         if out.exit_code == 0:
-            shutil.rmtree(self._folder.copies(), ignore_errors=True)
+            for folder in (self._folder.copies(), self._folder.residuals):
+                shutil.rmtree(folder, ignore_errors=True)
         self._folder.write_facts(
             finished=out.exit_code == 0,
             exit_code=out.exit_code,
@@ -204,8 +215,9 @@ class _Launch:
         self._folder.models.mkdir(exist_ok=True)
         for rank in range(self._config.workers):
             if self._config.loop is None:
-                name, threads = f"worker-{rank}", str(self._threads)
-                self._start(name, "worker", "--rank", str(rank), *self._data(name), *shared, "--threads", threads)
+                name, own = f"worker-{rank}", ["--rank", str(rank), "--threads", str(self._threads)]
+                keep = ["--residuals", str(self._folder.residuals)]
+                self._start(name, "worker", *own, *self._data(name), *shared, *keep)
             else:
                 self._start_own_loop(rank, self._config.loop, servers)
         self._start("evaluator", "evaluator", *self._data("evaluator"), *shared, "--models", str(self._folder.models))
@@ -222,7 +234,8 @@ class _Launch:
         report = [] if role == "sharder" else ["--report", str(self._folder.ports(name))]
         command = ["-m", *module, "--config", str(self._folder.config), *report, *arguments]
         restarts = 0 if role == "sharder" else self._config.restarts
-        return self._begin(Child(name, role, command, self._folder.log(name), self._environment, restarts))
+        forker = self._forker if role in ("worker", "evaluator") else None
+        return self._begin(Child(name, role, command, self._folder.log(name), self._environment, restarts, forker))
 
     def _start_own_loop(self, rank: int, script: str, servers: list[str]) -> Child:
         """The user's script as a worker; `paceline.connect()` in it finds the run through one variable."""
@@ -236,6 +249,7 @@ class _Launch:
             "device": self._device,
             "threads": self._threads,
             "report": str(self._folder.ports(f"worker-{rank}").resolve()),
+            "residuals": str(self._folder.residuals.resolve()),
         }
         environment, name = {**self._environment, CONNECT: json.dumps(place)}, f"worker-{rank}"
         return self._begin(Child(name, "worker", [script], self._folder.log(name), environment, self._config.restarts))
@@ -355,6 +369,24 @@ def _kept_port(child: Child, ports: dict[str, int]) -> str:
     """The child's address; it keeps that port when it is started again."""
     child.arguments[child.arguments.index("--port") + 1] = str(ports["port"])
     return f"127.0.0.1:{ports['port']}"
+
+
+@contextmanager
+def forking(config: Config) -> Iterator[Forker | None]:
+    """What starts workers and evaluators: torch is loaded once for all. None where that is of no use, or fork is not safe."""
+    if config.updates == "sparse" or sys.platform != "linux":
+        yield None
+        return
+    forker = Forker(WORKERS, child_environment(threads_of(config)))
+    try:
+        yield forker
+    finally:
+        forker.close()
+
+
+def threads_of(config: Config) -> int:
+    """Threads of each worker: its share of the cores."""
+    return max(1, _cores() // config.workers)
 
 
 def _cores() -> int:

@@ -11,13 +11,18 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
+def end_with(parent: int) -> None:
+    """From now on this process dies with that one, or rather with the thread of it that started this one."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it died before the wish was made
+        sys.exit(128 + signal.SIGKILL)
+
+
 def main() -> None:
     """Becomes the program; the wish to die with the parent survives the exec."""
     launcher, *command = sys.argv[1:]
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != int(launcher):  # it died before the wish was made
-        sys.exit(128 + signal.SIGKILL)
+    end_with(int(launcher))
     os.execv(command[0], command)
 
 

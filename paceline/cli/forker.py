@@ -1,26 +1,27 @@
-"""Python processes by fork from one that has imported what they import: they start in 0.1 s instead of one to four.
+"""Python processes by fork from one that has imported what they import: they start in 0.1 s instead of one to ten.
 
-This file is both sides: `Forked` in a test, and the program that forks (`python -P forking.py MODULE ...`). What it starts is a
-process as any other, with its own pid, signals, threads, log and exit code; only the imports were made before. Fork is safe,
-because a process that only imports has no threads and no gRPC channel."""
+This file is both sides: `Forker`, and the program that forks (`python -P forker.py MODULE ...`). What it starts is a process as
+any other, with its own pid, process group, signals, threads, log and exit code; only the imports were made before. Fork is
+safe, because a process that only imports has no threads, no gRPC channel and no GPU."""
 
 import atexit
-import contextlib
-import functools
 import gc
 import json
 import os
+import random
 import select
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-QUIET = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-"""Read while modules load: no pool of threads that a fork would lose."""
+from paceline.cli import tether
+
 LIGHT = (
     "grpc_health.v1.health", "paceline.core.steps", "paceline.tasks.builtin.digits", "server.app", "sharder.app",
     "sharder.serve", "sklearn.datasets", "sklearn.model_selection", "typer.rich_utils", "worker.client", "worker.member",
@@ -36,15 +37,24 @@ TORCH = (
     "worker.module_scorer",
     "worker.replica",
 )
-"""For real workers and evaluators."""
+"""For real workers and evaluators, too."""
+WORKERS = ("worker.app", "worker.module_scorer", "worker.replica", "worker.scoring")
+"""For these alone."""
+_PATIENCE = 120.0
+"""Longest that the imports may take (seconds)."""
 
 
-# in a test
+# who wants processes
 class Forked:
     """One child, as subprocess.Popen has it."""
 
     def __init__(self, forker: "Forker", pid: int) -> None:
         self._forker, self.pid = forker, pid
+
+    @property
+    def peak(self) -> int:
+        """Its largest memory, once it has ended (bytes)."""
+        return self._forker.peaks.get(self.pid, 0)
 
     def poll(self) -> int | None:
         return self._forker.codes.get(self.pid)
@@ -64,36 +74,40 @@ class Forked:
 
 
 class Forker:
-    """The process that forks."""
+    """The process that forks; it ends, and its children with it, when this process does. `environment`: what modules see
+    while they load. For the main thread: the kernel ends it with the thread that started it."""
 
-    def __init__(self, modules: tuple[str, ...]) -> None:
-        plain = {key: value for key, value in os.environ.items() if not key.startswith("PACELINE_")}
+    def __init__(self, modules: tuple[str, ...], environment: Mapping[str, str]) -> None:
+        command = [sys.executable, "-P", __file__, *modules]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", __file__, *modules],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=plain | QUIET, text=True, bufsize=1,
+            [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, bufsize=1, start_new_session=True,
         )  # fmt: skip
         self.codes: dict[int, int] = {}
+        self.peaks: dict[int, int] = {}
         self.changed = threading.Condition()
         self._started: list[int] = []
         self._ended = False
         threading.Thread(target=self._listen, daemon=True).start()
         atexit.register(self.close)
 
-    def start(self, arguments: list[str], log: Path, folder: Path, environment: dict[str, str]) -> Forked:
-        """`arguments` are those of Python: -m and a module, or a file, and the program's own."""
+    def start(self, arguments: list[str], log: Path, folder: Path, environment: Mapping[str, str]) -> Forked | None:
+        """`arguments` are those of Python: -m and a module, or a file, and the program's own. None: it can't fork here."""
         assert self._process.stdin is not None
-        request = {"arguments": arguments, "log": str(log), "folder": str(folder), "environment": environment}
+        request = {"arguments": arguments, "log": str(log), "folder": str(folder), "environment": dict(environment)}
         with self.changed:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            assert self.changed.wait_for(lambda: self._started or self._ended, 90), "nothing was started"
-            assert self._started, "the process that forks ended while it imported; see what it wrote to stderr"
-            return Forked(self, self._started.pop())
+            try:
+                self._process.stdin.write(json.dumps(request) + "\n")
+            except OSError:  # it has ended
+                return None
+            self.changed.wait_for(lambda: self._started or self._ended, _PATIENCE)
+            return Forked(self, self._started.pop()) if self._started else None
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.wait(10)
+        """Ends it and all children."""
+        atexit.unregister(self.close)
+        self._process.kill()
+        self._process.wait()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -104,17 +118,11 @@ class Forker:
                     self.codes.pop(told["started"], None)
                     self._started.append(told["started"])
                 else:
-                    self.codes[told["ended"]] = told["code"]
+                    self.codes[told["ended"]], self.peaks[told["ended"]] = told["code"], told["peak"]
                 self.changed.notify_all()
         with self.changed:
             self._ended = True
             self.changed.notify_all()
-
-
-@functools.cache
-def forker(modules: tuple[str, ...]) -> Forker:
-    """The one of this test process."""
-    return Forker(modules)
 
 
 # in the process that forks
@@ -125,14 +133,15 @@ def tell(**facts: int) -> None:
 def reap(running: set[int]) -> None:
     """Tells who has ended."""
     for pid in list(running):
-        ended, status = os.waitpid(pid, os.WNOHANG)
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
         if ended:
             running.remove(pid)
-            tell(ended=pid, code=os.waitstatus_to_exitcode(status))
+            tell(ended=pid, code=os.waitstatus_to_exitcode(status), peak=usage.ru_maxrss * 1024)
 
 
 def next_child() -> dict[str, Any]:
-    """Forks once for each line until the test process is gone; returns in the child, with what it is to run."""
+    """Forks once for each line until whoever writes them is gone; returns in the child, with what it is to run."""
+    this = os.getpid()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -155,6 +164,8 @@ def next_child() -> dict[str, Any]:
         for line in lines:
             pid = os.fork()
             if not pid:
+                os.setpgid(0, 0)
+                tether.end_with(this)
                 signal.set_wakeup_fd(-1)
                 os.close(woken)
                 os.close(wake)
@@ -162,6 +173,8 @@ def next_child() -> dict[str, Any]:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 request: dict[str, Any] = json.loads(line)
                 return request
+            with suppress(OSError):  # the child has done it itself
+                os.setpgid(pid, pid)
             running.add(pid)
             tell(started=pid)
 
@@ -170,7 +183,7 @@ def run(arguments: list[str], log: str, folder: str, environment: dict[str, str]
     """In the child: becomes what `python -P ARGUMENTS` is."""
     import runpy
 
-    nothing, file = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    nothing, file = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for target, source in ((0, nothing), (1, file), (2, file)):
         os.dup2(source, target)
     os.close(nothing)
@@ -178,6 +191,7 @@ def run(arguments: list[str], log: str, folder: str, environment: dict[str, str]
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    random.seed()  # otherwise all would pause for the same times
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
@@ -187,11 +201,15 @@ def run(arguments: list[str], log: str, folder: str, environment: dict[str, str]
 
 
 def main(modules: list[str]) -> None:
-    for module in modules:
-        import_module(module)
+    try:
+        for module in modules:
+            import_module(module)
+    except Exception:  # whatever needs it says so itself
+        sys.exit(1)
     warm()
     gc.freeze()  # or the first collection in each child would copy every page
-    assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose threads"
+    if len(os.listdir("/proc/self/task")) > 1:
+        sys.exit("A module has started threads, which a fork would lose.")
     run(**next_child())
 
 
