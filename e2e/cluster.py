@@ -64,6 +64,21 @@ def overlay(
     return str(folder)
 
 
+def pool(workers: int) -> dict[str, str]:
+    """A patch to so many workers; they ask for little, so that there is room beside another run."""
+    container = {"name": "worker", "resources": {"requests": {"cpu": "50m"}}}
+    spec = {"completions": workers, "parallelism": workers, "template": {"spec": {"containers": [container]}}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "paceline-worker"}, "spec": spec}
+    return {"patch": yaml.safe_dump(job)}
+
+
+def has_image(name: str) -> bool:
+    """Whether a node has it already, as nodes say (of their 50 largest)."""
+    nodes = Kubectl("default").items("nodes", selector="")
+    there = [image for node in nodes for image in node["status"].get("images", [])]
+    return any(f"{REGISTRY}/{name}:{TAG}" in (image.get("names") or ()) for image in there)
+
+
 def put_rows(rows: Dataset, folder: Path, namespace: str) -> None:
     """Gives a run its data, as RCV1's authors publish theirs: at /data/rcv1, in a namespace that this makes."""
     (folder / "rcv1").mkdir(parents=True)

@@ -1,10 +1,12 @@
 """Fixtures of several tests on a cluster."""
 
+import os
 import re
 import time
 from collections.abc import Iterator
 
 import pytest
+from cluster import has_image
 
 from paceline.data.dataset import Dataset
 from paceline.data.rcv1_like import rcv1_like
@@ -30,3 +32,10 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def rows() -> Dataset:
     return rcv1_like(TRAIN, TEST, features=20_000)
+
+
+@pytest.fixture(scope="session")
+def torch_image() -> None:
+    """For tests that need it; they are skipped where it is not."""
+    if not (os.environ.get("E2E_DIGITS") or has_image("paceline-worker")):
+        pytest.skip("no node has the image paceline-worker, with torch: make images; E2E_DIGITS=1 where nodes pull it")

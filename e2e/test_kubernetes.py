@@ -2,7 +2,6 @@
 (`make e2e` says how). Every namespace used begins with paceline-e2e and is deleted afterwards."""
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster import REGISTRY, TAG, overlay, paceline, put_rows, status, until
+from cluster import REGISTRY, TAG, overlay, paceline, pool, put_rows, status, until
+from safetensors import safe_open
 from sklearn.datasets import dump_svmlight_file
 
 from paceline.data.dataset import Dataset
@@ -20,8 +20,6 @@ from paceline.k8s.look import look
 from tools.authority import Authority
 
 ACCURACY = {"svm": 0.88, "digits": 0.90}
-DIGITS = os.environ.get("E2E_DIGITS", "")
-
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -180,7 +178,7 @@ def test_async_svm_with_tls_is_finished_and_stopped_by_its_own_pod(namespace: st
     assert accuracy_of(shown.stdout) >= ACCURACY["svm"] - 0.05
 
 
-@pytest.mark.skipif(not DIGITS, reason="needs the image paceline-worker with torch: make e2e E2E_DIGITS=1")
+@pytest.mark.usefixtures("torch_image")
 def test_digits_train_with_torch(namespace: str, tmp_path: Path):
     kubectl = Kubectl(namespace)
     place = overlay(tmp_path / "run", "demo", {"epochs": 60, "checkpoint": {"every": "2s"}})
@@ -193,6 +191,35 @@ def test_digits_train_with_torch(namespace: str, tmp_path: Path):
 
     assert done.returncode == 0
     assert accuracy_of(done.stdout) >= ACCURACY["digits"]
+
+
+def rank(kubectl: Kubectl, index: int) -> str:
+    """The running pod of worker-`index`; empty where there is none."""
+    label = "batch.kubernetes.io/job-completion-index"
+    pods = [pod["metadata"] for pod in running(kubectl, "worker")]
+    return next((str(pod["name"]) for pod in pods if pod["labels"][label] == str(index)), "")
+
+
+@pytest.mark.usefixtures("torch_image")
+def test_three_peers_train_on_through_the_death_of_one_and_their_mean_is_scored(namespace: str, tmp_path: Path):
+    kubectl = Kubectl(namespace)
+    settings: dict[str, Any] = {"workers": 3, "epochs": 120, "slow": {"all": "3x"}, "lease": 6, "heartbeat": 1}
+    place = overlay(tmp_path / "run", "digits-peers", settings, patches=[pool(3)])
+
+    assert paceline("k8s", "deploy", place, "-n", namespace).returncode == 0
+    until("the first steps", lambda: sum(one.clock > 20 for one in getattr(status(kubectl), "workers", ())) == 3)
+    gone = rank(kubectl, 1)
+    kill(kubectl, gone)
+    again = until("its successor", lambda: (found := rank(kubectl, 1)) != gone and found)
+    until("the successor's training", lambda: '"founder": false' in kubectl.logs(again, lines=200))
+    done = paceline("k8s", "run", place, "-n", namespace)
+
+    assert done.returncode == 0
+    assert accuracy_of(done.stdout) >= ACCURACY["digits"]
+    assert paceline("k8s", "fetch-model", "--out", str(tmp_path / "models"), "-n", namespace).returncode == 0
+    with safe_open(tmp_path / "models" / "last.safetensors", "numpy") as file:
+        facts = file.metadata()
+    assert (facts["model"], facts["local_models"]) == ("mean", "3")
 
 
 @pytest.fixture

@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster import REPOSITORY, overlay, paceline, put_rows, until
+from cluster import REPOSITORY, overlay, paceline, pool, put_rows, until
 
 from paceline.data.dataset import Dataset
 from paceline.k8s.kubectl import COMPONENT, Kubectl
-from tools.dashboard import ALERTS, ROWS, Query
+from tools.dashboard import ALERTS
+from tools.panels import PEERS, ROWS, Query
 from tools.prometheus import Watched, beside
 
 RUN = "svm-hogwild"
 NOT_HERE = {("Loss", "mini-batches")}
 """Panel and legend of what a sparse run has by design not."""
 PROCESSES = {"server-0", "server-1", "worker-0", "worker-1", "evaluator", "sharder"}
-PANELS = [(panel, query) for row in ROWS.values() for panel in row for query in panel.queries]
+PANELS = [(panel, query) for title, row in ROWS.items() if title != PEERS for panel in row for query in panel.queries]
 METRICS = 9464
 
 pytestmark = [
@@ -65,14 +66,6 @@ def relabelling() -> Any:
     return config["scrape_configs"][0]["relabel_configs"]
 
 
-def two_workers() -> dict[str, str]:
-    """A patch; they ask for little, so that there is room beside another run."""
-    container = {"name": "worker", "resources": {"requests": {"cpu": "50m"}}}
-    spec = {"completions": 2, "parallelism": 2, "template": {"spec": {"containers": [container]}}}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "paceline-worker"}, "spec": spec}
-    return {"patch": yaml.safe_dump(job)}
-
-
 def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp_path: Path, rows: Dataset):
     kubectl = Kubectl(namespace)
     settings: dict[str, Any] = {
@@ -80,7 +73,7 @@ def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp
         "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0}, "svm": {"stop": "own"},
         "checkpoint": {"every": "2s"},
     }  # fmt: skip
-    place = overlay(tmp_path / "run", RUN, settings, "data-server", "scrape-annotations", patches=[two_workers()])
+    place = overlay(tmp_path / "run", RUN, settings, "data-server", "scrape-annotations", patches=[pool(2)])
     put_rows(rows, tmp_path / "data", namespace)
 
     with beside(tmp_path / "prometheus", relabel=relabelling()) as prometheus, ExitStack() as forwards:

@@ -15,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from paceline.rpc.process import serve_metrics
 from paceline.v1 import parameter_service_pb2 as pb
-from tools.dashboard import ALERTS, DASHBOARD, ROWS, files
+from tools.dashboard import ALERTS, DASHBOARD, files
+from tools.panels import ROWS
 
 DASH: dict[str, Any] = json.loads(DASHBOARD.read_text())
 PANELS = [panel for panel in DASH["panels"] if panel["type"] != "row"]
@@ -38,6 +39,7 @@ def queries() -> list[str]:
 def live(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """Every sample that a server, a worker and the evaluator offer to Prometheus."""
     progress_module, scoring = pytest.importorskip("worker.progress"), pytest.importorskip("worker.scoring")
+    peer_metrics = pytest.importorskip("worker.peer_metrics")
     step = pytest.importorskip("worker.step").Step
     cluster = Cluster(config_of("asp", workers=1, epochs=100), tmp_path_factory.mktemp("cluster"))
     cluster.evaluator_ready()
@@ -47,6 +49,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     for phase in ("data", "compute", "exchange", "data"):
         progress.enter(phase)
     progress.stepped(1, 0, step(None, 0.5, 32, True), [pb.PullHead(waited=0.1)], 0.25)
+    peer_metrics.PeerMetrics(of_worker)
     scoring.ScoreMetrics(of_evaluator).note(1, 0.5, {"test": {"loss": 0.5, "accuracy": 0.9}})
     found = []
     for name, registry in (
@@ -75,7 +78,9 @@ def test_uids_and_variables_are_the_ones_that_links_use() -> None:
 
 def test_rows_are_those_of_the_design() -> None:
     rows = [panel["title"] for panel in DASH["panels"] if panel["type"] == "row"]
-    assert rows == ["Overview", "Consistency", "Latency", "Traffic", "Data plane", "Balance", "Health", "GPU and pods"]
+    assert rows == [
+        "Overview", "Consistency", "Latency", "Traffic", "Data plane", "Peers", "Balance", "Health", "GPU and pods",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])

@@ -14,6 +14,7 @@ import yaml
 from kubernetes_validate import utils
 
 from paceline.cli.plan import plan_report, task_shapes
+from paceline.core import peer_policy, registry
 from paceline.settings import TLS, load, task_of
 from paceline.tasks.task import load_task
 from tools.rendered_manifests import FILE, FOLDER, is_fresh, objects, render
@@ -32,15 +33,18 @@ PARTS = ("server", "worker", "evaluator", "sharder", "autostop")
 
 
 def listed(overlay):
-    found = yaml.safe_load((K8S / "overlays" / overlay / "kustomization.yaml").read_text())["components"]
-    return [Path(component).name for component in found]
+    """The overlay's own components; those that only change another overlay's run have none."""
+    found = yaml.safe_load((K8S / "overlays" / overlay / "kustomization.yaml").read_text())
+    return [Path(component).name for component in found.get("components", ())]
 
 
 def cases():
-    """Every overlay as it is, with each component that it does not have, and with all of them."""
+    """Every overlay as it is, and those with components also with each that they do not have, and with all of them."""
     for overlay in OVERLAYS:
-        more = [component for component in COMPONENTS if component not in listed(overlay)]
-        yield from [(overlay,), *((overlay, component) for component in more), (overlay, *more)]
+        yield (overlay,)
+        if own := listed(overlay):
+            more = [component for component in COMPONENTS if component not in own]
+            yield from [*((overlay, component) for component in more), (overlay, *more)]
 
 
 CASES = list(cases())
@@ -55,8 +59,9 @@ def rendered(case, folder):
     path = copy / "overlays" / overlay / "kustomization.yaml"
     kustomization = yaml.safe_load(path.read_text())
     names = [name for name in COMPONENTS if name in more or name in listed(overlay)]
-    kustomization["components"] = [f"../../components/{name}" for name in names]
-    path.write_text(yaml.safe_dump(kustomization))
+    if names:
+        kustomization["components"] = [f"../../components/{name}" for name in names]
+        path.write_text(yaml.safe_dump(kustomization))
     return objects(render(path.parent))
 
 
@@ -361,6 +366,12 @@ def test_the_config_says_all_that_its_task_would(overlay, config):
     path = K8S / "overlays" / overlay / "run.yaml"
 
     assert load(path, task=load_task(*task_of(path)).settings) == config
+
+
+def test_every_policy_without_servers_has_an_overlay():
+    runs = [load(K8S / "overlays" / overlay / "run.yaml") for overlay in OVERLAYS]
+
+    assert sorted(run.policy.name for run in runs if not run.servers) == registry.names(peer_policy.PACKAGE)
 
 
 @pytest.mark.parametrize(

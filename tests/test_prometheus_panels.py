@@ -12,14 +12,18 @@ import yaml
 pytest.importorskip("torch")
 
 from paceline.core.config import Config
-from tools.dashboard import ALERTS, ROWS, Panel, Query
+from tools.dashboard import ALERTS
+from tools.panels import PEERS, ROWS, Panel, Query
 from tools.prometheus import Watched, beside, other_exporters, watched_run
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="there is no prometheus here (apt: prometheus)"),
     pytest.mark.timeout(400),
 ]
-PANELS = [(panel, query) for row in ROWS.values() for panel in row for query in panel.queries]
+PANELS = [(panel, query) for title, row in ROWS.items() if title != PEERS for panel in row for query in panel.queries]
+OF_PEERS = [(panel, query) for panel in ROWS[PEERS] for query in panel.queries]
+WITHOUT_SERVERS = ("Training", "Phase", "Members", "Examples per second", "Loss", "Accuracy", "Step time by phase")
+"""Panels of other rows that say as much of a run without servers."""
 OVERLAY = Path(__file__).parent.parent / "k8s" / "overlays" / "monitoring" / "prometheus.yml"
 RUNNING = {
     "namespace": "n", "pod_name": "paceline-server-0", "pod_phase": "Running", "pod_container_port_name": "metrics",
@@ -44,6 +48,52 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     ):
         place, start, end = watched_run(prometheus, folder, "digits", "-w", "2", "-s", "2", *more)
         yield Watched(prometheus, place.name, start, end)
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """A run without servers."""
+    folder = tmp_path_factory.mktemp("peers")
+    arguments = [
+        "-w",
+        "3",
+        "-s",
+        "0",
+        "--policy",
+        "dpsgd",
+        "--set",
+        "nominal_step=0.05",
+        "--slow",
+        "2=5x",
+        "--epochs",
+        "4",
+    ]
+    with beside(folder / "prometheus") as prometheus:
+        place, start, end = watched_run(prometheus, folder, "digits", *arguments)
+        yield Watched(prometheus, place.name, start, end)
+
+
+@pytest.mark.parametrize(("panel", "query"), OF_PEERS, ids=lambda part: getattr(part, "title", ""))
+def test_a_panel_about_peers_is_not_empty(peers: Watched, panel: Panel, query: Query) -> None:
+    assert peers.trouble(query) == ""
+
+
+def test_a_run_without_servers_shows_in_the_other_rows_too(peers: Watched) -> None:
+    asked = {panel.title: query for panel, query in PANELS if panel.title in WITHOUT_SERVERS}
+    assert {title: peers.trouble(query) for title, query in asked.items()} == dict.fromkeys(WITHOUT_SERVERS, "")
+
+
+def test_the_neighbours_of_a_slow_peer_wait_for_it_and_know_all_members(peers: Watched) -> None:
+    def of(title: str) -> dict[str, float]:
+        query = next(query for panel, query in OF_PEERS if panel.title == title)
+        return {
+            series["metric"]["process"]: max(float(value) for _, value in series["values"])
+            for series in peers.ask(query)
+        }
+
+    assert of("Members in view") == {f"worker-{rank}": 3 for rank in range(3)}
+    waits = of("Waiting for other workers")
+    assert waits["worker-2"] < min(waits["worker-0"], waits["worker-1"])
 
 
 @pytest.mark.parametrize(("panel", "query"), PANELS, ids=lambda part: getattr(part, "title", ""))

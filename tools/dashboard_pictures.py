@@ -1,5 +1,5 @@
-"""`python -m tools.dashboard_pictures`: does a run with a Prometheus beside it, and draws the dashboard's rows from what that
-has seen, for docs/dashboard.md (two minutes; needs prometheus)."""
+"""`python -m tools.dashboard_pictures`: does a run with servers and one without, a Prometheus beside them, and draws the
+dashboard's rows from what that has seen, for docs/dashboard.md (three minutes; needs prometheus)."""
 
 import io
 import sys
@@ -16,11 +16,13 @@ from matplotlib.figure import Figure
 
 from paceline.core.config import Config
 from sharder.report.panels import STYLE
-from tools.dashboard import ROWS, Panel, places
+from tools.dashboard import places
+from tools.panels import PEERS, ROWS, Panel
 from tools.prometheus import EVERY, Prometheus, beside, other_exporters, watched_run
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 RUN = ("digits", "--workers", "2", "--servers", "2", "--slow", "1=5x", "--epochs", "20")
+PEERS_RUN = ("digits", "--workers", "3", "--servers", "0", "--policy", "dpsgd", "--slow", "2=5x", "--epochs", "6")
 WINDOW = "10s"
 """What rates are taken over."""
 Series: TypeAlias = list[tuple[str, npt.NDArray[np.float64], npt.NDArray[np.float64]]]
@@ -131,11 +133,15 @@ def _scaled(value: float, unit: str) -> str:
     return f"{value:.3g} G{unit}"
 
 
-def seen(prometheus: Prometheus, run: str, start: float, end: float) -> dict[str, dict[Panel, Series]]:
-    """What the panels of each row show, from a little before the first step on."""
-    steps = prometheus.query_range("min (paceline_worker_steps_total)", start, end)
+def seen(prometheus: Prometheus, run: str, start: float, end: float, peers: bool) -> dict[str, dict[Panel, Series]]:
+    """What the panels of each row that such a run fills show, from a little before the first step on."""
+    steps = prometheus.query_range(f'min (paceline_worker_steps_total{{run="{run}"}})', start, end)
     start = float(steps[0]["values"][0][0]) - 5
-    return {title: {panel: series(prometheus, panel, run, start, end) for panel in row} for title, row in ROWS.items()}
+    return {
+        title: {panel: series(prometheus, panel, run, start, end) for panel in row}
+        for title, row in ROWS.items()
+        if (title == PEERS) == peers
+    }
 
 
 def main() -> None:
@@ -146,8 +152,11 @@ def main() -> None:
         other_exporters(config) as others,
         beside(Path(name) / "prometheus", others) as prometheus,
     ):
-        place, start, end = watched_run(prometheus, Path(name), *RUN)
-        rows = seen(prometheus, place.name, start, end - 2 * EVERY)
+        rows: dict[str, dict[Panel, Series]] = {}
+        for arguments, peers in ((RUN, False), (PEERS_RUN, True)):
+            run = "peers" if peers else "watched"
+            _, start, end = watched_run(prometheus, Path(name), *arguments, name=run)
+            rows |= seen(prometheus, run, start, end - 2 * EVERY, peers)
     if empty := [panel.title for shown in rows.values() for panel, found in shown.items() if not found]:
         sys.exit(f"Nothing was seen for: {', '.join(empty)}.")
     PICTURES.mkdir(exist_ok=True)

@@ -20,7 +20,8 @@ import yaml
 
 from paceline.cli.run_folder import RunFolder
 from paceline.core.config import Config
-from tools.dashboard import ALERTS, Query
+from tools.dashboard import ALERTS
+from tools.panels import Query
 
 EVERY = 1
 """Seconds from one scrape to the next."""
@@ -151,12 +152,14 @@ def beside(folder: Path, others: int | None = None, relabel: Sequence[Mapping[st
         process.wait(30)
 
 
-def watched_run(prometheus: Prometheus, folder: Path, *arguments: str) -> tuple[RunFolder, float, float]:
+def watched_run(
+    prometheus: Prometheus, folder: Path, *arguments: str, name: str = "watched"
+) -> tuple[RunFolder, float, float]:
     """Does `paceline run ...` in this folder with Prometheus beside it; the run's folder, start and end. RuntimeError with
     what the run said where it failed."""
-    began, place = time.time(), RunFolder(folder / "runs" / "watched")
+    began, place = time.time(), RunFolder(folder / "runs" / name)
     command = [sys.executable, "-P", "-m", "paceline.cli", "run", *arguments, "--run", place.name]
-    log = folder / "run.log"
+    log = folder / f"{name}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
     try:
