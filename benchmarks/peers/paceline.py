@@ -92,7 +92,7 @@ class PacelineWorker:
         chief = ChiefClient(addresses[0], options.credentials, config, name, deadline, stop, _silent)
         if rank == 0:  # stands in for the evaluator, without which no run starts
             threading.Thread(target=chief.evaluate, args=(None,), daemon=True).start()
-        self._model: Vector = np.zeros(plan.total, np.float32)
+        self._model = self.first_weights(plan.total)
         self._client = ParameterClient(addresses, options.credentials, plan, config, name, deadline, stop, _silent)
         joined = chief.join(False, 1, 1, "", job.workers)
         assert joined is not None
@@ -105,6 +105,10 @@ class PacelineWorker:
         assert seat is not None
         self._client.pull(self._model)
         self._view = seat.view
+
+    def first_weights(self, elements: int) -> Vector:
+        """What training begins with."""
+        return np.zeros(elements, np.float32)
 
     def iterate(self, gradient: Vector) -> None:
         self._clock += 1
