@@ -100,7 +100,7 @@ teardown: $(VENV)/.cli ## delete all its parts but the volumes
 purge: $(VENV)/.cli ## delete its volumes and token too
 	$(BIN)/paceline k8s purge -n $(NAMESPACE)
 
-e2e: $(VENV)/.cli ## runs on a real cluster (KUBECONFIG=) that has the images; E2E_DIGITS=1 also with torch
+e2e: $(VENV)/.cli ## runs on a real cluster (KUBECONFIG=) that has the images; E2E_DIGITS=1 where it pulls that with torch
 	E2E_DIGITS=$(E2E_DIGITS) REGISTRY=$(REGISTRY) TAG=$(TAG) $(BIN)/python -m pytest e2e -x -s --timeout=900
 
 bench: setup ## speed as ratios to other systems, each part in one interleaved run (an hour; DATA= adds CIFAR-10)
@@ -113,14 +113,18 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 	$(BIN)/python -m benchmarks.svm
 	$(BIN)/python -m benchmarks.exchange
 	$(BIN)/python -m benchmarks.codecs
+	-$(BIN)/python -m benchmarks.links # for Linux and root only
 	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
 
-experiments: setup ## tables of all policies and of sharding strategies, [Hogwild]'s figures (DATA= for CIFAR-10 too; hours)
+experiments: setup ## tables of all policies and of sharding strategies, [Hogwild]'s and [Actors]' figures (DATA= for CIFAR-10 too; hours)
 	$(BIN)/python -m experiments.policies
 	$(BIN)/python -m experiments.codecs
+	$(BIN)/python -m experiments.survey
+	$(if $(DATA),$(BIN)/python -m experiments.codecs --task experiments/small_cifar10.py --data $(DATA) --epochs 4)
 	$(BIN)/python -m experiments.sharding
 	$(BIN)/python -m experiments.sharding --data 8
 	$(BIN)/python -m experiments.hogwild
+	$(BIN)/python -m experiments.actors
 	$(if $(DATA),$(BIN)/python -m experiments.policies bsp ssp:3 asp shat kbuffered --task cifar10 --data $(DATA) --model cnn --epochs 3)
 
 protos: setup ## the stubs in paceline/v1, from protos/

@@ -12,6 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from paceline.core.config import Config
+from paceline.core.run import Score
 from paceline.data.shards import open_shards
 from paceline.rpc.auth import OPEN
 from server.app import Server
@@ -36,8 +37,8 @@ class Outcome:
     """Mean over the workers of the time their replies were held back (seconds)."""
     staleness: float
     """Mean over all pushes (versions)."""
-    history: list[tuple[float, dict[str, float]]]
-    """Seconds and metrics of every score."""
+    history: list[Score]
+    """Every score, the final one last."""
 
 
 def run(config: Config, meanwhile: Callable[[Server], None] | None = None) -> Outcome:
@@ -55,7 +56,7 @@ def run(config: Config, meanwhile: Callable[[Server], None] | None = None) -> Ou
                 thread.join(PATIENCE)
                 if thread.is_alive():
                     raise TimeoutError(f"{thread.name} has not ended after {PATIENCE:g} s: {config.policy}.")
-            return _outcome(servers[0])
+            return outcome_of(servers[0])
         finally:
             for server in reversed(servers):
                 server.close(grace=0)
@@ -65,7 +66,7 @@ def _servers(config: Config, folder: Path) -> list[Server]:
     servers: list[Server] = []
     for index in range(config.server_processes):
         chief = f"127.0.0.1:{servers[0].port}" if index else ""
-        server = Server(config, index, folder / f"server-{index}", OPEN, chief, 0, 0, _silent)
+        server = Server(config, index, folder / f"server-{index}", OPEN, chief, 0, 0, silent)
         server.start()
         servers.append(server)
     return servers
@@ -77,12 +78,12 @@ def _work(config: Config, folder: Path, addresses: list[str]) -> list[threading.
     stop, shards = threading.Event(), folder / "shards"
     workers = [
         Worker(
-            config, f"worker-{rank}", open_shards(shards), addresses, OPEN, "cpu", stop, _silent, CollectorRegistry()
+            config, f"worker-{rank}", open_shards(shards), addresses, OPEN, "cpu", stop, silent, CollectorRegistry()
         )
         for rank in range(config.workers)
     ]  # fmt: skip
     scorer = ModuleScorer(
-        config, open_shards(shards), addresses, OPEN, folder / "models", "cpu", stop, _silent, CollectorRegistry()
+        config, open_shards(shards), addresses, OPEN, folder / "models", "cpu", stop, silent, CollectorRegistry()
     )  # fmt: skip
     threads = [threading.Thread(target=worker.run, name=worker.name, daemon=True) for worker in workers]
     threads.append(threading.Thread(target=scorer.run, name="evaluator", daemon=True))
@@ -91,7 +92,8 @@ def _work(config: Config, folder: Path, addresses: list[str]) -> list[threading.
     return threads
 
 
-def _outcome(server: Server) -> Outcome:
+def outcome_of(server: Server) -> Outcome:
+    """What the run of this chief gave."""
     assert server.chief is not None
     run = server.chief.run
     figures = [report.figures for report in run.reports.values()]
@@ -102,9 +104,9 @@ def _outcome(server: Server) -> Outcome:
         run.scores[-1].seconds,
         mean(found.get("wait_seconds", 0.0) for found in figures),
         (registry.get_sample_value("paceline_server_staleness_sum") or 0.0) / pushes,
-        [(score.seconds, score.metrics) for score in run.scores],
+        list(run.scores),
     )
 
 
-def _silent(event: str, **facts: Any) -> None:
-    return
+def silent(event: str, **facts: Any) -> None:
+    """What a process says is for nobody here."""

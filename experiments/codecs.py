@@ -1,5 +1,6 @@
 """What each codec costs in accuracy: python -m experiments.codecs [--help]"""
 
+from collections.abc import Sequence
 from statistics import mean, stdev
 from typing import Annotated, Any
 
@@ -7,6 +8,7 @@ import typer
 
 from experiments.cluster import run
 from experiments.policies import base_config
+from paceline.core.errors import UsageError
 from paceline.core.policy import from_shorthand
 
 EVERY: tuple[dict[str, Any], ...] = (
@@ -19,13 +21,20 @@ EVERY: tuple[dict[str, Any], ...] = (
     {"push": "topk"},
     {"push": "topk", "error_feedback": False},
     {"push": {"name": "topk", "share": 0.001}},
+    {"push": {"name": "topk", "share": 0.001}, "momentum": 0.9},
+    {"push": {"name": "topk", "share": 0.001}, "momentum": 0.9, "warmup_epochs": 0},
     {"push": "threshold"},
     {"push": {"name": "threshold", "form": "quantised"}},
     {"push": "randomk"},
+    {"push": "powersgd"},
+    {"push": {"name": "powersgd", "rank": 1}},
 )
 
 
 def main(
+    codecs: Annotated[
+        list[str] | None, typer.Argument(help="Lines of the table, like 'push int8'; all of them if not given.")
+    ] = None,
     task: Annotated[str, typer.Option(help="What is trained.")] = "digits",
     data: Annotated[str | None, typer.Option(help="Where the data set is.")] = None,
     model: Annotated[str | None, typer.Option(help="Which of the task's models.")] = None,
@@ -36,18 +45,30 @@ def main(
     sets: Annotated[list[str] | None, typer.Option("--set", help="Other settings, like optimizer.lr=0.1.")] = None,
 ) -> None:
     """Prints one line of a Markdown table as soon as a codec's runs are done."""
+    chosen = chosen_of(codecs)
     print(f"task {task}, policy {policy}, {workers} workers, 2 servers, {epochs} epochs, seeds 0 to {seeds - 1}\n")
     print("| codec | test accuracy, mean | sd | worst | mean less none's |")
     print("|---|---|---|---|---|", flush=True)
     plain = 0.0
-    for codec in EVERY:
+    for codec in chosen:
         base = base_config(task, data, model, workers, epochs, 0.0, "ho", from_shorthand(policy), sets or [], codec)
+        rate = base.optimizer.options["lr"] * (1 - codec.get("momentum", 0.0))  # what momentum multiplies
+        base = base.model_copy(update={"optimizer": base.optimizer.model_copy(update={"lr": rate})})
         runs = [run(base.model_copy(update={"seed": seed})) for seed in range(seeds)]
         found = [outcome.metrics["test_accuracy"] for outcome in runs]
         plain = plain or mean(found)
         spread = stdev(found) if len(found) > 1 else 0.0
         figures = f"{mean(found):.4f} | {spread:.4f} | {min(found):.4f} | {mean(found) - plain:+.4f}"
         print(f"| {_named(codec)} | {figures} |", flush=True)
+
+
+def chosen_of(names: Sequence[str] | None) -> list[dict[str, Any]]:
+    """The lines of these names, all where there are none. UsageError: there is no such line."""
+    known = {_named(codec): codec for codec in EVERY}
+    for name in names or ():
+        if name not in known:
+            raise UsageError(f"There is no line {name!r}; expected some of: {'; '.join(known)}.")
+    return [known[name] for name in names or known]
 
 
 def _named(codec: dict[str, Any]) -> str:

@@ -1,0 +1,179 @@
+"""The table of link speed and codec: its plan, its figures, the emulated network, and one tiny real run."""
+
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from benchmarks.links import Cell, Found, judged, main, planned, rates, seconds_per_step, seconds_to, settings
+from experiments import network
+from experiments.cluster import Outcome
+from experiments.network import UNLIMITED, Command, Network, Node, Traffic, commands, missing, nodes, traffic
+from experiments.processes import Ran, Worked
+from paceline.core.errors import UsageError
+from paceline.core.run import Score
+
+FAST, SLOW = 1e9, 5e7
+
+
+@pytest.fixture
+def links() -> None:
+    """For tests that need real namespaces."""
+    if why := missing():
+        pytest.skip(why)
+
+
+def namespaces() -> list[str]:
+    """Network namespaces that this process holds on to."""
+    links = [os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd") if number.isdecimal()
+             and os.path.islink(f"/proc/self/fd/{number}")]  # fmt: skip
+    return [link for link in links if link.startswith("net:")]
+
+
+def test_every_codec_is_planned_at_every_speed() -> None:
+    assert planned("none,sign:int8", "0.05,unlimited") == [
+        Cell("none", "none", SLOW),
+        Cell("sign", "int8", SLOW),
+        Cell("none", "none", UNLIMITED),
+        Cell("sign", "int8", UNLIMITED),
+    ]
+
+
+@pytest.mark.parametrize("speed", ["0", "-1", "fast", "nan", ""])
+def test_a_speed_that_is_none_is_refused(speed: str) -> None:
+    with pytest.raises(UsageError, match=r"--speeds: got .*; expected Gbit/s above 0, or 'unlimited', with commas"):
+        planned("none", speed)
+
+
+def test_a_wrong_option_of_the_command_ends_with_the_usage_code(capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(speeds="0.1,much")
+    assert ended.value.code == UsageError.exit_code
+    assert "got 'much'" in capsys.readouterr().err
+
+
+def test_the_workers_links_have_the_speed_and_the_servers_link_has_none() -> None:
+    assert rates(SLOW, 2) == {"servers": UNLIMITED, "worker-0": SLOW, "worker-1": SLOW}
+
+
+def test_a_cell_is_a_run_in_lock_step_with_its_codecs() -> None:
+    config = settings(Cell("topk", "int8", FAST), "digits", 2, 3, 8)
+    assert (config.policy.name, config.epochs, config.batch_size) == ("bsp", 3, 8)
+    assert (config.codec.push.name, config.codec.pull.name) == ("topk", "int8")
+
+
+def found(step: float, reached: float | None, megabytes: float = 9.0) -> Found:
+    return Found(step, megabytes, reached, 0.95)
+
+
+def test_ratios_are_to_the_first_codec_at_the_same_speed() -> None:
+    none, sign = (("none", "none"), ("sign", "int8"))
+    cells = {
+        Cell(*none, SLOW): found(1.0, 20.0), Cell(*sign, SLOW): found(0.25, 5.0, 1.3),
+        Cell(*none, FAST): found(0.1, 2.0), Cell(*sign, FAST): found(0.15, 4.0, 1.3),
+    }  # fmt: skip
+
+    assert seconds_per_step(cells) == (
+        ["seconds per step", "MB a step", "0.05 Gbit/s", "1 Gbit/s"],
+        [
+            ["none", "9.00", "1.000 (1.00)", "0.100 (1.00)"],
+            ["sign, pull int8", "1.30", "0.250 (0.25)", "0.150 (1.50)"],
+        ],
+    )
+    assert seconds_to(cells, 0.9) == (
+        ["seconds to 0.9", "0.05 Gbit/s", "1 Gbit/s", "accuracy at the end"],
+        [
+            ["none", "20.0 (1.00)", "2.0 (1.00)", "0.9500"],
+            ["sign, pull int8", "5.0 (0.25)", "4.0 (2.00)", "0.9500"],
+        ],
+    )
+
+
+def test_an_accuracy_that_was_not_reached_has_no_time_and_is_no_base() -> None:
+    cells = {Cell("none", "none", FAST): found(1, None), Cell("topk", "none", FAST): found(1, 3.0)}
+    assert [row[1] for row in seconds_to(cells, 0.9)[1]] == ["not reached", "3.0"]
+
+
+def test_a_runs_figures_are_means_over_all_steps() -> None:
+    scores = [
+        Score(epoch, epoch * 2.0, [0], {"test_accuracy": accuracy})
+        for epoch, accuracy in ((1, 0.5), (2, 0.9), (3, 0.8))
+    ]
+    workers = [
+        Worked(30, 6.0, 1.0, Traffic(30_000_000, 60_000_000)),
+        Worked(10, 6.0, 5.0, Traffic(10_000_000, 20_000_000)),
+    ]
+    ran = Ran(Outcome({"test_accuracy": 0.8}, 6.0, 0.0, 0.0, scores), workers)
+    assert judged(ran, 0.9) == Found(0.3, 3.0, 4.0, 0.8)
+    assert judged(ran, 0.95).reached is None
+
+
+def wired(rates: dict[str, float]) -> list[Command]:
+    return commands(rates, nodes({name: f"/{name}" for name in rates}), "/switch")
+
+
+def test_each_end_of_a_limited_link_is_shaped_and_an_unlimited_one_is_not() -> None:
+    made = wired({"servers": UNLIMITED, "worker-0": 1e9})
+    assert [command for command in made if "tc" in command] == [
+        ("nsenter", f"--net={at}", "tc", "qdisc", "add", "dev", interface, "root", "tbf", "rate", "1000000000bit",
+         "burst", "250000b", "latency", "400ms")
+        for at, interface in (("/worker-0", "eth0"), ("/switch", "port1"))
+    ]  # fmt: skip
+    assert ("nsenter", "--net=/worker-0", "ip", "addr", "add", "10.99.0.2/24", "dev", "eth0") in made
+
+
+def test_a_slow_link_lets_two_packets_through_at_once() -> None:
+    (one, _) = [command for command in wired({"worker-0": 1e6}) if "tc" in command]
+    assert one[one.index("burst") + 1] == "3028b"
+
+
+@pytest.mark.parametrize("given", [{"a": 0.0}, {"a": -1.0}, {str(number): 1.0 for number in range(255)}])
+def test_links_that_can_not_be_are_refused(given: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="at most 254, above 0"):
+        wired(given)
+
+
+def test_traffic_is_read_from_the_kernels_table() -> None:
+    table = """Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:     500       5    0    0    0     0          0         0      500       5    0    0    0     0       0          0
+  eth0: 1234567     900    0    0    0     0          0         0     4321      80    0    0    0     0       0          0
+"""
+    assert traffic(table) == Traffic(sent=4321, received=1234567)
+
+
+def test_without_the_programs_it_says_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "root (CAP_NET_ADMIN and CAP_SYS_ADMIN)" in missing()
+
+
+@pytest.mark.usefixtures("links")
+def test_nothing_is_left_of_a_network_whatever_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(node: Node) -> None:
+        shown = ["nsenter", f"--net={node.namespace}", "ip", "-o", "addr", "show", "eth0"]
+        assert "10.99.0.2/24" in subprocess.run(shown, capture_output=True, text=True, check=True).stdout
+        assert len(namespaces()) == 3
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Network({"servers": UNLIMITED, "worker-0": 1e6}) as made:
+        interrupted(made.nodes["worker-0"])
+    assert namespaces() == []
+    real = network.commands
+    monkeypatch.setattr(network, "commands", lambda *given: [*real(*given), ("ip", "no-such-word")])
+    with pytest.raises(UsageError, match="Can't emulate links: `ip no-such-word` said"), Network({"a": 1e6}):
+        raise AssertionError("there is no such network")
+    assert namespaces() == []
+
+
+@pytest.mark.usefixtures("links")
+def test_a_codec_shrinks_what_goes_over_a_slow_link_and_the_step(capsys: Any) -> None:
+    main(speeds="0.002", codecs="none,sign:int8", epochs=1, batch=128, task="digits", accuracy=0.0)
+
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in capsys.readouterr().out.splitlines()]
+    none, sign = lines[2:4]
+    assert lines[0] == ["seconds per step", "MB a step", "0.002 Gbit/s"]
+    assert [none[0], sign[0]] == ["none", "sign, pull int8"]
+    assert float(none[1]) > 2 * float(sign[1]) > 0, "the start is in it too, which has no codec"
+    assert float(none[2].split()[0]) > 2 * 19240 * 8 / 2e6 * 0.8, "a push and a pull of 19 KB at 2 Mbit/s"
+    assert float(sign[2].split()[0]) < float(none[2].split()[0])
