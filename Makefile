@@ -120,7 +120,7 @@ experiments: setup ## tables of all policies and of sharding strategies, [Hogwil
 	$(BIN)/python -m experiments.policies
 	$(BIN)/python -m experiments.codecs
 	$(BIN)/python -m experiments.survey
-	$(if $(DATA),$(BIN)/python -m experiments.codecs --task experiments/small_cifar10.py --data $(DATA) --epochs 4)
+	$(if $(DATA),$(BIN)/python -m experiments.codecs --task experiments/small_cifar10.py --data $(DATA) --epochs 5)
 	$(BIN)/python -m experiments.sharding
 	$(BIN)/python -m experiments.sharding --data 8
 	$(BIN)/python -m experiments.hogwild

@@ -10,6 +10,7 @@ from experiments.cluster import run
 from experiments.policies import base_config
 from paceline.core.errors import UsageError
 from paceline.core.policy import from_shorthand
+from paceline.settings import exits
 
 EVERY: tuple[dict[str, Any], ...] = (
     {"push": "none"},
@@ -45,20 +46,28 @@ def main(
     sets: Annotated[list[str] | None, typer.Option("--set", help="Other settings, like optimizer.lr=0.1.")] = None,
 ) -> None:
     """Prints one line of a Markdown table as soon as a codec's runs are done."""
-    chosen = chosen_of(codecs)
+    with exits("experiments.codecs"):
+        bases = [
+            (
+                codec,
+                base_config(task, data, model, workers, epochs, 0.0, "ho", from_shorthand(policy), sets or [], codec),
+            )
+            for codec in chosen_of(codecs)
+        ]
     print(f"task {task}, policy {policy}, {workers} workers, 2 servers, {epochs} epochs, seeds 0 to {seeds - 1}\n")
     print("| codec | test accuracy, mean | sd | worst | mean less none's |")
     print("|---|---|---|---|---|", flush=True)
-    plain = 0.0
-    for codec in chosen:
-        base = base_config(task, data, model, workers, epochs, 0.0, "ho", from_shorthand(policy), sets or [], codec)
+    plain: float | None = None
+    for codec, base in bases:
         rate = base.optimizer.options["lr"] * (1 - codec.get("momentum", 0.0))  # what momentum multiplies
         base = base.model_copy(update={"optimizer": base.optimizer.model_copy(update={"lr": rate})})
         runs = [run(base.model_copy(update={"seed": seed})) for seed in range(seeds)]
         found = [outcome.metrics["test_accuracy"] for outcome in runs]
-        plain = plain or mean(found)
+        if codec == EVERY[0]:
+            plain = mean(found)
+        less = "" if plain is None else f"{mean(found) - plain:+.4f}"
         spread = stdev(found) if len(found) > 1 else 0.0
-        figures = f"{mean(found):.4f} | {spread:.4f} | {min(found):.4f} | {mean(found) - plain:+.4f}"
+        figures = f"{mean(found):.4f} | {spread:.4f} | {min(found):.4f} | {less}"
         print(f"| {_named(codec)} | {figures} |", flush=True)
 
 

@@ -76,7 +76,7 @@ def main(
         }
         cells, has_links = _possible(cells)
         slow = f", slow link {link:g} Mbit/s" if any(cell.cluster == SLOW_LINK for cell in cells) else ""
-        print(f"task {task}, 2 servers (from allreduce on none), {epochs} epochs, rate {rate:g}, seed {seed}, "
+        print(f"task {task}, 2 servers, where the policy has some, {epochs} epochs, rate {rate:g}, seed {seed}, "
               f"step {1000 * step:g} ms{slow}\n")  # fmt: skip
         _line([head.format(accuracy) for head in HEADS], is_head=True)
         found: Found = {}

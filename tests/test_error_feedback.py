@@ -137,7 +137,6 @@ def test_the_wrapper_codes_as_its_codec_does() -> None:
     codec, values = build_codec(Options(name="int8"), "codec"), np.arange(10, dtype=np.float32)
     nothing, out, other = np.zeros((1, 10), np.float32), bytearray(14), bytearray(14)
     wrapped = ErrorFeedback(codec, nothing, nothing)
-    assert wrapped.most_bytes(10) == codec.most_bytes(10) == 14
     assert wrapped.encode(values, out) == codec.encode(values, other)
     assert out == other
 
@@ -145,5 +144,5 @@ def test_the_wrapper_codes_as_its_codec_does() -> None:
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec.biased], ids=repr)
 def test_a_residual_that_overflows_is_not_sent(codec: Codec) -> None:
     residual, most = np.full(50, 3e38, np.float32), np.full(50, 3e38, np.float32)
-    with pytest.raises(BadPush, match="of finite values"):
+    with pytest.raises(BadPush, match=r"Lower optimizer\.lr"):
         sent(codec, most, residual)

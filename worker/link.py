@@ -48,6 +48,7 @@ class Link:
         self._part_bytes = config.part_bytes
         self._timeout = _HOLD + 10 + 8 * self._length / _SLOWEST
         self._epoch = -1
+        self._push_codec: Codec
         self.enter_epoch(0)
         self.owed: Owed | None = None
         """What pushes have not sent of the slice's elements yet; None without error feedback."""
@@ -73,7 +74,10 @@ class Link:
         if epoch == self._epoch:
             return
         self._epoch = epoch
-        self._push_codec = self._codecs.push_codec_in(epoch).fitted(self._plan.runs(self.index))
+        codec = self._codecs.push_codec_in(epoch).fitted(self._plan.runs(self.index))
+        if epoch and codec == self._push_codec:
+            return
+        self._push_codec = codec
         room = room_for(self._push_codec, self._part_bytes, self._length)
         self._scratch = None if self._push_codec.lossless else np.empty(room, np.uint8)
 

@@ -30,10 +30,11 @@ class Line:
     """What goes to one other worker, in order, in a thread of its own that ends with the line."""
 
     def __init__(
-        self, peer: PeerLine, deliver: Callable[["Line", Message, int], None], on_room: Callable[[], None]
-    ) -> None:
+        self, peer: PeerLine, deliver: Callable[["Line", Message, int], None], on_room: Callable[[], None],
+        on_error: Callable[[Exception], None],
+    ) -> None:  # fmt: skip
         self.peer, self.closed = peer, threading.Event()
-        self._deliver, self._on_room = deliver, on_room
+        self._deliver, self._on_room, self._on_error = deliver, on_room, on_error
         self._waiting: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._scratch: Bytes = np.empty(0, np.uint8)
         threading.Thread(target=self._work, name="peer-line", daemon=True).start()
@@ -62,7 +63,11 @@ class Line:
         number = 0
         while (message := self._waiting.get()) is not None and not self.closed.is_set():
             number += 1
-            self._deliver(self, message, number)
+            try:
+                self._deliver(self, message, number)
+            except Exception as error:  # also a bug: the step must not wait for ever
+                self._on_error(error)
+                break
             del message  # its values may be used again
             self._on_room()
         self.peer.close()

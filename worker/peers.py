@@ -181,7 +181,7 @@ class Peers:
         for message in messages:
             line = self._lines.get(message.to)
             if line is None and (address := self._addresses.get(message.to)):
-                line = self._lines[message.to] = Line(self._line_to(address), self._deliver, self._freed)
+                line = self._lines[message.to] = Line(self._line_to(address), self._deliver, self._freed, self._fail)
             if line is not None:
                 line.put(message)
         if self._policy is not None:
@@ -205,7 +205,8 @@ class Peers:
             worker=self._name, incarnation=self._id // SEATS, clock=number, plan_hash=self._plan.hash, codec=codec.name,
             elements=len(values), note=note,
         )  # fmt: skip
-        parts = list(encoded_parts(values, codec, self._part_bytes, line.scratch(codec, self._part_bytes, len(values))))
+        room = line.scratch(codec, self._part_bytes, len(values))
+        parts = list(encoded_parts(values, codec, self._part_bytes, room))
         for pause in backoff():
             try:
                 line.peer.deliver(head, parts, self._timeout)
@@ -215,9 +216,6 @@ class Peers:
                 self._metrics.retries.inc()
                 if line.closed.wait(pause):
                     return
-            except Exception as error:  # also a bug: the step must not wait for ever
-                self._fail(error)
-                return
 
     def _fail(self, error: Exception) -> None:
         with self._changed:

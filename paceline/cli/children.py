@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,8 +83,9 @@ class Child:
 
     def signal(self, number: int) -> None:
         """Sends it to the process and whatever that has started."""
-        if self.running and self._process:
-            os.killpg(self._process.pid, number)
+        with suppress(ProcessLookupError):  # it has just ended, and its forker tells us later
+            if self.running and self._process:
+                os.killpg(self._process.pid, number)
 
     def tail(self) -> str:
         """The last lines that the newest process wrote, indented."""

@@ -40,8 +40,10 @@ TORCH = (
 """For real workers and evaluators, too."""
 WORKERS = ("worker.app", "worker.module_scorer", "worker.replica", "worker.scoring")
 """For these alone."""
-_PATIENCE = 120.0
-"""Longest that the imports may take (seconds)."""
+_PATIENCE = 10.0
+"""Longest that a fork may take (seconds)."""
+_ALONE = {"OPENBLAS_NUM_THREADS": "1"}
+"""So that numpy starts no threads when it is loaded."""
 
 
 # who wants processes
@@ -66,8 +68,9 @@ class Forked:
         return self._forker.codes[self.pid]
 
     def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
+        with suppress(ProcessLookupError):  # it has just ended, and we are told of it later
+            if self.poll() is None:
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -75,17 +78,21 @@ class Forked:
 
 class Forker:
     """The process that forks; it ends, and its children with it, when this process does. `environment`: what modules see
-    while they load. For the main thread: the kernel ends it with the thread that started it."""
+    while they load. For the main thread: the kernel ends it with the thread that started it. OSError: it can't be started."""
 
     def __init__(self, modules: tuple[str, ...], environment: Mapping[str, str]) -> None:
         command = [sys.executable, "-P", __file__, *modules]
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, bufsize=1, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**environment, **_ALONE}, text=True, bufsize=1,
+            start_new_session=True,
         )  # fmt: skip
+        self.is_ready = False
+        """Whether all is loaded, or will never be: `start` does not have to wait for it any more."""
         self.codes: dict[int, int] = {}
         self.peaks: dict[int, int] = {}
         self.changed = threading.Condition()
+        self._alive: set[int] = set()
         self._started: list[int] = []
         self._ended = False
         threading.Thread(target=self._listen, daemon=True).start()
@@ -100,7 +107,10 @@ class Forker:
                 self._process.stdin.write(json.dumps(request) + "\n")
             except OSError:  # it has ended
                 return None
-            self.changed.wait_for(lambda: self._started or self._ended, _PATIENCE)
+            self.changed.wait_for(lambda: self.is_ready)
+            if not self.changed.wait_for(lambda: self._started or self._ended, _PATIENCE):
+                self._process.kill()  # or it would start it later, too
+                self.changed.wait_for(lambda: self._ended)
             return Forked(self, self._started.pop()) if self._started else None
 
     def close(self) -> None:
@@ -116,12 +126,18 @@ class Forker:
             with self.changed:
                 if "started" in told:
                     self.codes.pop(told["started"], None)
+                    self._alive.add(told["started"])
                     self._started.append(told["started"])
-                else:
-                    self.codes[told["ended"]], self.peaks[told["ended"]] = told["code"], told["peak"]
+                elif "ended" in told:
+                    self._alive.discard(told["ended"])
+                    self.peaks[told["ended"]] = told["peak"]
+                    self.codes[told["ended"]] = told["code"]
+                self.is_ready = True
                 self.changed.notify_all()
         with self.changed:
-            self._ended = True
+            self._started.clear()
+            self.codes |= dict.fromkeys(self._alive, -signal.SIGKILL)  # the kernel has ended them with it
+            self._ended = self.is_ready = True
             self.changed.notify_all()
 
 
@@ -191,7 +207,9 @@ def run(arguments: list[str], log: str, folder: str, environment: dict[str, str]
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    random.seed()  # otherwise all would pause for the same times
+    random.seed()  # otherwise all would pause for the same times, and draw the same numbers
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
@@ -208,8 +226,9 @@ def main(modules: list[str]) -> None:
         sys.exit(1)
     warm()
     gc.freeze()  # or the first collection in each child would copy every page
-    if len(os.listdir("/proc/self/task")) > 1:
-        sys.exit("A module has started threads, which a fork would lose.")
+    if len(os.listdir("/proc/self/task")) > 1:  # a fork would lose them
+        sys.exit(1)
+    tell(threads=1)
     run(**next_child())
 
 

@@ -213,6 +213,9 @@ class _Launch:
             self._device,
         ]
         self._folder.models.mkdir(exist_ok=True)
+        if self._forker is not None:
+            forker = self._forker
+            self._wait_for(lambda: forker.is_ready)
         for rank in range(self._config.workers):
             if self._config.loop is None:
                 name, own = f"worker-{rank}", ["--rank", str(rank), "--threads", str(self._threads)]
@@ -374,14 +377,11 @@ def _kept_port(child: Child, ports: dict[str, int]) -> str:
 @contextmanager
 def forking(config: Config) -> Iterator[Forker | None]:
     """What starts workers and evaluators: torch is loaded once for all. None where that is of no use, or fork is not safe."""
-    if config.updates == "sparse" or sys.platform != "linux":
+    if config.updates == "sparse" or config.loop is not None or sys.platform != "linux":
         yield None
         return
-    forker = Forker(WORKERS, child_environment(threads_of(config)))
-    try:
+    with closing(Forker(WORKERS, child_environment(threads_of(config)))) as forker:
         yield forker
-    finally:
-        forker.close()
 
 
 def threads_of(config: Config) -> int:

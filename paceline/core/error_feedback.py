@@ -36,26 +36,29 @@ class ErrorFeedback:
         before, after = self.before[:, start:stop], self.after[:, start:stop]
         return ErrorFeedback(codec, before, after, self.momentum)
 
-    def most_bytes(self, elements: int) -> int:
-        return self.codec.most_bytes(elements)
-
     def encode(self, values: Vector, out: Buffer) -> int:
         """As `Codec.encode`, of the values and all that is owed. BadPush where what is left would not be finite."""
         from paceline.core import kernels
 
         gather(values, self.before, self.after, self.momentum)
         residual = self.after[0]
-        size = self.codec.encode(residual, out)
-        self.codec.add(bytes_of(out)[:size], residual, -1.0)
+        try:
+            size = self.codec.encode(residual, out)
+            self.codec.add(bytes_of(out)[:size], residual, -1.0)
+        except BadPush as error:
+            raise self._refused() from error
         if self.momentum:
             assert isinstance(self.codec, SparseCodec)
             self.after[1, self.codec.places_in(bytes_of(out)[:size], len(values))] = 0
         if not kernels.all_finite(residual):
-            raise BadPush(
-                f"An update can't be sent as {self.codec.name} with error feedback: it is NaN or infinite, or larger than the "
-                "codec can say. Lower optimizer.lr, set clip.norm, or take bf16 or int8."
-            )
+            raise self._refused()
         return size
+
+    def _refused(self) -> BadPush:
+        return BadPush(
+            f"An update can't be sent as {self.codec.name} with error feedback: it is NaN or infinite, or larger than the "
+            "codec can say. Lower optimizer.lr, set clip.norm, or take bf16 or int8."
+        )
 
 
 def gather(values: Vector, before: State, after: State, momentum: float) -> None:
