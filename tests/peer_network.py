@@ -76,15 +76,15 @@ class Peers:
     # one event each
     def send(self, messages: list[Message]) -> None:
         for message in messages:
-            self.sent.append(message)
+            self.sent.append(replace(message, values=message.values.copy()))
             self.wire.append(message)
-            self.kept[id(message)] = message.values.copy()
+            self.kept[id(message)] = self.sent[-1].values
 
     def deliver(self, number: int = 0) -> Message:
         """The message at this place of those under way arrives; to one who is gone it is lost."""
         message = self.wire.pop(number)
         if message.to in self.members:
-            assert np.array_equal(message.values, self.kept[id(message)]), "values changed before they were taken"
+            assert np.array_equal(message.values, self.kept.pop(id(message))), "values changed before they were taken"
             self.send(self.members[message.to].receive(self._arrived(message)))
         return message
 

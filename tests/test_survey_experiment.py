@@ -164,7 +164,7 @@ def test_the_command_compares_clusters_for_real(tmp_path: Path, capsys: Any) -> 
 
     head, _, names, _, *lines = capsys.readouterr().out.splitlines()
     assert head.startswith(
-        "task digits, 2 servers (from allreduce on none), 1 epochs, seed 0, step 10 ms, slow link 0.5"
+        "task digits, 2 servers, where the policy has some, 1 epochs, rate 0.05, seed 0, step 10 ms, slow link 0.5"
     )
     rows = [dict(zip(names.strip("| ").split(" | "), line.strip("| ").split(" | "), strict=True)) for line in lines[:4]]
     assert [(one["cluster"], one["policy"]) for one in rows] == [
