@@ -14,6 +14,7 @@ import typer
 
 from experiments.actors_pictures import Line, against_tau
 from experiments.actors_virtual import LENGTH, Centralised, Decentralised, Setting, Trained
+from experiments.options import among
 from paceline.core.config import Options
 from paceline.core.errors import UsageError
 from paceline.settings import exits
@@ -124,7 +125,7 @@ def main(
     ] = 0,
 ) -> None:
     """Prints a Markdown table for each form, a line as soon as its runs are done, then what fits it, and draws the figure."""
-    chosen, every = _among(forms), _taus(taus)
+    chosen, every = among(forms, FORMS, "--forms"), _taus(taus)
     if processes:
         from experiments.actors_processes import compare  # here: it loads torch
 
@@ -200,15 +201,6 @@ def _straight(x: Values, y: Values) -> tuple[float, float, float]:
     total = np.sum((y - y.mean()) ** 2)
     rest = np.sum((y - start - slope * x) ** 2)
     return float(slope), float(start), float(1 - rest / total) if total else 1.0
-
-
-def _among(forms: str) -> list[str]:
-    """The names that stand between commas. UsageError: one is not known."""
-    names = forms.split(",")
-    for name in names:
-        if name not in FORMS:
-            raise UsageError(f"--forms: got {name!r}; expected some of {', '.join(FORMS)}, with commas.")
-    return names
 
 
 def _taus(given: str) -> list[float]:

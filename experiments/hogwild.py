@@ -24,6 +24,7 @@ from experiments.hogwild_pictures import (
     members_over_time,
     time_by_workers,
 )
+from experiments.options import among
 from paceline.cli.children import Child, child_environment, end_all
 from paceline.cli.launcher import run_local
 from paceline.cli.options import complete
@@ -86,7 +87,7 @@ def main(
     parts: Annotated[str, typer.Option(help="Which of time (and loss) and members, with commas.")] = ",".join(PARTS),
 ) -> None:
     """Prints one line of a Markdown table as soon as a cell's runs are done, and writes the figures as PNG."""
-    chosen, wanted = _among(modes, tuple(MODES), "--modes"), _among(parts, PARTS, "--parts")
+    chosen, wanted = among(modes, MODES, "--modes"), among(parts, PARTS, "--parts")
     counts, every = _numbers(workers, int, 1), [_pace(given) for given in paces.split(",")]
     study = Study(out, written(out, rows, tests))
     print(f"RCV1-like, {rows:,} training and {tests:,} test rows, 1 server, seeds 0 to {seeds - 1}\n")
@@ -270,15 +271,6 @@ def _in_turn(members: Sequence[int]) -> str:
 
 def _span(numbers: Sequence[int]) -> str:
     return str(numbers[0]) if len(set(numbers)) == 1 else f"{min(numbers)} to {max(numbers)}"
-
-
-def _among(given: str, known: Sequence[str], option: str) -> list[str]:
-    """The names that stand between commas. UsageError: one is not known."""
-    names = given.split(",")
-    for name in names:
-        if name not in known:
-            raise UsageError(f"{option}: got {name!r}; expected some of {', '.join(known)}, with commas.")
-    return names
 
 
 def _pace(given: str) -> Pace:

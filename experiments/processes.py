@@ -1,7 +1,6 @@
 """A whole run in processes of their own, forked in a moment: with real parallel work, and, where it is asked for, with
 links of a known speed between them (experiments/network.py)."""
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -20,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from experiments.cluster import PATIENCE, Outcome, outcome_of, silent
 from experiments.network import Network, Node, Traffic, traffic
-from paceline.cli.tether import PR_SET_PDEATHSIG
+from paceline.cli.tether import end_with
 from paceline.core.config import Config
 from paceline.core.errors import TryAgain
 from paceline.data.shards import open_shards
@@ -124,7 +123,7 @@ class _Team:
 def _live(pipe: "Connection[Any, Any]", node: Node | None, main: Callable[..., None], *what: object) -> None:
     """One process, from its first moment on. Ends without waiting for threads that wait in calls."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that will end this one
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)  # however that one ends
+    end_with(os.getppid())
     code = 1
     try:
         if node is not None:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from experiments.network import UNLIMITED, missing
+from experiments.options import among
 from experiments.policies import base_config
 from experiments.processes import SERVERS, Ran, Worked, run
 from experiments.survey_pictures import accuracies, speed_ups
@@ -67,7 +68,7 @@ def main(
 ) -> None:
     """Prints one line of a Markdown table for each run, then accuracy by epoch and by time, and writes both as PNG."""
     with exits("survey"):
-        cells = planned(_among(clusters, tuple(CLUSTERS)), policies.split(","), _counts(workers))
+        cells = planned(among(clusters, CLUSTERS, "--clusters"), policies.split(","), _counts(workers))
         if not link > 0:
             raise UsageError(f"--link: got {link:g} Mbit/s, over which nothing can be sent; expected more than 0.")
         configs = {
@@ -211,14 +212,6 @@ def _line(cells: Sequence[str], is_head: bool = False) -> None:
     print(f"| {' | '.join(cells)} |", flush=True)
     if is_head:
         print("|" + "---|" * len(cells), flush=True)
-
-
-def _among(given: str, known: Sequence[str]) -> list[str]:
-    names = given.split(",")
-    for name in names:
-        if name not in known:
-            raise UsageError(f"--clusters: got {name!r}; expected some of {', '.join(known)}, with commas.")
-    return names
 
 
 def _counts(given: str) -> list[int]:

@@ -164,6 +164,16 @@ class Peers:
                 able.add(touched)
             events = None if events is None else events - 1
 
+    def run_with_changes(self, events: list[int], random: Random) -> None:
+        """After each count of events somebody leaves or joins, all drawn from `random`."""
+        for number, some in enumerate(events):
+            self.run(10_000, events=some)
+            someone = random.choice(sorted(self.members))
+            if len(self.members) > 1 and random.random() < 0.5:
+                self.leave(someone)
+            else:
+                self.join(3 * number if random.random() < 0.5 else 100 + number, someone)
+
     def in_step(self, steps: int = 1) -> None:
         """All start, all have their gradients, all messages come in the order in which they were sent."""
         for _ in range(steps):

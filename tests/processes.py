@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import yaml
 
-from paceline.cli.forker import LIGHT, TORCH, Forked, Forker
+from paceline.cli.forker import Forked, Forker
 from paceline.core.config import Config
 from paceline.core.plan import SlicePlan
 from paceline.core.slice_state import SliceState
@@ -30,6 +30,22 @@ TOKEN = "a-long-random-word"
 NUMPY_WORKER = Path(__file__).with_name("numpy_worker.py")
 QUIET = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 """Read while modules load: no pool of threads that a fork would lose."""
+LIGHT = (
+    "grpc_health.v1.health", "paceline.core.steps", "paceline.tasks.builtin.digits", "server.app", "sharder.app",
+    "sharder.serve", "sklearn.datasets", "sklearn.model_selection", "typer.rich_utils", "worker.client", "worker.member",
+    "worker.progress", "worker.shard_client", "worker.slowness", "worker.start", "worker.step",
+)  # fmt: skip
+"""What a forker loads for servers, sharders and workers in numpy, whose replica is not the real one."""
+TORCH = (
+    *LIGHT,
+    "torch",
+    "worker.app",
+    "worker.linear",
+    "worker.linear_scorer",
+    "worker.module_scorer",
+    "worker.replica",
+)
+"""For real workers and evaluators, too."""
 
 
 @functools.cache

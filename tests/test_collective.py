@@ -190,13 +190,7 @@ def test_all_who_stay_take_the_same_steps_whoever_leaves_or_joins_in_a_collectiv
         gradient=lambda rank, x: None if random.random() < 0.1 else x / 3 - np.float32(rank / 7),
     )  # fmt: skip
 
-    for number, some in enumerate(events):
-        peers.run(10_000, events=some)
-        someone = random.choice(sorted(peers.members))
-        if len(peers.members) > 1 and random.random() < 0.5:
-            peers.leave(someone)
-        else:
-            peers.join(100 + number, someone)
+    peers.run_with_changes(events, random)
     peers.failing = 0.0
     peers.run(max(peers.rounds.values()) + 40)
 
@@ -276,6 +270,13 @@ def member() -> Iterator[Callable[..., Together]]:
         one.close()
 
 
+def begun(*members: Together) -> None:
+    """They are the founders of a run."""
+    told(1, *members)
+    for one in members:
+        one.begin()
+
+
 def step_all(*members: Together) -> None:
     side_by_side(*(lambda one=one: one.step(float(one.rank) / 3) for one in members))  # type: ignore[misc]
     assert len({one.own.local.tobytes() for one in members}) == 1
@@ -283,9 +284,7 @@ def step_all(*members: Together) -> None:
 
 def test_gloo_gives_all_the_same_bits(member: Callable[..., Together]) -> None:
     members = [member(rank) for rank in range(4)]
-    told(1, *members)
-    for one in members:
-        one.begin()
+    begun(*members)
     for _ in range(3):
         step_all(*members)
     assert members[0].own.local == pytest.approx(np.full(PLAN.total, -3 * 0.5 * 0.5))
@@ -295,9 +294,7 @@ def test_gloo_gives_all_the_same_bits(member: Callable[..., Together]) -> None:
 
 def test_without_a_member_that_leaves_the_ring_adds_up_until_the_next_try(member: Callable[..., Together]) -> None:
     first, second, gone = (member(rank) for rank in range(3))
-    told(1, first, second, gone)
-    for one in (first, second, gone):
-        one.begin()
+    begun(first, second, gone)
     step_all(first, second, gone)
     gone.close()
     told(2, first, second)
@@ -330,9 +327,7 @@ def test_a_group_that_cannot_be_formed_is_done_without(
 
     monkeypatch.setattr(collective.dist, "TCPStore", refuse)
     members = [member(rank) for rank in range(3)]
-    told(1, *members)
-    for one in members:
-        one.begin()
+    begun(*members)
     for _ in range(3):
         step_all(*members)
     assert not any(one.groups for one in members)

@@ -570,13 +570,7 @@ def test_every_policy_goes_on_whoever_leaves_or_joins_in_mid_step(name, count, s
         gradient=lambda rank, x: None if random.random() < 0.1 else x - np.float32(rank),
     )  # fmt: skip
 
-    for number, some in enumerate(events):
-        peers.run(10_000, events=some)
-        someone = random.choice(sorted(peers.members))
-        if len(peers.members) > 1 and random.random() < 0.5:
-            peers.leave(someone)
-        else:
-            peers.join(3 * number if random.random() < 0.5 else 100 + number, someone)
+    peers.run_with_changes(events, random)
     peers.run(max(peers.rounds.values()) + 3)
 
     assert len(set(peers.rounds.values())) == 1

@@ -22,24 +22,8 @@ from typing import Any
 
 from paceline.cli import tether
 
-LIGHT = (
-    "grpc_health.v1.health", "paceline.core.steps", "paceline.tasks.builtin.digits", "server.app", "sharder.app",
-    "sharder.serve", "sklearn.datasets", "sklearn.model_selection", "typer.rich_utils", "worker.client", "worker.member",
-    "worker.progress", "worker.shard_client", "worker.slowness", "worker.start", "worker.step",
-)  # fmt: skip
-"""For servers, sharders and workers in numpy, whose replica is not the real one."""
-TORCH = (
-    *LIGHT,
-    "torch",
-    "worker.app",
-    "worker.linear",
-    "worker.linear_scorer",
-    "worker.module_scorer",
-    "worker.replica",
-)
-"""For real workers and evaluators, too."""
 WORKERS = ("worker.app", "worker.module_scorer", "worker.replica", "worker.scoring")
-"""For these alone."""
+"""What workers and evaluators import."""
 _PATIENCE = 10.0
 """Longest that a fork may take (seconds)."""
 _ALONE = {"OPENBLAS_NUM_THREADS": "1"}
