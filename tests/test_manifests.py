@@ -371,7 +371,7 @@ def test_the_config_says_all_that_its_task_would(overlay, config):
 def test_every_policy_without_servers_has_an_overlay():
     runs = [load(K8S / "overlays" / overlay / "run.yaml") for overlay in OVERLAYS]
 
-    assert sorted(run.policy.name for run in runs if not run.servers) == registry.names(peer_policy.PACKAGE)
+    assert sorted(run.policy.name for run in runs if not run.servers) == list(registry.names(peer_policy.PACKAGE))
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from paceline.core import registry
 from paceline.core.errors import BadPush
-from paceline.core.options import Options
+from paceline.core.options import Extension, Options
 from paceline.core.values import Vector
 
 PACKAGE = "paceline.core.codecs"
@@ -42,7 +42,7 @@ class Cut(NamedTuple):
     codec: "Codec"
 
 
-class Codec(BaseModel, ABC):
+class Codec(Extension, ABC):
     """One wire form. A part is any range of a slice's elements and is coded by itself; decoding gives every element
     (dense semantics). Its fields are the sender's options: the receiver needs only the bytes. Holds no state, so all
     threads may share it. Where values are not finite the receiver refuses the part, or gets some that are not."""

@@ -21,12 +21,13 @@ from random import Random
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import ConfigDict, PrivateAttr
 
 from paceline.core import registry
 from paceline.core.codec import Codec, load_codec
 from paceline.core.config import Options
 from paceline.core.errors import ConfigError
+from paceline.core.options import Extension
 from paceline.core.policy import PEERS, Own
 from paceline.core.topology import Members, Topology
 from paceline.core.values import Places, Vector
@@ -106,7 +107,7 @@ class Welcome:
     """Of the last step (all-reduce)."""
 
 
-class PeerPolicy(BaseModel, ABC):
+class PeerPolicy(Extension, ABC):
     """One way to train without servers, one worker's half. Fields are its options; one instance serves one worker. Not
     thread-safe: whoever drives it serialises calls (they copy and add, and never block). Of each message it must be given
     one copy at most, in any order; asks may be repeated until they are answered. Lengths that don't fit are a BadPush."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from paceline.core import registry
 from paceline.core.clocks import Clocks
@@ -14,6 +14,7 @@ from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError
 from paceline.core.optimizer import Optimizer
 from paceline.core.optimizers.sgd import check_plain
+from paceline.core.options import Extension
 from paceline.core.schedule import Scale
 from paceline.core.values import Outcome, Push, Vector, Verdict
 
@@ -51,7 +52,7 @@ class Own:
     steps: int = 0
 
 
-class Policy(BaseModel, ABC):
+class Policy(Extension, ABC):
     """One synchronisation policy, both halves. Fields are its options; one instance serves one slice or one worker.
     Not thread-safe: whoever drives the slice serialises calls."""
 

@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import pkgutil
+from functools import cache
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -13,10 +14,14 @@ from paceline.core.errors import ConfigError
 T = TypeVar("T")
 
 
-def names(package: str) -> list[str]:
-    """The extensions in the package, sorted."""
-    folder = importlib.import_module(package)
-    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.name.startswith("_"))
+def names(package: str) -> tuple[str, ...]:
+    """The extensions in the package, sorted; its folder is read once."""
+    return _names(tuple(importlib.import_module(package).__path__))
+
+
+@cache
+def _names(folders: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(found.name for found in pkgutil.iter_modules(folders) if found.name[0] != "_"))
 
 
 def find(package: str, base: type[T], name: str) -> type[T]:

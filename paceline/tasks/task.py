@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -216,6 +216,6 @@ def _settings(module: ModuleType, models: Mapping[str, Any], chosen: str) -> dic
     return {**settings, **by_model.get(chosen, {})}
 
 
-def _nearest(name: str, known: "Mapping[str, Any] | list[str]") -> str:
+def _nearest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(known), 1)
     return f" Did you mean '{near[0]}'?" if near else ""
