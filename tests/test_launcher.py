@@ -124,7 +124,8 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("FAKE_STAGE", str(tmp_path))
     monkeypatch.setattr(launcher, "POLL", 0.02)
-    monkeypatch.setattr(launcher, "WORKERS", ("fakes",))  # loaded in no time
+    for modules in ("SERVERS", "WORKERS"):
+        monkeypatch.setattr(launcher, modules, ("fakes",))  # loaded in no time
     made = Stage(tmp_path, restarts=2)
     made.plot()
     return made

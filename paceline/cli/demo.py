@@ -68,10 +68,10 @@ def digits_demo(console: Console, epochs: int | None, run: Callable[..., Outcome
     slow_step = f"{1000 * DIGITS['nominal_step']:g} ms, ten times slow {9000 * DIGITS['nominal_step']:g} ms more"
     say(console, f"Slowness is made by pauses: a step counts as {slow_step}.")
     accurate = True
-    with forking(load(None, DIGITS)) as forker:
+    with forking(load(None, DIGITS)) as forkers:
         for condition in CONDITIONS:
             settings = DIGITS | {"slow": condition.slow} | ({"epochs": epochs} if epochs else {})
-            results, code = _runs(console, settings, POLICIES, condition.name, partial(run, forker=forker))
+            results, code = _runs(console, settings, POLICIES, condition.name, partial(run, forkers=forkers))
             if code:
                 return code
             console.print(comparison(results, condition.title))

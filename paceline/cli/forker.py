@@ -22,8 +22,10 @@ from typing import Any
 
 from paceline.cli import tether
 
+SERVERS = ("grpc_health.v1.health", "server.app")
+"""What servers import."""
 WORKERS = ("worker.app", "worker.module_scorer", "worker.replica", "worker.scoring")
-"""What workers and evaluators import."""
+"""What workers and evaluators import: torch too, which takes seconds."""
 _PATIENCE = 10.0
 """Longest that a fork may take (seconds)."""
 _ALONE = {"OPENBLAS_NUM_THREADS": "1"}

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TypeVar
 from paceline.cli import chief
 from paceline.cli.chief import Chief, RemoteChief, Speed, accuracy
 from paceline.cli.children import Child, child_environment, end_all
-from paceline.cli.forker import WORKERS, Forker
+from paceline.cli.forker import SERVERS, WORKERS, Forker
 from paceline.cli.records import Records
 from paceline.cli.run_folder import RunFolder
 from paceline.cli.signals import Signals
@@ -71,19 +71,19 @@ def run_local(
     connect: Connect = RemoteChief,
     shards: Path | None = None,
     device: str = "auto",
-    forker: Forker | None = None,
+    forkers: Mapping[str, Forker] | None = None,
 ) -> Outcome:
     """Trains as `config` says, in a folder that `open_run` has prepared; resumes what is there. `say` gets messages,
     `show` each status with the examples per second; `shards` of another run with the same data save the time to write
-    them; `device` is what workers and evaluator compute on; `forker` starts these, where one is left from another run.
+    them; `device` is what workers and evaluator compute on; `forkers` of another run start the processes quicker still.
     Ctrl-C and SIGTERM end it in order. ConfigError: it runs now."""
     place = RunFolder(folder)
     with ExitStack() as stack:
         stack.enter_context(place.locked())
         signals = stack.enter_context(Signals())
         records = stack.enter_context(closing(Records(place.path, place.metrics)))
-        forker = forker or stack.enter_context(forking(config))
-        launch = _Launch(config, place, say, show, connect, shards, device, signals, records, forker)
+        forkers = forkers or stack.enter_context(forking(config))
+        launch = _Launch(config, place, say, show, connect, shards, device, signals, records, forkers)
         try:
             launch.train()
         except _Ended as end:
@@ -107,7 +107,7 @@ class _Launch:
         device: str,
         signals: Signals,
         records: Records,
-        forker: Forker | None,
+        forkers: Mapping[str, Forker],
     ) -> None:
         self.outcome = Outcome()
         self._config, self._folder, self._say, self._show, self._connect = config, folder, say, show, connect
@@ -119,7 +119,7 @@ class _Launch:
         self._speed = Speed()
         self._threads = threads_of(config)
         self._environment = child_environment(self._threads)
-        self._forker = forker
+        self._forkers = forkers
 
     def train(self) -> None:
         """From the shards to the final score; _Ended where that is not reached."""
@@ -213,9 +213,6 @@ class _Launch:
             self._device,
         ]
         self._folder.models.mkdir(exist_ok=True)
-        if self._forker is not None:
-            forker = self._forker
-            self._wait_for(lambda: forker.is_ready)
         for rank in range(self._config.workers):
             if self._config.loop is None:
                 name, own = f"worker-{rank}", ["--rank", str(rank), "--threads", str(self._threads)]
@@ -237,7 +234,9 @@ class _Launch:
         report = [] if role == "sharder" else ["--report", str(self._folder.ports(name))]
         command = ["-m", *module, "--config", str(self._folder.config), *report, *arguments]
         restarts = 0 if role == "sharder" else self._config.restarts
-        forker = self._forker if role in ("worker", "evaluator") else None
+        forker = self._forkers.get(role)
+        if forker is not None:
+            self._wait_for(lambda: forker.is_ready)
         return self._begin(Child(name, role, command, self._folder.log(name), self._environment, restarts, forker))
 
     def _start_own_loop(self, rank: int, script: str, servers: list[str]) -> Child:
@@ -375,13 +374,18 @@ def _kept_port(child: Child, ports: dict[str, int]) -> str:
 
 
 @contextmanager
-def forking(config: Config) -> Iterator[Forker | None]:
-    """What starts workers and evaluators: torch is loaded once for all. None where that is of no use, or fork is not safe."""
-    if config.updates == "sparse" or config.loop is not None or sys.platform != "linux":
-        yield None
-        return
-    with closing(Forker(WORKERS, child_environment(threads_of(config)))) as forker:
-        yield forker
+def forking(config: Config) -> Iterator[Mapping[str, Forker]]:
+    """What starts the processes of each role: what these import is loaded once for all. No sharder, of which there is one and
+    whose BLAS may use all cores; nothing where fork is not safe."""
+    with ExitStack() as stack:
+        forkers: dict[str, Forker] = {}
+        if sys.platform == "linux":
+            environment = child_environment(threads_of(config))
+            servers = workers = stack.enter_context(closing(Forker(SERVERS, environment)))
+            if config.updates == "dense" and config.loop is None:
+                workers = stack.enter_context(closing(Forker(WORKERS, environment)))
+            forkers = {"server": servers, "worker": workers, "evaluator": workers}
+        yield forkers
 
 
 def threads_of(config: Config) -> int:

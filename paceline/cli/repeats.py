@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
+from paceline.cli.launcher import forking
 from paceline.cli.run import finish
 from paceline.cli.run_folder import RunFolder, new_name
 from paceline.core.config import NAME, Config
@@ -23,14 +24,15 @@ def repeat(config: Config, times: int, fresh: bool, as_json: bool, device: str =
     console = Console(stderr=as_json, highlight=False)
     folders: list[RunFolder] = []
     code = 0
-    for one in series(config, times):
-        folder, outcome = finish(one, fresh, console, device)
-        code = outcome.exit_code
-        if code:
-            console.print(f"{folder.name}: {outcome.reason}. See {folder.path}/logs.", markup=False, soft_wrap=True)
-            break
-        console.print(f"{folder.name}: {told(folder.final_metrics())}", markup=False, soft_wrap=True)
-        folders.append(folder)
+    with forking(config) as forkers:
+        for one in series(config, times):
+            folder, outcome = finish(one, fresh, console, device, forkers)
+            code = outcome.exit_code
+            if code:
+                console.print(f"{folder.name}: {outcome.reason}. See {folder.path}/logs.", markup=False, soft_wrap=True)
+                break
+            console.print(f"{folder.name}: {told(folder.final_metrics())}", markup=False, soft_wrap=True)
+            folders.append(folder)
     found = summary([folder.final_metrics() for folder in folders])
     if as_json:
         runs = [{"run": folder.name, "folder": str(folder.path), **folder.final_metrics()} for folder in folders]

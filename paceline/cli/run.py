@@ -3,11 +3,13 @@
 import json
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from rich.console import Console
 
 from paceline.cli.chief import result
+from paceline.cli.forker import Forker
 from paceline.cli.launcher import Outcome, run_local
 from paceline.cli.run_folder import RunFolder, open_run
 from paceline.cli.table import Display, LiveTable, PlainLines
@@ -30,8 +32,10 @@ def run(config: Config, fresh: bool, as_json: bool, device: str = "auto") -> int
     return outcome.exit_code
 
 
-def finish(config: Config, fresh: bool, console: Console, device: str = "auto") -> tuple[RunFolder, Outcome]:
-    """Trains, shown while it goes on, unless the run has been finished before."""
+def finish(
+    config: Config, fresh: bool, console: Console, device: str = "auto", forkers: Mapping[str, Forker] | None = None
+) -> tuple[RunFolder, Outcome]:
+    """Trains, shown while it goes on, unless the run has been finished before. `forkers`: as in `run_local`."""
     folder, config = open_run(config, fresh)
     facts = folder.facts()
     if facts.get("finished"):
@@ -47,7 +51,7 @@ def finish(config: Config, fresh: bool, console: Console, device: str = "auto") 
     size = f"workers {config.workers}, servers {config.servers}, epochs {config.epochs}"
     _print(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
     with _display(console) as display:
-        return folder, run_local(config, folder.path, display.say, display.show, device=device)
+        return folder, run_local(config, folder.path, display.say, display.show, device=device, forkers=forkers)
 
 
 def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
