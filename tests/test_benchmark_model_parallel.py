@@ -10,16 +10,18 @@ from benchmarks.contender import WrongResult
 from benchmarks.model_parallel import BATCHES, ORACLE, Layers, Net, Stage, bounds, check, loss_slopes
 
 NET = Net((5, 7, 6, 3), 4)
+LARGE = Net((5, 1024, 1024, 3), 2048)
+"""Its messages fill a pipe several times."""
 
 
-def trained(stages: int, parts: int) -> tuple[np.ndarray, list[int]]:
+def trained(stages: int, parts: int, net: Net = NET) -> tuple[np.ndarray, list[int]]:
     """The model after a few steps, and the bytes that each stage has sent."""
     pipes = [end for _ in range(stages - 1) for end in multiprocessing.Pipe()]
     ends = [None, *pipes, None]
-    row = [Stage(NET, number, stages, parts, *ends[2 * number : 2 * number + 2]) for number in range(stages)]
+    row = [Stage(net, number, stages, parts, *ends[2 * number : 2 * number + 2]) for number in range(stages)]
 
     def work(stage: Stage) -> None:
-        for inputs, labels in NET.batches():
+        for inputs, labels in net.batches():
             stage.iterate(inputs, labels)
 
     threads = [threading.Thread(target=work, args=(stage,)) for stage in row]
@@ -56,6 +58,11 @@ def test_stages_end_with_the_model_of_one_process(parts: int) -> None:
     assert not np.array_equal(alone, NET.first_weights())
     assert np.allclose(apart, alone, atol=1e-6)
     assert (nothing, sent) == ([0], [4 * BATCHES * NET.batch * width] * 2)
+
+
+def test_stages_with_large_messages_do_not_wait_for_each_other_to_receive() -> None:
+    _, sent = trained(2, 4, LARGE)
+    assert sent == [4 * BATCHES * LARGE.batch * 1024] * 2
 
 
 def test_layers_are_dealt_out_as_equally_as_they_can_be() -> None:

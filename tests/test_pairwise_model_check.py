@@ -57,10 +57,10 @@ class World:
         return members, tuple(wire), tuple(told), self.leavers, values and round(float(self.sum), 6)
 
     def _member_key(self, rank, values):
-        own = self.policies[rank].__pydantic_private__  # the attributes themselves are slow, and this is the inner loop
-        ask, answers = own["_ask"], sorted(own["_answers"].items())
+        policy = self.policies[rank]
+        ask, answers = policy._ask, sorted(policy._answers.items())
         return (
-            rank, own["_group"].view, own["_round"], own["_phase"], ask and ask.to, frozenset(own["_unanswered"]),
+            rank, policy._group.view, policy._round, policy._phase, ask and ask.to, frozenset(policy._unanswered),
             self.left[rank], values and self.owns[rank].local[0],
             tuple((to, answer.round, values and answer.values[0]) for to, answer in answers),
         )  # fmt: skip
@@ -71,6 +71,12 @@ class World:
 
     # what can happen
     def nexts(self):
+        """What comes of each event; of a message's loss alone, where one is lost: no other event sees whether it was before or
+        after it, and none can keep it from being lost."""
+        lost = next((place for place, message in enumerate(self.wire) if message.to not in self.policies), None)
+        if lost is not None:
+            yield self.loses(lost)
+            return
         for rank, policy in self.policies.items():
             if self.left[rank] and not policy.waits_for():
                 for number in range(len(policy._partners)):
@@ -92,20 +98,22 @@ class World:
         return other
 
     def arrives(self, place):
-        message: Message = self.wire[place]
-        others = self.wire[:place] + self.wire[place + 1 :]
-        if message.to not in self.policies:
-            return self.loses(message, others)
-        other = self.copied(message.to)
-        other.wire = others + tuple(other.policies[message.to].receive(message))
+        message, other = self._taken(place)
+        other.wire += tuple(other.policies[message.to].receive(message))
         return other
 
-    def loses(self, message, others):
+    def loses(self, place):
         """It was for one who is gone; what a passive has added for it stays."""
-        other = self.copied()
-        other.wire = others
+        message, other = self._taken(place)
         other.sum += message.values[0] if message.kind == "answer" else 0
         return other
+
+    def _taken(self, place) -> tuple[Message, "World"]:
+        """A message off the wire, and the world without it."""
+        message = self.wire[place]
+        other = self.copied(*{message.to} & set(self.policies))
+        other.wire = self.wire[:place] + self.wire[place + 1 :]
+        return message, other
 
     def hears(self, entry):
         rank, group = entry

@@ -1,7 +1,7 @@
 """A whole run in virtual time: the real ModelSlice, Run and Policy objects behind a bad network, workers that talk to
 them as processes do, and crashes, restarts, joins and leaves at any moment."""
 
-import copy
+import json
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -42,7 +42,7 @@ class Cluster(Network):
         self.servers += [Server(self, index) for index in range(config.servers)]
         self.run = Run(config)
         self.run.ready(0.0)
-        self.journal = copy.deepcopy(self.run.state())
+        self.journal = json.dumps(self.run.state())
         self._published = 0
         self.seen = [0] * config.servers
         """Newest view that each server has said it follows."""
@@ -68,7 +68,7 @@ class Cluster(Network):
 
     def publish(self) -> None:
         """As server/chief.py: writes down who counts, then tells the servers; rounds wait until all have the view."""
-        self.journal = copy.deepcopy(self.run.state())
+        self.journal = json.dumps(self.run.state())
         first, view = self.servers[0], self.run.membership.view
         if view.number == self._published:
             return
@@ -126,7 +126,7 @@ class Cluster(Network):
         if server.index == 0:
             self.run = Run(self.config)
             self.run.ready(self.now)
-            self.run.restore(copy.deepcopy(self.journal), self.now)
+            self.run.restore(json.loads(self.journal), self.now)
             self.seen, self.made, self._published = [0] * len(self.servers), [0] * len(self.servers), 0
             self.publish()
         self._spread()
