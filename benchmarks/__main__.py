@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -37,16 +38,20 @@ def main(
     news = Console(stderr=True)
     results = measure(entries, Limits(rounds, iterations, start_limit, limit), news.print)
     outcomes = judge(results)
+    if only or shape:  # most targets need rows that were not asked for
+        outcomes = [outcome for outcome in outcomes if outcome.value is not None]
+    if only or shape:  # most targets need rows that were not asked for
+        outcomes = [outcome for outcome in outcomes if outcome.value is not None]
     if as_json:
         print(json.dumps(report.as_json(results, outcomes), indent=2))
     else:
         report.show(Console(), f"Seconds per iteration, {size:,} float32", results, outcomes)
     if record:
         command = ["python", "-m", "benchmarks", *sys.argv[1:]]
-        tables = [
-            (report.ROWS, [report.row_cells(result) for result in results]),
-            (report.TARGETS, [report.target_cells(outcome) for outcome in outcomes]),
-        ]
+        tables: list[tuple[Sequence[str], Sequence[Sequence[str]]]]
+        tables = [(report.ROWS, [report.row_cells(result) for result in results])]
+        if outcomes:
+            tables.append((report.TARGETS, [report.target_cells(outcome) for outcome in outcomes]))
         report.record(command, tables)
 
 

@@ -13,6 +13,7 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -168,6 +169,9 @@ class Stage:
         self._ahead, self._before, self._behind = stages - 1 - number, before, behind
         each = net.batch // parts
         self._inputs, self._slopes = (np.empty((each, width), np.float32) for width in (own[0], own[-1]))
+        self._sender = ThreadPoolExecutor(1)
+        """Two stages that send one another more than a pipe holds would else wait for each other."""
+        self._last: Future[None] | None = None
         self.sent = 0
         """Bytes."""
 
@@ -204,7 +208,9 @@ class Stage:
             self._send(self._before, found)
 
     def _send(self, to: Pipe, values: Matrix) -> None:
-        to.send_bytes(np.ascontiguousarray(values).data)
+        if self._last is not None:
+            self._last.result()  # its error, if there was one
+        self._last = self._sender.submit(to.send_bytes, np.ascontiguousarray(values).data)
         self.sent += values.nbytes
 
 

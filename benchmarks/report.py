@@ -45,7 +45,8 @@ def _number(value: float | None, style: str) -> str:
 def show(console: Console, title: str, results: Sequence[Measured], outcomes: Sequence[Outcome]) -> None:
     """Both tables, and under each why some of its lines are empty."""
     table(console, title, ROWS, [row_cells(result) for result in results])
-    table(console, "Targets: ratios within this run", TARGETS, [target_cells(outcome) for outcome in outcomes])
+    if outcomes:
+        table(console, "Targets: ratios within this run", TARGETS, [target_cells(outcome) for outcome in outcomes])
 
 
 def table(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

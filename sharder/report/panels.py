@@ -84,5 +84,5 @@ def colour_of(number: int) -> str:
 def png(figure: Figure) -> bytes:
     """The figure as the content of a file."""
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=DPI, facecolor="white")
+    figure.savefig(stream, format="png", dpi=DPI, facecolor="white", bbox_inches="tight")  # or labels may be cut
     return stream.getvalue()
