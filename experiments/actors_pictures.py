@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from sharder.report.panels import FAINT, INK, STYLE, colour_of, png
 
@@ -51,5 +52,6 @@ def against_tau(lines: Mapping[str, Line], published: Mapping[float | None, tupl
         error.set_ylim(bottom=0)
         updates.set_ylabel("parameter values\nreceived by a data shard")
         updates.set_yscale("log")
+        updates.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         updates.legend(frameon=False)
         return png(figure)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from test_codecs import CODECS, every_codec
 
 from paceline.core.codec import Codec, build_codec
@@ -15,9 +16,8 @@ from paceline.core.errors import BadPush
 from paceline.core.values import Vector
 from paceline.rpc.transport import encoded_parts, room_for
 
-VALUES = st.one_of(
-    st.floats(-(2.0**13), 2.0**13, width=32), st.sampled_from([0.0, 0.0, 1e-45, -1e-40, 1e-30, 1.0, -1.0, 2.0**13])
-)
+SPECIAL = np.float32([0.0, 0.0, 1e-45, -1e-40, 1e-30, 1.0, -1.0, 2.0**13]).tolist()
+VALUES = st.one_of(st.floats(-(2.0**13), 2.0**13, width=32), st.sampled_from(SPECIAL))
 HUGE = st.floats(-(2.0**120), 2.0**120, width=32)
 HALF = [codec for codec in CODECS if codec.name != "fp16"]
 """Those that hold all float32 values."""
@@ -45,12 +45,12 @@ def owing(length: int, momentum: float = 0.0) -> Owed:
     return Owed(np.zeros(shape, np.float32), np.zeros((2, 2), np.int64), momentum)
 
 
-def check_nothing_is_lost(codec: Codec, steps: list[list[float]], part_bytes: int, dropped: list[bool]) -> None:
+def check_nothing_is_lost(codec: Codec, steps: np.ndarray, part_bytes: int, dropped: list[bool]) -> None:
     """sum(used) + residual == sum(given), as far as float32 goes, where some pushes are dropped."""
     given_sum, used_sum = np.zeros(len(steps[0])), np.zeros(len(steps[0]))
     owed, largest = owing(len(steps[0])), 0.0
     for clock, (step, is_dropped) in enumerate(zip(steps, dropped, strict=False), 1):
-        gradient = np.array(step, np.float32)
+        gradient = np.array(step)
         out, _ = through(owed.feedback(codec), gradient, part_bytes)
         owed.sent(clock)
         given_sum += gradient
@@ -64,17 +64,15 @@ def check_nothing_is_lost(codec: Codec, steps: list[list[float]], part_bytes: in
     )
 
 
-def steps_of(values: st.SearchStrategy[float]) -> st.SearchStrategy[list[list[float]]]:
-    return st.integers(1, 40).flatmap(
-        lambda length: st.lists(st.lists(values, min_size=length, max_size=length), min_size=1, max_size=6)
-    )
+def steps_of(values: st.SearchStrategy[float]) -> st.SearchStrategy[np.ndarray]:
+    return arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 40)), elements=values)
 
 
 @every_codec
 @given(steps=steps_of(VALUES), part_bytes=st.integers(40, 400), dropped=st.lists(st.booleans(), min_size=6, max_size=6))
 @settings(deadline=None)
 def test_what_was_sent_and_what_is_left_make_what_was_given(
-    codec: Codec, steps: list[list[float]], part_bytes: int, dropped: list[bool]
+    codec: Codec, steps: np.ndarray, part_bytes: int, dropped: list[bool]
 ) -> None:
     check_nothing_is_lost(codec, steps, part_bytes, dropped)
 
@@ -82,7 +80,7 @@ def test_what_was_sent_and_what_is_left_make_what_was_given(
 @pytest.mark.parametrize("codec", HALF, ids=repr)
 @given(steps=steps_of(HUGE), dropped=st.lists(st.booleans(), min_size=6, max_size=6))
 @settings(deadline=None)
-def test_nothing_of_huge_values_is_lost_either(codec: Codec, steps: list[list[float]], dropped: list[bool]) -> None:
+def test_nothing_of_huge_values_is_lost_either(codec: Codec, steps: np.ndarray, dropped: list[bool]) -> None:
     check_nothing_is_lost(codec, steps, 100, dropped)
 
 
