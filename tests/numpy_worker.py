@@ -95,7 +95,10 @@ def main() -> None:
         Replica=stand_in(os.environ.get("NUMPY_WORKER", ""), rank), Step=Step, use_threads=lambda threads: None
     )
     sys.modules["worker.replica"] = replica
+    import worker.app
     import worker.loop
+
+    assert "torch" not in sys.modules, "torch takes each worker of these tests two seconds"
     from paceline.rpc.process import make_log
     from paceline.settings import run_command
     from paceline.v1.parameter_service_pb2 import DROPPED

@@ -21,7 +21,6 @@ from paceline.rpc.auth import Credentials
 from paceline.rpc.views import switch_value
 from paceline.tasks.task import load_task
 from paceline.v1.run_service_pb2 import HeartbeatReply, SeatReply
-from worker.collective import Collective
 from worker.loop import train
 from worker.member import Member
 from worker.peer import PeerServer
@@ -49,6 +48,8 @@ class Worker(Member):
             metrics = PeerMetrics(registry)
             self._peers = Peers(name, credentials, config.transport, plan, codec, config.part_bytes, say, metrics)
             if config.policy.options.get("by") == "torch":
+                from worker.collective import Collective  # and torch.distributed with it
+
                 together = Collective(plan.total, self.replica.device, credentials, self._peers.act, say)
                 self._peers.follow = together.follow
         self._peer = PeerServer(plan, config.part_bytes, credentials, listen[1], config.transport, self._peers, senders)
