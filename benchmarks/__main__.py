@@ -11,7 +11,7 @@ from rich.console import Console
 from benchmarks import report
 from benchmarks.contenders import LARGE, RESNET_50, suite
 from benchmarks.harness import Limits, measure
-from benchmarks.targets import judge
+from benchmarks.targets import UNASKED, judge
 from paceline.core.errors import PacelineError
 
 app = typer.Typer(add_completion=False)
@@ -39,9 +39,7 @@ def main(
     results = measure(entries, Limits(rounds, iterations, start_limit, limit), news.print)
     outcomes = judge(results)
     if only or shape:  # most targets need rows that were not asked for
-        outcomes = [outcome for outcome in outcomes if outcome.value is not None]
-    if only or shape:  # most targets need rows that were not asked for
-        outcomes = [outcome for outcome in outcomes if outcome.value is not None]
+        outcomes = [outcome for outcome in outcomes if not outcome.verdict.endswith(UNASKED)]
     if as_json:
         print(json.dumps(report.as_json(results, outcomes), indent=2))
     else:

@@ -11,6 +11,7 @@ import argparse
 import multiprocessing
 import os
 import tempfile
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -260,7 +261,11 @@ def played(pipe: Pipe, step: Callable[[Matrix, Any], None], holder: "Stage | Dat
 
 def _stage(pipe: Pipe, net: Net, number: int, stages: int, parts: int, steps: int, ends: Sequence[Pipe | None]) -> None:
     stage = Stage(net, number, stages, parts, *ends)
-    played(pipe, stage.iterate, stage, net, steps)
+    try:
+        played(pipe, stage.iterate, stage, net, steps)
+    except Exception:
+        traceback.print_exc()
+        os._exit(1)  # without waiting for what is still being sent: the others learn of it by the end of the pipes
 
 
 def _worker(

@@ -7,6 +7,8 @@ from benchmarks.harness import Measured
 
 Key = tuple[str, int, int]
 """(contender, workers, servers)."""
+UNASKED = "was not in this run"
+"""How the verdict ends where a row was not asked for."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def _missing(key: Key, rows: dict[Key, Measured]) -> str:
     """Why a row can't be used, empty where it can."""
     name = f"{key[0]} W{key[1]}S{key[2]}"
     if key not in rows:
-        return f"{name} was not in this run"
+        return f"{name} {UNASKED}"
     return f"{name} failed" if not rows[key].seconds else ""
 
 

@@ -65,7 +65,7 @@ def check_nothing_is_lost(codec: Codec, steps: np.ndarray, part_bytes: int, drop
 
 
 def steps_of(values: st.SearchStrategy[float]) -> st.SearchStrategy[np.ndarray]:
-    return arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 40)), elements=values)
+    return arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 40)), elements=values, fill=st.nothing())
 
 
 @every_codec

@@ -321,6 +321,7 @@ from paceline.cli.run_folder import RunFolder
 from paceline.settings import load
 children.ALL_GONE = {patience}
 launcher.POLL = 0.02
+launcher.SERVERS = launcher.WORKERS = ("fakes",)
 stage = Path({stage!r})
 folder = RunFolder(stage / "runs/play")
 class Waiting(FakeChief):
