@@ -4,8 +4,7 @@ An MLP is trained on the same mini-batches from the same first weights in five w
 model: by one process; with its layers in two processes, of which each hands activations on and gradients back, for the whole
 mini-batch at once, in four parts so that both have work at the same time, or example by example as [Actors] does; and by two
 workers, each with half of the mini-batch, against two servers with memorywise slices on the lane, in lock-step. Then the bound
-that the largest part sets, for layers against memorywise slices. Run: python -m benchmarks.model_parallel
-"""
+that the largest part sets, for layers against memorywise slices. Run: python -m benchmarks.model_parallel"""
 
 import argparse
 import multiprocessing
@@ -14,7 +13,7 @@ import tempfile
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -171,8 +170,7 @@ class Stage:
         each = net.batch // parts
         self._inputs, self._slopes = (np.empty((each, width), np.float32) for width in (own[0], own[-1]))
         self._sender = ThreadPoolExecutor(1)
-        """Two stages that send one another more than a pipe holds would else wait for each other."""
-        self._last: Future[None] | None = None
+        """Of two stages that send more than a pipe holds each would wait for the other; where it fails, the next receive does."""
         self.sent = 0
         """Bytes."""
 
@@ -209,9 +207,7 @@ class Stage:
             self._send(self._before, found)
 
     def _send(self, to: Pipe, values: Matrix) -> None:
-        if self._last is not None:
-            self._last.result()  # its error, if there was one
-        self._last = self._sender.submit(to.send_bytes, np.ascontiguousarray(values).data)
+        self._sender.submit(to.send_bytes, np.ascontiguousarray(values).data)
         self.sent += values.nbytes
 
 
