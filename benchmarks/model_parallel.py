@@ -170,7 +170,7 @@ class Stage:
         each = net.batch // parts
         self._inputs, self._slopes = (np.empty((each, width), np.float32) for width in (own[0], own[-1]))
         self._sender = ThreadPoolExecutor(1)
-        """Of two stages that send more than a pipe holds each would wait for the other; where it fails, the next receive does."""
+        """Else two stages that send more than a pipe holds would wait for each other."""
         self.sent = 0
         """Bytes."""
 
