@@ -137,7 +137,9 @@ def start(command: Sequence[str], patience: float) -> str:
         try:
             printed, _ = process.communicate(timeout=patience)
         except subprocess.TimeoutExpired:
-            raise StartFailed(f"ended: took longer than {patience:.0f} s; give it more with --start-limit") from None
+            raise StartFailed(
+                f"ended: took longer than {patience:.2g} s; --start-limit and --limit give more"
+            ) from None
         finally:
             _end(process)
         complaints.seek(0)
