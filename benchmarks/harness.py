@@ -138,7 +138,7 @@ def start(command: Sequence[str], patience: float) -> str:
             printed, _ = process.communicate(timeout=patience)
         except subprocess.TimeoutExpired:
             raise StartFailed(
-                f"ended: took longer than {patience:.2g} s; --start-limit and --limit give more"
+                f"ended: took longer than {round(patience, 2):g} s; --start-limit and --limit give more"
             ) from None
         finally:
             _end(process)

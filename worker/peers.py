@@ -69,8 +69,6 @@ class Peers:
         self._seen: dict[int, int] = {}
         """Number of each member's last message that was taken."""
         self._asks: list[Message] = []
-        self._awaits_room = False
-        """Whether the step waits until others have taken messages."""
         self._id = 0
         self.own: Own
         """The model that the policy changes, and what it steps it with."""
@@ -155,7 +153,7 @@ class Peers:
         with self._changed:
             self._send(self._present().step(gradient))
             asked = time.monotonic()
-            while self._is_full() or self._present().waits_for():
+            while self._present().waits_for() or any(line.waiting > _WAITING for line in self._lines.values()):
                 if not self._changed.wait(_LOOK):
                     check()
                 if self._failure is not None:
@@ -189,15 +187,14 @@ class Peers:
         if self._policy is not None:
             self.follow(self._policy.meeting(), self._addresses)
 
-    def _is_full(self) -> bool:
-        """With the lock held."""
-        self._awaits_room = any(line.waiting > _WAITING for line in self._lines.values())
-        return self._awaits_room
-
     def _freed(self) -> None:
         with self._changed:
-            if self._awaits_room:
-                self._changed.notify_all()
+            self._wake()
+
+    def _wake(self) -> None:
+        """With the lock held: the step looks again whether it may go on, unless it waits for more messages anyway."""
+        if self._policy is None or not self._policy.waits_for():
+            self._changed.notify_all()
 
     # to others, in a line's thread
     def _deliver(self, line: Line, message: Message, number: int) -> None:
@@ -319,8 +316,7 @@ class Peers:
                 return
             self._seen[message.sender] = head.clock
             self._send(policy.receive(message))
-            if not policy.waits_for():
-                self._changed.notify_all()
+            self._wake()
 
     @contextmanager
     def welcoming(self, request: pb.PullRequest, is_there: IsThere) -> Iterator[Outgoing]:
