@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError
 
 from paceline.cli.launcher import run_local
-from paceline.cli.options import complete, policy_pairs
+from paceline.cli.options import complete
 from paceline.cli.run_folder import RUNS, RunFolder, open_run
 from paceline.cli.signals import CTRL_C
 from paceline.cli.table import PlainLines
@@ -20,7 +20,7 @@ from paceline.core.config import Config, Section
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.registry import explain
 from paceline.result import Result
-from paceline.settings import CONNECT, TLS, load, parse_sets
+from paceline.settings import CONNECT, TLS, load
 from paceline.tasks.task import BUILTIN, FILE_MODULE
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def train(
     its text names the folder of the logs."""
     _refuse_inside_task(sys._getframe(1))
     place = data if isinstance(data, Mapping) else None if data is None else {"path": str(data)}
-    options = parse_sets(policy_pairs(policy))["policy"] if isinstance(policy, str) else policy
-    named = {"workers": workers, "servers": servers, "policy": options, "data": place, "epochs": epochs}
+    named = {"workers": workers, "servers": servers, "policy": policy, "data": place, "epochs": epochs}
     overrides = settings | {key: value for key, value in named.items() if value is not None} | {"task": _name(task)}
     runs = RUNS
     if folder is not None:

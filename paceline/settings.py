@@ -20,7 +20,7 @@ from paceline.core.config import Config, named
 from paceline.core.errors import ConfigError, PacelineError, UsageError
 from paceline.core.optimizer import build_optimizer
 from paceline.core.peer_run import check_peers
-from paceline.core.policy import build_policy, is_served
+from paceline.core.policy import build_policy, from_shorthand, is_served
 from paceline.presets import PRESETS, presets
 
 PREFIX = "PACELINE_"
@@ -33,10 +33,24 @@ NO_TORCH = (
     "paceline-worker-slim (docs/images.md), or: pip install torch."
 )
 _USAGE_OF_TYPER = 2
+_BY_NAME = ("policy", "optimizer", "schedule", "strategy", "engine", "push", "pull")
+"""Sections that may be written as a name alone: `optimizer: adam`."""
 
 
 class _Environment(BaseSettings, Config):
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
+
+
+class _Variables(EnvSettingsSource):
+    """Whole sections are JSON, or a name where a section may be written as one."""
+
+    def decode_complex_value(self, field_name: str, field: Any, value: Any) -> Any:
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            if field_name not in _BY_NAME or value[:1] in ("{", "["):
+                raise
+            return _section(field_name, value)
 
 
 def load(
@@ -78,6 +92,7 @@ def _merged(
         "policy": {"name": "ssp"},
         "optimizer": Config().optimizer.model_dump(),
         "data": {"strategy": {"name": "random"}, "engine": {"name": "local"}},
+        "schedule": {},
     }
     named = read_preset(preset) if preset is not None else {}
     for source in (task or {}, named, read_yaml(path) if path else {}, _environment(), overrides or {}):
@@ -182,7 +197,7 @@ def _environment() -> dict[str, Any]:
             f"{unknown[0]} is not a setting: after {PREFIX} comes a key of the config, inner keys after '__'."
         )
     try:
-        return EnvSettingsSource(_Environment)()
+        return _Variables(_Environment)()
     except SettingsError as error:
         field = re.search(r'field "(\w+)"', str(error))
         name = PREFIX + (field[1].upper() if field else "*")
@@ -196,13 +211,20 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        if key in ("strategy", "engine", "push", "pull") and isinstance(old, Mapping) != isinstance(value, Mapping):
-            old, value = named(old), named(value)
+        if key in _BY_NAME and isinstance(old, Mapping) != isinstance(value, Mapping):
+            old, value = _section(key, old), _section(key, value)
         if isinstance(old, Mapping) and isinstance(value, Mapping) and _same_name(old, value):
             merged[key] = _merge(old, value)
         else:
             merged[key] = value
     return merged
+
+
+def _section(key: str, value: Any) -> Any:
+    """'adam', or 'ssp:3' of a policy, as the section that it stands for."""
+    if key == "policy" and isinstance(value, str):
+        return {option: yaml.safe_load(text) for option, text in from_shorthand(value).items()}
+    return named(value)
 
 
 def _same_name(below: Mapping[str, Any], above: Mapping[str, Any]) -> bool:

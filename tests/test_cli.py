@@ -95,7 +95,7 @@ def test_a_slow_option_that_can_not_be_read_shows_how_to_write_it(slow: str) -> 
         (["run", "digits", "--set", "epoch=3"], 78, "Did you mean 'epochs'?"),
         (["run", "digts"], 78, "Did you mean 'digits'?"),
         (["run", "digits", "--policy", "spp"], 78, "Did you mean 'ssp'?"),
-        (["run", "digits", "--run", "../up"], 78, "small letters"),
+        (["run", "digits", "--run", "../up"], 78, "letters, digits and inner"),
         (["run", "digits", "--set", "workers"], 64, "key=value"),
         (["run", "digits", "--wokers", "3"], 64, "--wokers"),
         (["run"], 64, "Missing argument"),

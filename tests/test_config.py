@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.core.config import Config
+from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.slow import slowness
 from paceline.settings import load, parse_sets, read_yaml, write_yaml
@@ -69,6 +69,43 @@ def test_an_option_alone_keeps_the_policy(yaml):
     assert (config.policy.name, config.policy.options) == ("ssp", {"bound": 1})
 
 
+@pytest.mark.parametrize("text", ["policy: ssp:3", "policy: 'ssp:3'", "policy: {name: ssp, bound: 3}"])
+def test_a_policy_in_yaml_is_written_as_on_the_command_line(yaml, text):
+    assert load(yaml(text)).policy == Options(name="ssp", bound=3)
+
+
+def test_sections_with_a_name_are_written_as_the_name_alone(yaml, monkeypatch):
+    config = load(yaml("policy: bsp\noptimizer: adam\nschedule: cosine"))
+
+    assert (config.policy.name, config.policy.options) == ("bsp", {})
+    assert (config.optimizer.name, config.optimizer.options) == ("adam", {})
+    assert config.schedule.name == "cosine"
+    for name, value in (
+        ("POLICY", "asp"),
+        ("OPTIMIZER", "adagrad"),
+        ("SCHEDULE", "polynomial"),
+        ("CODEC__PUSH", "fp16"),
+    ):
+        monkeypatch.setenv(f"PACELINE_{name}", value)
+    config = load(yaml("policy: ssp:3"))
+    assert [config.policy, config.optimizer] == [Options(name="asp"), Options(name="adagrad")]
+    assert (config.schedule.name, config.codec.push.name) == ("polynomial", "fp16")
+    assert load(None, parse_sets(["policy=ssp:3", "policy.bound=5"])).policy == Options(name="ssp", bound=5)
+
+
+def test_a_name_alone_keeps_the_options_that_belong_to_it(yaml, monkeypatch):
+    assert load(yaml("policy: {name: ssp, bound: 9}"), {"policy": "ssp"}).policy.options == {"bound": 9}
+    assert load(None, {"optimizer": "sgd"}, {"optimizer": {"lr": 0.5, "momentum": 0.0}}).optimizer.options["lr"] == 0.5
+    monkeypatch.setenv("PACELINE_POLICY", "ssp")
+    monkeypatch.setenv("PACELINE_POLICY__BOUND", "7")
+    assert load().policy.options == {"bound": "7"}
+
+
+@pytest.mark.parametrize("name", ["reu-ACQ", "digits_bsp", "v1.2", "A", "a" * 63])
+def test_a_run_has_a_name_that_kubernetes_takes_as_a_label(name):
+    assert load(None, {"run": name}).run == name
+
+
 def test_what_is_written_is_read_again(tmp_path):
     config = load(
         None, {"run": "digits-1", "slow": {"2": "10x"}, "plan": {"max_slice_bytes": "1MiB"}, "policy": {"bound": 2}}
@@ -108,8 +145,13 @@ def test_durations_have_units(text, value):
         ({"codec": {"push": "pf16"}}, r"^There is no 'pf16' among the codecs: .*Did you mean 'fp16'\?"),
         ({"workers": "many"}, r"^workers: got 'many'; input should be a valid integer"),
         ({"workers": 0}, r"^workers: got 0; input should be greater than or equal to 1"),
-        ({"policy": "ssp"}, r"^policy: got 'ssp'; "),
-        ({"run": "../etc"}, r"^run: got '\.\./etc'; a name has 1 to 63 small letters"),
+        ({"policy": 3}, r"^policy: got 3; "),
+        ({"policy": "bps"}, r"^There is no 'bps' among the policies: .*Did you mean 'bsp'\?"),
+        ({"policy": "bsp:3"}, r"^policy bsp:3: bsp takes no value after ':'"),
+        ({"optimizer": "adm"}, r"^There is no 'adm' among the optimizers: .*Did you mean 'adam'\?"),
+        ({"schedule": "cosin"}, r"^schedule\.name: got 'cosin'; input should be 'constant'"),
+        ({"run": "../etc"}, r"^run: got '\.\./etc'; a name has 1 to 63 letters, digits and inner '-', '_' and '\.'"),
+        ({"run": "reu-ACQ."}, r"^run: got 'reu-ACQ\.'; a name has 1 to 63 letters"),
         ({"lease": "5 days"}, r"^lease: got '5 days'; a duration looks like 500ms"),
         ({"budget": "none"}, r"^budget: got 'none'; input should be 'total' or 'per_worker'"),
         ({"start_when": 9}, r"^start_when is 9, but there are only 4 workers"),
@@ -131,7 +173,7 @@ def test_durations_have_units(text, value):
         ({"slow": {"4": "10x"}}, r"slow: there is no worker 4; 4 workers count from 0"),
         ({"slow": "he3"}, r"^slow: got 'he3'; expected one of ho, he0, he1, he2, random, or who is how slow, like"),
         ({"slow": ["he1"]}, r"^slow: got \['he1'\]; input should be a valid dictionary"),
-        ({"policy": "bsp"}, r"^policy: got 'bsp'; it is a section: set its keys, like policy\.name"),
+        ({"plan": "whole"}, r"^plan: got 'whole'; it is a section: set its keys, like plan\.slices"),
         ({"svm": {"stopping": "delta"}}, r"^svm\.stopping: got 'delta'; .* like svm\.stopping\.rule"),
         (
             {"svm": {"stopping": {"rul": "delta"}}},
@@ -217,10 +259,11 @@ def test_an_unknown_variable_is_refused(monkeypatch):
         load()
 
 
-def test_a_variable_that_can_not_be_read_is_a_sentence(monkeypatch):
-    monkeypatch.setenv("PACELINE_POLICY", "ssp")
+@pytest.mark.parametrize(("name", "value"), [("PACELINE_DATA", "ssp"), ("PACELINE_POLICY", "{name: ssp")])
+def test_a_variable_that_can_not_be_read_is_a_sentence(name, value, monkeypatch):
+    monkeypatch.setenv(name, value)
 
-    with pytest.raises(ConfigError, match=r"PACELINE_POLICY"):
+    with pytest.raises(ConfigError, match=rf"{name} can't be read"):
         load()
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, UsageError
-from paceline.core.policy import from_shorthand
 from paceline.core.slow import CLUSTERS
 from paceline.settings import TLS, check_own_loop, load, parse_sets
 
@@ -35,10 +34,9 @@ def read_config(
         )
     path = Path(what) if what is not None and what.endswith(ENDINGS) else None
     pairs = [] if what is None or path else [_pair("task", what)]
-    flags = {"workers": workers, "servers": servers, "epochs": epochs, "data.path": data, "run": run, "loop": loop}
+    flags = {"workers": workers, "servers": servers, "policy": policy, "epochs": epochs, "data.path": data, "run": run,
+             "loop": loop}  # fmt: skip
     pairs += [_pair(key, value) for key, value in flags.items() if value is not None]
-    if policy is not None:
-        pairs += policy_pairs(policy)
     pairs += _slow_pairs(slow)
     return complete(parse_sets([*pairs, *sets]), path, preset)
 
@@ -60,11 +58,6 @@ def complete(overrides: Mapping[str, Any], path: Path | None = None, preset: str
         if not config.loop.endswith(".py") or not Path(config.loop).is_file():
             raise ConfigError(f"loop: there is no Python file {config.loop}. Give the path of your training script.")
     return config
-
-
-def policy_pairs(shorthand: str) -> list[str]:
-    """'ssp:3' as pairs for `parse_sets`."""
-    return [f"policy.{key}={value}" for key, value in from_shorthand(shorthand).items()]
 
 
 def _pair(key: str, value: object) -> str:

@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from paceline.cli.launcher import forking
 from paceline.cli.run import finish
 from paceline.cli.run_folder import RunFolder, new_name
-from paceline.core.config import NAME, Config
+from paceline.core.config import RUN, Config
 from paceline.core.errors import ConfigError
 
 PARTS = ("train", "validation", "test")
@@ -49,7 +49,7 @@ def series(config: Config, times: int) -> list[Config]:
         config.model_copy(update={"run": f"{base}-{number}", "seed": config.seed + number - 1})
         for number in range(1, times + 1)
     ]
-    if not NAME.fullmatch(str(found[-1].run)):
+    if not RUN.fullmatch(str(found[-1].run)):
         raise ConfigError(f"--run {base}: with '-{times}' behind it, the name is above 63 letters. Give a shorter one.")
     return found
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from paceline.core.config import NAME, Config
+from paceline.core.config import RUN, Config
 from paceline.core.errors import ConfigError, DiskError, ServersGone, UsageError
 from paceline.core.registry import explain
 from paceline.settings import read_yaml, write_yaml
@@ -182,7 +182,7 @@ def new_name(config: Config, runs: Path = RUNS) -> str:
 
 def find_run(name: str | None, runs: Path = RUNS) -> RunFolder:
     """The run of that name (or path of its folder), else the newest one; UsageError lists those there are."""
-    if name is not None and NAME.fullmatch(name) and (runs / name / "config.yaml").is_file():
+    if name is not None and RUN.fullmatch(name) and (runs / name / "config.yaml").is_file():
         return RunFolder(runs / name)
     if name is not None and (Path(name) / "config.yaml").is_file():
         return RunFolder(Path(name))

@@ -24,6 +24,9 @@ from paceline.core.slow import expand, slowness
 from paceline.core.stopping import Stopping
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+"""Names of processes and of built-in tasks: hosts and label values on Kubernetes, too."""
+RUN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+"""Names of runs: folders, and label values on Kubernetes, which takes just these (no object there has a run's name)."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SHAPES = {
     "every": ("step",),
@@ -37,10 +40,10 @@ _SHAPES = {
 
 
 def checked_name(value: Any) -> Any:
-    """A name that is safe as a host, a folder and a label value."""
-    if isinstance(value, str) and not NAME.fullmatch(value):
+    """A run's name that is safe as a folder and a label value."""
+    if isinstance(value, str) and not RUN.fullmatch(value):
         raise ValueError(
-            f"got {value!r}; a name has 1 to 63 small letters, digits and inner hyphens, like 'digits-ssp'."
+            f"got {value!r}; a name has 1 to 63 letters, digits and inner '-', '_' and '.', like 'digits-ssp'."
         )
     return value
 

@@ -238,5 +238,5 @@ def from_shorthand(text: str) -> dict[str, Any]:
     if not colon:
         return {"name": name}
     if shorthand is None:
-        raise ConfigError(f"--policy {text}: {name} takes no value after ':'.")
+        raise ConfigError(f"policy {text}: {name} takes no value after ':'.")
     return {"name": name, shorthand: value}

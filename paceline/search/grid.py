@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 from pydantic import Field, ValidationError
 
-from paceline.cli.options import policy_pairs
 from paceline.core.config import Config, Section
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.registry import explain
@@ -97,11 +96,8 @@ def read_paper_grid(name: str) -> PaperGrid:
 
 
 def pairs(point: Mapping[str, Any]) -> list[str]:
-    """The point as `--set` takes it; a policy may be written as `--policy` takes it."""
-    found = []
-    for key, value in point.items():
-        found += policy_pairs(value) if key == "policy" and isinstance(value, str) else [f"{key}={json.dumps(value)}"]
-    return found
+    """The point as `--set` takes it."""
+    return [f"{key}={json.dumps(value)}" for key, value in point.items()]
 
 
 def shown(value: Any) -> str:
