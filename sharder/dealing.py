@@ -42,7 +42,8 @@ def provide(
         source, parts, by = read()
         dealt = deal_out(engine, strategy, source, parts.train, recipe, by, progress)
         write = partial(engine.write, source)
-        manifest = write_shards(out, name, recipe, dealt, parts.kept, rule, progress, write)
+        data = source.dataset
+        manifest = write_shards(out, name, recipe, dealt, parts.kept, rule, progress, write, data.classes, data.columns)
         where = f"are in {out}"
     progress.say(f"{len(manifest.shards)} shards of {manifest.train_examples:,} examples {where}.")
     return manifest

@@ -57,7 +57,7 @@ def reshard(old: Path, config: Config, out: Path, fresh: bool = False, progress:
     @cache
     def read() -> Material:
         parts = _parts(shards, progress)
-        dataset = Dataset(parts.train.source)
+        dataset = Dataset(parts.train.source, classes=shards.manifest.classes, columns=shards.manifest.columns)
         return Material(Source(dataset, lambda: dataset), parts, labels_by(strategy, parts.train, config))
 
     if other_task(strategy) is not None:

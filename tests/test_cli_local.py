@@ -133,7 +133,10 @@ def test_rcv1_is_read_as_published_and_one_topic_told_from_all_others(made: Path
 def test_one_class_of_many_is_told_from_all_others(tmp_path: Path, positive: str, labels: list[int]):
     (tmp_path / "three").write_text("1 1:1\n3 2:1\n2 1:1 2:1\n")
 
-    assert load_task("svm", positive=positive).data(str(tmp_path / "three")).train.labels.tolist() == labels
+    dataset = load_task("svm", positive=positive).data(str(tmp_path / "three"))
+
+    assert dataset.train.labels.tolist() == labels
+    assert dataset.classes == (f"not {positive.lstrip('+')}", positive.lstrip("+"))
 
 
 def test_a_class_may_be_given_as_a_number(tmp_path: Path):

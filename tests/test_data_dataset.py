@@ -46,10 +46,25 @@ def test_test_examples_must_look_like_training_examples():
 
 def test_the_digest_tells_data_sets_apart():
     plain = Dataset(train=labelled())
+    named = Dataset(train=labelled(), classes=("a", "b"))
 
     assert plain.digest() == Dataset(train=labelled()).digest()
     assert plain.digest() != Dataset(train=labelled(first=1)).digest()
+    assert len({plain.digest(), named.digest(), Dataset(labelled(), classes=("b", "a")).digest()}) == 3
     assert Dataset(labelled(), test=labelled()).digest() != Dataset(labelled(), validation=labelled()).digest()
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (np.array([1, 2]), "train set has labels from 1 to 2, but there are names for 2 classes"),
+        (np.array([0, -1]), "train set has labels from -1 to 0"),
+        (np.array([0.0, 1.0]), "labels of the train set are no classes"),
+    ],
+)
+def test_names_of_classes_that_do_not_fit_are_refused(labels, told):
+    with pytest.raises(DataError, match=told):
+        Dataset(Labelled(np.zeros((2, 1)), labels), classes=("a", "b"))
 
 
 def test_the_digest_does_not_depend_on_the_memory_layout():

@@ -48,6 +48,7 @@ def test_classes_are_folders_in_order_of_names(folder: Path):
     assert dataset.train.features[:, 0, 0, 0].tolist() == [10, 20, 30]
     assert dataset.train.features[0, :, 2, 3].tolist() == [10, 1, 2]
     assert dataset.train.labels.tolist() == [0, 0, 1]
+    assert dataset.classes == ("cats", "dogs")
     assert dataset.test is None
 
 
@@ -63,6 +64,7 @@ def test_sets_that_the_folder_brings_are_kept_apart(folder: Path):
     assert dataset.train.labels.tolist() == [0, 0, 1]
     assert dataset.test.labels.tolist() == [1]
     assert dataset.validation.labels.tolist() == [0]
+    assert dataset.classes == ("cats", "dogs")
 
 
 def test_images_that_outgrow_memory_are_mapped_and_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -42,7 +42,10 @@ def test_a_document_is_a_sparse_row_labelled_by_its_topic(tmp_path: Path):
 
 @pytest.mark.parametrize(("topic", "labels"), [("E11", [0, 1, 0]), ("ECAT", [0, 1, 0]), ("GCAT", [0, 0, 1])])
 def test_any_topic_is_set_against_the_rest(tmp_path: Path, topic: str, labels: list[int]):
-    assert read_rcv1(put(tmp_path), topic).train.labels.tolist() == labels
+    dataset = read_rcv1(put(tmp_path), topic)
+
+    assert dataset.train.labels.tolist() == labels
+    assert dataset.classes == (f"not {topic}", topic)
 
 
 def test_those_test_files_that_are_there_are_the_test_set_in_their_order(tmp_path: Path):

@@ -32,6 +32,7 @@ def test_lines_become_dense_rows_and_labels_class_numbers(tmp_path: Path):
     assert dataset.train.features.dtype == np.float32
     assert dataset.train.labels.tolist() == [1, 0, 1]
     assert dataset.train.labels.dtype == np.int64
+    assert dataset.classes == ("-1", "1")
     assert dataset.test is None
 
 

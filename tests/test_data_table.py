@@ -13,6 +13,7 @@ from sklearn.datasets import load_iris
 
 from paceline.core.errors import DataError
 from paceline.data import files, out_of_core, table
+from paceline.data.columns import Column, Columns
 from paceline.data.files import at
 from paceline.data.out_of_core import is_mapped
 from paceline.data.table import read_table
@@ -34,6 +35,8 @@ def test_columns_become_features_and_texts_class_numbers(tmp_path: Path):
     assert dataset.train.features.dtype == np.float32
     assert dataset.train.labels.tolist() == [1, 0, 1]
     assert dataset.train.labels.dtype == np.int64
+    assert dataset.classes == ("iris", "rose")
+    assert dataset.columns == Columns(label="species", features=(Column(name="length"), Column(name="width")))
 
 
 @pytest.mark.parametrize(
@@ -75,6 +78,7 @@ def test_a_parquet_file_has_labels_of_any_type(tmp_path: Path, labels: pa.Array)
 
     assert dataset.train.features.tolist() == [[1, 0.5, 1], [2, 1, 0], [3, 2, 1]]
     assert dataset.train.labels.tolist() == [1, 0, 1]
+    assert dataset.classes in (("a", "b"), ("-1", "7"), ("1", "2"), ("False", "True"))
 
 
 def test_a_folder_of_parts_is_one_table_in_order_of_names(tmp_path: Path):
@@ -111,6 +115,7 @@ def test_a_regression_keeps_its_numbers(tmp_path: Path):
 
     assert labels.tolist() == [1.5, 3, 0]
     assert labels.dtype == np.float32
+    assert read_table(file, "length", columns=["width"], classes=False).classes is None
     with pytest.raises(DataError, match=r"Column 'species' of .* holds 'rose' in example 0, which is no number; a reg"):
         read_table(file, "species", columns=["width"], classes=False)
 

@@ -27,6 +27,13 @@ def data(path):
 def model():
     raise NotImplementedError
 """
+TABLE = """
+from paceline.data.table import read_table
+def data(path):
+    return read_table(path, label="y")
+def model():
+    raise NotImplementedError
+"""
 OUTLIERS = """
 import numpy as np
 from paceline.data.dataset import Dataset, Labelled
@@ -401,6 +408,22 @@ def test_shards_dealt_anew_by_another_tasks_labels_are_what_the_data_would_give(
     assert "test" in three.parts, "not all labels of the other task are dealt by"
     assert anew.fingerprint == five.fingerprint == found.fingerprint
     assert back.fingerprint == three.fingerprint
+
+
+def test_names_of_classes_and_columns_are_kept_and_dealt_anew(tmp_path):
+    rows = "".join(f"{number},{number % 7},{'ab'[number % 2]}\n" for number in range(60))
+    (tmp_path / "a.csv").write_text("x,z,y\n" + rows)
+    task = tmp_path / "own.py"
+    task.write_text(TABLE)
+    first = make_shards(config(str(task), data={"path": str(tmp_path / "a.csv")}), tmp_path / "old")
+
+    anew = reshard(tmp_path / "old", load(None, {"task": str(task)}, settings_of(tmp_path / "old")), tmp_path / "new")
+
+    assert first == read_manifest(tmp_path / "old")
+    assert first.classes == anew.classes == ("a", "b")
+    assert first.columns is not None
+    assert first.columns == anew.columns
+    assert (first.columns.label, first.columns.names) == ("y", ("x", "z"))
 
 
 @pytest.mark.parametrize("cut", [{"validation": 0.2, "test": 0.3}, {"fold": [1, 3]}])

@@ -8,15 +8,18 @@ from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Rows
 
 
-def number_classes(columns: Sequence[Array], what: str) -> list[Rows]:
-    """The labels of several sets as numbers from 0, in sorted order of all labels that occur in any of them. DataError
-    where they are no classes: neither text nor whole numbers. `what`: where they are from, for people."""
+def number_classes(columns: Sequence[Array], what: str) -> tuple[tuple[str, ...], list[Rows]]:
+    """What the classes are called, and the labels of several sets as numbers from 0, in sorted order of all labels that
+    occur in any of them. DataError where they are no classes: neither text nor whole numbers. `what`: where they are from,
+    for people."""
     together = np.concatenate([_comparable(column, what) for column in columns])
     if together.dtype.kind == "O" and len({type(label) for label in together}) > 1:
         raise DataError(f"{what} holds numbers in one set and text in the other; both need the same labels.")
-    _, numbers = np.unique(together, return_inverse=True)
+    found, numbers = np.unique(together, return_inverse=True)
+    if all(column.dtype.kind == "b" for column in columns):
+        found = found.astype(np.bool_)
     starts = np.cumsum([len(column) for column in columns])[:-1]
-    return np.split(numbers.astype(np.int64), starts)
+    return tuple(map(str, found.tolist())), np.split(numbers.astype(np.int64), starts)
 
 
 def _comparable(column: Array, what: str) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.core.errors import DataError
+from paceline.data.columns import Columns
 from paceline.data.out_of_core import is_mapped, ranges, release, row_bytes
 
 Array = npt.NDArray[Any]
@@ -76,8 +77,14 @@ class Dataset:
     train: Labelled
     test: Labelled | None = None
     validation: Labelled | None = None
+    classes: tuple[str, ...] | None = None
+    """What class 0, 1 and so on are called, where labels are classes with names."""
+    columns: Columns | None = None
+    """What the features mean, where they come from a table."""
 
     def __post_init__(self) -> None:
+        if self.classes is not None:
+            self._check_classes(self.classes)
         for name, part in self.sets():
             if part.features.shape[1:] != self.train.features.shape[1:]:
                 raise DataError(
@@ -86,6 +93,17 @@ class Dataset:
                 )
             if is_sparse(part.features) != is_sparse(self.train.features):
                 raise DataError(f"The {name} set or the training set is sparse and the other is not; make both alike.")
+
+    def _check_classes(self, names: tuple[str, ...]) -> None:
+        for name, part in self.sets():
+            if not is_class_label(part.labels):
+                raise DataError(f"The classes have names, but the labels of the {name} set are no classes.")
+            low, high = int(part.labels.min()), int(part.labels.max())
+            if low < 0 or high >= len(names):
+                raise DataError(
+                    f"The {name} set has labels from {low} to {high}, but there are names for {len(names)} classes, which "
+                    "are numbered from 0."
+                )
 
     def sets(self) -> list[tuple[SetName, Labelled]]:
         """The sets that are there, by name."""
@@ -120,6 +138,8 @@ class Dataset:
         for name, part in self.sets():
             for array in (part.features, part.labels):
                 total.update(f"{name}{array.dtype.str}{array.shape}{is_sparse(array)}".encode())
+        if self.classes is not None or self.columns is not None:
+            total.update(f"{self.classes}{self.columns and self.columns.model_dump_json()}".encode())
         for digest in pieces if pieces is not None else map(self.piece_digest, self.pieces()):
             total.update(digest)
         return total.hexdigest()

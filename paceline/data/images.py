@@ -29,9 +29,11 @@ def read_images(folder: str | Path, size: tuple[int, int] | None = None, colours
     with reading(folder):
         there = [name for name in PARTS if (folder / name).is_dir()]
     if "train" not in there:
-        return Dataset(_part(folder, _classes(folder), size, colours))
+        classes = _classes(folder)
+        return Dataset(_part(folder, classes, size, colours), classes=tuple(classes))
     classes = _classes(folder / "train")
-    return Dataset(**{name: _part(folder / name, classes, size, colours) for name in there})
+    parts = {name: _part(folder / name, classes, size, colours) for name in there}
+    return Dataset(**parts, classes=tuple(classes))
 
 
 def _classes(folder: Path) -> list[str]:

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from paceline.core.config import Named, Section, Weights
 from paceline.core.errors import DataError
+from paceline.data.columns import Columns
 from paceline.data.dataset import PartName
 
 MANIFEST = "manifest.json"
@@ -114,6 +115,16 @@ class Manifest(Section):
     recipe: Recipe
     rule: Rule | None = None
     seconds: float | None = Field(None, ge=0, description="How long it took to decide who gets what (seconds).")
+    classes: tuple[str, ...] | None = Field(
+        None,
+        exclude_if=lambda classes: classes is None,
+        description="What class 0, 1 and so on are called; none where the data does not say.",
+    )
+    columns: Columns | None = Field(
+        None,
+        exclude_if=lambda columns: columns is None,
+        description="What the features mean, where they come from a table.",
+    )
     train_examples: int = Field(ge=1, description="N: examples in all shards together, duplicates counted once.")
     duplicates: tuple[int, ...] = Field((), description="Ids of the examples that are in several shards.")
     sparse: tuple[int, ...] = Field((), description="Numbers of the clusters that went to every shard.")

@@ -45,7 +45,8 @@ def read_rcv1(folder: str | Path, topic: str = "CCAT", features: int = FEATURES)
         share = "All" if train.labels[0] else "None"
         raise DataError(f"{share} of the documents in {vectors} have the topic {topic!r}; choose another one.")
     tests = [file for name in TESTS if (file := found[name])]
-    return Dataset(train, _read(tests, state, having)[0] if tests else None)
+    test = _read(tests, state, having)[0] if tests else None
+    return Dataset(train, test, classes=(f"not {topic}", topic))
 
 
 class _State(NamedTuple):

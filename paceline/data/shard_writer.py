@@ -11,6 +11,7 @@ import numpy as np
 
 from paceline.core.config import Options
 from paceline.core.errors import DataError, DiskError
+from paceline.data.columns import Columns
 from paceline.data.dataset import Array, PartName, Rows, Selection, is_class_label, is_sparse
 from paceline.data.manifest import MANIFEST, Manifest, Recipe, Rule, ShardEntry, render
 from paceline.data.progress import SILENT, Progress
@@ -60,10 +61,12 @@ def write_shards(
     rule: Rule | None = None,
     progress: Progress = SILENT,
     write: Write = write_arrays,
+    classes: tuple[str, ...] | None = None,
+    columns: Columns | None = None,
 ) -> Manifest:
-    """Writes everything beside `folder`, then puts it in the place of whatever shards are there. `write` does the arrays.
-    DiskError where the disk is full or not writable, DataError where the folder holds other things; nothing is left
-    behind then."""
+    """Writes everything beside `folder`, then puts it in the place of whatever shards are there. `write` does the arrays;
+    `classes` and `columns` are those of the `Dataset`. DiskError where the disk is full or not writable, DataError where
+    the folder holds other things; nothing is left behind then."""
     shards = dealt.shards
     ids, holders = np.unique(np.concatenate([shard.ids for shard in shards]), return_counts=True)
     twice = ids[holders > 1]
@@ -79,6 +82,8 @@ def write_shards(
             recipe=recipe,
             rule=rule,
             seconds=dealt.seconds,
+            classes=classes,
+            columns=columns,
             train_examples=len(ids),
             duplicates=tuple(twice.tolist()),
             sparse=tuple(dealt.sparse),

@@ -1,6 +1,7 @@
 """Reads LIBSVM's text form (svmlight): a line for each example, its label and then 'index:value' of what is not zero."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -40,11 +41,13 @@ def read_svmlight(
     if dense:
         _check_size(sum(map(len, sets)), numbering.width, names)
     found = [rows.labels.array() for rows in sets]
-    labels: list[Array] = (
-        list(number_classes(found, f"The label of {names}")) if classes else [y.astype(np.float32) for y in found]
-    )
+    called: tuple[str, ...] | None = None
+    labels: Sequence[Array] = [own.astype(np.float32) for own in found]
+    if classes:
+        called, labels = number_classes(found, f"The label of {names}")
     every = [rows.array(numbering) for rows in sets]
-    return Dataset(*(Labelled(_dense(part) if dense else part, own) for part, own in zip(every, labels, strict=True)))
+    parts = (Labelled(_dense(part) if dense else part, own) for part, own in zip(every, labels, strict=True))
+    return Dataset(*parts, classes=called)
 
 
 class State(Protocol):

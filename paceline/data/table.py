@@ -9,6 +9,7 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data.classes import number_classes
+from paceline.data.columns import Column, Columns
 from paceline.data.dataset import Array, Dataset, Labelled, Rows
 from paceline.data.files import at, ending, opened, parsed, reading
 from paceline.data.out_of_core import PIECE_BYTES, Growing
@@ -36,10 +37,12 @@ def read_table(
         columns, own_features, own_labels = _read(file, label, columns, classes)
         features.append(own_features)
         labels.append(own_labels)
+    names = None
     if classes:
-        ranks = number_classes([found.names for found in labels], f"Column {label!r} of {files[0]}")
+        names, ranks = number_classes([found.names for found in labels], f"Column {label!r} of {files[0]}")
         labels = [rank[found.numbers] for rank, found in zip(ranks, labels, strict=True)]
-    return Dataset(*map(Labelled, features, labels))
+    described = Columns(label=label, features=tuple(Column(name=name) for name in columns or ()))
+    return Dataset(*map(Labelled, features, labels), classes=names, columns=described)
 
 
 class _Classes(NamedTuple):

@@ -32,7 +32,16 @@ def data(path: str, positive: str | None = None) -> Dataset:
     found = read_svmlight(file, test, classes=False, dense=False)
     sets = [part for _, part in found.sets()]
     classes = np.unique(np.concatenate([part.labels for part in sets]))
-    return Dataset(*(Labelled(part.features, _signs(part.labels, classes, positive, path)) for part in sets))
+    parts = [Labelled(part.features, _signs(part.labels, classes, positive, path)) for part in sets]
+    return Dataset(*parts, classes=_names(classes, positive))
+
+
+def _names(classes: Array, positive: str | None) -> tuple[str, str]:
+    """What class 0 and class 1 are called: as in the file, or 'not 3' for all classes but 3."""
+    names = [f"{label:g}" for label in classes]
+    wanted = names[1] if positive is None else positive.lstrip("+")
+    other = next(name for name in names if name != wanted)
+    return (other if len(names) == 2 else f"not {wanted}"), wanted
 
 
 def _signs(labels: Array, classes: Array, positive: str | None, path: str) -> Rows:
