@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -77,9 +77,9 @@ class Dataset:
     train: Labelled
     test: Labelled | None = None
     validation: Labelled | None = None
-    classes: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = field(default=None, kw_only=True)
     """What class 0, 1 and so on are called, where labels are classes with names."""
-    columns: Columns | None = None
+    columns: Columns | None = field(default=None, kw_only=True)
     """What the features mean, where they come from a table."""
 
     def __post_init__(self) -> None:

@@ -33,7 +33,7 @@ def read_images(folder: str | Path, size: tuple[int, int] | None = None, colours
         return Dataset(_part(folder, classes, size, colours), classes=tuple(classes))
     classes = _classes(folder / "train")
     parts = {name: _part(folder / name, classes, size, colours) for name in there}
-    return Dataset(**parts, classes=tuple(classes))
+    return Dataset(parts["train"], parts.get("test"), parts.get("validation"), classes=tuple(classes))
 
 
 def _classes(folder: Path) -> list[str]:
