@@ -1,25 +1,17 @@
 """What a finished run gave, read from its folder: model, metrics, staleness, and files for use elsewhere."""
 
-import importlib.util
-import shutil
-import warnings
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from paceline.cli.export import export
 from paceline.cli.run_folder import RunFolder
-from paceline.core.config import Config
-from paceline.core.errors import ConfigError, DataError, DiskError
+from paceline.cli.trained import Trained
 from paceline.core.run import Score
-from paceline.settings import read_yaml
-from paceline.tasks.task import Task, load_task
 
 if TYPE_CHECKING:
     import torch
-
-_EXAMPLES = 2
-"""In the mini-batch that a model is traced with; 1 would be taken for a fixed size."""
 
 
 class Result:
@@ -27,7 +19,8 @@ class Result:
 
     def __init__(self, folder: str | Path) -> None:
         self._place = RunFolder(Path(folder))
-        self.config = Config.model_validate(read_yaml(self._place.config))
+        self._trained = Trained(self._place)
+        self.config = self._trained.config
 
     def __repr__(self) -> str:
         return f"Result({str(self.folder)!r}, metrics={self.metrics})"
@@ -73,83 +66,16 @@ class Result:
     @cached_property
     def model(self) -> "torch.nn.Module":
         """The trained model on the CPU, in evaluation mode. DataError: the run was not scored."""
-        return self._load("last")
+        return self._trained.module("last")
 
     @cached_property
     def best_model(self) -> "torch.nn.Module":
         """The best one of all scored epochs by validation accuracy (or loss, where the task has no accuracy)."""
-        return self._load("best")
+        return self._trained.module("best")
 
-    def export(self, path: str | Path) -> Path:
-        """Writes the trained model in the form that the ending names: .safetensors (weights), .pt (TorchScript, for
-        torch.jit.load without the task's code) or .onnx (up to 2 GiB; needs the extra `onnx`). Mini-batches may have any
-        size there. ConfigError: another ending, or a model that can't be traced; DiskError: it can't be written."""
-        target = Path(path)
-        write = {".safetensors": self._copy, ".pt": self._trace, ".onnx": self._convert}.get(target.suffix)
-        if write is None:
-            raise ConfigError(f"Can't export to {target}: its ending must be .safetensors, .pt (TorchScript) or .onnx.")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write(target)
-        except OSError as error:
-            raise DiskError(
-                f"Can't write {target}: {error.strerror}. Is there space, and may this user write?"
-            ) from error
-        return target
-
-    def _copy(self, target: Path) -> None:
-        shutil.copyfile(self._file("last"), target)
-
-    def _trace(self, target: Path) -> None:
-        import torch
-
-        model, inputs = self.model, self._inputs()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # about TorchScript itself
-            try:
-                traced = torch.jit.trace(model, inputs)  # type: ignore[no-untyped-call]
-            except RuntimeError as error:
-                raise ConfigError(f"The model of task '{self._task.name}' can't be traced: {error}") from error
-            target.write_bytes(traced.save_to_buffer())
-
-    def _convert(self, target: Path) -> None:
-        for package in ("onnx", "onnxscript"):
-            if importlib.util.find_spec(package) is None:
-                raise ConfigError(
-                    f"Export to ONNX needs the package {package}. Install it: pip install 'paceline[onnx]'."
-                )
-        import torch
-
-        batch = torch.export.Dim("batch")
-        try:
-            program = torch.onnx.export(
-                self.model, (self._inputs(),), dynamo=True, dynamic_shapes=({0: batch},), verbose=False
-            )
-        except torch.onnx.OnnxExporterError as error:
-            raise ConfigError(f"The model of task '{self._task.name}' can't be exported to ONNX: {error}") from error
-        assert program is not None
-        program.save(target, external_data=False)
-
-    @cached_property
-    def _task(self) -> Task:
-        return load_task(self.config.task, self.config.model)
-
-    def _file(self, which: str) -> Path:
-        path = self._place.models / f"{which}.safetensors"
-        if not path.is_file():
-            raise DataError(f"There is no {path}: run '{self._place.name}' was not scored. See {self.folder / 'logs'}.")
-        return path
-
-    def _load(self, which: str) -> "torch.nn.Module":
-        from safetensors.torch import load_file
-
-        model: Any = self._task.model()
-        model.load_state_dict(load_file(self._file(which)))
-        return model.eval()  # type: ignore[no-any-return]
-
-    def _inputs(self) -> "torch.Tensor":
-        """A few examples of the run's own data, as the model takes them."""
-        from paceline.data.shards import open_shards
-
-        shard = open_shards(self._place.shards).shard(0)
-        return self._task.prepare(shard.features[:_EXAMPLES], shard.labels[:_EXAMPLES], None)[0]
+    def export(self, path: str | Path, best: bool = False) -> Path:
+        """Writes the trained model, or the best one, in the form that the ending names: .safetensors (weights), .pt2 (for
+        torch.export.load) or .pt (TorchScript, for torch.jit.load), both without the task's code, or .onnx (up to 2 GiB;
+        needs the extra `onnx`); a linear model as .safetensors or .liblinear. Mini-batches may have any size there.
+        ConfigError: another ending, or a model that can't be written so; DiskError: it can't be written."""
+        return export(self._trained, path, "best" if best else "last")

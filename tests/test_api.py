@@ -81,7 +81,7 @@ def test_the_model_is_the_one_that_was_scored(trained: tuple[str, paceline.Resul
     assert not result.best_model.training
 
 
-@pytest.mark.parametrize("ending", [".safetensors", ".pt", ".onnx"])
+@pytest.mark.parametrize("ending", [".safetensors", ".pt2", ".pt", ".onnx"])
 def test_an_exported_model_gives_the_same_outputs(
     trained: tuple[str, paceline.Result], ending: str, tmp_path: Path
 ) -> None:
@@ -96,6 +96,8 @@ def outputs(path: Path, inputs: Any) -> Any:
     if path.suffix == ".onnx":
         session = pytest.importorskip("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
         return session.run(None, {session.get_inputs()[0].name: inputs.numpy()})[0]
+    if path.suffix == ".pt2":
+        return torch.export.load(path).module()(inputs).detach().numpy()
     if path.suffix == ".pt":
         return torch.jit.load(path)(inputs).detach().numpy()
     from safetensors.torch import load_file
@@ -122,7 +124,7 @@ def test_other_settings_for_the_same_folder_are_refused(trained: tuple[str, pace
 
 
 def test_an_unknown_ending_is_refused(trained: tuple[str, paceline.Result], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"must be \.safetensors, \.pt \(TorchScript\) or \.onnx"):
+    with pytest.raises(ConfigError, match=r"must be \.safetensors \(weights\), \.pt2 .* or \.onnx"):
         trained[1].export(tmp_path / "model.h5")
 
 

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from paceline.core.config import Config
 from paceline.core.plan import make_plan
 from paceline.core.svm import Examples, score
+from paceline.data.inputs import Inputs
 from paceline.data.linear_model import Labels, save_liblinear, save_safetensors, shapes_of
 from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
@@ -29,6 +30,7 @@ class LinearScorer(Scorer):
         plan = make_plan(shapes, config.servers, config.plan)
         weights = np.zeros(plan.total, np.float32)
         super().__init__(config, addresses, credentials, plan, weights, models, stop, say, registry)
+        self._inputs = Inputs.of(shards.manifest)
         self._objective, self._labels = config.svm.objective, Labels.against_others(config.svm.positive)
         self._splits = {name: Examples.of(*arrays) for name, arrays in open_splits(shards, config.seed).items()}
 
@@ -37,6 +39,7 @@ class LinearScorer(Scorer):
 
     def write(self, name: str, facts: dict[str, str]) -> None:
         """To NAME.safetensors and NAME.liblinear."""
+        facts = {**facts, **self._inputs.facts}
         save_safetensors(self._models / f"{name}.safetensors", self._model, self._labels, facts)
         save_liblinear(self._models / f"{name}.liblinear", self._model, self._labels, self._objective.loss)
 

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from paceline.core.config import Config
 from paceline.core.plan import make_plan
+from paceline.data.inputs import Inputs
 from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
@@ -31,6 +32,7 @@ class ModuleScorer(Scorer):
         super().__init__(config, addresses, credentials, plan, self._replica.local, models, stop, say, registry)
         self._locals = LocalModels(self._replica, plan, credentials, config.transport, config.stall_timeout, stop, say)
         self._splits = open_splits(shards, config.seed)
+        self._inputs = Inputs.of(shards.manifest)
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
         """Where the policy's local models count, theirs are there too, and the replica holds their mean afterwards. Without
@@ -43,8 +45,8 @@ class ModuleScorer(Scorer):
         return scores, {"local_models": count} if count else {}
 
     def write(self, name: str, facts: dict[str, str]) -> None:
-        """To NAME.safetensors."""
-        save_model(self._models / f"{name}.safetensors", self._replica, facts)
+        """To NAME.safetensors, with what the model was trained on."""
+        save_model(self._models / f"{name}.safetensors", self._replica, {**facts, **self._inputs.facts})
 
     def _score_present(self, prefix: str = "") -> Scores:
         """Scores the model that the replica holds, its BatchNorm statistics estimated anew."""

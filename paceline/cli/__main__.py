@@ -1,10 +1,7 @@
 """The command `paceline`. Only what reads a command line is imported here, so that help and mistakes show at once."""
 
-import os
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +22,9 @@ from paceline.cli.arguments import (
     What,
     Workers,
 )
+from paceline.cli.exits import exits as _exits
+from paceline.cli.exits import print_json as _json
+from paceline.cli.model_commands import export, predict
 from paceline.core.errors import UsageError
 from paceline.presets import paper_grids, presets
 from paceline.tls_option import Tls
@@ -317,30 +317,8 @@ def local(
         _json(report.plain()) if as_json else print("\n".join(report.lines()))
 
 
-@app.command()
-def predict(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL|RUN",
-            help="A linear model (safetensors or LIBLINEAR's text), or a run, whose last one is taken.",
-        ),
-    ],
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="LIBSVM text; its indices count from 0 if one is 0, else from 1.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option(metavar="PREDICTIONS", help="File for the predicted labels, one in each line.")
-    ] = None,
-    with_margins: Annotated[bool, typer.Option("--margins", help="Write each margin (x.w) behind its label.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Apply a linear model to the examples of a file, and say how often it is right where they have labels."""
-    with _exits():
-        from paceline.cli.predict import predict as apply
-
-        report = apply(model, file, out, with_margins)
-        _json(report.plain()) if as_json else print("\n".join(report.lines()))
+app.command()(predict)
+app.command()(export)
 
 
 @app.command()
@@ -362,30 +340,10 @@ def _run_of(name: str | None, address: str | None, token_file: Path | None, tls:
     return Elsewhere(Path(address), token_file, tls) if address else find_run(name)
 
 
-@contextmanager
-def _exits() -> Iterator[None]:
-    """Errors as sentences with their exit codes; a reader that has gone (`| head`) is none."""
-    from paceline.settings import exits
-
-    with exits("paceline"):
-        try:
-            yield
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
-            sys.exit(128 + signal.SIGPIPE)
-
-
 def _console() -> Any:
     from rich.console import Console
 
     return Console()
-
-
-def _json(values: dict[str, Any]) -> None:
-    import json
-
-    print(json.dumps(values, indent=1))
 
 
 def main() -> None:

@@ -123,6 +123,8 @@ class _Launch:
 
     def train(self) -> None:
         """From the shards to the final score; _Ended where that is not reached."""
+        if changed := self._folder.keep_task(self._config.task):
+            self._say(changed)
         self._folder.write_facts(
             run=self._folder.name,
             launcher=os.getpid(),
@@ -204,14 +206,8 @@ class _Launch:
 
     def _work(self, servers: list[str]) -> None:
         """Starts workers and evaluator together."""
-        shared = [
-            "--servers",
-            ",".join(servers),
-            "--token-file",
-            str(self._folder.token),
-            "--device",
-            self._device,
-        ]
+        token = ["--token-file", str(self._folder.token)]
+        shared = ["--servers", ",".join(servers), *token, "--device", self._device]
         self._folder.models.mkdir(exist_ok=True)
         for rank in range(self._config.workers):
             if self._config.loop is None:

@@ -57,6 +57,41 @@ class RunFolder:
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
+    def task(self, named: str) -> str:
+        """The task that trained this run, as `load_task` takes it; `named`: as the settings name it. A file of the user's is
+        taken from its place while it is there as it was, since it may import its neighbours; else the copy in this folder
+        counts, wherever the folder has been moved to."""
+        kept, own = self.kept_task(named), Path(named)
+        return named if not kept.is_file() or _holds(own, kept.read_bytes()) else str(kept)
+
+    def kept_task(self, named: str) -> Path:
+        """Where the copy of a user's task file is."""
+        return self.path / "task" / Path(named).name
+
+    def keep_task(self, named: str) -> str | None:
+        """Copies a user's task file into this folder, before the run goes on by it; what to tell people where it is another
+        one than before. DiskError where it can't be written."""
+        kept, own = self.kept_task(named), Path(named)
+        if own.suffix != ".py" or not own.is_file() or _holds(kept, own.read_bytes()):
+            return None
+        is_other = kept.exists()
+        try:
+            kept.parent.mkdir(exist_ok=True)
+            temporary = kept.with_name(f".{kept.name}")
+            shutil.copyfile(own, temporary)
+            temporary.replace(kept)
+        except OSError as error:
+            raise DiskError(f"Can't copy {own} to {kept}: {error.strerror}. Is there space?") from error
+        return f"{named} has changed since this run began; it goes on with the file as it is now." if is_other else None
+
+    def settings(self) -> Config:
+        """The run's settings. ConfigError where they can't be read."""
+        try:
+            return Config.model_validate(read_yaml(self.config))
+        except ValidationError as error:
+            wrong = " ".join(explain(error, Config))
+            raise ConfigError(f"Can't read {self.config}: {wrong} Start the run over with --fresh.") from error
+
     def log(self, name: str) -> Path:
         return self.path / "logs" / f"{name}.log"
 
@@ -216,12 +251,7 @@ def _check_is_run(folder: RunFolder) -> None:
 
 
 def _check_same(folder: RunFolder, config: Config) -> None:
-    try:
-        before = Config.model_validate(read_yaml(folder.config))
-    except ValidationError as error:
-        wrong = " ".join(explain(error, Config))
-        raise ConfigError(f"Can't read {folder.config}: {wrong} Start the run over with --fresh.") from error
-    found = differences(before.model_dump(mode="json"), config.model_dump(mode="json"))
+    found = differences(folder.settings().model_dump(mode="json"), config.model_dump(mode="json"))
     if found:
         listed = "".join(f"\n    {line}" for line in found)
         raise ConfigError(
@@ -240,3 +270,7 @@ def _fill(folder: RunFolder, config: Config) -> None:
         descriptor = os.open(folder.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_urlsafe(32) + "\n")
+
+
+def _holds(file: Path, content: bytes) -> bool:
+    return file.is_file() and file.read_bytes() == content
