@@ -53,7 +53,7 @@ def accuracy_of(text: str) -> float:
     """Of the last line, which is the run's test accuracy."""
     last = text.strip().splitlines()[-1]
     assert last.startswith("test accuracy "), last
-    return float(last.split()[2])
+    return float(last.split()[2].rstrip(","))
 
 
 def left(kubectl: Kubectl) -> set[str]:

@@ -37,15 +37,23 @@ class Result:
 
     @property
     def history(self) -> list[Score]:
-        """The scores of all epochs, oldest first: epoch, seconds of training, versions, metrics."""
+        """The scores of all epochs, oldest first: epoch, seconds of training, versions, metrics, and how many examples of
+        each split they are of."""
         names = [field.name for field in fields(Score)]
-        return [Score(**{name: score[name] for name in names}) for score in self._place.last_status().get("scores", [])]
+        scores = self._place.last_status().get("scores", [])
+        return [Score(**{name: score[name] for name in names if name in score}) for score in scores]
 
     @property
     def metrics(self) -> dict[str, float]:
         """The final version's loss and accuracy (ratio), or what the task measures, on each part of the data, like
         'test_accuracy'; empty where the run was not scored."""
         return self._place.final_metrics()
+
+    @property
+    def accuracy(self) -> float | None:
+        """The final version's on the test data (ratio); None where the task has none, a regression say, or there is no
+        test part."""
+        return self.metrics.get("test_accuracy")
 
     @property
     def staleness(self) -> dict[str, float]:
@@ -70,7 +78,8 @@ class Result:
 
     @cached_property
     def best_model(self) -> "torch.nn.Module":
-        """The best one of all scored epochs by validation accuracy (or loss, where the task has no accuracy)."""
+        """The best one of all scored epochs on validation data, by what the task goes by: BEST, else accuracy where it is
+        measured, else the loss."""
         return self._trained.module("best")
 
     def export(self, path: str | Path, best: bool = False) -> Path:

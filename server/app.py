@@ -168,8 +168,8 @@ def serve(
     if server.phase is RunPhase.FINISHED:
         server.drop_weights()
         say("finished; the weights are on disk, idling")
-        if server.chief is not None and (accuracy := server.chief.run.test_accuracy) is not None:
-            say(f"test accuracy {accuracy:.4f}")
+        if server.chief is not None and (told := server.chief.run.result) is not None:
+            say(told)
     stop.wait()
     finished = server.phase is RunPhase.FINISHED
     say("stopping", finished=finished)

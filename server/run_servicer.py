@@ -200,9 +200,13 @@ def _policy_of(text: str, present: Options) -> Options:
 
 def _score_message(score: Score) -> pb.Score:
     return pb.Score(
-        epoch=score.epoch, seconds=score.seconds, versions=score.versions, metrics=score.metrics, final=score.final
-    )
+        epoch=score.epoch, seconds=score.seconds, versions=score.versions, metrics=score.metrics, final=score.final,
+        measure=score.measure, examples=score.examples,
+    )  # fmt: skip
 
 
 def _score_value(score: pb.Score) -> Score:
-    return Score(score.epoch, score.seconds, list(score.versions), dict(score.metrics), score.final)
+    return Score(
+        score.epoch, score.seconds, list(score.versions), dict(score.metrics), score.final, score.measure,
+        dict(score.examples),
+    )  # fmt: skip

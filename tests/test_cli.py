@@ -18,7 +18,7 @@ from paceline.cli.launcher import Outcome
 from paceline.cli.options import read_config
 from paceline.cli.run import run, summary
 from paceline.cli.run_folder import RunFolder, differences, find_run, new_name, open_run
-from paceline.cli.table import EVERY, PlainLines, headline, picture
+from paceline.cli.table import EVERY, PlainLines, headline, newest_score, picture
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, ServersGone, UsageError
 from paceline.rpc.auth import Credentials
@@ -223,7 +223,7 @@ def test_a_finished_run_says_so_and_is_left_as_it_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder, config = open_run(Config(run="one"))
-    folder.write_facts(finished=True, exit_code=0, accuracy=0.9741, seconds=3.0)
+    folder.write_facts(finished=True, exit_code=0, accuracy=0.9741, metrics={"test_accuracy": 0.9741}, seconds=3.0)
 
     code = run(config, fresh=False, as_json=False)
 
@@ -324,11 +324,38 @@ def test_a_status_as_json_has_numbers_not_texts() -> None:
 
 
 def test_the_summary_ends_with_the_accuracy_and_says_how_to_load_the_model(tmp_path: Path) -> None:
-    lines = summary(Config(), RunFolder(tmp_path), Outcome(0, 0.9741, 2.0, examples=100, version=7))
+    outcome = Outcome(0, 0.9741, 2.0, examples=100, version=7, metrics={"test_accuracy": 0.9741})
+
+    lines = summary(Config(), RunFolder(tmp_path), outcome)
 
     assert lines[-1] == "test accuracy 0.9741"
     assert any("load_file" in line and "last.safetensors" in line for line in lines)
     assert "50 a second" in lines[0]
+
+
+def test_the_summary_of_a_regression_ends_with_its_loss_and_says_of_how_many_examples_scores_are(
+    tmp_path: Path,
+) -> None:
+    metrics = {"train_loss": 0.25, "train_mae": 0.5, "test_mae": 0.75, "test_loss": 0.0000321}
+    outcome = Outcome(0, None, 2.0, metrics=metrics, measure="min loss", scored={"train": 2000, "test": 89})
+
+    lines = summary(Config(), RunFolder(tmp_path), outcome)
+
+    assert lines[-1] == "test loss 3.21e-05, mae 0.7500"
+    assert lines[-2] == (
+        "Scores: train (2,000 examples): loss 0.2500, mae 0.5000; test (89 examples): loss 3.21e-05, mae 0.7500"
+    )
+
+
+def test_a_run_is_shown_by_what_its_task_goes_by() -> None:
+    metrics = {"validation_f1": 0.25, "validation_loss": 0.5, "validation_accuracy": 0.9, "mean_validation_f1": 0.75}
+
+    def shown(measure: str) -> str:
+        return newest_score(StatusReply(scores=[Score(metrics=metrics, measure=measure)]))
+
+    assert shown("max f1") == "validation f1 0.2500 (global; local models: mean 0.7500)"
+    assert shown("min loss") == "validation loss 0.5000"
+    assert shown("") == "validation accuracy 0.9000"
 
 
 def test_the_summary_of_a_stopped_run_says_how_to_go_on(tmp_path: Path) -> None:
@@ -389,7 +416,7 @@ def test_status_of_a_run_whose_chief_is_gone_is_an_error_that_says_how_to_resume
 
 
 def test_status_of_a_finished_run_tells_its_accuracy(folder: RunFolder) -> None:
-    folder.write_facts(finished=True, exit_code=0, accuracy=0.97, seconds=3.0)
+    folder.write_facts(finished=True, exit_code=0, accuracy=0.97, metrics={"test_accuracy": 0.97}, seconds=3.0)
     screen, text = console()
 
     status.show_status(folder, screen, as_json=False)

@@ -17,7 +17,7 @@ from paceline.k8s.autostop import scale
 from paceline.k8s.deploy import Patience, Trouble
 from paceline.k8s.findings import Finding, Seen, findings, told
 from paceline.k8s.kubectl import Kubectl, NotThere
-from paceline.k8s.look import State, kept_result, result_of
+from paceline.k8s.look import State, end_of, kept_result, result_of
 from paceline.k8s.overlay import Overlay, _mistakes
 from paceline.settings import load
 from paceline.v1.run_service_pb2 import Score, StatusReply
@@ -396,8 +396,20 @@ def test_a_finished_run_has_its_test_accuracy_as_result():
     score = Score(epoch=3, metrics={"test_accuracy": 0.96666}, final=True)
 
     assert result_of(StatusReply(phase="finished", scores=[score])) == "test accuracy 0.9667"
-    assert result_of(StatusReply(phase="finished")) == "test accuracy unknown: the run was not scored"
+    assert result_of(StatusReply(phase="finished")) == "test score unknown: the run was not scored"
     assert result_of(StatusReply(phase="training", scores=[score])) == ""
+
+
+def test_a_finished_regression_has_its_loss_as_result_also_when_its_servers_are_gone():
+    score = Score(metrics={"test_loss": 0.25, "test_r2": 0.5}, final=True, measure="min loss")
+    line = {"event": "scored", "final": True, "measure": "min loss", "test_loss": 0.25, "test_r2": 0.5}
+
+    class Logs(Cluster):
+        def run(self, *arguments: str, stdin: str | None = None, seconds: float = 0) -> str:
+            return json.dumps(line) + "\nnot JSON\n"
+
+    assert result_of(StatusReply(phase="finished", scores=[score])) == "test loss 0.2500, r2 0.5000"
+    assert end_of(Logs()) == "test loss 0.2500, r2 0.5000"
 
 
 def test_a_result_outlives_the_servers():

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from paceline.core.measure import Measure
+from paceline.v1 import run_service_pb2 as pb
 from worker import scoring
 
 
@@ -56,28 +58,51 @@ def test_without_rounds_the_newest_of_each_server_will_do() -> None:
     assert pulled(Client([7, 9]), rounds=False) == [7, 9]
 
 
+WORST = (float("-inf"), float("-inf"))
+
+
 @pytest.mark.parametrize(
-    ("facts", "value"),
+    ("facts", "own", "rank"),
     [
-        ({"epoch": "3", "validation_accuracy": "0.75", "validation_loss": "0.5"}, 0.75),
-        ({"validation_loss": "0.5", "train_loss": "0.1"}, -0.5),
-        ({"train_loss": "0.25"}, -0.25),
+        ({"epoch": "3", "validation_accuracy": "0.75", "validation_loss": "0.5"}, None, (0.75, -0.5)),
+        ({"validation_loss": "0.5", "train_loss": "0.1"}, None, (-0.5, -0.5)),
+        ({"train_loss": "0.25"}, None, (-0.25, -0.25)),
         (
             {"model": "mean", "validation_accuracy": "0.9", "mean_validation_accuracy": "0.5", "mean_train_loss": "1"},
-            0.5,
+            None,
+            (0.5, -float("inf")),
         ),
-        ({"train_loss": "0.25", "mean_train_loss": "0.75"}, -0.75),
-        ({}, float("-inf")),
+        ({"train_loss": "0.25", "mean_train_loss": "0.75"}, None, (-0.75, -0.75)),
+        ({}, None, WORST),
+        ({"validation_f1": "0.25", "validation_accuracy": "0.9", "validation_loss": "2"}, "max f1", (0.25, -2.0)),
+        ({"validation_mae": "3", "measure": "min mae", "validation_loss": "2"}, "min mae", (-3.0, -2.0)),
+        ({"validation_auc": "nan", "validation_loss": "2"}, "max auc", (-float("inf"), -2.0)),
     ],
 )
 def test_the_best_model_on_disk_sets_the_bar_after_a_restart(
-    tmp_path: Path, facts: dict[str, str], value: float
+    tmp_path: Path, facts: dict[str, str], own: str | None, rank: tuple[float, float]
 ) -> None:
     save_file({"weight": np.zeros(1)}, tmp_path / "best.safetensors", facts)
-    assert scoring._kept(tmp_path / "best.safetensors") == value
+    measure = None if own is None else Measure.parse(own, "BEST")
+    assert scoring._kept(tmp_path / "best.safetensors", measure) == rank
 
 
 def test_without_a_best_model_any_score_is_the_best(tmp_path: Path) -> None:
     (tmp_path / "damaged.safetensors").write_bytes(b"damaged")
     for name in ("missing", "damaged"):
-        assert scoring._kept(tmp_path / f"{name}.safetensors") == float("-inf")
+        assert scoring._kept(tmp_path / f"{name}.safetensors", None) == WORST
+
+
+def test_where_the_measure_never_moves_the_loss_decides_which_model_is_the_best() -> None:
+    written: list[str] = []
+    scorer: Any = SimpleNamespace(
+        _measure=None, _best=WORST, _average_from=None, _examples={"train": 3},
+        write=lambda name, facts: written.append(f"{name} {facts['epoch']} {facts['measure']} {facts['train_examples']}"),
+    )  # fmt: skip
+    for epoch, loss in enumerate([2.0, 0.5, 0.75, float("nan"), 0.25]):
+        due = pb.EvaluateReply(epoch=epoch, final=epoch == 4)
+        metrics = {"validation_accuracy": 0.25, "validation_loss": loss}
+        scoring.Scorer._keep(scorer, metrics, "max accuracy", due)
+    assert written == [f"best {epoch} max accuracy 3" for epoch in (0, 1)] + [
+        f"{name} 4 max accuracy 3" for name in ("last", "best")
+    ]

@@ -14,8 +14,9 @@ from paceline.data.inputs import Inputs
 from paceline.data.linear_model import Labels, save_liblinear, save_safetensors, shapes_of
 from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
+from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
-from worker.scoring import Scorer, Scores, open_splits
+from worker.scoring import Scorer, Scores, open_splits, sizes_of
 from worker.start import Start, Surroundings, run_process
 
 
@@ -29,13 +30,19 @@ class LinearScorer(Scorer):
         shapes = shapes_of(shards.manifest)
         plan = make_plan(shapes, config.servers, config.plan)
         weights = np.zeros(plan.total, np.float32)
-        super().__init__(config, addresses, credentials, plan, weights, models, stop, say, registry)
+        splits, best = open_splits(shards, config.seed), load_task(config.task, config.model).best
+        super().__init__(
+            config, addresses, credentials, plan, weights, models, best, sizes_of(splits), stop, say, registry
+        )
         self._inputs = Inputs.of(shards.manifest)
         self._objective, self._labels = config.svm.objective, Labels.against_others(config.svm.positive)
-        self._splits = {name: Examples.of(*arrays) for name, arrays in open_splits(shards, config.seed).items()}
+        self._splits = {name: Examples.of(*arrays) for name, arrays in splits.items()}
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
-        return {split: self._measured(examples) for split, examples in self._splits.items()}, {}
+        found = {split: self._measured(examples) for split, examples in self._splits.items()}
+        if self._measure is not None:
+            self._measure.check(found["train"], "BEST in the task's file")
+        return found, {}
 
     def write(self, name: str, facts: dict[str, str]) -> None:
         """To NAME.safetensors and NAME.liblinear."""

@@ -12,6 +12,7 @@ from paceline.core.errors import BadPush, PacelineError, Stopped
 from paceline.core.plan import SlicePlan
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
+from worker.measuring import Measuring
 from worker.peer import pull_local
 from worker.replica import Array, Replica
 
@@ -104,13 +105,10 @@ class Vote:
         return {split: self._metrics(batches) for split, batches in self._sums.items()}
 
     def _metrics(self, batches: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
-        totals: dict[str, float] = {}
+        measuring = Measuring(self._replica.task)
         for sums, labels in batches:
-            outputs = (sums / self._models).clamp_min(torch.finfo(sums.dtype).tiny).log()
-            for name, value in self._replica.task.metrics(outputs, labels).items():
-                totals[name] = totals.get(name, 0.0) + float(value) * len(labels)
-        examples = sum(len(labels) for _, labels in batches)
-        return {name: total / examples for name, total in totals.items()}
+            measuring.add((sums / self._models).clamp_min(torch.finfo(sums.dtype).tiny).log(), labels)
+        return measuring.metrics()
 
 
 def _are_class_scores(outputs: object, labels: Tensor) -> bool:

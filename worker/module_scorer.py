@@ -16,7 +16,7 @@ from paceline.v1 import run_service_pb2 as pb
 from worker.local_models import LocalModels
 from worker.model_file import save_model
 from worker.replica import Replica
-from worker.scoring import Scorer, Scores, open_splits
+from worker.scoring import Scorer, Scores, open_splits, sizes_of
 from worker.start import Start, Surroundings, run_process
 
 
@@ -27,11 +27,14 @@ class ModuleScorer(Scorer):
         self, config: Config, shards: Shards, addresses: list[str], credentials: Credentials, models: Path, device: str,
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
     ) -> None:  # fmt: skip
-        self._replica = Replica(load_task(config.task, config.model), device, config.seed)
+        task = load_task(config.task, config.model)
+        self._replica, self._splits = Replica(task, device, config.seed), open_splits(shards, config.seed)
         plan = make_plan(self._replica.shapes, config.servers, config.plan)
-        super().__init__(config, addresses, credentials, plan, self._replica.local, models, stop, say, registry)
+        super().__init__(
+            config, addresses, credentials, plan, self._replica.local, models, task.best, sizes_of(self._splits),
+            stop, say, registry,
+        )  # fmt: skip
         self._locals = LocalModels(self._replica, plan, credentials, config.transport, config.stall_timeout, stop, say)
-        self._splits = open_splits(shards, config.seed)
         self._inputs = Inputs.of(shards.manifest)
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:

@@ -16,6 +16,7 @@ from paceline.core.values import Vector
 from paceline.tasks.task import Task
 from worker.device import check_compiler, choose_device, send
 from worker.flat import FlatModel
+from worker.measuring import Measuring
 from worker.precision import Precision
 from worker.step import Step
 
@@ -133,15 +134,14 @@ class Replica:
 
     @torch.no_grad()
     def score(self, features: Array, labels: Array, batch: int = 512) -> dict[str, float]:
-        """The loss and the task's metrics in evaluation mode, as means over the examples."""
+        """In evaluation mode: the loss, as the mean over the examples, and the task's metrics of all of them."""
         self.model.eval()
-        totals: dict[str, float] = {}
+        total, measuring = 0.0, Measuring(self.task)
         for inputs, targets in self._batches(features, labels, batch):
             loss, outputs = self._evaluate(inputs, targets)
-            values = {"loss": float(loss), **self.task.metrics(outputs, targets)}
-            for name, value in values.items():
-                totals[name] = totals.get(name, 0.0) + float(value) * len(inputs)
-        return {name: total / len(labels) for name, total in totals.items()}
+            total += float(loss) * len(inputs)
+            measuring.add(outputs, targets)
+        return {"loss": total / len(labels), **measuring.metrics()}
 
     @torch.no_grad()
     def outputs(self, features: Array, labels: Array, batch: int = 512) -> Iterator[tuple[Any, Tensor]]:

@@ -4,6 +4,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from safetensors import SafetensorError, safe_open
 
 from paceline.core.config import Config, Options
+from paceline.core.measure import Measure, default_measure, scores_of
 from paceline.core.plan import SlicePlan
 from paceline.core.policy import build_policy
 from paceline.core.values import Vector
@@ -27,7 +29,10 @@ Splits = dict[str, tuple[Any, Array]]
 """Features and labels of each split."""
 Scores = dict[str, dict[str, float]]
 """Loss and metrics of each split."""
+Rank = tuple[float, float]
+"""Where a version stands among others; more is better."""
 
+_WORST: Rank = (float("-inf"), float("-inf"))
 _CALIBRATION = 2000
 """Training examples that BatchNorm statistics are estimated on, and training accuracy is measured on (protocol 22)."""
 _AHEAD = (0, 4, 16)
@@ -62,16 +67,19 @@ class Scorer(ABC):
 
     def __init__(
         self, config: Config, addresses: list[str], credentials: Credentials, plan: SlicePlan, model: Vector, models: Path,
+        best: Measure | None, examples: Mapping[str, int],
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
     ) -> None:  # fmt: skip
-        """`model`: the flat vector that weights are pulled into; `models`: the folder that they are written to."""
+        """`model`: the flat vector that weights are pulled into; `models`: the folder that they are written to; `best`: the
+        task's own measure; `examples`: how many of each split are scored."""
         self._model, self._models, self._say, self._metrics = model, models, say, ScoreMetrics(registry)
         models.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + config.deadline
         self._chief = ChiefClient(addresses[0], credentials, config, "evaluator", deadline, stop, say)
         self._client = ParameterClient(addresses, credentials, plan, config, "evaluator", deadline, stop, say)
         self._policy, self._average_from = build_policy(config.policy), config.svm.average_from
-        self._best = _kept(models / "best.safetensors")
+        self._measure, self._examples = best, dict(examples)
+        self._best = _kept(models / "best.safetensors", best)
 
     @abstractmethod
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
@@ -102,9 +110,16 @@ class Scorer(ABC):
         self._metrics.note(due.epoch, time.monotonic() - start, scores)
         metrics = {f"{split}_{name}": value for split, values in scores.items() for name, value in values.items()}
         metrics |= more
-        self._keep(metrics, due)
-        self._say("scored", epoch=due.epoch, final=due.final, versions=versions, **metrics)
-        return pb.Score(epoch=due.epoch, seconds=due.seconds, versions=versions, metrics=metrics, final=due.final)
+        measure = str(self._measure or default_measure(_chosen_by(metrics)))
+        self._keep(metrics, measure, due)
+        self._say(
+            "scored", epoch=due.epoch, final=due.final, versions=versions, measure=measure, examples=self._examples,
+            **metrics,
+        )  # fmt: skip
+        return pb.Score(
+            epoch=due.epoch, seconds=due.seconds, versions=versions, metrics=metrics, final=due.final, measure=measure,
+            examples=self._examples,
+        )  # fmt: skip
 
     def _pull(self) -> list[int]:
         """One exact version of all slices in rounds; else each slice's newest, whose versions are reported. Where the run
@@ -117,16 +132,22 @@ class Scorer(ABC):
             versions = self._client.pull(self._model, max(versions) + ahead, is_patient=False, mean=mean)
         return versions
 
-    def _keep(self, metrics: dict[str, float], due: pb.EvaluateReply) -> None:
+    def _keep(self, metrics: dict[str, float], measure: str, due: pb.EvaluateReply) -> None:
         """Has the model written: the final one as the last, and as the best one what is best on the validation data."""
-        model = "mean" if "local_models" in metrics else "global"
-        facts = {"epoch": str(due.epoch), "model": model, **{name: f"{value:.6g}" for name, value in metrics.items()}}
+        facts = {
+            "epoch": str(due.epoch),
+            "model": "mean" if "local_models" in metrics else "global",
+            "measure": measure,
+        }
+        facts |= {name: f"{value:.6g}" for name, value in metrics.items()}
+        facts |= {f"{split}_examples": str(count) for split, count in self._examples.items()}
         if self._average_from is not None:
             facts["average_from"] = f"{self._average_from:g}"
         if due.final:
             self.write("last", facts)
-        if _value(metrics) > self._best:
-            self._best = _value(metrics)
+        rank = _rank(metrics, self._measure)
+        if rank > self._best:
+            self._best = rank
             self.write("best", facts)
 
 
@@ -143,19 +164,33 @@ def open_splits(shards: Shards, seed: int) -> Splits:
     return found
 
 
-def _value(metrics: Mapping[str, float]) -> float:
-    """What 'best' compares: validation accuracy, or loss where the task has no accuracy; more is better. That of the
-    local models' mean where it was scored, because then it is what is kept."""
+def sizes_of(splits: Splits) -> dict[str, int]:
+    """How many examples each split has."""
+    return {name: len(labels) for name, (_, labels) in splits.items()}
+
+
+def _chosen_by(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The scores that choose the best model: those on validation data, or on training data where there is none; those of
+    the local models' mean where it was scored, because then it is what is kept."""
     kind = "mean_" if "mean_train_loss" in metrics else ""
-    loss = metrics.get(f"{kind}validation_loss", metrics.get(f"{kind}train_loss", float("inf")))
-    return metrics.get(f"{kind}validation_accuracy", -loss)
+    return scores_of(metrics, f"{kind}validation") or scores_of(metrics, f"{kind}train")
 
 
-def _kept(best: Path) -> float:
-    """The value of the best model on disk, from an earlier start of this run."""
+def _rank(metrics: Mapping[str, float], own: Measure | None) -> Rank:
+    """Where a version stands: by the task's own measure, else by accuracy where there is one; then by the loss."""
+    scores = _chosen_by(metrics)
+    return (own or default_measure(scores)).rank(scores)
+
+
+def _kept(best: Path, own: Measure | None) -> Rank:
+    """Where the best model on disk stands, from an earlier start of this run."""
     try:
         with safe_open(best, "numpy") as file:
             facts: dict[str, str] = file.metadata() or {}
     except (OSError, SafetensorError):
-        return float("-inf")
-    return _value({name: float(value) for name, value in facts.items() if name.endswith(("_accuracy", "_loss"))})
+        return _WORST
+    found = {}
+    for name, value in facts.items():
+        with suppress(ValueError):
+            found[name] = float(value)
+    return _rank(found, own)

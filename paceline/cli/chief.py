@@ -101,23 +101,6 @@ def accuracy(metrics: Mapping[str, float], split: str = "test") -> float | None:
     return metrics.get(f"{split}_accuracy")
 
 
-def beside(metrics: Mapping[str, float], split: str = "test") -> str:
-    """What stands beside the global model's accuracy where the policy's local models were scored too; else nothing."""
-    found = [
-        f"{kind} {value:.4f}"
-        for kind in ("mean", "vote")
-        if (value := accuracy(metrics, f"{kind}_{split}")) is not None
-    ]
-    return f" (global; local models: {', '.join(found)})" if found else ""
-
-
-def result(value: float | None, metrics: Mapping[str, float]) -> str:
-    """The last words on a finished run: its test accuracy, or that it has none."""
-    if value is None:
-        return "test accuracy unknown: the run was not scored"
-    return f"test accuracy {value:.4f}{beside(metrics)}"
-
-
 def pace(status: StatusReply) -> float:
     """Examples per second of all members, as each has told for itself; `Speed` goes by the chief's counts."""
     return sum(worker.figures.get("examples_per_second", 0.0) for worker in status.workers if worker.member)
@@ -126,9 +109,12 @@ def pace(status: StatusReply) -> float:
 def scores(status: StatusReply) -> list[Score]:
     """The evaluator's scores, oldest first."""
     return [
-        Score(int(score.epoch), score.seconds, list(score.versions), dict(score.metrics), score.final)
+        Score(
+            int(score.epoch), score.seconds, list(score.versions), dict(score.metrics), score.final, score.measure,
+            dict(score.examples),
+        )
         for score in status.scores
-    ]
+    ]  # fmt: skip
 
 
 def plain(message: Message) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Outcome:
 
     exit_code: int = PacelineError.exit_code
     accuracy: float | None = None
-    """Of the final version on the test data (ratio); None when it was not scored."""
+    """Of the final version on the test data (ratio); None when it was not scored, or has no accuracy."""
     seconds: float = 0.0
     """Training time, without the start of the processes."""
     scores: list[Score] = field(default_factory=list)
@@ -53,6 +53,10 @@ class Outcome:
     """Why it ended, in words."""
     metrics: dict[str, float] = field(default_factory=dict)
     """All metrics of the final version."""
+    measure: str = ""
+    """What the best model was chosen by, like 'max accuracy'."""
+    scored: dict[str, int] = field(default_factory=dict)
+    """How many examples of each split the metrics are of."""
 
 
 class _Ended(Exception):
@@ -151,14 +155,9 @@ class _Launch:
             for folder in (self._folder.copies(), self._folder.residuals):
                 shutil.rmtree(folder, ignore_errors=True)
         self._folder.write_facts(
-            finished=out.exit_code == 0,
-            exit_code=out.exit_code,
-            accuracy=out.accuracy,
-            metrics=out.metrics,
-            seconds=out.seconds,
-            reason=out.reason,
-            pids={},
-        )
+            finished=out.exit_code == 0, exit_code=out.exit_code, accuracy=out.accuracy, metrics=out.metrics,
+            measure=out.measure, scored=out.scored, seconds=out.seconds, reason=out.reason, pids={},
+        )  # fmt: skip
 
     # starting
     def _shard(self) -> None:
@@ -290,7 +289,8 @@ class _Launch:
         out.scores = chief.scores(status)
         out.figures |= {worker.worker: dict(worker.figures) for worker in status.workers if worker.figures}
         if out.scores and out.scores[-1].final:
-            out.metrics = out.scores[-1].metrics
+            final = out.scores[-1]
+            out.metrics, out.measure, out.scored = final.metrics, final.measure, final.examples
             out.accuracy = accuracy(out.metrics)
         self._records.note(status, rate)
         self._show(status, rate)

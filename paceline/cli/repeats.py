@@ -13,9 +13,9 @@ from paceline.cli.run import finish
 from paceline.cli.run_folder import RunFolder, new_name
 from paceline.core.config import RUN, Config
 from paceline.core.errors import ConfigError
+from paceline.core.measure import by_split, scores_of
 
 PARTS = ("train", "validation", "test")
-WHAT = ("loss", "accuracy")
 
 
 def repeat(config: Config, times: int, fresh: bool, as_json: bool, device: str = "auto") -> int:
@@ -31,7 +31,7 @@ def repeat(config: Config, times: int, fresh: bool, as_json: bool, device: str =
             if code:
                 console.print(f"{folder.name}: {outcome.reason}. See {folder.path}/logs.", markup=False, soft_wrap=True)
                 break
-            console.print(f"{folder.name}: {told(folder.final_metrics())}", markup=False, soft_wrap=True)
+            console.print(f"{folder.name}: {told(folder)}", markup=False, soft_wrap=True)
             folders.append(folder)
     found = summary([folder.final_metrics() for folder in folders])
     if as_json:
@@ -54,19 +54,19 @@ def series(config: Config, times: int) -> list[Config]:
     return found
 
 
-def told(metrics: Mapping[str, float]) -> str:
+def told(folder: RunFolder) -> str:
     """The final scores in one line."""
-    return ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in metrics.items()) or "not scored"
+    return by_split(folder.final_metrics(), folder.facts().get("scored", {})) or "not scored"
 
 
 def summary(runs: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
-    """Mean and variance of each final loss and accuracy; the sample variance (n - 1), None for a single run."""
+    """Mean and variance of each final score; the sample variance (n - 1), None for a single run."""
     found = {}
-    for name in (f"{part}_{what}" for part in PARTS for what in WHAT):
+    together = {name: 0.0 for metrics in runs for name in metrics}
+    for name in (f"{part}_{what}" for part in PARTS for what in scores_of(together, part)):
         values = [metrics[name] for metrics in runs if name in metrics]
-        if values:
-            variance = statistics.variance(values) if len(values) > 1 else None
-            found[name] = {"mean": statistics.fmean(values), "variance": variance, "runs": len(values)}
+        variance = statistics.variance(values) if len(values) > 1 else None
+        found[name] = {"mean": statistics.fmean(values), "variance": variance, "runs": len(values)}
     return found
 
 

@@ -8,12 +8,12 @@ from dataclasses import asdict
 
 from rich.console import Console
 
-from paceline.cli.chief import result
 from paceline.cli.forker import Forker
 from paceline.cli.launcher import Outcome, run_local
 from paceline.cli.run_folder import RunFolder, open_run
 from paceline.cli.table import Display, LiveTable, PlainLines
 from paceline.core.config import Config
+from paceline.core.measure import by_split, result
 
 
 def run(config: Config, fresh: bool, as_json: bool, device: str = "auto") -> int:
@@ -46,6 +46,8 @@ def finish(
             facts.get("seconds", 0.0),
             reason="it was finished before",
             metrics=facts.get("metrics", {}),
+            measure=facts.get("measure", ""),
+            scored=facts.get("scored", {}),
         )
     resumed = "resuming" if facts else "starting"
     size = f"workers {config.workers}, servers {config.servers}, epochs {config.epochs}"
@@ -55,7 +57,7 @@ def finish(
 
 
 def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
-    """What to know at the end; the last line of a finished run is its test accuracy."""
+    """What to know at the end; the last line of a finished run is its test accuracy, or what the task goes by."""
     if outcome.exit_code:
         again = f"See {folder.path}/logs. It goes on from its last snapshot with: paceline run {folder.config}"
         if not config.servers:
@@ -73,7 +75,8 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
         *_loading(config, folder),
         f"Curves: tensorboard --logdir {folder.path}",
         f"Next, see what one slow worker does: {_next(config)}",
-        result(outcome.accuracy, outcome.metrics),
+        *([f"Scores: {by_split(outcome.metrics, outcome.scored)}"] if outcome.metrics else []),
+        result(outcome.metrics, outcome.measure),
     ]
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from paceline.cli.chief import Chief, RemoteChief, Speed, pace, plain, result
+from paceline.cli.chief import Chief, RemoteChief, Speed, pace, plain
 from paceline.cli.run_folder import RunFolder
 from paceline.cli.table import PlainLines, picture
 from paceline.core.errors import ServersGone
+from paceline.core.measure import result
 from paceline.v1.run_service_pb2 import StatusReply
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
     if code is None:
         raise folder.gone()
     if facts.get("finished"):
-        accuracy = facts.get("accuracy")
-        scored = result(accuracy, facts.get("metrics", {})) if accuracy is not None else "not scored"
+        metrics = facts.get("metrics", {})
+        scored = result(metrics, facts.get("measure", "")) if metrics else "not scored"
         said = f"finished: {scored} after {facts.get('seconds', 0):.1f} s; the model is in {folder.models}"
     else:
         said = f"ended with exit code {code}: {facts.get('reason')}. Resume it with: paceline run {folder.config}"

@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from paceline.cli.chief import accuracy, beside, loss
+from paceline.cli.chief import loss
+from paceline.core.measure import beside, measure_of, number, scores_of
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
 
 EVERY = 5.0
@@ -87,7 +88,7 @@ def headline(status: StatusReply, rate: float) -> str:
         return f"waiting for {', and '.join(status.missing) or 'the start'}"
     parts = [status.phase, *_policy(status), f"version {status.version:,}", f"epoch {status.epoch:.1f}"]
     parts += [f"{rate:,.0f} examples/s"]
-    mean, score = loss(status), newest_accuracy(status)
+    mean, score = loss(status), newest_score(status)
     parts += [f"loss {mean:.4f}"] if mean is not None else []
     parts += [score] if score else []
     parts += [f"{', '.join(status.queued)} waiting for a seat"] if status.queued else []
@@ -101,13 +102,16 @@ def _policy(status: StatusReply) -> list[str]:
     return [f"{json.loads(status.policy)['name']}{' (changing)' if status.switching else ''}"]
 
 
-def newest_accuracy(status: StatusReply) -> str:
-    """'validation accuracy 0.9612' of the newest score; the test data's where there is no validation part."""
+def newest_score(status: StatusReply) -> str:
+    """'validation accuracy 0.9612', or what the task goes by, of the newest score; the test data's where there is no
+    validation part."""
     for score in reversed(status.scores):
         for split in ("validation", "test"):
-            value = accuracy(score.metrics, split)
+            metrics = dict(score.metrics)
+            measure = measure_of(metrics, score.measure)
+            value = scores_of(metrics, split).get(measure.name)
             if value is not None:
-                return f"{split} accuracy {value:.4f}{beside(score.metrics, split)}"
+                return f"{split} {measure.name.replace('_', ' ')} {number(value)}{beside(metrics, measure, split)}"
     return ""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from paceline.core.clocks import Clocks
 from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, DataError, NotYet
+from paceline.core.measure import result
 from paceline.core.membership import Membership
 from paceline.core.optimizer import build_optimizer
 from paceline.core.policy import build_policy
@@ -37,6 +38,10 @@ class Score:
     metrics: dict[str, float]
     """Named split_metric, e.g. test_accuracy (ratio), validation_loss."""
     final: bool = False
+    measure: str = ""
+    """What the best model is chosen by, like 'max accuracy'; empty where nobody said."""
+    examples: dict[str, int] = field(default_factory=dict)
+    """How many of each split were scored; of the training data these are a sample."""
 
 
 @dataclass(slots=True)
@@ -250,9 +255,11 @@ class Run:
         return self.config.epochs * self.examples_per_epoch
 
     @property
-    def test_accuracy(self) -> float | None:
-        """Of the final version (ratio); None where it was not scored, or not yet."""
-        return self.scores[-1].metrics.get("test_accuracy") if self.scores and self.scores[-1].final else None
+    def result(self) -> str | None:
+        """The final version's score in words; None where it was not scored, or not yet."""
+        if not self.scores or not self.scores[-1].final:
+            return None
+        return result(self.scores[-1].metrics, self.scores[-1].measure)
 
     def due_score(self) -> tuple[int, bool] | None:
         """(epoch, final) that the evaluator should score next; None while there is nothing new."""

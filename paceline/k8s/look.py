@@ -10,8 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from paceline.cli.chief import RemoteChief, accuracy, result, scores
+from paceline.cli.chief import RemoteChief, scores
 from paceline.core.errors import PacelineError
+from paceline.core.measure import result
 from paceline.k8s.findings import Finding, Seen, condition, findings
 from paceline.k8s.kubectl import CHIEF, COMPONENT, GRPC, KEYS, SERVERS, SHARDS, TOKEN, Kubectl
 from paceline.rpc.auth import Credentials
@@ -106,8 +107,7 @@ def result_of(status: StatusReply) -> str:
     if status.phase != "finished":
         return ""
     found = scores(status)
-    metrics = found[-1].metrics if found and found[-1].final else {}
-    return result(accuracy(metrics), metrics)
+    return result(found[-1].metrics, found[-1].measure) if found and found[-1].final else result({})
 
 
 def kept_result(state: State) -> str:
@@ -124,8 +124,9 @@ def end_of(kubectl: Kubectl) -> str:
     for line in reversed(lines):
         with suppress(ValueError):
             found = json.loads(line)
-            if found.get("final") and "test_accuracy" in found:
-                return result(found["test_accuracy"], {})
+            if found.get("final") and found.get("event") == "scored":
+                metrics = {name: value for name, value in found.items() if isinstance(value, float)}
+                return result(metrics, found.get("measure", ""))
     return ""
 
 

@@ -42,7 +42,7 @@ def _heat_map(grid: Grid, results: Results) -> Figure:
         [[_score(by_place[y, x], results) for x in range(len(columns))] for y in range(len(rows))], dtype=float
     )
     lowest, highest, cmap = np.nanmin(scores), np.nanmax(scores), "viridis"
-    if results.measure == ACCURACY:
+    if results.is_larger_better:
         lowest = min(lowest, highest - LEAST)
     else:
         highest, cmap = max(highest, lowest + LEAST), "viridis_r"

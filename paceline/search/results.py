@@ -13,6 +13,7 @@ from rich import box
 from rich.table import Table
 
 from paceline.cli.run_folder import RunFolder
+from paceline.core.measure import Measure, measure_of
 from paceline.search.grid import Published, shown
 
 ACCURACY, LOSS = "test_accuracy", "test_loss"
@@ -29,6 +30,8 @@ class Measured:
     """That it trained until it stopped."""
     seconds: float
     """Of training."""
+    measure: str = ""
+    """What the run goes by, like 'max accuracy'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +82,23 @@ class Results:
 
     @property
     def measure(self) -> str:
-        """What points are compared by: the accuracy on the test data, or the loss where the task has no accuracy."""
-        scored = [row for row in self.rows if row.runs]
-        return LOSS if scored and all(row.mean(ACCURACY) is None for row in scored) else ACCURACY
+        """What points are compared by: what the runs go by, on the test data; accuracy while nothing is scored."""
+        return f"test_{self._measure.name}"
+
+    @property
+    def is_larger_better(self) -> bool:
+        return self._measure.sign > 0
+
+    @property
+    def _measure(self) -> Measure:
+        runs = [run for row in self.rows for run in row.runs]
+        told = next((run.measure for run in runs if run.measure), "")
+        return measure_of({name: 0.0 for run in runs for name in run.metrics} if runs else {ACCURACY: 0.0}, told)
 
     @property
     def best(self) -> Row | None:
         """The first one of those with the best mean; None while nothing is scored."""
-        sign = 1 if self.measure == ACCURACY else -1
+        sign = self._measure.sign
         scores = [(row.mean(self.measure), row) for row in self.rows]
         scored = [(sign * score, row) for score, row in scores if score is not None and math.isfinite(score)]
         return max(scored, key=lambda pair: pair[0])[1] if scored else None
@@ -135,7 +147,7 @@ class Results:
             "point": row.number,
             "values": row.values,
             "best": row is self.best,
-            **{name: row.mean(name) for name in (ACCURACY, LOSS)},
+            **{name: row.mean(name) for name in dict.fromkeys((ACCURACY, LOSS, self.measure))},
             "deviation": row.deviation(self.measure),
             "epochs_trained": row.epochs,
             "seconds": row.seconds,
@@ -172,8 +184,9 @@ def measured(folder: RunFolder) -> Measured | None:
     if not facts.get("finished"):
         return None
     return Measured(
-        folder.final_metrics(), float(folder.last_status().get("epoch", 0.0)), float(facts.get("seconds", 0.0))
-    )
+        folder.final_metrics(), float(folder.last_status().get("epoch", 0.0)), float(facts.get("seconds", 0.0)),
+        facts.get("measure", ""),
+    )  # fmt: skip
 
 
 def row_of(

@@ -1,6 +1,7 @@
 """Functions of a task file that check themselves: a failure or a wrong result is an error that names file and line."""
 
 import functools
+import math
 import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsFloat
@@ -47,8 +48,14 @@ def _is_table(found: Any) -> bool:
     return (
         isinstance(found, dict)
         and "loss" not in found
-        and all(isinstance(name, str) and isinstance(value, SupportsFloat) for name, value in found.items())
+        and all(isinstance(name, str) and _is_number(value) for name, value in found.items())
     )
+
+
+def _is_number(value: Any) -> bool:
+    """Python's, numpy's and torch's: whatever is one number, so no array of several."""
+    shape = getattr(value, "shape", ())
+    return isinstance(value, SupportsFloat) and math.prod(shape) == 1
 
 
 RULES = {
@@ -60,7 +67,9 @@ RULES = {
     "model": Rule("a torch.nn.Module", _is_model),
     "prepare": Rule("two tensors of equal length, inputs and labels", _is_batch, defaults.prepare),
     "loss": Rule("a scalar tensor, the mean over the mini-batch", _is_scalar, defaults.loss),
-    "metrics": Rule("a dict of names and numbers, none called 'loss'", _is_table, defaults.metrics),
+    "metrics": Rule(
+        "a dict of names and numbers (one each, no arrays), none called 'loss'", _is_table, defaults.metrics
+    ),
 }
 
 

@@ -1,4 +1,5 @@
-"""What a task's file need not say: inputs are float32, the loss is the cross entropy, the metric the accuracy."""
+"""What a task's file need not say: inputs are float32, the loss is the cross entropy, the metric the accuracy where labels
+are classes."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +8,9 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     import torch
+
+_IGNORED = -100
+"""A label that torch's cross entropy leaves out."""
 
 
 def prepare(
@@ -30,6 +34,21 @@ def loss(model: "torch.nn.Module", inputs: "torch.Tensor", labels: "torch.Tensor
     return functional.cross_entropy(model(inputs), labels)
 
 
-def metrics(outputs: "torch.Tensor", labels: "torch.Tensor") -> dict[str, float]:
-    """Accuracy (ratio): how often the largest output is the label's."""
-    return {"accuracy": float((outputs.argmax(1) == labels).double().mean())}
+def metrics(outputs: Any, labels: "torch.Tensor") -> dict[str, float]:
+    """Accuracy (ratio): how often the largest output is the label's; nothing where labels are no classes."""
+    if not are_class_scores(outputs, labels):
+        return {}
+    known = labels != _IGNORED
+    return {"accuracy": float((outputs.argmax(1) == labels)[known].double().mean())} if known.any() else {}
+
+
+def are_class_scores(outputs: Any, labels: "torch.Tensor") -> bool:
+    """Whether labels are whole numbers and the outputs (examples, classes, ...) have a score for each of them."""
+    import torch
+
+    if not isinstance(outputs, torch.Tensor) or outputs.ndim < 2 or labels.is_floating_point():
+        return False
+    classes = outputs.shape[1]
+    if classes < 2 or outputs.shape[:1] + outputs.shape[2:] != labels.shape:
+        return False
+    return bool((((labels >= 0) & (labels < classes)) | (labels == _IGNORED)).all())

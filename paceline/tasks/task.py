@@ -20,8 +20,10 @@ import numpy.typing as npt
 from paceline.core import registry
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.measure import Measure
 from paceline.data.dataset import Dataset, dense
 from paceline.settings import load, task_of
+from paceline.tasks.best import are_means, best_of, with_best
 from paceline.tasks.checks import RULES, guarded, kind, told, where
 
 if TYPE_CHECKING:
@@ -49,9 +51,13 @@ class Task:
     loss: "Callable[[torch.nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]"
     """loss(model, inputs, labels): the mean over the mini-batch, a scalar tensor."""
     metrics: Callable[[Any, "torch.Tensor"], dict[str, SupportsFloat]]
-    """metrics(outputs, labels): means over the examples, by name."""
+    """metrics(outputs, labels): numbers by name, of all examples of a split together, on the CPU."""
     settings: Mapping[str, Any]
     """The task's own defaults of the config, for this model, below YAML, environment and flags."""
+    best: Measure | None = None
+    """What decides which model is the best one; None: accuracy where it is measured, else the loss."""
+    metrics_are_means: bool = False
+    """Whether metrics may be taken mini-batch by mini-batch, for they are means over the examples."""
 
 
 def load_config(
@@ -79,10 +85,14 @@ def load_task(name_or_path: str, model: str | None = None, positive: str | None 
     functions["prepare"] = _of_dense(functions["prepare"])
     if positive is not None:
         functions["data"] = _told_apart(functions["data"], positive, name_or_path)
-    file = str(module.__file__)
+    file, best = str(module.__file__), best_of(module)
+    if best is not None:
+        functions["metrics"] = with_best(functions["metrics"], best, file)
     return Task(
         name=Path(name_or_path).stem,
         settings=_settings(module, models, chosen),
+        best=best,
+        metrics_are_means=are_means(module),
         model=guarded(file, chosen if chosen == _ONLY else f"MODELS[{chosen!r}]", models[chosen], RULES[_ONLY]),
         **{part: guarded(file, part, function, RULES[part]) for part, function in functions.items()},
     )

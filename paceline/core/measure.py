@@ -1,0 +1,121 @@
+"""What a run is judged by: which of two versions is the better one, and the score that people are told."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from paceline.core.errors import ConfigError
+
+SPLITS = ("test", "validation", "train")
+"""Those whose scores people are told, the first one that was scored."""
+_BETTER = {"loss": "min", "accuracy": "max"}
+"""Names that have one direction only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """The metric that tells which of two versions is the better one, like 'max f1'."""
+
+    direction: str
+    """'max': larger is better, or 'min'."""
+    name: str
+
+    @classmethod
+    def parse(cls, text: object, where: str) -> "Measure":
+        """'max f1' as a measure; ConfigError, which begins with `where`, for anything else."""
+        words = text.split() if isinstance(text, str) else []
+        if len(words) != 2 or words[0] not in ("min", "max"):
+            raise ConfigError(
+                f"{where} is {text!r}; expected min or max and the name of a metric, like 'min loss' or 'max f1'."
+            )
+        found = cls(*words)
+        better = _BETTER.get(found.name, found.direction)
+        if found.direction != better:
+            raise ConfigError(f"{where} is {text!r}, which would keep the worst model; write '{better} {found.name}'.")
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.direction} {self.name}"
+
+    @property
+    def sign(self) -> int:
+        """What makes more the better."""
+        return 1 if self.direction == "max" else -1
+
+    def check(self, names: Iterable[str], where: str) -> None:
+        """ConfigError, which begins with `where`, if no metric has the measure's name."""
+        known = sorted({*names, "loss"})
+        if self.name in known:
+            return
+        hint = " Accuracy is measured by itself only where labels are classes." if self.name == "accuracy" else ""
+        raise ConfigError(f"{where} is '{self}', but what is measured is: {', '.join(known)}.{hint} Name one of these.")
+
+    def rank(self, scores: Mapping[str, float]) -> tuple[float, float]:
+        """More is better: by the measure, and by the loss between versions that are equal in it. What is missing or not a
+        number is the worst."""
+        return _worth(self.sign, scores.get(self.name)), _worth(-1, scores.get("loss"))
+
+
+ACCURACY, LOSS = Measure("max", "accuracy"), Measure("min", "loss")
+
+
+def default_measure(names: Iterable[str]) -> Measure:
+    """What decides where the task does not say: accuracy where it is measured, else the loss."""
+    return ACCURACY if ACCURACY.name in names else LOSS
+
+
+def scores_of(metrics: Mapping[str, float], split: str) -> dict[str, float]:
+    """The scores of one split, the loss first, the others by name: of {'test_loss': 0.5}, for 'test', {'loss': 0.5}."""
+    found = {name.removeprefix(f"{split}_"): value for name, value in metrics.items() if name.startswith(f"{split}_")}
+    return {name: found[name] for name in sorted(found, key=lambda name: (name != LOSS.name, name))}
+
+
+def measure_of(metrics: Mapping[str, float], told: str = "") -> Measure:
+    """What a run goes by. `told`: as its evaluator says it; where nobody says, by what was measured."""
+    if told:
+        return Measure.parse(told, "The run's measure")
+    return default_measure(name.partition("_")[2] for name in metrics)
+
+
+def result(metrics: Mapping[str, float], told: str = "") -> str:
+    """The last words on a finished run, like 'test accuracy 0.9667' or 'test f1 0.7312, precision 0.8000': what it goes by
+    on the test data (or what there is of data), then what else the task measures; or that it was not scored."""
+    split = next((split for split in SPLITS if scores_of(metrics, split)), None)
+    if split is None:
+        return "test score unknown: the run was not scored"
+    measure, scores = measure_of(metrics, told), scores_of(metrics, split)
+    others = [name for name in scores if name not in (measure.name, LOSS.name)]
+    return ", ".join(
+        [f"{split} {_told(measure.name, scores.get(measure.name, math.nan))}"]
+        + [_told(name, scores[name]) for name in others]
+    ) + beside(metrics, measure, split)
+
+
+def by_split(metrics: Mapping[str, float], examples: Mapping[str, int]) -> str:
+    """All scores in one line: 'train (2,000 examples): loss 0.0312, accuracy 0.9900; test (360 examples): ...'."""
+    found = []
+    for split in reversed(SPLITS):
+        if scores := scores_of(metrics, split):
+            of = f" ({examples[split]:,} examples)" if split in examples else ""
+            found.append(f"{split}{of}: " + ", ".join(_told(name, value) for name, value in scores.items()))
+    return "; ".join(found)
+
+
+def beside(metrics: Mapping[str, float], measure: Measure, split: str) -> str:
+    """What stands beside the global model's score where the policy's local models were scored too; else nothing."""
+    found = {kind: metrics.get(f"{kind}_{split}_{measure.name}") for kind in ("mean", "vote")}
+    told = [f"{kind} {number(value)}" for kind, value in found.items() if value is not None]
+    return f" (global; local models: {', '.join(told)})" if told else ""
+
+
+def number(value: float) -> str:
+    """Four digits behind the point; small numbers with three of their own."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.3g}"
+
+
+def _told(name: str, value: float) -> str:
+    return f"{name.replace('_', ' ')} {number(value)}"
+
+
+def _worth(sign: int, value: float | None) -> float:
+    return -math.inf if value is None or math.isnan(value) else sign * value
