@@ -110,6 +110,17 @@ def test_too_few_examples_for_a_split_are_refused(labels, test, told):
         split(Dataset(examples(labels)), validation=0, test=test, seed=0)
 
 
+@pytest.mark.parametrize("fold", [None, (0, 3)])
+def test_whole_numbers_that_may_be_no_classes_are_told_so_with_what_to_do(fold):
+    numbers = np.arange(25, 125)
+
+    with pytest.raises(DataError, match=r"100 different whole numbers, .* to predict .*labels\.astype\('float32'\) in"):
+        split(Dataset(examples(numbers)), validation=0, test=0.2, seed=0, fold=fold)
+
+    parts = split(Dataset(examples(numbers.astype("float32"))), validation=0, test=0.2, seed=0, fold=fold)
+    assert len(parts.train) + len(parts.kept["test"]) == 100
+
+
 def test_each_example_is_tested_on_in_one_fold_with_equal_shares_of_each_class():
     dataset = Dataset(examples([0] * 60 + [1] * 41))
     parts = [split(dataset, validation=0.1, test=0.5, seed=1, fold=(part, 4)) for part in range(4)]

@@ -22,6 +22,15 @@ def number_classes(columns: Sequence[Array], what: str) -> tuple[tuple[str, ...]
     return tuple(map(str, found.tolist())), np.split(numbers.astype(np.int64), starts)
 
 
+def if_numbers(labels: Array) -> str:
+    """What to say behind an error about classes: the labels may be no classes but whole numbers to predict."""
+    count = len(np.unique(labels))
+    return (
+        f" If the labels, {count:,} different whole numbers, are no classes but numbers to predict (a regression), give them "
+        "as floats: labels.astype('float32') in data(), or read_table(..., classes=False)."
+    )
+
+
 def _comparable(column: Array, what: str) -> Array:
     """The labels as int64, or as an array of str."""
     if column.dtype.kind in "biu":

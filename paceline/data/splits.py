@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from paceline.core.errors import ConfigError, DataError
+from paceline.data.classes import if_numbers
 from paceline.data.dataset import Dataset, Labelled, PartName, Rows, Selection
 
 
@@ -59,7 +60,7 @@ def _fold(train: Labelled, part: int, parts: int, seed: int) -> tuple[Rows, Rows
         who = "The training set has" if found is None else f"Class {found[sizes.argmin()]} has"
         raise DataError(
             f"{who} only {sizes.min()} examples, but each of {parts} folds needs one. Use fewer folds (data.fold), or "
-            "give more data."
+            f"give more data.{'' if strata is None else if_numbers(strata)}"
         )
     selection = _scikit_learn()
     kind = selection.KFold if strata is None else selection.StratifiedKFold
@@ -87,12 +88,12 @@ def _check_room(strata: Rows | None, rows: int, count: int, key: str) -> None:
         if sizes.min() < 2:
             raise DataError(
                 f"Class {found[sizes.argmin()]} has only {sizes.min()} example left when the {key.partition('.')[2]} set is "
-                f"cut off; it needs one on each side. Add examples, remove the class, or set {key} to 0."
+                f"cut off; it needs one on each side. Add examples, remove the class, or set {key} to 0.{if_numbers(strata)}"
             )
     if count < least or rows - count < least:
         raise DataError(
             f"{key} asks for {count} of {rows} examples, but both sides need at least {least} "
-            f"(one for each class). Change {key}, or give more data."
+            f"(one for each class). Change {key}, or give more data.{'' if strata is None else if_numbers(strata)}"
         )
 
 
