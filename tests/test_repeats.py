@@ -65,5 +65,12 @@ def test_mean_and_variance_are_those_of_the_sample() -> None:
     assert list(summary(runs)) == ["test_loss", "test_accuracy"]
 
 
+def test_every_metric_of_the_task_is_summed_up_the_loss_first() -> None:
+    runs = [{"test_mae": 1.0, "test_loss": 2.0, "train_loss": 1.0, "mean_test_loss": 5.0}, {"test_mae": 3.0}]
+    found = summary(runs)
+    assert list(found) == ["train_loss", "test_loss", "test_mae"]
+    assert found["test_mae"] == {"mean": 2.0, "variance": 2.0, "runs": 2}
+
+
 def test_one_run_has_no_variance() -> None:
     assert summary([{"train_loss": 0.25}]) == {"train_loss": {"mean": 0.25, "variance": None, "runs": 1}}

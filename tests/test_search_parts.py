@@ -149,6 +149,23 @@ def test_where_there_is_no_accuracy_the_lowest_loss_is_the_best():
     assert results.best is rows[1]
 
 
+@pytest.mark.parametrize(("measure", "best"), [("max f1", 1), ("min f1", 2), ("min loss", 0), ("", 2)])
+def test_points_are_compared_by_what_the_runs_go_by(measure, best):
+    found = [(0.5, 0.2, 0.1), (0.9, 0.3, 0.2), (0.1, 0.4, 0.3)]
+    names = ("test_f1", "test_loss", "test_accuracy")
+    rows = [
+        Row(number, {"seed": number}, [Measured(dict(zip(names, values, strict=True)), 1, 1, measure)])
+        for number, values in enumerate(found)
+    ]
+    results = Results(rows)
+
+    assert results.best is rows[best]
+    if "f1" in measure:
+        assert results.is_larger_better == (measure == "max f1")
+        assert "test f1" in results.markdown()
+        assert next(csv.DictReader(results.csv().splitlines()))["test_f1"] == "0.5"
+
+
 def test_while_nothing_is_scored_there_is_no_best_point():
     assert Results([row(1, error=NOT_RUN), row(2, error="it burst")]).best is None
 
