@@ -4,6 +4,7 @@ Torch is imported when a model is asked for, not before."""
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
+from paceline.cli.chief import standing
 from paceline.cli.launcher import run_local
 from paceline.cli.options import complete
 from paceline.cli.run_folder import RUNS, RunFolder, open_run
@@ -50,8 +52,9 @@ def train(
     {"name": "ssp", "bound": 3}. `data`: where the data set is, or the whole section `data`. `epochs`: passes over the
     training data. `folder`: the run's folder, ./runs/NAME if not given; one with an unfinished run of the same settings is
     resumed, a finished one is returned as it is. `device`: what each worker computes on: auto, cpu, cuda or cuda:1.
-    `show` gets a line every few seconds; None: silence. `settings`: any other key of docs/settings.md, sections as dicts:
-    optimizer={"name": "adam", "lr": 0.001}, schedule={"name": "cosine"}. Keys left out are the task's own.
+    `show` gets a line every few seconds; None: silence. What goes wrong although the run goes on is shown when it is seen,
+    stands in the result's `warnings`, and is a Python warning at the end. `settings`: any other key of docs/settings.md,
+    sections as dicts: optimizer={"name": "adam", "lr": 0.001}, schedule={"name": "cosine"}. Keys left out are the task's own.
 
     No `if __name__ == "__main__"` is needed, unless the script is the task file itself. Ctrl-C ends all processes and
     raises KeyboardInterrupt. Raises the PacelineError that the run ended with: ConfigError, DataError, ServersGone, ...;
@@ -172,6 +175,8 @@ def _run(config: Config, folder: RunFolder, device: str, show: Callable[[str], N
     if outcome.exit_code:
         kinds = {kind.exit_code: kind for kind in PacelineError.__subclasses__() if "exit_code" in vars(kind)}
         raise kinds.get(outcome.exit_code, PacelineError)(f"{outcome.reason}\nThe logs are in {folder.path / 'logs'}.")
+    for line in standing(outcome.warnings):
+        warnings.warn(line.removeprefix("warning: "), stacklevel=3)  # the caller of train()
 
 
 def _name(task: str | Path | ModuleType) -> str:

@@ -9,6 +9,7 @@ from paceline.cli.export import export
 from paceline.cli.run_folder import RunFolder
 from paceline.cli.trained import Trained
 from paceline.core.run import Score
+from paceline.core.watch import RunWarning
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +55,12 @@ class Result:
         """The final version's on the test data (ratio); None where the task has none, a regression say, or there is no
         test part."""
         return self.metrics.get("test_accuracy")
+
+    @property
+    def warnings(self) -> list[RunWarning]:
+        """What went wrong although the run went on, oldest first: what was `said`, the `advice`, the `epoch` when it was seen,
+        and whether it has `passed`."""
+        return [RunWarning(**each) for each in self._place.facts().get("warnings", [])]
 
     @property
     def staleness(self) -> dict[str, float]:

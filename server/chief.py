@@ -31,6 +31,8 @@ class Chief:
         self._published = -1
         self._saved: tuple[object, ...] = ()
         self._said_phase = run.phase
+        self._warned: set[str] = set()
+        """Kinds of warnings that are in the log."""
         self._stopping = threading.Event()
         driver.after_push = self._counted
         saved = store.load_run()
@@ -38,6 +40,7 @@ class Chief:
             if saved is not None:
                 run.restore(saved, time.monotonic())
                 run.counted(driver.clocks, time.monotonic())
+                self._warned = {warning.kind for warning in run.watch.warnings}
             run.tick(time.monotonic())  # from here on a late look is noticed
             self.settle()
         self._thread = threading.Thread(target=self._tick_on, name="chief", daemon=True)
@@ -124,6 +127,8 @@ class Chief:
         if worker not in self.membership.places:
             self._say("a worker beats but makes no step and has to leave", worker=worker, phase=report.phase,
                       seconds=report.phase_seconds)  # fmt: skip
+        self.run.give_up(self.clocks(), report.seen)
+        self._warn()
         self.settle()
 
     def switch(self, policy: Options) -> None:
@@ -141,6 +146,7 @@ class Chief:
         self.run.score(score, time.monotonic())
         self._save()
         self._say("score", epoch=score.epoch, final=score.final, metrics=score.metrics)
+        self._warn()
         self.settle()
 
     def validated(self, worker: str, incarnation: int, epoch: int, loss: float, examples: int) -> None:
@@ -149,6 +155,15 @@ class Chief:
         self.run.validated(worker, epoch, loss, examples, self.clocks(), time.monotonic())
         self._save()
         self.settle()
+
+    def _warn(self) -> None:
+        """Says what goes wrong since the last look, and keeps it."""
+        news = [warning for warning in self.run.watch.warnings if warning.kind not in self._warned]
+        self._warned.update(warning.kind for warning in news)
+        for warning in news:
+            self._say("warning", kind=warning.kind, said=str(warning), epoch=warning.epoch)
+        if news:
+            self._save()
 
     def _counted(self, model_slice: ModelSlice) -> None:
         before = self.run.phase

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from paceline.core.config import NAME, Config, Options
@@ -107,6 +108,7 @@ class RunServicer(RunServiceServicer):
         with chief.changed:
             run.ready(time.monotonic())
             chief.settle()
+            run.watch.begins_with(request.baseline)
             if request.HasField("score"):
                 chief.score(_score_value(request.score))
             chief.wait(
@@ -136,6 +138,7 @@ class RunServicer(RunServiceServicer):
                 scores=[_score_message(score) for score in run.scores], skipped_scores=run.skipped_scores,
                 policy=json.dumps(run.policy.model_dump()), switching=run.is_switching,
                 queued=run.membership.queued(now),
+                warnings=[pb.RunWarning(**asdict(warning)) for warning in run.watch.warnings],
             )  # fmt: skip
 
     def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:

@@ -23,6 +23,7 @@ class Step:
     loss: float
     examples: int
     finite: bool = True
+    size: float = 1.0
 
 
 class Softmax:

@@ -13,7 +13,7 @@ from in_process import LENGTH, Cluster, Context, Pusher, config_of, join_request
 
 from paceline.core.config import Config, Options, ScheduleConfig
 from paceline.core.errors import BadPush, ConfigError, Fenced, PoolFull
-from paceline.core.run import Run, RunPhase
+from paceline.core.run import Run, RunPhase, Score
 from paceline.v1 import run_service_pb2 as pb
 from server.chief import Chief
 
@@ -278,6 +278,33 @@ def test_the_reason_and_the_members_are_in_the_status(begin: Begin) -> None:
     assert (status.run, status.version, status.examples, status.budget, status.epoch) == ("named", 1, 50, 400, 0.5)
     assert (worker.worker, worker.clock, worker.phase, worker.member) == ("worker-0", 1, "compute", True)
     assert dict(worker.figures) == {"loss": 2.0}
+
+
+def test_what_goes_wrong_is_in_the_status_and_once_in_the_log(begin: Begin) -> None:
+    cluster = begin(config_of(epochs=4))
+    (pusher,) = started(cluster)
+    for row in (3.0, 4.0):
+        figures = {"unusable_row": row, "unusable_longest": row}
+        pusher.chief.beat(pusher.incarnation, 1, "compute", 0.5, figures)
+    baseline = {"train_loss": 1.0}
+    chief = chief_of(cluster)
+    with chief.changed:
+        chief.run.watch.begins_with(baseline)
+        chief.score(Score(1, 1.0, [1], {"train_loss": 9.0}))
+
+    status = cluster.run.Status(pb.StatusRequest(), CALL)
+    assert [found.kind for found in status.warnings] == ["not_finite", "loss_above_start"]
+    assert [facts["kind"] for event, facts in cluster.said[0] if event == "warning"] == [
+        "not_finite",
+        "loss_above_start",
+    ]
+
+
+def test_a_run_whose_workers_have_no_finite_gradients_any_more_stops(begin: Begin) -> None:
+    cluster = begin(config_of(epochs=4))
+    (pusher,) = started(cluster)
+    pusher.chief.beat(pusher.incarnation, 1, "compute", 0.5, {"unusable_row": 40.0, "unusable_longest": 40.0})
+    assert chief_of(cluster).run.phase == "stopping"
 
 
 def test_a_disk_that_fails_costs_the_chief_its_notes_but_not_the_run(

@@ -35,6 +35,12 @@ def test_a_run_trains_and_its_last_line_is_the_test_accuracy(first: subprocess.C
     assert float(accuracy) > 0.5
 
 
+def test_a_run_that_learns_has_no_warnings(first: subprocess.CompletedProcess[str], place: Path) -> None:
+    lines = (place / "runs/short/metrics.jsonl").read_text().splitlines()
+    assert "warning" not in first.stdout
+    assert json.loads(lines[-1])["warnings"] == []
+
+
 def test_three_lines_of_plain_torch_load_the_model(first: subprocess.CompletedProcess[str], place: Path) -> None:
     from safetensors.torch import load_file
 
@@ -75,3 +81,16 @@ def test_status_tells_the_accuracy_of_the_newest_run(first: subprocess.Completed
 
     assert found["finished"]
     assert f"test accuracy {found['accuracy']:.4f}" == first.stdout.splitlines()[-1]
+
+
+def test_a_run_that_can_not_learn_ends_soon_says_why_and_what_to_try(place: Path) -> None:
+    run = paceline(
+        "run", "digits", "-w", "2", "-s", "1", "--run", "wild", "--set", "optimizer.lr=1e9", "--json", cwd=place
+    )
+    found = json.loads(run.stdout)
+
+    assert (run.returncode, found["exit_code"]) == (0, 0)
+    assert [each["settings"] for each in found["warnings"] if each["kind"] == "not_finite"] == [["optimizer.lr=0.1"]]
+    assert "no worker has a finite gradient any more" in found["reason"]
+    assert "steps in a row had no finite gradient" in run.stderr
+    assert "warning: " in paceline("status", "wild", cwd=place).stdout

@@ -84,3 +84,34 @@ def test_single_dropped_pushes_are_counted_but_not_told() -> None:
 
     assert told.said == []
     assert told.progress.state()[3]["dropped"] == 200
+
+
+def test_three_steps_without_a_finite_gradient_wake_the_heartbeat_and_stand_in_its_figures() -> None:
+    told = Told()
+    told.steps(2, finite=False)
+    assert not told.progress.alarm.is_set()
+    told.steps(1, finite=False)
+    assert told.progress.alarm.is_set()
+    assert told.progress.state()[3]["unusable_row"] == 3
+
+    told.steps(1, finite=True)
+    figures = told.progress.state()[3]
+    assert (figures["unusable_row"], figures["unusable_longest"]) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("losses", "sizes", "longest"),
+    [
+        ([2.0, 2.1, 1.9] + [5000.0] * 3 + [1.0], [1.0] * 7, 3),
+        ([2.0, 1e9, 1e9, 1e9], [1.0] * 4, 3),
+        ([float("nan")] * 5, [1.0, 1.0, 1e7, 1e7, 1e7], 3),
+        ([1e-7] * 3 + [1e-2] * 9, [1e-9] * 3 + [1e-3] * 9, 0),
+        ([2.0, 400.0, 30.0, 2.0], [1.0, 1000.0, 10.0, 1.0], 0),
+    ],
+    ids=["loss", "from the second step on", "gradient of a loop that tells no loss", "small beginnings", "a bad start"],
+)
+def test_losses_and_gradients_that_explode_are_counted(losses: list[float], sizes: list[float], longest: int) -> None:
+    told = Told()
+    for clock, (loss, size) in enumerate(zip(losses, sizes, strict=True)):
+        told.progress.stepped(clock, 0, Step(None, loss, 8, True, size), [pb.PullHead()], 1.0)
+    assert told.progress.state()[3].get("exploding_longest", 0) == longest

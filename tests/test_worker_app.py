@@ -155,7 +155,7 @@ def test_a_worker_takes_its_own_shards_or_all(access: str, mine: list[int], monk
     one, verified, trained = worker(SimpleNamespace(leave=lambda *facts: None)), [], []
     one.config = Config(workers=2, batch_size=2, data={"access": access})
     one.name, one.client = "worker-1", SimpleNamespace(fenced=None)
-    one.progress = SimpleNamespace(state=None, enter=lambda phase: None)
+    one.progress = SimpleNamespace(state=None, enter=lambda phase: None, alarm=threading.Event())
     one._peer = SimpleNamespace(model=SimpleNamespace(is_final=False))
     one._shards.manifest.sizes, one._shards.manifest.train_examples = (6, 4), 10
     one._shards.verify = verified.append

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from paceline.core.config import Config
@@ -92,9 +92,9 @@ class ChiefClient:
         except PacelineError as error:
             self._say("could not say goodbye; the lease will end", why=str(error))
 
-    def evaluate(self, score: pb.Score | None) -> pb.EvaluateReply:
-        """Reports a score, if any, and learns what to score next."""
-        request = pb.EvaluateRequest(score=score)
+    def evaluate(self, score: pb.Score | None, baseline: Mapping[str, float] | None = None) -> pb.EvaluateReply:
+        """Reports a score, if any, and what scores are compared with; learns what to score next."""
+        request = pb.EvaluateRequest(score=score, baseline=baseline)
         reply: pb.EvaluateReply = self._retried(lambda: held_call(self._stub.Evaluate, request, 30.0, self._stop))
         return reply
 
@@ -129,7 +129,10 @@ class Heartbeat:
         self, chief: ChiefClient, every: float, incarnation: int,
         state: Callable[[], tuple[int, str, float, dict[str, float]]],
         on_reply: Callable[[pb.HeartbeatReply], None], fenced: threading.Event, say: Callable[..., None],
+        alarm: threading.Event,
     ) -> None:  # fmt: skip
+        """`alarm`: set where there is something to tell before it is time."""
+        self._alarm = alarm
         self._chief, self._every, self._incarnation, self._state = chief, every, incarnation, state
         self._on_reply, self._fenced, self._say = on_reply, fenced, say
         self._stopping = threading.Event()
@@ -139,6 +142,7 @@ class Heartbeat:
     def close(self) -> None:
         """Beats a last time, so that the chief has the last figures."""
         self._stopping.set()
+        self._alarm.set()
         self._thread.join(timeout=10)
 
     def _work(self) -> None:
@@ -155,4 +159,5 @@ class Heartbeat:
                 self._say("heartbeat failed", why=str(error))
             if last:
                 return
-            self._stopping.wait(self._every)
+            self._alarm.wait(self._every)
+            self._alarm.clear()

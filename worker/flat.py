@@ -65,10 +65,11 @@ class FlatModel:
         found: Vector = self.gradient.host.numpy()
         return found
 
-    def is_finite(self) -> bool:
-        """One pass over the gradient without a temporary: NaN and infinity show up in the smallest or largest element."""
+    def size(self) -> float:
+        """The gradient's largest element without its sign; NaN or infinite where any element is. One pass without a
+        temporary."""
         smallest, largest = torch.aminmax(self.gradient.values)
-        return bool(torch.isfinite(smallest) and torch.isfinite(largest))
+        return float(torch.maximum(-smallest, largest))
 
     def keep_gradient(self) -> None:
         """The next gradient goes to other memory, the one after that to this again."""

@@ -16,7 +16,7 @@ from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
-from worker.scoring import Scorer, Scores, open_splits, sizes_of
+from worker.scoring import Scorer, Scores, majorities, open_splits, sizes_of
 from worker.start import Start, Surroundings, run_process
 
 
@@ -37,6 +37,10 @@ class LinearScorer(Scorer):
         self._inputs = Inputs.of(shards.manifest)
         self._objective, self._labels = config.svm.objective, Labels.against_others(config.svm.positive)
         self._splits = {name: Examples.of(*arrays) for name, arrays in splits.items()}
+
+    def baseline(self) -> dict[str, float]:
+        labels = {split: examples.labels.astype(np.int64) for split, examples in self._splits.items()}
+        return {"train_loss": self._measured(self._splits["train"])["loss"], **majorities(labels)}
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
         found = {split: self._measured(examples) for split, examples in self._splits.items()}

@@ -98,7 +98,7 @@ class Member(ABC):
         """From Join to Leave."""
         heartbeat = Heartbeat(
             self.chief, self.config.heartbeat, joined.incarnation, self.progress.state,
-            self._heard, self.client.fenced, self.say,
+            self._heard, self.client.fenced, self.say, self.progress.alarm,
         )  # fmt: skip
         finished = False
         self.incarnation = joined.incarnation

@@ -16,7 +16,7 @@ from paceline.v1 import run_service_pb2 as pb
 from worker.local_models import LocalModels
 from worker.model_file import save_model
 from worker.replica import Replica
-from worker.scoring import Scorer, Scores, open_splits, sizes_of
+from worker.scoring import Scorer, Scores, majorities, open_splits, sizes_of
 from worker.start import Start, Surroundings, run_process
 
 
@@ -36,6 +36,11 @@ class ModuleScorer(Scorer):
         )  # fmt: skip
         self._locals = LocalModels(self._replica, plan, credentials, config.transport, config.stall_timeout, stop, say)
         self._inputs = Inputs.of(shards.manifest)
+
+    def baseline(self) -> dict[str, float]:
+        self._replica.recalibrate(*self._splits["train"])
+        labels = {split: found for split, (_, found) in self._splits.items()}
+        return {"train_loss": self._replica.score(*self._splits["train"])["loss"], **majorities(labels)}
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
         """Where the policy's local models count, theirs are there too, and the replica holds their mean afterwards. Without

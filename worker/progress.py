@@ -9,7 +9,9 @@ from functools import cache
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from paceline.core.errors import DataError
+from paceline.core.watch import ROW
 from paceline.v1 import parameter_service_pb2 as pb
+from worker.rows import Rows
 from worker.step import Step
 
 _FIRST_WARNING, _WARN_EVERY, _GIVE_UP = 10, 100, 1000
@@ -21,8 +23,9 @@ class Progress:
 
     def __init__(self, registry: CollectorRegistry, say: Callable[..., None] = lambda event, **facts: None) -> None:
         self._lock, self._say = threading.Lock(), say
-        self._unusable = 0
-        """Steps in a row without a finite gradient."""
+        self._rows = Rows()
+        self.alarm = threading.Event()
+        """Set where the chief should hear of this worker at once."""
         self.clock = 0
         self.phase = "joining"
         self._since = self._rate_since = time.monotonic()
@@ -37,7 +40,6 @@ class Progress:
         """Completed since this process began."""
         self._waited = 0.0
         """Time of the present exchange that the policy held the reply back (seconds)."""
-        self._dropped_in_a_row = 0
         self.fastest = 0.0
         """Examples per second of computation of the run's fastest worker, as the chief says; 0: not known."""
 
@@ -134,18 +136,18 @@ class Progress:
             if passed > 1:
                 self.figures["examples_per_second"] = self._rate_examples / passed
                 self._rate_since, self._rate_examples = now, 0
-            return self.clock, self.phase, now - self._since, dict(self.figures)
+            return self.clock, self.phase, now - self._since, {**self.figures, **self._rows.figures()}
 
     def _note_drops(self, heads: Sequence[pb.PullHead]) -> None:
         """Counts a push that a slice dropped; says so where that has become the rule: such a worker computes for nothing."""
         reasons = [head.reason for head in heads if head.outcome == pb.DROPPED]
-        self._dropped_in_a_row = self._dropped_in_a_row + 1 if reasons else 0
+        self._rows.dropped.note(bool(reasons))
         if reasons:
             self.figures["dropped"] += 1
             self._dropped.labels(reasons[0]).inc()
-        if reasons and self._dropped_in_a_row % _WARN_EVERY == 0:
+        if reasons and self._rows.dropped.now % _WARN_EVERY == 0:
             self._say(
-                f"the last {self._dropped_in_a_row} pushes were all dropped, so this worker does not help: it is too slow for "
+                f"the last {self._rows.dropped.now} pushes were all dropped, so this worker does not help: it is too slow for "
                 "the policy; loosen it (paceline set), or give this worker smaller mini-batches (batch: speed)",
                 reason=reasons[0],
             )
@@ -162,18 +164,20 @@ class Progress:
             self.figures["loss"] = step.loss
         if not (math.isnan(step.loss) and step.finite):
             self._loss.set(step.loss)
+        self._rows.stepped(step)
+        if ROW in (self._rows.unusable.now, self._rows.exploding.now):
+            self.alarm.set()
         if step.finite:
-            self._unusable = 0
             self._examples.inc(step.examples)
             self._rate_examples += step.examples
             return
         self._screened.inc()
-        self._unusable += 1
-        if self._unusable == _FIRST_WARNING or self._unusable % _WARN_EVERY == 0:
+        unusable = self._rows.unusable.now
+        if unusable == _FIRST_WARNING or unusable % _WARN_EVERY == 0:
             said = (
-                f"{self._unusable} steps in a row had no finite gradient, so nothing is learned; lower the rate (optimizer.lr) "
+                f"{unusable} steps in a row had no finite gradient, so nothing is learned; lower the rate (optimizer.lr) "
                 "or look for NaN in the data and the loss"
             )
             self._say(said, loss=step.loss)
-            if self._unusable >= _GIVE_UP:
+            if unusable >= _GIVE_UP:
                 raise DataError(f"{said}. The run would never end, since only examples that are learned from count.")

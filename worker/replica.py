@@ -97,8 +97,9 @@ class Replica:
     def gathered(self, loss: float | None, examples: int) -> Step:
         """What a backward pass has left in the parameters' `.grad`; the loss is NaN where it is not known (None)."""
         self._flat.gather()
-        finite = (loss is None or bool(np.isfinite(loss))) and self._flat.is_finite()
-        return Step(self._flat.to_host(), np.nan if loss is None else loss, examples, finite)
+        size = self._flat.size()
+        finite = (loss is None or bool(np.isfinite(loss))) and bool(np.isfinite(size))
+        return Step(self._flat.to_host(), np.nan if loss is None else loss, examples, finite, size)
 
     def _prepare(self, features: Array, labels: Array, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
         inputs, targets = self.task.prepare(features, labels, rng)

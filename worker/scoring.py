@@ -17,7 +17,7 @@ from paceline.core.measure import Measure, default_measure, scores_of
 from paceline.core.plan import SlicePlan
 from paceline.core.policy import build_policy
 from paceline.core.values import Vector
-from paceline.data.dataset import Array
+from paceline.data.dataset import Array, is_class_label
 from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.rpc.views import switch_value
@@ -80,6 +80,11 @@ class Scorer(ABC):
         self._policy, self._average_from = build_policy(config.policy), config.svm.average_from
         self._measure, self._examples = best, dict(examples)
         self._best = _kept(models / "best.safetensors", best)
+        self._baseline: dict[str, float] = {}
+
+    @abstractmethod
+    def baseline(self) -> dict[str, float]:
+        """What scores are compared with, asked for before any weights are pulled: see EvaluateRequest."""
 
     @abstractmethod
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
@@ -93,7 +98,7 @@ class Scorer(ABC):
         """Scores until the run is finished."""
         score: pb.Score | None = None
         while True:
-            reply = self._chief.evaluate(score)
+            reply = self._chief.evaluate(score, self._baseline)
             score = None
             if reply.phase == "finished":
                 return
@@ -105,6 +110,7 @@ class Scorer(ABC):
 
     def _score(self, due: pb.EvaluateReply) -> pb.Score:
         start = time.monotonic()
+        self._baseline = self._baseline or self.baseline()
         versions = self._pull()
         scores, more = self.measure(due)
         self._metrics.note(due.epoch, time.monotonic() - start, scores)
@@ -167,6 +173,16 @@ def open_splits(shards: Shards, seed: int) -> Splits:
 def sizes_of(splits: Splits) -> dict[str, int]:
     """How many examples each split has."""
     return {name: len(labels) for name, (_, labels) in splits.items()}
+
+
+def majorities(labels: Mapping[str, Array]) -> dict[str, float]:
+    """SPLIT_majority, the share of the largest class (ratio), and SPLIT_examples, of each split whose labels are classes."""
+    found: dict[str, float] = {}
+    for split, each in labels.items():
+        if len(each) and is_class_label(each):
+            _, counts = np.unique(each, return_counts=True)
+            found |= {f"{split}_majority": float(counts.max() / len(each)), f"{split}_examples": float(len(each))}
+    return found
 
 
 def _chosen_by(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """What a worker gets out of one mini-batch."""
 
+import math
 from dataclasses import dataclass
 
 from paceline.core.values import Vector
@@ -15,3 +16,5 @@ class Step:
     examples: int
     finite: bool
     """False where the loss or any element of the gradient is not finite: push an empty update instead (protocol 6)."""
+    size: float = math.nan
+    """The gradient's largest element, before clipping; NaN where it is not known."""

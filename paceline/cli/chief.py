@@ -1,13 +1,14 @@
 """Asks the chief where the run is, and turns its answers into plain values for people and files."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf.message import Message
 
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.run import Score
+from paceline.core.watch import RunWarning
 from paceline.v1.run_service_pb2 import SetPolicyReply, SetPolicyRequest, StatusReply, StatusRequest, StopRequest
 from paceline.v1.switch_pb2 import Switch
 
@@ -115,6 +116,32 @@ def scores(status: StatusReply) -> list[Score]:
         )
         for score in status.scores
     ]  # fmt: skip
+
+
+def warnings(status: StatusReply) -> list[RunWarning]:
+    """What goes wrong although the run goes on, oldest first."""
+    return [
+        RunWarning(each.kind, each.said, each.advice, list(each.settings), each.epoch, each.passed)
+        for each in status.warnings
+    ]
+
+
+def standing(found: Iterable[RunWarning]) -> list[str]:
+    """Lines on what has not passed."""
+    return [str(each) for each in found if not each.passed]
+
+
+class News:
+    """Says each warning of a run once."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def of(self, found: Sequence[RunWarning]) -> list[str]:
+        """Lines on what was not known."""
+        fresh = [each for each in found if each.kind not in self._known]
+        self._known.update(each.kind for each in fresh)
+        return [str(each) for each in fresh]
 
 
 def plain(message: Message) -> dict[str, Any]:

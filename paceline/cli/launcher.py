@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from paceline.cli import chief
-from paceline.cli.chief import Chief, RemoteChief, Speed, accuracy
+from paceline.cli.chief import Chief, News, RemoteChief, Speed, accuracy
 from paceline.cli.children import Child, child_environment, end_all
 from paceline.cli.forker import SERVERS, WORKERS, Forker
 from paceline.cli.records import Records
@@ -23,6 +23,7 @@ from paceline.cli.status import Connect
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, PacelineError, ServersGone, UsageError
 from paceline.core.run import Score
+from paceline.core.watch import RunWarning
 from paceline.settings import CONNECT, TLS
 from paceline.v1.run_service_pb2 import StatusReply
 
@@ -57,6 +58,8 @@ class Outcome:
     """What the best model was chosen by, like 'max accuracy'."""
     scored: dict[str, int] = field(default_factory=dict)
     """How many examples of each split the metrics are of."""
+    warnings: list[RunWarning] = field(default_factory=list)
+    """What went wrong although the run went on, oldest first."""
 
 
 class _Ended(Exception):
@@ -120,7 +123,7 @@ class _Launch:
         self._has_shards, self._shard_server = shards is not None, ""
         self._children: list[Child] = []
         self._chief: Chief | None = None
-        self._speed = Speed()
+        self._speed, self._news = Speed(), News()
         self._threads = threads_of(config)
         self._environment = child_environment(self._threads)
         self._forkers = forkers
@@ -156,7 +159,8 @@ class _Launch:
                 shutil.rmtree(folder, ignore_errors=True)
         self._folder.write_facts(
             finished=out.exit_code == 0, exit_code=out.exit_code, accuracy=out.accuracy, metrics=out.metrics,
-            measure=out.measure, scored=out.scored, seconds=out.seconds, reason=out.reason, pids={},
+            measure=out.measure, scored=out.scored, seconds=out.seconds, reason=out.reason,
+            warnings=[asdict(each) for each in out.warnings], pids={},
         )  # fmt: skip
 
     # starting
@@ -280,12 +284,10 @@ class _Launch:
     def _note(self, status: StatusReply) -> None:
         """Takes in what the chief says."""
         rate, out = self._speed.note(status), self.outcome
-        out.seconds, out.examples, out.version, out.reason = (
-            status.seconds,
-            status.examples,
-            status.version,
-            status.reason,
-        )
+        out.seconds, out.examples, out.version = status.seconds, status.examples, status.version
+        out.reason, out.warnings = status.reason, chief.warnings(status)
+        for line in self._news.of(out.warnings):
+            self._say(line)
         out.scores = chief.scores(status)
         out.figures |= {worker.worker: dict(worker.figures) for worker in status.workers if worker.figures}
         if out.scores and out.scores[-1].final:

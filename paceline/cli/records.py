@@ -19,7 +19,10 @@ class Records:
 
     def note(self, status: StatusReply, rate: float) -> None:
         """Takes down a status that says something new."""
-        here = (status.phase, status.version, len(status.scores), tuple(worker.phase for worker in status.workers))
+        here = (
+            status.phase, status.version, len(status.scores), len(status.warnings),
+            tuple(worker.phase for worker in status.workers),
+        )  # fmt: skip
         if here == self._last:
             return
         self._last = here

@@ -1,19 +1,21 @@
 """`paceline run`: a training on this machine, shown while it goes on, summed up at its end."""
 
 import json
-import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 
 from rich.console import Console
 
+from paceline.cli.chief import standing
 from paceline.cli.forker import Forker
+from paceline.cli.hints import next_lines
 from paceline.cli.launcher import Outcome, run_local
 from paceline.cli.run_folder import RunFolder, open_run
 from paceline.cli.table import Display, LiveTable, PlainLines
 from paceline.core.config import Config
 from paceline.core.measure import by_split, result
+from paceline.core.watch import RunWarning
 
 
 def run(config: Config, fresh: bool, as_json: bool, device: str = "auto") -> int:
@@ -48,6 +50,7 @@ def finish(
             metrics=facts.get("metrics", {}),
             measure=facts.get("measure", ""),
             scored=facts.get("scored", {}),
+            warnings=[RunWarning(**each) for each in facts.get("warnings", [])],
         )
     resumed = "resuming" if facts else "starting"
     size = f"workers {config.workers}, servers {config.servers}, epochs {config.epochs}"
@@ -74,7 +77,8 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
         f"The model is {_model(folder)}, the best one of all epochs best.safetensors beside it. {_use(config)}",
         *_loading(config, folder),
         f"Curves: tensorboard --logdir {folder.path}",
-        f"Next, see what one slow worker does: {_next(config)}",
+        *standing(outcome.warnings),
+        *next_lines(config, folder, [each for each in outcome.warnings if not each.passed]),
         *([f"Scores: {by_split(outcome.metrics, outcome.scored)}"] if outcome.metrics else []),
         result(outcome.metrics, outcome.measure),
     ]
@@ -93,13 +97,6 @@ def _loading(config: Config, folder: RunFolder) -> list[str]:
         f"    model = ...  # model() of the task {config.task}",
         f'    model.load_state_dict(load_file("{_model(folder)}"))',
     ]
-
-
-def _next(config: Config) -> str:
-    other = "asp" if config.updates == "sparse" else "shat"
-    other = "bsp" if config.policy.name == other else other
-    data = "" if config.data.path == "bundled" else f" --data {shlex.quote(config.data.path)}"
-    return f"paceline run {shlex.quote(config.task)}{data} --policy {other} --slow {config.workers - 1}=10x"
 
 
 def _model(folder: RunFolder) -> object:

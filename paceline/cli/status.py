@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from paceline.cli.chief import Chief, RemoteChief, Speed, pace, plain
+from paceline.cli.chief import Chief, News, RemoteChief, Speed, pace, plain, standing, warnings
 from paceline.cli.run_folder import RunFolder
 from paceline.cli.table import PlainLines, picture
 from paceline.core.errors import ServersGone
 from paceline.core.measure import result
+from paceline.core.watch import RunWarning
 from paceline.v1.run_service_pb2 import StatusReply
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def watch(
 ) -> None:
     """Looks again and again until the run has ended."""
     speed, lines = Speed(), PlainLines(lambda text: console.print(text, highlight=False, soft_wrap=True))
+    news = News()
     chief = find_chief(folder, connect)
     status = chief.status() if chief else None
     while chief and status is not None and status.phase != "finished":
@@ -74,9 +76,11 @@ def watch(
             _print(console, {"run": folder.name, **plain(status)})
         elif console.is_terminal:
             console.clear()
-            console.print(picture(status, speed.note(status)))
+            _picture(folder, status, console, speed.note(status))
         else:
             lines.show(status, speed.note(status))
+            for line in news.of(warnings(status)):
+                lines.say(line)
         time.sleep(every)
         status = chief.status()
     if chief:
@@ -113,12 +117,16 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
         said = f"finished: {scored} after {facts.get('seconds', 0):.1f} s; the model is in {folder.models}"
     else:
         said = f"ended with exit code {code}: {facts.get('reason')}. Resume it with: paceline run {folder.config}"
-    return {"run": folder.name, "folder": str(folder.path), "said": f"run {folder.name} {said}", **facts}
+    warned = standing(RunWarning(**each) for each in facts.get("warnings", []))
+    said = "\n".join([f"run {folder.name} {said}", *warned])
+    return {"run": folder.name, "folder": str(folder.path), "said": said, **facts}
 
 
-def _picture(folder: RunFolder, status: StatusReply, console: Console) -> None:
+def _picture(folder: RunFolder, status: StatusReply, console: Console, rate: float | None = None) -> None:
     console.print(f"run {folder.name} ({folder.path})", highlight=False)
-    console.print(picture(status, pace(status)))
+    console.print(picture(status, pace(status) if rate is None else rate))
+    for line in standing(warnings(status)):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print(console: Console, values: dict[str, Any]) -> None:

@@ -89,7 +89,7 @@ def headline(status: StatusReply, rate: float) -> str:
     parts = [status.phase, *_policy(status), f"version {status.version:,}", f"epoch {status.epoch:.1f}"]
     parts += [f"{rate:,.0f} examples/s"]
     mean, score = loss(status), newest_score(status)
-    parts += [f"loss {mean:.4f}"] if mean is not None else []
+    parts += [f"loss {mean:.4f}" if abs(mean) < 1e6 else f"loss {mean:.4g}"] if mean is not None else []
     parts += [score] if score else []
     parts += [f"{', '.join(status.queued)} waiting for a seat"] if status.queued else []
     return ", ".join(parts)

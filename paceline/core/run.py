@@ -1,6 +1,6 @@
 """The life of one training as the chief sees it: waiting, training, stopping, scoring, finished."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
@@ -11,7 +11,10 @@ from paceline.core.measure import result
 from paceline.core.membership import Membership
 from paceline.core.optimizer import build_optimizer
 from paceline.core.policy import build_policy
+from paceline.core.report import Score as Score
+from paceline.core.report import WorkerReport as WorkerReport
 from paceline.core.values import worker_order
+from paceline.core.watch import Watch
 
 
 class RunPhase(StrEnum):
@@ -25,34 +28,6 @@ class RunPhase(StrEnum):
     SCORING = "scoring"
     """The evaluator scores the final version."""
     FINISHED = "finished"
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """What the evaluator found for one version of the model."""
-
-    epoch: int
-    seconds: float
-    """Training time at which the version was taken."""
-    versions: list[int]
-    metrics: dict[str, float]
-    """Named split_metric, e.g. test_accuracy (ratio), validation_loss."""
-    final: bool = False
-    measure: str = ""
-    """What the best model is chosen by, like 'max accuracy'; empty where nobody said."""
-    examples: dict[str, int] = field(default_factory=dict)
-    """How many of each split were scored; of the training data these are a sample."""
-
-
-@dataclass(slots=True)
-class WorkerReport:
-    """What a worker last said of itself, for status and for the stall check."""
-
-    clock: int = 0
-    phase: str = "joining"
-    phase_seconds: float = 0.0
-    figures: dict[str, float] = field(default_factory=dict)
-    seen: float = 0.0
 
 
 class Run:
@@ -72,6 +47,7 @@ class Run:
         self.reports: dict[str, WorkerReport] = {}
         self.evaluator_ready = False
         self.skipped_scores = 0
+        self.watch = Watch(config)
         self.reason = ""
         """Why the run stops."""
         self._since: float | None = None
@@ -127,7 +103,8 @@ class Run:
     def beat(self, worker: str, incarnation: int, report: WorkerReport, now: float) -> None:
         """Keeps a worker's lease. One that beats but makes no step for `stall_timeout` has to leave."""
         self.membership.beat(worker, incarnation, now)
-        self.reports[worker] = report
+        self.reports[worker], seats = report, self.membership.view.seats
+        self.watch.heard(worker, report.figures, seats, self.examples / max(1, self.examples_per_epoch))
         if report.phase in ("data", "compute") and report.phase_seconds > self.config.stall_timeout:
             self.membership.leave(worker, incarnation)
 
@@ -146,6 +123,12 @@ class Run:
         spent = self.examples >= self.budget and not clocks.is_recovering
         if self.phase is RunPhase.TRAINING and self.config.budget == "total" and spent and not self.is_switching:
             self.stop("the budget of epochs is spent", clocks, now)
+
+    def give_up(self, clocks: Clocks, now: float) -> None:
+        """Ends a run that can't learn any more: only examples that are learned from count, so it would never end."""
+        may_stop = self.phase is RunPhase.TRAINING and not clocks.is_recovering and not self.is_switching
+        if may_stop and (why := self.watch.hopeless(self.membership.view.seats)):
+            self.stop(why, clocks, now)
 
     def stop(self, reason: str, clocks: Clocks, now: float) -> None:
         """Names everybody's last clock. A run that has not started has nothing to score and is finished at once. NotYet
@@ -273,6 +256,7 @@ class Run:
         before = self.scores[-1].epoch if self.scores else -1
         self.skipped_scores += max(0, score.epoch - before - 1)
         self.scores.append(score)
+        self.watch.scored(score.metrics, score.epoch, score.epoch * self._steps_per_epoch, score.final)
         if score.final and self.phase is RunPhase.SCORING:
             self._enter(RunPhase.FINISHED, now)
 
@@ -326,6 +310,7 @@ class Run:
             "finished": sorted(self._finished),
             "addresses": self._addresses,
             "founders": self.founders,
+            "watch": self.watch.state(),
         }
 
     def restore(self, state: dict[str, Any], now: float) -> None:
@@ -342,6 +327,7 @@ class Run:
         self._losses = {worker: (loss, examples) for worker, (loss, examples) in state["told"].items()}
         self._finished, self._addresses = set(state["finished"]), dict(state["addresses"])
         self.founders = dict(state.get("founders", {}))
+        self.watch.restore(state.get("watch", {}))
         self._enter(RunPhase(state["phase"]), now)
 
     def checkpoint_time(self, now: float) -> None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from paceline.cli.chief import Speed, pace
+from paceline.cli.chief import News, Speed, pace, standing, warnings
 from paceline.cli.table import done, headline, picture
 from paceline.core.errors import PacelineError, ServersGone
 from paceline.k8s.deploy import EVERY, Patience, Say, deploy, stop_servers
@@ -36,16 +36,18 @@ def run(kubectl: Kubectl, name: str, say: Say) -> int:
 def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monotonic) -> str:
     """Says where the run is every 10 s until it is finished; its result. What keeps single workers away is said and waited
     for; Trouble where a Job has failed or a server can't come up."""
-    speed, said, watched = Speed(), -EVERY, _Watched(kubectl, say, clock)
+    speed, news, said, watched = Speed(), News(), -EVERY, _Watched(kubectl, say, clock)
     while True:
         with suppress(ServersGone), chief_of(kubectl) as chief:
             while (status := chief.status()) is not None:
+                for line in news.of(warnings(status)):
+                    say(line)
                 if clock() - said >= EVERY or status.phase == "finished":
                     said = clock()
                     say(_line(status, speed))
                     watched.check()
                 if status.phase == "finished":
-                    return result_of(status)
+                    return "\n".join([*standing(warnings(status)), result_of(status)])
                 time.sleep(PAUSE)
         if clock() - said >= EVERY:
             said = clock()
@@ -104,6 +106,8 @@ def show(kubectl: Kubectl, console: Console) -> int:
     if status is None:
         raise ServersGone("Server 0 is there, but does not answer yet. What it waits for: paceline doctor.")
     console.print(picture(status, pace(status)))
+    for line in standing(warnings(status)):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if last := result_of(status):
         console.print(last, highlight=False)
     return 0

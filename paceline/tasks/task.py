@@ -69,7 +69,7 @@ def load_config(
     """`settings.load`, with the task's own defaults below all else: two steps, because its name is among the settings.
     `own_file` False: those of a user's file are left out, for importing it may load torch."""
     name, model = task_of(path, overrides, preset)
-    settings = load_task(name, model).settings if own_file or not _is_own(name) else None
+    settings = load_task(name, model).settings if own_file or not is_own(name) else None
     return load(path, overrides, settings, preset)
 
 
@@ -78,7 +78,7 @@ def load_task(name_or_path: str, model: str | None = None, positive: str | None 
     `model` names in its MODELS (None: its default). `positive`: the class or topic that data() tells from all others, where
     it takes one. ConfigError: no such task, file or model, a file that fails on import, or one without data() or a model
     (a task with sparse updates needs none)."""
-    module = _load_file(Path(name_or_path)) if _is_own(name_or_path) else _load_builtin(name_or_path)
+    module = _load_file(Path(name_or_path)) if is_own(name_or_path) else _load_builtin(name_or_path)
     models = _models(module)
     chosen = _choose(models, model, name_or_path)
     functions = {part: _function(module, part, rule.default) for part, rule in RULES.items() if part != _ONLY}
@@ -128,7 +128,8 @@ def _load_builtin(name: str) -> ModuleType:
     return importlib.import_module(f"{BUILTIN}.{name}")
 
 
-def _is_own(name_or_path: str) -> bool:
+def is_own(name_or_path: str) -> bool:
+    """Whether this names a user's file, not a built-in task."""
     return "/" in name_or_path or name_or_path.endswith(".py")
 
 

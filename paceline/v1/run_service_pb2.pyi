@@ -573,19 +573,47 @@ Global___View: _TypeAlias = View  # noqa: Y015
 class EvaluateRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class BaselineEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SCORE_FIELD_NUMBER: _builtins.int
+    BASELINE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def score(self) -> Global___Score:
         """A score to report; absent when the evaluator only asks."""
+
+    @_builtins.property
+    def baseline(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What scores are compared with, sent with the first one: train_loss of the first weights, and of each split whose labels
+        are classes SPLIT_majority, the share of the largest class (ratio), and SPLIT_examples.
+        """
 
     def __init__(
         self,
         *,
         score: Global___Score | None = ...,
+        baseline: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["baseline", b"baseline", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -844,6 +872,7 @@ class StatusReply(_message.Message):
     POLICY_FIELD_NUMBER: _builtins.int
     SWITCHING_FIELD_NUMBER: _builtins.int
     QUEUED_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     phase: _builtins.str
     reason: _builtins.str
@@ -868,6 +897,10 @@ class StatusReply(_message.Message):
     def queued(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Workers that wait for a seat, since the pool is full."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunWarning]:
+        """What goes wrong although the run goes on, oldest first; one of each kind at most."""
+
     def __init__(
         self,
         *,
@@ -887,14 +920,56 @@ class StatusReply(_message.Message):
         policy: _builtins.str = ...,
         switching: _builtins.bool = ...,
         queued: _abc.Iterable[_builtins.str] | None = ...,
+        warnings: _abc.Iterable[Global___RunWarning] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "epoch", b"epoch", "examples", b"examples", "missing", b"missing", "phase", b"phase", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "switching", b"switching", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "epoch", b"epoch", "examples", b"examples", "missing", b"missing", "phase", b"phase", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "switching", b"switching", "version", b"version", "warnings", b"warnings", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusReply: _TypeAlias = StatusReply  # noqa: Y015
+
+@_typing.final
+class RunWarning(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    SAID_FIELD_NUMBER: _builtins.int
+    ADVICE_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    PASSED_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """not_finite, exploding, loss_above_start, majority_class or dropped."""
+    said: _builtins.str
+    """What was seen and what to try, in words without a full stop."""
+    advice: _builtins.str
+    epoch: _builtins.float
+    """When it was seen first (epochs)."""
+    passed: _builtins.bool
+    """It was seen no more later on."""
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The first thing to try, as key=value."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        said: _builtins.str = ...,
+        advice: _builtins.str = ...,
+        settings: _abc.Iterable[_builtins.str] | None = ...,
+        epoch: _builtins.float = ...,
+        passed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "epoch", b"epoch", "kind", b"kind", "passed", b"passed", "said", b"said", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunWarning: _TypeAlias = RunWarning  # noqa: Y015
 
 @_typing.final
 class StopRequest(_message.Message):

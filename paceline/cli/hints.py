@@ -1,0 +1,104 @@
+"""What to try after a run: a command that fits it and that starts, or nothing."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paceline.cli.options import read_config
+from paceline.cli.run_folder import RunFolder
+from paceline.core.config import NAME, Config
+from paceline.core.errors import PacelineError
+from paceline.core.optimizer import build_optimizer
+from paceline.core.policy import is_served
+from paceline.core.watch import RunWarning
+from paceline.tasks.task import is_own
+
+_FLAGS = {"workers": "-w", "servers": "-s", "epochs": "--epochs", "data": "--data", "policy": "--policy"}
+"""Of `paceline run`, by their names in `read_config`."""
+
+
+def next_lines(config: Config, folder: RunFolder, warnings: Sequence[RunWarning]) -> list[str]:
+    """The line that proposes it; none where there is nothing to propose. `warnings`: those that stand at the end."""
+    found = _repair(config, folder, warnings) if warnings else _more(config, folder)
+    return [f"Next, {found}"] if found else []
+
+
+def _repair(config: Config, folder: RunFolder, warnings: Sequence[RunWarning]) -> str:
+    """The first thing to try of the first warning that has one."""
+    settings = next((each.settings for each in warnings if each.settings), [])
+    command = _command(config, folder, sets=settings) if settings else ""
+    return f"try {' '.join(settings)}: {command}" if command else ""
+
+
+def _more(config: Config, folder: RunFolder) -> str:
+    """After a run that went well: other rates for data of one's own; what a policy is for, for the others."""
+    if is_own(config.task) or config.data.path != "bundled":
+        return _search(config)
+    if config.workers == 1:
+        command = _command(config, folder, workers=4)
+        return f"see what four workers do: {command}" if command else ""
+    if config.slow:
+        return ""
+    other = "asp" if config.updates == "sparse" else "shat"
+    other = "bsp" if config.policy.name == other else other
+    flags = {"policy": other} if is_served(config.policy) else {}
+    command = _command(config, folder, slow=[f"{config.workers - 1}=10x"], **flags)
+    return f"see what one slow worker does: {command}" if command else ""
+
+
+def _search(config: Config) -> str:
+    flags, rate = _short(config), build_optimizer(config.optimizer).lr
+    if flags is None:
+        return ""
+    rates = ",".join(f"{rate * factor:.3g}" for factor in (1 / 3, 1, 3))
+    words = _words(config.task, flags)
+    return f"see whether another rate is better: paceline search {words} --grid optimizer.lr={rates}"
+
+
+def _command(config: Config, folder: RunFolder, sets: Sequence[str] = (), slow: Sequence[str] = (), **more: Any) -> str:
+    """The run's command with other settings; empty where these are refused."""
+    flags = _short(config)
+    what, flags = (str(folder.config), {"run": _free(folder)}) if flags is None else (config.task, flags)
+    if _read(what, **flags | more, sets=sets, slow=slow) is None:
+        return ""
+    words = [word for key, values in (("--set", sets), ("--slow", slow)) for each in values for word in (key, each)]
+    return f"paceline run {' '.join([_words(what, flags | more), *map(shlex.quote, words)])}"
+
+
+def _short(config: Config) -> dict[str, Any] | None:
+    """The flags that make this config of its task; None where it takes more than a few flags."""
+    data = {} if config.data.path == "bundled" else {"data": config.data.path}
+    base = _read(config.task, **data)
+    if base is None:
+        return None
+    flags = data | {
+        key: getattr(config, key)
+        for key in ("workers", "servers", "epochs")
+        if getattr(config, key) != getattr(base, key)
+    }
+    if config.policy != base.policy:
+        flags["policy"] = config.policy.name
+    found = _read(config.task, **flags)
+    return flags if found is not None and found.model_copy(update={"run": config.run}) == config else None
+
+
+def _read(what: str, **flags: Any) -> Config | None:
+    """What a command line would make; None where it would be refused."""
+    try:
+        return read_config(what, **flags)
+    except PacelineError:
+        return None
+
+
+def _words(what: str, flags: Mapping[str, Any]) -> str:
+    named = _FLAGS | {"run": "--run"}
+    return shlex.join([what, *(word for key, value in flags.items() for word in (named[key], str(value)))])
+
+
+def _free(folder: RunFolder) -> str:
+    """A name for a run beside this one."""
+    number = 2
+    while (folder.path.parent / f"{folder.name}-{number}").exists():
+        number += 1
+    name = f"{folder.name}-{number}"
+    return name if NAME.fullmatch(name) else f"again-{number}"

@@ -1,0 +1,75 @@
+"""What to try where a run does not learn: which settings, with which values, given those that it has."""
+
+from dataclasses import dataclass
+
+from paceline.core.config import Config
+from paceline.core.optimizer import build_optimizer
+from paceline.core.policy import build_policy, is_served
+
+_USUAL = {"sgd": 0.1, "adagrad": 0.01, "rmsprop": 0.001, "adam": 0.001, "adamw": 0.001}
+"""A rate that most models bear, for each optimizer."""
+_ABSURD = 30.0
+"""Times the usual rate beyond which a tenth would not help."""
+_TIMID = 0.01
+"""Part of the usual rate below which a rate may be too low."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Settings to try, the first one first."""
+
+    text: str
+    """In words, without a full stop."""
+    settings: tuple[str, ...] = ()
+    """The first advice as 'key=value', as after --set; empty where no setting helps."""
+
+
+def lower_rate(config: Config, limited: bool = False) -> Advice:
+    """Against steps that are too long; `limited`: a limit on gradients would help, too."""
+    rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
+    lower = usual if rate > _ABSURD * usual else rate / 10
+    first = f"optimizer.lr={lower:.3g}"
+    instead = _instead(config) or (", or clip.norm=1" if limited and _may_clip(config) else "")
+    return Advice(f"{first} (it is {rate:g}){instead}", (first,))
+
+
+def other_rate(config: Config, has_moved: bool) -> Advice:
+    """Where nothing is learned: a lower rate, or a higher one where a very low one has hardly changed the loss."""
+    rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
+    if has_moved or rate >= _TIMID * usual:
+        return lower_rate(config)
+    first = f"optimizer.lr={usual:.3g}"
+    return Advice(f"{first} (it is {rate:g})", (first,))
+
+
+def finite_gradients(config: Config) -> Advice:
+    """Against losses and gradients that are no finite numbers."""
+    found = lower_rate(config, limited=True)
+    if build_optimizer(config.optimizer).lr > _ABSURD * _usual(config):
+        return found
+    return Advice(f"{found.text}, and look for log(0), a root of 0 or a division by 0 in the loss", found.settings)
+
+
+def fewer_drops(config: Config) -> Advice:
+    """For a worker whose pushes are all too old for the policy."""
+    if config.updates == "dense" and config.batch != "speed":
+        first = "batch=speed"
+        return Advice(f"{first} (a slower worker takes fewer examples), or a looser policy like asp", (first,))
+    return Advice("a looser policy: paceline set RUN policy=asp")
+
+
+def _usual(config: Config) -> float:
+    return _USUAL.get(config.optimizer.name, 0.01)
+
+
+def _may_clip(config: Config) -> bool:
+    return config.updates == "dense" and config.clip.norm is None and config.clip.quantile is None
+
+
+def _instead(config: Config) -> str:
+    """Another way, where momentum makes steps longer than they look."""
+    momentum = getattr(build_optimizer(config.optimizer), "momentum", 0.0)
+    is_asked = config.schedule.lr_scale != "auto" and config.workers > 1 and is_served(config.policy)
+    if not momentum or not is_asked or build_policy(config.policy).rounds:
+        return ""
+    return f", or optimizer.momentum=0 (it is {momentum:g}; pushes that overlap multiply the rate by it)"

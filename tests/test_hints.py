@@ -1,0 +1,85 @@
+"""The command that a run proposes at its end: it fits the run, and it starts."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.cli.hints import next_lines
+from paceline.cli.options import read_config
+from paceline.cli.run_folder import RunFolder
+from paceline.core.config import Config
+from paceline.core.watch import RunWarning
+from paceline.settings import write_yaml
+
+FLAGS = {"-w": "workers", "-s": "servers", "--epochs": "epochs", "--data": "data", "--policy": "policy", "--run": "run"}
+OWN = "def data(path): ...\ndef model(): ...\n"
+
+
+def hint(config: Config, folder: Path, *warnings: RunWarning) -> str:
+    folder.mkdir(parents=True)
+    write_yaml(config, folder / "config.yaml")
+    return "".join(next_lines(config, RunFolder(folder), warnings))
+
+
+def starts(line: str) -> Config:
+    """What the proposed command would run."""
+    _, _, what, *words = shlex.split(line[line.index("paceline run") :])
+    flags: dict[str, Any] = {"sets": [], "slow": []}
+    for key, value in zip(words[::2], words[1::2], strict=True):
+        if key in ("--set", "--slow"):
+            flags[key.strip("-").replace("set", "sets")].append(value)
+        else:
+            flags[FLAGS[key]] = value
+    return read_config(what, **flags)
+
+
+def bad(*settings: str) -> RunWarning:
+    return RunWarning("loss_above_start", "the loss rose", "something", list(settings), 1.0)
+
+
+def test_after_a_good_built_in_run_it_shows_what_a_slow_worker_does(tmp_path: Path) -> None:
+    line = hint(read_config("digits", workers=3), tmp_path / "one")
+    assert line.endswith("paceline run digits -w 3 --policy shat --slow 2=10x")
+    assert starts(line).slow == {"2": "10x"}
+
+
+def test_with_one_worker_it_proposes_more_of_them(tmp_path: Path) -> None:
+    assert hint(read_config("digits", workers=1), tmp_path / "one").endswith("paceline run digits -w 4")
+
+
+def test_a_run_that_had_a_slow_worker_or_knows_no_other_policy_gets_none_that_is_refused(tmp_path: Path) -> None:
+    assert hint(read_config("digits", slow=["1=2x"]), tmp_path / "one") == ""
+    line = hint(read_config("digits", servers=0, policy="dpsgd"), tmp_path / "two")
+    assert line.endswith("paceline run digits -s 0 --policy dpsgd --slow 3=10x")
+    assert starts(line).servers == 0
+
+
+def test_settings_that_flags_do_not_tell_come_from_the_runs_own_file(tmp_path: Path) -> None:
+    config = read_config("digits", sets=["optimizer.name=adam", "optimizer.lr=0.003"], run="one")
+    found = starts(hint(config, tmp_path / "one"))
+    assert (found.run, found.optimizer) == ("one-2", config.optimizer)
+
+
+def test_other_settings_that_the_proposed_policy_refuses_are_not_proposed(tmp_path: Path) -> None:
+    config = read_config("digits", policy="asp", sets=["overlap=true"])  # shat does not overlap
+    assert hint(config, tmp_path / "one") == ""
+
+
+def test_after_a_good_run_of_ones_own_it_proposes_other_rates(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN)
+    line = hint(read_config(str(file), workers=2), tmp_path / "one")
+    assert line.endswith(f"paceline search {file} -w 2 --grid optimizer.lr=0.0333,0.1,0.3")
+
+
+@pytest.mark.parametrize("sets", [[], ["optimizer.lr=1e9"]], ids=["flags", "its own file"])
+def test_after_a_bad_run_it_proposes_what_to_try_for_it(tmp_path: Path, sets: list[str]) -> None:
+    line = hint(read_config("digits", sets=sets), tmp_path / "one", bad(), bad("optimizer.lr=0.01"))
+    assert line.startswith("Next, try optimizer.lr=0.01: paceline run ")
+    assert starts(line).optimizer.options["lr"] == 0.01
+
+
+def test_after_a_bad_run_without_a_setting_that_helps_it_proposes_nothing(tmp_path: Path) -> None:
+    assert hint(read_config("digits"), tmp_path / "one", bad()) == ""

@@ -1,0 +1,261 @@
+"""What is said of a run that goes on but does not learn: by what workers and the evaluator report."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from paceline.core.clocks import Clocks
+from paceline.core.config import Config, Options
+from paceline.core.run import Run, RunPhase, Score, WorkerReport
+from paceline.core.watch import Kind, Watch
+
+MEMBERS = ("worker-0", "worker-1")
+BALANCED = {
+    "train_loss": 2.3,
+    "train_majority": 0.1,
+    "train_examples": 1000,
+    "validation_majority": 0.1,
+    "validation_examples": 200,
+}
+
+
+def config(**settings: Any) -> Config:
+    sgd = Options(name="sgd", lr=0.1, momentum=0.0)
+    return Config(**({"workers": 2, "optimizer": sgd, "epochs": 10} | settings))
+
+
+def watching(baseline: dict[str, float] = BALANCED, **settings: Any) -> Watch:
+    watch = Watch(config(**settings))
+    watch.begins_with(baseline)
+    return watch
+
+
+def metrics(loss: float, train: float = 0.9, validation: float = 0.9, **more: float) -> dict[str, float]:
+    return {"train_loss": loss, "train_accuracy": train, "validation_accuracy": validation, **more}
+
+
+def kinds(watch: Watch) -> dict[str, bool]:
+    """Of all warnings: whether each has passed."""
+    return {each.kind: each.passed for each in watch.warnings}
+
+
+# the loss
+def test_a_loss_above_its_start_at_the_end_of_an_epoch_is_told_with_a_lower_rate() -> None:
+    watch = watching()
+    watch.scored(metrics(4.6), 1, 100, final=False)
+
+    (found,) = watch.warnings
+    assert str(found) == (
+        "warning: after epoch 1 the loss is 4.6, above the 2.3 that it began with. Try optimizer.lr=0.01 (it is 0.1)."
+    )
+    assert (found.kind, found.settings, found.epoch) == ("loss_above_start", ["optimizer.lr=0.01"], 1)
+
+
+def test_a_loss_that_is_only_a_little_above_its_start_is_not_told() -> None:
+    watch = watching()
+    watch.scored(metrics(2.5), 1, 100, final=False)
+    assert watch.warnings == []
+
+
+def test_before_the_first_epoch_has_ended_nothing_is_judged() -> None:
+    watch = watching()
+    watch.scored(metrics(math.inf, 0.1, 0.1), 0, 100, final=False)
+    assert watch.warnings == []
+
+
+def test_a_negative_loss_may_rise_by_a_tenth_of_its_size() -> None:
+    watch = watching({"train_loss": -10.0})
+    watch.scored({"train_loss": -9.5}, 1, 100, final=False)
+    assert watch.warnings == []
+    watch.scored({"train_loss": -8.5}, 2, 100, final=False)
+    assert kinds(watch) == {"loss_above_start": False}
+
+
+def test_a_loss_that_comes_down_again_has_passed_and_what_is_seen_later_is_what_is_told() -> None:
+    watch = watching()
+    for epoch, loss in ((1, 4.6), (2, 6.9)):
+        watch.scored(metrics(loss), epoch, 100, final=False)
+    assert "after epoch 2 the loss is 6.9" in watch.warnings[0].said
+    assert watch.warnings[0].epoch == 1
+
+    watch.scored(metrics(0.5), 3, 100, final=True)
+    assert kinds(watch) == {"loss_above_start": True}
+
+
+def test_a_loss_that_is_no_number_is_told() -> None:
+    watch = watching()
+    watch.scored(metrics(math.nan, 0.5, 0.5), 1, 100, final=False)
+    assert kinds(watch) == {"not_finite": False}
+    assert "the loss is nan after epoch 1" in watch.warnings[0].said
+
+
+def test_the_better_one_of_the_global_and_the_mean_model_counts() -> None:
+    watch = watching()
+    found = metrics(9.0, 0.1, 0.1, mean_train_loss=0.4, mean_train_accuracy=0.9, mean_validation_accuracy=0.9)
+    watch.scored(found, 3, 100, final=True)
+    assert watch.warnings == []
+
+
+# the accuracy
+def test_accuracy_at_the_largest_classs_share_is_told_once_an_epoch_is_over() -> None:
+    watch = watching()
+    watch.scored(metrics(2.3, 0.1, 0.1), 1, 100, final=False)
+    assert "always naming the largest class gives 0.1000: nothing is learned" in watch.warnings[0].said
+
+    watch.scored(metrics(1.0, 0.6, 0.6), 2, 200, final=False)
+    assert kinds(watch) == {"majority_class": True}
+
+
+def test_accuracy_above_it_on_the_training_data_alone_is_learning() -> None:
+    watch = watching()
+    watch.scored(metrics(1.5, 0.5, 0.1), 2, 200, final=True)
+    assert watch.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("epoch", "steps", "settings"),
+    [(1, 20, {}), (2, 200, {"schedule": {"warmup_epochs": 3, "warmup_start": 0.1}})],
+    ids=["few steps", "warm-up"],
+)
+def test_an_early_accuracy_is_not_judged_but_the_final_one_is(epoch: int, steps: int, settings: dict[str, Any]) -> None:
+    watch = watching(**settings)
+    watch.scored(metrics(2.3, 0.1, 0.1), epoch, steps, final=False)
+    assert watch.warnings == []
+    watch.scored(metrics(2.3, 0.1, 0.1), epoch, steps, final=True)
+    assert kinds(watch) == {"majority_class": False}
+
+
+def test_with_a_rare_class_only_the_end_is_judged_and_finding_it_is_learning() -> None:
+    rare = {"train_loss": 1.0, "train_majority": 0.95, "train_examples": 2000}
+    rare |= {"validation_majority": 0.95, "validation_examples": 500}
+    found = {"validation_recall": 0.6, "validation_precision": 0.4, "train_recall": 0.6, "train_precision": 0.4}
+
+    watch = watching(rare)
+    watch.scored(metrics(0.2, 0.95, 0.95), 5, 500, final=False)
+    watch.scored(metrics(0.2, 0.94, 0.94, **found), 9, 900, final=True)
+    assert watch.warnings == []
+    watch.scored(metrics(0.2, 0.95, 0.95), 10, 1000, final=True)
+    assert kinds(watch) == {"majority_class": False}
+
+
+def test_labels_that_are_no_classes_have_no_majority() -> None:
+    watch = watching({"train_loss": 2.3})
+    watch.scored(metrics(1.0, 0.0, 0.0), 5, 500, final=True)
+    assert watch.warnings == []
+
+
+# what to try
+def test_a_rate_that_nobody_uses_is_answered_with_a_usual_one() -> None:
+    watch = watching(optimizer=Options(name="adam", lr=5.0))
+    watch.scored(metrics(99.0), 1, 100, final=False)
+    assert watch.warnings[0].settings == ["optimizer.lr=0.001"]
+
+
+def test_a_very_low_rate_that_has_not_moved_the_loss_is_answered_with_a_higher_one() -> None:
+    watch = watching(optimizer=Options(name="sgd", lr=1e-6))
+    watch.scored(metrics(2.299, 0.1, 0.1), 10, 1000, final=True)
+    assert watch.warnings[0].settings == ["optimizer.lr=0.1"]
+
+
+@pytest.mark.parametrize(
+    ("workers", "policy", "scale", "is_told"),
+    [(2, "ssp", "none", True), (2, "bsp", "none", False), (1, "ssp", "none", False), (2, "ssp", "auto", False)],
+)
+def test_momentum_is_named_where_pushes_overlap_and_it_is_taken_as_it_is(
+    workers: int, policy: str, scale: str, is_told: bool
+) -> None:
+    momentum = Options(name="sgd", lr=0.1, momentum=0.9)
+    settings = {"workers": workers, "policy": Options(name=policy), "schedule": {"lr_scale": scale}}
+    watch = watching(optimizer=momentum, **settings)
+    watch.scored(metrics(9.0), 1, 100, final=False)
+    assert ("optimizer.momentum=0 (it is 0.9" in watch.warnings[0].advice) is is_told
+
+
+# what workers say
+def test_three_steps_in_a_row_without_a_finite_gradient_are_told_and_pass_when_gradients_are_back() -> None:
+    watch = watching()
+    watch.heard("worker-0", {"unusable_row": 2, "unusable_longest": 2}, MEMBERS, 0.1)
+    assert watch.warnings == []
+    watch.heard("worker-1", {"unusable_row": 3, "unusable_longest": 3}, MEMBERS, 0.25)
+
+    (found,) = watch.warnings
+    assert found.said == "worker-1: 3 steps in a row had no finite gradient (epoch 0.2)"
+    assert found.advice.startswith("optimizer.lr=0.01 (it is 0.1), or clip.norm=1, and look for log(0)")
+
+    watch.heard("worker-0", {"unusable_row": 0, "unusable_longest": 2}, MEMBERS, 0.3)
+    assert kinds(watch) == {"not_finite": False}
+    watch.heard("worker-1", {"unusable_row": 0, "unusable_longest": 3}, MEMBERS, 0.4)
+    assert kinds(watch) == {"not_finite": True}
+
+
+def test_fp16_may_look_for_its_factor_first() -> None:
+    watch = watching(precision="fp16")
+    watch.heard("worker-0", {"unusable_row": 16, "unusable_longest": 16}, MEMBERS, 0.1)
+    assert watch.warnings == []
+
+
+def test_an_explosion_is_told_with_its_losses() -> None:
+    watch = watching()
+    figures = {"exploding_row": 3, "exploding_longest": 3, "first_loss": 2.3, "exploding_loss": 4.1e9}
+    watch.heard("worker-0", figures, MEMBERS, 0.5)
+    assert watch.warnings[0].said == "worker-0: training explodes: its loss rose from 2.3 to 4.1e+09 (epoch 0.5)"
+
+
+def test_a_worker_whose_pushes_are_all_dropped_is_told() -> None:
+    watch = watching()
+    watch.heard("worker-1", {"dropped_row": 100, "dropped_longest": 100}, MEMBERS, 2.0)
+    assert kinds(watch) == {"dropped": False}
+    assert watch.warnings[0].settings == ["batch=speed"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_over"), [((20, 20), True), ((2, 90), False), ((10, 10), False), ((30,), False), ((), False)]
+)
+def test_a_run_is_hopeless_when_every_members_mini_batches_fail(rows: tuple[int, ...], is_over: bool) -> None:
+    watch = watching()
+    for worker, row in zip(MEMBERS, rows, strict=False):
+        watch.heard(worker, {"unusable_row": row, "unusable_longest": row}, MEMBERS, 0.1)
+    assert bool(watch.hopeless(MEMBERS)) is is_over
+
+
+def test_without_members_nothing_is_hopeless() -> None:
+    assert watching().hopeless(()) == ""
+
+
+# the run
+def started() -> tuple[Run, Clocks]:
+    run, clocks = Run(config()), Clocks()
+    run.ready(0.0)
+    for worker in MEMBERS:
+        run.seat(worker, run.join(worker, False, 100, 10, "digest", 0.0), 0, clocks, 0.0)
+    clocks.take_view(run.membership.view)
+    return run, clocks
+
+
+def test_a_run_that_can_not_learn_any_more_stops_and_says_why() -> None:
+    run, clocks = started()
+    for worker in MEMBERS:
+        figures = {"unusable_row": 40.0, "unusable_longest": 40.0}
+        run.beat(worker, 1, WorkerReport(50, "compute", 0.1, figures), 1.0)
+        run.give_up(clocks, 1.0)
+
+    assert run.phase is RunPhase.STOPPING
+    assert run.reason == "no worker has a finite gradient any more (80 steps in a row), so nothing can be learned"
+
+
+def test_scores_are_watched_and_a_restarted_chief_still_knows_what_was_seen() -> None:
+    run, _ = started()
+    run.watch.begins_with(BALANCED)
+    run.score(Score(6, 1.0, [1], metrics(4.6)), 1.0)
+    state = json.loads(json.dumps(run.state()))
+
+    again = Run(config())
+    again.restore(state, 2.0)
+    assert again.watch.warnings == run.watch.warnings != []
+    again.score(Score(7, 1.0, [1], metrics(1.0)), 3.0)
+    assert kinds(again.watch) == {Kind.LOSS: True}
+
+    del state["watch"]  # of an older version
+    Run(config()).restore(state, 2.0)
