@@ -59,8 +59,6 @@ def main(
     print("|---|---|---|---|---|", flush=True)
     plain: float | None = None
     for codec, base in bases:
-        rate = base.optimizer.options["lr"] * (1 - codec.get("momentum", 0.0))  # what momentum multiplies
-        base = base.model_copy(update={"optimizer": base.optimizer.model_copy(update={"lr": rate})})
         runs = [run(base.model_copy(update={"seed": seed})) for seed in range(seeds)]
         found = [outcome.metrics["test_accuracy"] for outcome in runs]
         if codec == EVERY[0]:

@@ -16,8 +16,7 @@ from experiments.processes import SERVERS, Ran, Worked, run
 from experiments.survey_pictures import accuracies, speed_ups
 from paceline.core.config import Config
 from paceline.core.errors import UsageError
-from paceline.core.options import Options
-from paceline.core.policy import from_shorthand, is_served
+from paceline.core.policy import from_shorthand
 from paceline.core.run import Score
 from paceline.settings import exits, run_command
 
@@ -107,12 +106,10 @@ def _possible(cells: Sequence[Cell]) -> tuple[list[Cell], bool]:
 
 
 def config_of(cell: Cell, task: str, epochs: int, step: float, sets: Sequence[str]) -> Config:
-    """The settings of a cell's run; a slow link is not the config's. Without servers the rate grows with the workers, as under
-    bsp: the mean of n models moves by the mean of n gradients."""
+    """The settings of a cell's run; a slow link is not the config's."""
     kind = "ho" if cell.cluster == SLOW_LINK else cell.cluster
     policy = from_shorthand(cell.policy)
-    own = [*([] if is_served(Options(**policy)) else ["schedule.lr_scale=linear"]), *sets]
-    return base_config(task, None, None, cell.workers, epochs, step, kind, policy, own)
+    return base_config(task, None, None, cell.workers, epochs, step, kind, policy, sets)
 
 
 def rates(cell: Cell, slow: float) -> dict[str, float]:

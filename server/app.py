@@ -10,7 +10,9 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from paceline.core.config import Config
+from paceline.core.effective import told
 from paceline.core.errors import ConfigError, Stopped
+from paceline.core.policy import build_policy
 from paceline.core.run import Run, RunPhase
 from paceline.rpc.agreement import agreed_settings
 from paceline.rpc.auth import OPEN, Credentials, authentication
@@ -162,6 +164,8 @@ def serve(
     server.start()
     gc.freeze()
     report_ports(report, port=server.port, metrics_port=metrics_port, health_port=server.health.port)
+    if server.chief is not None:
+        say(told(config, build_policy(config.policy)))
     say("serving", port=server.port, term=server.store.term, folder=os.fspath(folder))
     while not stop.wait(1.0) and server.phase is not RunPhase.FINISHED:
         pass

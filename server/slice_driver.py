@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from paceline.core.clocks import Clocks
 from paceline.core.config import Config
+from paceline.core.effective import pool_of
 from paceline.core.errors import ConfigError, NotYet, Overloaded, TryAgain, VersionGone
 from paceline.core.model_slice import ModelSlice
 from paceline.core.optimizer import build_optimizer
@@ -264,8 +265,10 @@ class SliceDriver:
         length = plan.lengths[self.index]
         try:
             facts = length, policy, optimizer, self.term, self.config.schedule, self.config.epochs
-            is_sparse = self.config.updates == "sparse"
-            self.slice = SparseSlice(*facts, self.config.svm.average_from) if is_sparse else ModelSlice(*facts)
+            if self.config.updates == "sparse":
+                self.slice = SparseSlice(*facts, self.config.svm.average_from)
+            else:
+                self.slice = ModelSlice(*facts, pool_of(self.config))
         except (MemoryError, ValueError) as error:
             raise ConfigError(
                 f"Server {self.index} has no memory for a slice of {length:,} values. Use more servers: paceline plan."
@@ -274,7 +277,7 @@ class SliceDriver:
         self._buffers = AssemblyBuffers(length, assembly_buffers(self.config.workers))
         self.slice.view(self._view)
         self._metrics.slice_bytes.set(4 * length)
-        self._metrics.optimizer_bytes.set(4 * length * self.slice.optimizer.slots)
+        self._metrics.optimizer_bytes.set(4 * length * self.slice.slots)
 
     def _count(self, push: Push, values: Vector | None, call: _Call) -> bool | None:
         """Hands the push to the slice, once no reader is so slow that its fold would need more memory."""

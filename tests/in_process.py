@@ -44,7 +44,7 @@ class Context:
 
 def config_of(policy: str | Options = "asp", workers: int = 1, servers: int = 1, **settings: Any) -> Config:
     policy = Options(name=policy) if isinstance(policy, str) else policy
-    constant = {"schedule": {"lr_scale": "none"}}
+    constant = {"schedule": {"lr_scale": "none"}, "batch": "worker"}
     return Config(policy=policy, workers=workers, servers=servers, optimizer=PLAIN, **(constant | settings))
 
 

@@ -140,7 +140,7 @@ class Cluster:
     def __init__(self, folder: Path, **settings: Any) -> None:
         defaults: dict[str, Any] = {
             "task": "digits", "workers": 2, "servers": 2, "policy": {"name": "bsp"}, "heartbeat": 0.5, "lease": 15,
-            "schedule": {"lr_scale": "none"},
+            "schedule": {"lr_scale": "none"}, "batch": "worker",
         }  # fmt: skip
         own = Config().model_dump(mode="json", include={"epochs", "batch_size", "optimizer"})  # not the task's
         defaults = own | defaults

@@ -53,7 +53,7 @@ def test_a_set_wins_over_a_flag_and_both_over_the_task() -> None:
     assert config.epochs == 3
     assert config.policy.options == {"bound": 7}
     assert config.optimizer.options["lr"] == 0.01
-    assert config.batch_size == 16  # the task's own
+    assert config.batch_size == 64  # the task's own
 
 
 def test_a_preset_alone_says_what_is_trained_and_flags_win_over_it() -> None:
@@ -80,7 +80,7 @@ def test_a_yaml_file_lies_between_the_task_and_the_flags(tmp_path: Path) -> None
 
     config = read_config(str(file), workers=2)
 
-    assert (config.task, config.epochs, config.workers, config.batch_size) == ("digits", 4, 2, 16)
+    assert (config.task, config.epochs, config.workers, config.batch_size) == ("digits", 4, 2, 64)
 
 
 @pytest.mark.parametrize("slow", ["2", "2.5=10x"])

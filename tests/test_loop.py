@@ -138,7 +138,7 @@ def training(
     shards = [SimpleNamespace(features=np.zeros((size, 1)), labels=np.zeros(size, np.int64)) for size in sizes]
     sampler, plain = Sampler(sizes, batch, steps, 0, "worker-0"), Sgd(lr=9.0, momentum=0.0, weight_decay=0.0)
     return Training(
-        replica, client, policy, plain, sampler, shards, Progress(speed), Slowness(), Clip(ClipConfig()), 0, 0, **more
+        replica, client, policy, plain, None, sampler, shards, Progress(speed), Slowness(), Clip(ClipConfig()), 0, 0, **more
     )  # fmt: skip
 
 

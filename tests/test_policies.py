@@ -684,7 +684,7 @@ def test_rennala_steps_on_b_fresh_gradients_and_takes_several_of_one_worker():
 
 # DANA, 6.7
 def test_dana_pushes_where_its_own_momentum_leads():
-    one = OneSlice("dana", workers="a", weights=(1.0,), optimizer=Sgd(lr=0.1, momentum=0.0, weight_decay=0.0))
+    one = OneSlice("dana", workers="a", weights=(1.0,), momentum=0.9)
     worker = OneWorker(one, "a")
 
     for expected in (0.81, 0.539):
@@ -696,7 +696,7 @@ def test_dana_pushes_where_its_own_momentum_leads():
 
 def test_danas_weight_decay_is_the_workers():
     """w = 1, g = 1, wd = .5: v = 1.5, u = .9 * 1.5 + 1.5 = 2.85."""
-    one = OneSlice("dana", workers="a", weights=(1.0,), optimizer=Sgd(lr=0.1, momentum=0.0, weight_decay=0.5))
+    one = OneSlice("dana", workers="a", weights=(1.0,), optimizer=Sgd(lr=0.1, momentum=0.9, weight_decay=0.5))
 
     OneWorker(one, "a").push([1.0])
 
@@ -704,7 +704,7 @@ def test_danas_weight_decay_is_the_workers():
 
 
 def test_danas_momentum_outlives_a_step_without_a_gradient():
-    one = OneSlice("dana", workers="a", weights=(1.0,))
+    one = OneSlice("dana", workers="a", weights=(1.0,), momentum=0.9)
     worker = OneWorker(one, "a")
 
     for gradients in ([1.0],), (), ([1.0],):
@@ -890,8 +890,10 @@ def test_settings_refuse_a_bad_option_by_its_key(given, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"policy": {"name": "dana"}}, r"optimizer\.name is sgd and optimizer\.momentum 0\.9"),
-        ({"policy": {"name": "dana"}, "optimizer": {"name": "adam"}}, r"optimizer\.name is adam\. Use .*momentum=0"),
+        (
+            {"policy": {"name": "dana"}, "optimizer": {"name": "adam"}},
+            r"optimizer\.name is adam\. Set optimizer\.name=sgd",
+        ),
         ({"policy": {"name": "bsp"}, "overlap": True}, r"overlap: true does not go with policy bsp"),
         ({"policy": {"name": "backup"}, "overlap": True}, r"overlap: true does not go with policy backup"),
         (
@@ -909,11 +911,16 @@ def test_settings_refuse_what_does_not_go_with_the_policy(given, said):
         load(overrides=given)
 
 
-@pytest.mark.parametrize("momentum", [0, 0.0, "0"])  # from a flag, from YAML, from the environment
-def test_dana_goes_with_plain_sgd(momentum):
-    config = load(overrides={"policy": {"name": "dana"}, "optimizer": {"momentum": momentum}})
+def test_dana_takes_the_runs_momentum_over_unless_it_has_its_own():
+    """First push: v = g, u = m v + g."""
+    for options, m in ({}, 0.5), ({"momentum": 0.9}, 0.9):
+        one = OneSlice(
+            "dana", workers="a", weights=(1.0,), optimizer=Sgd(lr=0.1, momentum=0.5, weight_decay=0.0), **options
+        )
 
-    assert config.policy.name == "dana"
+        OneWorker(one, "a").push([1.0])
+
+        assert one.weights == pytest.approx([1 - 0.1 * (1 + m)])
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -5,6 +5,7 @@ from one_slice import OneSlice
 
 from paceline.core.config import ScheduleConfig
 from paceline.core.rate import Rate
+from paceline.core.schedule import Schedule
 from paceline.core.values import Seat
 
 HALVED = {"name": "step", "every": 1, "gamma": 0.5}
@@ -52,13 +53,6 @@ def test_the_rate_is_the_first_one_until_the_size_of_an_epoch_is_known():
     one = slice_with(per_epoch=0, schedule=HALVED)
 
     assert rates(one, ("a", 4), ("a", 400), ("a", 4)) == pytest.approx([0.1] * 3)
-
-
-@pytest.mark.parametrize(("policy", "rate"), [("asp", 0.1), ("bsp", 0.4), ("dana", 0.2), ("staleness_aware", 0.4)])
-def test_the_rate_scales_as_the_policy_says_where_the_schedule_does_not(policy, rate):
-    one = slice_with(policy, "abcd", schedule={"lr_scale": "auto"})
-
-    assert one.slice.lr == pytest.approx(rate)
 
 
 def test_a_scale_in_the_schedule_wins_over_the_policys():
@@ -175,5 +169,5 @@ def test_a_restarted_slice_has_the_rate_it_would_have_had(schedule):
 
 
 def test_a_rate_without_adascale_needs_no_squares():
-    assert not Rate(ScheduleConfig(lr_scale="linear"), 1.0, "none", 0.1).needs_squares
-    assert Rate(ScheduleConfig(lr_scale="adascale"), 1.0, "none", 0.1).needs_squares
+    assert not Rate(Schedule(ScheduleConfig(lr_scale="linear"), 1.0), 0.1).needs_squares
+    assert Rate(Schedule(ScheduleConfig(lr_scale="adascale"), 1.0), 0.1).needs_squares

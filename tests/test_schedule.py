@@ -20,8 +20,8 @@ SHAPES = {
 }
 
 
-def schedule(epochs=100, own="none", **options):
-    return Schedule(ScheduleConfig(**options), epochs, own)
+def schedule(epochs=100, auto=lambda live: 1.0, **options):
+    return Schedule(ScheduleConfig(**options), epochs, auto)
 
 
 def rate(lr_scale="linear", base=0.01, **options):
@@ -79,9 +79,9 @@ def test_the_factor_for_1_4_and_9_workers(lr_scale, expected):
     assert [schedule(lr_scale=lr_scale).scale(members) for members in (1, 4, 9)] == pytest.approx(expected)
 
 
-def test_auto_is_as_the_policy_scales():
-    assert schedule(own="linear").scale(4) == 4
-    assert schedule(own="linear", lr_scale="inverse").scale(4) == 0.25
+def test_auto_is_what_the_pool_of_workers_makes_of_the_rate():
+    assert schedule(auto=lambda live: live / 8).scale(4) == 0.5
+    assert schedule(auto=lambda live: live / 8, lr_scale="inverse").scale(4) == 0.25
 
 
 def test_without_a_worker_the_rate_is_that_of_one():
@@ -110,6 +110,22 @@ def test_a_warm_up_never_starts_above_where_it_leads():
     one = schedule(lr_scale="inverse", warmup_epochs=10, warmup_start=0.5)
 
     assert [one.factor(epoch, 4) for epoch in (0, 5, 10)] == pytest.approx([0.25, 0.25, 0.25])
+
+
+@pytest.mark.parametrize(
+    ("scale", "start", "expected"),
+    [
+        (0.25, None, [0.0, 0.125, 0.25]),  # pushes on a quarter of the examples: from 0
+        (1.0, None, [0.0, 0.5, 1.0]),
+        (4.0, None, [1.0, 2.5, 4.0]),  # larger mini-batches: from the rate of one process [Goyal et al. 2017]
+        (0.25, 0.2, [0.05, 0.15, 0.25]),
+        (4.0, 0.2, [0.2, 2.1, 4.0]),
+    ],
+)
+def test_a_warm_up_starts_where_the_rate_of_one_process_would(scale, start, expected):
+    one = schedule(auto=lambda live: scale, warmup_epochs=10, warmup_start=start)
+
+    assert [one.factor(epoch, 4) for epoch in (0, 5, 10)] == pytest.approx(expected)
 
 
 def test_the_shape_goes_on_during_the_warm_up():

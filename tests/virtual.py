@@ -204,4 +204,4 @@ def make_config(policy: str, **settings: Any) -> Config:
     """`policy`: as on the command line, with more options after commas: 'kbuffered:3,damped=true'."""
     short, *more = policy.split(",")
     options = from_shorthand(short) | dict(option.split("=") for option in more)
-    return Config(**({"policy": Options(**options), "epochs": 1, "batch_size": 1} | settings))
+    return Config(**({"policy": Options(**options), "epochs": 1, "batch_size": 1, "batch": "worker"} | settings))

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from paceline.core.clip import Clip
 from paceline.core.config import Config, Options
+from paceline.core.effective import pool_of
 from paceline.core.optimizer import build_optimizer
 from paceline.core.peer_policy import build_peer_policy
 from paceline.core.peer_run import topology_of
@@ -95,7 +96,7 @@ class Worker(Member):
         self.client.pull(self.replica.local[:0])  # the schedule's rate comes with it
         training = self._training(build_policy(self.config.policy), place, seat, mine, sampler, 0)
         own = Own(self.replica.local.copy(), training.optimizer, self.client.lr)
-        own.slots = training.optimizer.new_slots(self.replica.length)
+        own.slots = own.optimizer.new_slots(self.replica.length)
         peers.heard(seat.view, seat.peers)
         policy, topology = build_peer_policy(self.config.policy), topology_of(self.config)
         seed, wanted = self.config.seed + place, self.client.check_wanted
@@ -112,7 +113,7 @@ class Worker(Member):
         self, policy: Policy, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler, switches: int
     ) -> Training:
         return Training(
-            self.replica, self.client, policy, build_optimizer(self.config.optimizer), sampler,
+            self.replica, self.client, policy, build_optimizer(self.config.optimizer), pool_of(self.config), sampler,
             [self._shards.shard(shard) for shard in mine], self.progress, self._slowness(place),
             Clip(self.config.clip), self.config.seed, place, seat.view, self.config.batch == "speed",
             switches, self._peer.model, self.config.overlap,

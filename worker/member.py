@@ -154,7 +154,7 @@ class Member(ABC):
 def check_batch(config: Config, most: int) -> None:
     """ConfigError where a mini-batch is larger than what the best supplied worker owns (examples)."""
     if config.worker_batch > most:
-        largest = most * config.workers if config.batch == "global" else most
+        largest = most if config.batch == "worker" else most * config.workers
         raise ConfigError(
             f"batch_size is {config.batch_size:,}, which makes {config.worker_batch:,} examples for each worker, but no worker "
             f"has more than {most:,} in its shards. Set batch_size to {largest:,} or less, or take fewer workers."

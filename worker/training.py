@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paceline.core.clip import Clip
+from paceline.core.effective import Pool, effective
 from paceline.core.optimizer import Optimizer
 from paceline.core.policy import Own, Policy
 from paceline.core.values import Base, Vector
@@ -25,7 +26,10 @@ class Training:
     replica: Replica
     client: ParameterClient
     policy: Policy
-    optimizer: Optimizer
+    asked: Optimizer
+    """The run's."""
+    pool: Pool | None
+    """Who carries out what the run's optimizer is meant for one process to do; None: it is taken as it is."""
     sampler: Sampler
     shards: list[Shard]
     progress: Progress
@@ -42,6 +46,8 @@ class Training:
     """Where others read this worker's model."""
     overlap: bool = False
     """Whether the run's settings ask for computation while a push is on its way."""
+    optimizer: Optimizer = field(init=False)
+    """What is stepped with in its place under the present policy."""
     pulled: Vector = field(init=False)
     bases: Sequence[Base] = field(init=False)
     """Terms and versions of the servers' weights that are in the local model."""
@@ -55,7 +61,9 @@ class Training:
 
     def begin(self, policy: Policy) -> None:
         """This worker's half of a policy, anew; the model is the one pulled last."""
-        self.policy, self.stepper, self.bases = policy, policy.worker_optimizer(self.optimizer), self.client.bases
+        self.policy, self.bases = policy, self.client.bases
+        self.optimizer = effective(self.pool, self.asked, policy)
+        self.stepper = policy.worker_optimizer(self.optimizer)
         self.own = Own(self.replica.local, self.optimizer, self.client.lr)
         if policy.keeps_start:
             self.own.start = self.replica.local.copy()

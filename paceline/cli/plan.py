@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from paceline.core.config import Config
+from paceline.core.effective import told
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.optimizer import build_optimizer
 from paceline.core.plan import Shapes, SlicePlan, make_plan, server_memory
@@ -72,6 +73,7 @@ def plan_report(config: Config, shapes: Shapes, gbit: float) -> dict[str, Any]:
         limit = math.ceil((HEADROOM * sum(memory.values()) + PROCESS) / STEP) * STEP
         servers.append({"server": index, "elements": length, "bytes": 4 * length, "memory": memory, "limit": limit})
     return {
+        "training": told(config, policy),
         "elements": plan.total,
         "bytes": 4 * plan.total,
         "slices": plan.strategy,
@@ -120,6 +122,7 @@ def print_report(report: dict[str, Any], console: Console) -> None:
         memory.add_row(purpose, size(count))
     traffic, is_served = report["traffic"], any(server["elements"] for server in report["servers"])
     cut = f"{report['slices']} slices, imbalance {report['imbalance']:.3f}"
+    console.print(report["training"], highlight=False, soft_wrap=True)
     console.print(f"model: {report['elements']:,} elements, {size(report['bytes'])}; {cut}", highlight=False)
     console.print(slices, memory)
     if not is_served:  # the workers' messages are the policy's own

@@ -14,7 +14,9 @@ from paceline.cli.launcher import Outcome, run_local
 from paceline.cli.run_folder import RunFolder, open_run
 from paceline.cli.table import Display, LiveTable, PlainLines
 from paceline.core.config import Config
+from paceline.core.effective import told
 from paceline.core.measure import by_split, result
+from paceline.core.policy import build_policy
 from paceline.core.watch import RunWarning
 
 
@@ -55,6 +57,7 @@ def finish(
     resumed = "resuming" if facts else "starting"
     size = f"workers {config.workers}, servers {config.servers}, epochs {config.epochs}"
     _print(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
+    _print(console, told(config, build_policy(config.policy)))
     with _display(console) as display:
         return folder, run_local(config, folder.path, display.say, display.show, device=device, forkers=forkers)
 

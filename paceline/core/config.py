@@ -186,12 +186,18 @@ class ScheduleConfig(Section):
         None, gt=0, description="cosine, polynomial: where the end is reached; default: the run's `epochs` (epochs)."
     )
     warmup_epochs: float = Field(0.0, ge=0, description="Linear warm-up at the start [SHAT: 20, Goyal: 5] (epochs).")
-    warmup_start: float = Field(
-        1.0, ge=0, le=1, description="Rate that the warm-up starts from, as a share of optimizer.lr (ratio)."
+    warmup_start: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Rate that the warm-up starts from, as a share of the one it leads to, or of optimizer.lr where that is "
+        "lower; default: optimizer.lr where workers scale the rate up, else 0 (ratio).",
     )
     lr_scale: Literal["auto", "none", "linear", "sqrt", "inverse", "half", "adascale"] = Field(
         "auto",
-        description="Factor for n live workers: 1, n, sqrt n, 1/n, n/2, AdaScale's gain; auto: the policy's own.",
+        description="auto: optimizer.lr and momentum are meant for one process with batch_size, and are translated for the "
+        "policy and its workers (see policies.md); others take both as they are, times a factor for n live workers: 1, n, "
+        "sqrt n, 1/n, n/2, AdaScale's gain.",
     )
 
     @model_validator(mode="after")
@@ -205,9 +211,10 @@ class ScheduleConfig(Section):
             raise ValueError("multistep needs schedule.milestones, the epochs of the reductions, like [100, 150].")
         if not all(earlier < later for earlier, later in pairwise((0.0, *self.milestones))):
             raise ValueError(f"milestones are {list(self.milestones)}; expected epochs above 0 in ascending order.")
-        if not self.warmup_epochs and self.warmup_start != 1:
+        if not self.warmup_epochs and self.warmup_start is not None:
             raise ValueError("warmup_start belongs to a warm-up: set schedule.warmup_epochs above 0.")
-        if self.warmup_epochs and self.warmup_start == 1 and self.lr_scale in ("none", "inverse", "adascale"):
+        starts = self.warmup_epochs and self.warmup_start in (None, 1)
+        if starts and self.lr_scale in ("none", "inverse", "adascale"):
             raise ValueError(
                 f"a warm-up from 1 changes nothing with lr_scale {self.lr_scale}: set schedule.warmup_start below 1."
             )
@@ -276,9 +283,10 @@ class Config(Section):
     )
     batch_size: int = Field(32, ge=1, description="Examples in a mini-batch; of whom: see `batch`.")
     batch: Literal["worker", "global", "speed"] = Field(
-        "worker",
-        description="worker: batch_size is each worker's; global: each takes batch_size / workers [Sharding]; speed: a "
-        "slower worker takes fewer, in proportion to its speed.",
+        "global",
+        description="global: each worker takes batch_size / workers, so that more workers are faster and train the same "
+        "[Sharding]; speed: of these a slower worker takes fewer, in proportion to its speed; worker: each takes batch_size, "
+        "so that more workers make larger steps, with a rate that follows.",
     )
     accumulate: int = Field(
         1, ge=1, description="Parts that a mini-batch is computed in, one after the other, to fit memory."
@@ -376,7 +384,7 @@ class Config(Section):
     def worker_batch(self) -> int:
         """Examples in a worker's mini-batch: batch_size, or its share max(1, floor(B / n)) of a global one [Sharding].
         n is the number of seats, so that the batches of an epoch stay the same when workers come and go."""
-        return max(1, self.batch_size // self.workers) if self.batch == "global" else self.batch_size
+        return self.batch_size if self.batch == "worker" else max(1, self.batch_size // self.workers)
 
     @property
     def push_batches(self) -> int:

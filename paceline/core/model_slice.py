@@ -7,10 +7,12 @@ import numpy as np
 from paceline.core.accumulator import Accumulator
 from paceline.core.clocks import Clocks, Entry
 from paceline.core.config import Options, ScheduleConfig
+from paceline.core.effective import Pool, effective
 from paceline.core.errors import BadPush, Fenced, Gap, NotYet, VersionGone
 from paceline.core.optimizer import Optimizer
 from paceline.core.policy import Gathered, Policy, build_policy
 from paceline.core.rate import Rate
+from paceline.core.schedule import Schedule
 from paceline.core.slice_state import Phase, SliceState, Standing
 from paceline.core.values import Dense, Outcome, Published, Push, Reply, Sparse, Switch, Vector, Verdict, View
 from paceline.core.versions import Versions
@@ -22,11 +24,14 @@ class ModelSlice:
 
     def __init__(
         self, length: int, policy: Policy, optimizer: Optimizer, term: int = 1, schedule: ScheduleConfig | None = None,
-        epochs: float = 1.0,
+        epochs: float = 1.0, pool: Pool | None = None,
     ) -> None:  # fmt: skip
-        """`optimizer`: the run's; the policy may fold with another one. `epochs`: the run's length, for the schedule."""
+        """`optimizer`: the run's; the policy may fold with another one. `epochs`: the run's length, for the schedule. `pool`:
+        who carries out what the optimizer and the schedule are meant for one process to do; None: they are taken as they
+        are."""
         self.length, self.term = length, term
         self._optimizer, self._schedule, self._epochs = optimizer, schedule or ScheduleConfig(lr_scale="none"), epochs
+        self._pool = pool
         self.clocks = Clocks()
         self.phase = Phase.EMPTY
         self.durable: dict[str, int] = {}
@@ -36,7 +41,8 @@ class ModelSlice:
         self.switch: Switch | None = None
         """The change of policy that was made last."""
         self._begin(policy)
-        self._slots = self.optimizer.new_slots(length)
+        self._slots = policy.server_optimizer(optimizer).new_slots(length)
+        """Also where overlapping pushes leave no momentum: a later policy may have some."""
         self._steps = 0
         """Optimizer steps taken."""
         self._waiting: dict[str, tuple[int, float]] = {}
@@ -46,14 +52,21 @@ class ModelSlice:
 
     def _begin(self, policy: Policy) -> None:
         """Everything that hangs on the policy, anew."""
-        self.policy, self.optimizer = policy, policy.server_optimizer(self._optimizer)
+        pool, asked = self._pool, self._optimizer
+        self.policy, self.optimizer = policy, policy.server_optimizer(effective(pool, asked, policy))
         gathers = policy.rounds or policy.gathers
         self._gathering = Accumulator(self.length, ordered=policy.rounds) if gathers else None
-        self._rate = Rate(self._schedule, self._epochs, policy.lr_scale, self._optimizer.lr)
+        schedule = Schedule(self._schedule, self._epochs, *([] if pool is None else [pool.scale(asked, policy)]))
+        self._rate = Rate(schedule, asked.lr)
         if self._gathering is not None and self._rate.needs_squares:
             self._gathering.squares = 0.0
 
     # weights
+    @property
+    def slots(self) -> int:
+        """Arrays of the slice's length that its optimizer keeps."""
+        return len(self._slots)
+
     def initialise(self, weights: Vector, digest: bytes) -> None:
         """Takes the first weights, once; the same ones again change nothing, others are refused."""
         if self.phase is not Phase.EMPTY:

@@ -49,6 +49,15 @@ class Optimizer(BaseModel, ABC):
         """The slots before the first step."""
         return [np.zeros(length, dtype=np.float32) for _ in range(self.slots)]
 
+    def scaled(self, share: float) -> float:
+        """Factor of the rate for a step on this share of the mini-batch that the rate is meant for (ratio). 1 where moves
+        don't follow the size of gradients: an adaptive rate needs no division, and bears no multiplication."""
+        return 1.0
+
+    def overlapped(self, steps: float) -> "tuple[Optimizer, float]":
+        """This optimizer for steps of which so many are under way at once, and a factor for its rate."""
+        return self, 1.0
+
     @abstractmethod
     def step(
         self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,

@@ -26,8 +26,8 @@ from pydantic import ConfigDict, PrivateAttr
 from paceline.core import registry
 from paceline.core.codec import Codec, load_codec
 from paceline.core.config import Options
+from paceline.core.effective import Scaled
 from paceline.core.errors import ConfigError
-from paceline.core.options import Extension
 from paceline.core.policy import PEERS, Own
 from paceline.core.topology import Members, Topology
 from paceline.core.values import Places, Vector
@@ -107,7 +107,7 @@ class Welcome:
     """Of the last step (all-reduce)."""
 
 
-class PeerPolicy(Extension, ABC):
+class PeerPolicy(Scaled, ABC):
     """One way to train without servers, one worker's half. Fields are its options; one instance serves one worker. Not
     thread-safe: whoever drives it serialises calls (they copy and add, and never block). Of each message it must be given
     one copy at most, in any order; asks may be repeated until they are answered. Lengths that don't fit are a BadPush."""
@@ -117,8 +117,6 @@ class PeerPolicy(Extension, ABC):
     """Where none is chosen."""
     kinds: ClassVar[frozenset[Kind]]
     """Of the messages that it takes."""
-    plain: ClassVar[bool] = False
-    """Whether its steps are plain SGD's, whatever the optimizer."""
 
     _rank: int = PrivateAttr()
     _topology: Topology = PrivateAttr()
@@ -130,6 +128,10 @@ class PeerPolicy(Extension, ABC):
     _phase: Literal["idle", "computing", "waiting"] = PrivateAttr("idle")
     _gradient: Vector | None = PrivateAttr(None)
     _early: list[Message] = PrivateAttr(default_factory=list)
+
+    def step_pushes(self, members: int) -> float:
+        """Members step their own models, which they average."""
+        return members
 
     # what the loop calls
     def begin(

@@ -25,7 +25,9 @@ def check_peers(config: Config) -> None:
             f"Use {' or '.join(fit)}."
         )
     options = config.optimizer.options
-    if policy.plain and (config.optimizer.name != "sgd" or options.get("momentum") or options.get("weight_decay")):
+    translated = config.schedule.lr_scale == "auto"  # then its momentum goes into the rate
+    kept = () if translated else (options.get("momentum"), options.get("weight_decay"))
+    if policy.plain and (config.optimizer.name != "sgd" or any(kept)):
         raise ConfigError(
             f"optimizer is {config.optimizer.name} {options}, but {config.policy.name} takes plain steps. Set "
             "optimizer.name=sgd, optimizer.momentum=0 and optimizer.weight_decay=0."

@@ -1,21 +1,21 @@
 """A policy answers: when may a worker go on, how do pushes fold in, how do pulls mix back?"""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, PrivateAttr
 
 from paceline.core import registry
 from paceline.core.clocks import Clocks
 from paceline.core.codec_config import Pushes
 from paceline.core.config import Config, Options
+from paceline.core.effective import Scaled
 from paceline.core.errors import ConfigError
 from paceline.core.optimizer import Optimizer
 from paceline.core.optimizers.sgd import check_plain
-from paceline.core.options import Extension
-from paceline.core.schedule import Scale
 from paceline.core.values import Outcome, Push, Vector, Verdict
 
 PACKAGE = "paceline.core.policies"
@@ -52,7 +52,7 @@ class Own:
     steps: int = 0
 
 
-class Policy(Extension, ABC):
+class Policy(Scaled, ABC):
     """One synchronisation policy, both halves. Fields are its options; one instance serves one slice or one worker.
     Not thread-safe: whoever drives the slice serialises calls."""
 
@@ -63,8 +63,6 @@ class Policy(Extension, ABC):
     """Whether pushes belong to rounds that close together: then progress is the round's number."""
     gathers: ClassVar[bool] = False
     """Whether BUFFERED pushes are summed as they come, outside of rounds."""
-    lr_scale: ClassVar[Scale] = "none"
-    """How the rate follows the number of members where `schedule.lr_scale` is auto [algorithms 8]."""
     overlaps: ClassVar[bool] = False
     """Whether a worker may compute its next gradient while the last one is on its way."""
     sparse: ClassVar[bool] = False
@@ -83,7 +81,7 @@ class Policy(Extension, ABC):
             )
         config.codec.check(config.policy.name, self.pushes, config.updates, config.schedule.lr_scale, config.epochs)
         if momentum := config.codec.momentum:
-            check_plain(config.optimizer, f"codec.momentum ({momentum:g})")
+            check_plain(config.optimizer, f"codec.momentum ({momentum:g})", config.schedule.lr_scale == "auto")
         if config.overlap and not self.overlaps:
             raise ConfigError(
                 f"overlap: true does not go with policy {config.policy.name}, whose workers need each reply before the "
@@ -103,6 +101,12 @@ class Policy(Extension, ABC):
                 f"schedule.lr_scale: adascale needs a policy that averages several gradients, like bsp or kbuffered; "
                 f"{config.policy.name} folds each by itself."
             )
+
+    def step_pushes(self, members: int) -> float:
+        return members if self.rounds else 1.0
+
+    def overlap(self, members: int) -> float:
+        return math.inf if self.takes_local_step and members > 1 else super().overlap(members)
 
     @property
     def overwrites(self) -> bool:
@@ -204,6 +208,23 @@ class Unserved(Policy):
     """The chief's half of a run without servers: it counts what is trained. The models are the workers' own."""
 
     scores: ClassVar[tuple[str, ...]] = ("mean",)
+    _peers: Scaled = PrivateAttr()
+    """The workers' half."""
+
+    def of(self, peers: Scaled) -> "Unserved":
+        """The chief's half of this peer policy."""
+        self._peers = peers
+        return self
+
+    @property
+    def plain(self) -> bool:  # type: ignore[override]
+        return self._peers.plain
+
+    def step_pushes(self, members: int) -> float:
+        return self._peers.step_pushes(members)
+
+    def overlap(self, members: int) -> float:
+        return self._peers.overlap(members)
 
     def check(self, config: Config) -> None:
         super().check(config)
@@ -227,7 +248,7 @@ def is_served(options: Options) -> bool:
 def build_policy(options: Options) -> Policy:
     """The policy that the config names, its options checked; of a peer policy the chief's half."""
     if not is_served(options):
-        return Unserved()
+        return Unserved().of(registry.build(PEERS, Scaled, options.name, options.options, "policy"))
     return registry.build(PACKAGE, Policy, options.name, options.options, "policy")
 
 

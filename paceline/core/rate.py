@@ -4,20 +4,18 @@ from typing import Any
 
 from paceline.core.adascale import AdaScale
 from paceline.core.clip import l2_norm
-from paceline.core.config import ScheduleConfig
 from paceline.core.policy import Gathered
-from paceline.core.schedule import LearningRate, Scale, Schedule
+from paceline.core.schedule import LearningRate, Schedule
 
 
 class Rate:
     """Follows the examples that the slice has counted, so that all slices have the same rate without asking anybody, and
     lock-step training the same bits. Not thread-safe."""
 
-    def __init__(self, schedule: ScheduleConfig, epochs: float, policy_scale: Scale, base: float) -> None:
-        """`policy_scale`: what 'auto' means; `base`: the optimizer's rate."""
-        scale = policy_scale if schedule.lr_scale == "auto" else schedule.lr_scale
-        self._adascale = AdaScale() if scale == "adascale" else None
-        self._lr = LearningRate(Schedule(schedule, epochs, policy_scale), base)
+    def __init__(self, schedule: Schedule, base: float) -> None:
+        """`base`: the optimizer's rate."""
+        self._adascale = AdaScale() if schedule.config.lr_scale == "adascale" else None
+        self._lr = LearningRate(schedule, base)
         self._ahead = 0.0
         """Examples that AdaScale's schedule is ahead of those counted; negative while it is behind."""
         self._epoch = 0.0

@@ -3,24 +3,25 @@ counted in examples folded / training examples, so 2.5 is half-way through the t
 
 import math
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from paceline.core.config import ScheduleConfig
 
-Scale = Literal["none", "linear", "sqrt", "inverse", "half", "adascale"]
 RAMP = 1.0
 """How long a rate takes to rise to that of more workers [algorithms 1; ours] (epochs)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Factors of optimizer.lr as a pure function. `epochs` is the run's length; `own` is how the policy scales where the
-    config says 'auto'. AdaScale's gain comes from what is folded, so it is a factor beside this one."""
+    """Factors of optimizer.lr as a pure function. `epochs` is the run's length; `auto` is the factor for so many live workers
+    where the config says 'auto' (`effective.py`). AdaScale's gain comes from what is folded, so it is a factor beside this
+    one."""
 
     config: ScheduleConfig
     epochs: float
-    own: Scale = "none"
+    auto: Callable[[int], float] = lambda live: 1.0
 
     def shape(self, epoch: float) -> float:
         """The factor (0 to 1) of this epoch; past its end a schedule keeps its last value."""
@@ -41,7 +42,9 @@ class Schedule:
     def scale(self, members: int) -> float:
         """The factor for this many live workers: [SHAT] and Goyal et al. scale linearly, [Sharding] inversely."""
         live = max(1, members)
-        match self.own if self.config.lr_scale == "auto" else self.config.lr_scale:
+        match self.config.lr_scale:
+            case "auto":
+                return self.auto(live)
             case "linear":
                 return float(live)
             case "sqrt":
@@ -62,9 +65,17 @@ class Schedule:
         [Goyal et al. 2017; SHAT], times the shape. A warm-up never starts above where it leads."""
         config = self.config
         if epoch < config.warmup_epochs:
-            start = min(config.warmup_start, scale)
+            start = self._start(scale)
             scale = start + (scale - start) * epoch / config.warmup_epochs
         return scale * self.shape(epoch)
+
+    def _start(self, scale: float) -> float:
+        """Where a warm-up to `scale` starts: by default at the rate of one process where workers make it larger [Goyal et
+        al. 2017], else at 0."""
+        asked = self.config.warmup_start
+        if self.config.lr_scale != "auto":
+            return min(1.0 if asked is None else asked, scale)
+        return (float(scale > 1) if asked is None else asked) * min(1.0, scale)
 
 
 class LearningRate:

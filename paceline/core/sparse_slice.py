@@ -28,7 +28,7 @@ class SparseSlice(ModelSlice):
         epochs: float = 1.0, average_from: float | None = None,
     ) -> None:  # fmt: skip
         """`average_from`: epochs after which the mean of the versions begins; None: none is kept."""
-        super().__init__(length, policy, optimizer, term, schedule, epochs)
+        super().__init__(length, policy, optimizer, term, schedule, epochs)  # no pool: rates are the workers' affair
         self._mean = None if average_from is None else RunningMean(length, average_from)
 
     def pull(self, version: int | None = None, mean: bool = False) -> Published | None:

@@ -33,6 +33,16 @@ class Sgd(Optimizer):
     def slots(self) -> int:
         return 1 if self.momentum else 0
 
+    def scaled(self, share: float) -> float:
+        return share
+
+    def overlapped(self, steps: float) -> tuple[Optimizer, float]:
+        """Overlap alone carries a share 1 - 1/k of the moves on [Mitliagkas et al. 2016], so what is left for the momentum
+        is m' = max(0, 1 - k (1 - m)); with the rate a (1 - m') / (1 - m) each gradient moves the weights as far in the end."""
+        left = max(0.0, 1 - steps * (1 - self.momentum)) if self.momentum else 0.0
+        kept = min(left, self.momentum)
+        return self.model_copy(update={"momentum": kept}), (1 - kept) / (1 - self.momentum)
+
     def step(
         self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,
         slots: Sequence[Vector], steps: int,
@@ -50,10 +60,11 @@ def plain_sgd(lr: float) -> Sgd:
     return Sgd(lr=lr, momentum=0.0, weight_decay=0.0)
 
 
-def check_plain(options: Options, momentum: str) -> None:
-    """ConfigError where the servers' steps are not plain ones, though the workers keep the momentum that is named."""
+def check_plain(options: Options, momentum: str, is_translated: bool) -> None:
+    """ConfigError where the servers' steps are not plain ones, though the workers keep the momentum that is named.
+    `is_translated`: the servers leave theirs out."""
     optimizer = build_optimizer(options)
-    if not isinstance(optimizer, Sgd) or optimizer.momentum:
+    if not isinstance(optimizer, Sgd) or (optimizer.momentum and not is_translated):
         has = f" and optimizer.momentum {optimizer.momentum:g}" if isinstance(optimizer, Sgd) else ""
         raise ConfigError(
             f"With {momentum} the workers keep the momentum and the servers take plain steps; but optimizer.name is "

@@ -1,5 +1,6 @@
 """Broadcast: what has piled up beyond a threshold goes to everybody, and is applied on arrival; nobody waits."""
 
+import math
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -26,6 +27,12 @@ class Broadcast(PeerPolicy):
         "message", description="What the sender takes itself: message (Strom), or at once its whole gradient (Actors)."
     )
     _residual: Vector | None = PrivateAttr(None)
+
+    def step_pushes(self, members: int) -> float:
+        return 1.0
+
+    def overlap(self, members: int) -> float:
+        return math.inf
 
     def may_send(self, codec: Codec) -> bool:
         return codec.lossless  # it chooses itself what is left out

@@ -8,7 +8,6 @@ from paceline.core.clocks import Clocks
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.policy import Policy, unless_old
-from paceline.core.schedule import Scale
 from paceline.core.values import Push, Verdict
 
 
@@ -18,7 +17,6 @@ class Backup(Policy):
 
     sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
-    lr_scale: ClassVar[Scale] = "linear"
     shorthand: ClassVar[str | None] = "backups"
     backups: int | None = Field(None, ge=0, description="Workers not waited for; default: a sixteenth, at least 1.")
 
@@ -30,13 +28,23 @@ class Backup(Policy):
                 "than `workers`, or use asp."
             )
 
+    def step_pushes(self, members: int) -> float:
+        return max(1, members - self._spare(members))
+
+    def overlap(self, members: int) -> float:
+        return 1.0
+
+    def _spare(self, members: int) -> int:
+        """b."""
+        return max(1, round(members / 16)) if self.backups is None else self.backups
+
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
         return unless_old(push, clocks)
 
     def is_due(self, clocks: Clocks) -> bool:
         """Once no more than b of those who could still push are missing; an empty update counts as one that is in. Also where
         all have pushed and too many came too late, for those may wait on another slice, where the others were too late."""
-        spare = max(1, round(len(clocks.view.seats) / 16)) if self.backups is None else self.backups
+        spare = self._spare(len(clocks.view.seats))
         missing = [worker for worker in clocks.members if not clocks.is_buffered(worker)]
         running = [worker for worker in missing if not clocks.is_done(worker)]
         is_enough = len(running) <= spare or all(map(clocks.is_counted, running))

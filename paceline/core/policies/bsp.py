@@ -4,7 +4,6 @@ from typing import ClassVar
 
 from paceline.core.clocks import Clocks
 from paceline.core.policy import Policy
-from paceline.core.schedule import Scale
 from paceline.core.values import Outcome, Push, Verdict
 
 
@@ -14,7 +13,6 @@ class Bsp(Policy):
 
     sparse: ClassVar[bool] = True
     rounds: ClassVar[bool] = True
-    lr_scale: ClassVar[Scale] = "linear"
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
         if not push.base.version == clocks.version == clocks.progress(push.worker):

@@ -24,6 +24,10 @@ class Easgd(Policy):
     beta: float = Field(0.9, gt=0, lt=1, description="Strength of all elastic forces together (ratio).")
     tau: int = Field(10, ge=1, description="Own steps between two pushes (steps).")
 
+    def step_pushes(self, members: int) -> float:
+        """Own steps of models that are held together."""
+        return members
+
     # server half
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
         return plain_sgd(1.0)

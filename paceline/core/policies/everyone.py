@@ -8,7 +8,6 @@ from paceline.core.clocks import Clocks
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.policy import Policy
-from paceline.core.schedule import Scale
 from paceline.core.values import Outcome, Push, Verdict
 
 
@@ -18,7 +17,6 @@ class Everyone(Policy):
 
     sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
-    lr_scale: ClassVar[Scale] = "linear"
     overlaps: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "merge"
     merge: Literal["sum", "overwrite"] = Field(
@@ -38,6 +36,9 @@ class Everyone(Policy):
     @property
     def overwrites(self) -> bool:
         return self.merge == "overwrite"
+
+    def step_pushes(self, members: int) -> float:
+        return members
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
         return Verdict(Outcome.BUFFERED)

@@ -7,7 +7,6 @@ from pydantic import Field
 
 from paceline.core.clocks import Clocks
 from paceline.core.policy import Policy
-from paceline.core.schedule import Scale
 from paceline.core.values import Outcome, Push, Verdict
 
 
@@ -17,11 +16,13 @@ class Kbuffered(Policy):
 
     sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
-    lr_scale: ClassVar[Scale] = "linear"
     overlaps: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "k"
     k: int | None = Field(None, ge=1, description="Pushes in a step; default: half of the members, rounded up.")
     damped: bool = Field(False, description="Weigh each gradient by 1/sqrt(1 + its staleness), as FedBuff does.")
+
+    def step_pushes(self, members: int) -> float:
+        return self.k or max(1, math.ceil(members / 2))
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
         return Verdict(Outcome.BUFFERED)
@@ -30,7 +31,7 @@ class Kbuffered(Policy):
         return 1 / math.sqrt(1 + staleness) if self.damped else 1.0
 
     def is_due(self, clocks: Clocks) -> bool:
-        return clocks.buffered >= (self.k or max(1, math.ceil(len(clocks.view.seats) / 2)))
+        return clocks.buffered >= self.step_pushes(len(clocks.view.seats))
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
         return True

@@ -14,7 +14,6 @@ from paceline.core.optimizer import Optimizer
 from paceline.core.optimizers.sgd import plain_sgd
 from paceline.core.policies.bsp import Bsp
 from paceline.core.policy import Gathered, Own
-from paceline.core.schedule import Scale
 from paceline.core.values import Vector
 
 
@@ -22,7 +21,6 @@ class LocalSgd(Bsp):
     """[Stich 2019]: H steps with the run's optimizer, then w <- w - mean_i (w - w_i), weighted by examples. `dynamic` [DyLU,
     Liu et al. 2024]: H_i = max(1, round(H * speed_i / fastest)), so that nobody waits long."""
 
-    lr_scale: ClassVar[Scale] = "none"
     keeps_start: ClassVar[bool] = True
     pushes: ClassVar[Pushes] = "differences"
     shorthand: ClassVar[str | None] = "steps"

@@ -7,7 +7,6 @@ from pydantic import Field
 
 from paceline.core.clocks import Clocks
 from paceline.core.policy import Policy, unless_old
-from paceline.core.schedule import Scale
 from paceline.core.values import Push, Verdict
 
 
@@ -16,15 +15,20 @@ class Rennala(Policy):
     nobody waits."""
 
     gathers: ClassVar[bool] = True
-    lr_scale: ClassVar[Scale] = "linear"
     shorthand: ClassVar[str | None] = "b"
     b: int | None = Field(None, ge=1, description="Gradients in a step; default: half of the members, rounded up.")
+
+    def step_pushes(self, members: int) -> float:
+        return self.b or max(1, math.ceil(members / 2))
+
+    def overlap(self, members: int) -> float:
+        return 1.0
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
         return unless_old(push, clocks)
 
     def is_due(self, clocks: Clocks) -> bool:
-        return clocks.buffered >= (self.b or max(1, math.ceil(len(clocks.view.seats) / 2)))
+        return clocks.buffered >= self.step_pushes(len(clocks.view.seats))
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
         return True

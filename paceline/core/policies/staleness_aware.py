@@ -6,7 +6,6 @@ from pydantic import Field
 
 from paceline.core.clocks import Clocks
 from paceline.core.policy import Policy
-from paceline.core.schedule import Scale
 
 
 class StalenessAware(Policy):
@@ -14,10 +13,16 @@ class StalenessAware(Policy):
     leaves what n equal workers do as it is."""
 
     sparse: ClassVar[bool] = True
-    lr_scale: ClassVar[Scale] = "linear"
     overlaps: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "damp"
     damp: Literal["all", "outliers"] = Field("all", description="Which pushes get a lower rate.")
+
+    def step_pushes(self, members: int) -> float:
+        """The staleness of equal workers' pushes, which the rate is divided by."""
+        return max(1, members - 1) if self.damp == "all" else 1.0
+
+    def overlap(self, members: int) -> float:
+        return members
 
     def rate(self, lr: float, staleness: int, members: int) -> float:
         return lr / max(1, staleness) if self.damp == "all" else lr * min(1.0, members / max(1, staleness))

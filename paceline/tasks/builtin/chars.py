@@ -18,8 +18,8 @@ METRICS_ARE_MEANS = True  # 64 KiB of outputs for each example would not all fit
 
 SETTINGS = {
     "epochs": 15,
-    "batch_size": 8,
-    "optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.0, "weight_decay": 0.0},
+    "batch_size": 32,
+    "optimizer": {"name": "sgd", "lr": 0.4, "momentum": 0.9, "weight_decay": 0.0},
 }
 
 

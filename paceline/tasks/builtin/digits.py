@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "epochs": 10,
-    "batch_size": 16,
-    # No momentum: it multiplies the rate of pushes that overlap, and free-running policies then need a rate of their own.
-    "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 1e-4},
+    "batch_size": 64,
+    "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4},
 }
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "epochs": 5,
-    "batch_size": 32,
-    "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 1e-4},
+    "batch_size": 128,
+    "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-4},
 }
 
 

@@ -13,6 +13,7 @@ SETTINGS = {
     "policy": {"name": "bsp"},
     "epochs": 30,
     "batch_size": 16,
+    "batch": "worker",
     "optimizer": {"name": "sgd", "lr": 0.005, "momentum": 0.0, "weight_decay": 0.0},
     "schedule": {"lr_scale": "none"},
     "data": {"validation": 0.0},

@@ -18,8 +18,8 @@ LIMITS = {"examples": (10_000, 20, 10_000_000), "noise": (2, 0, 1000), "seed": (
 
 SETTINGS = {
     "epochs": 5,
-    "batch_size": 32,
-    "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 1e-4},
+    "batch_size": 128,
+    "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-4},
 }
 
 

@@ -15,8 +15,8 @@ EXAMPLES, NOISE = 2000, 0.1
 
 SETTINGS = {
     "epochs": 10,
-    "batch_size": 16,
-    "optimizer": {"name": "sgd", "lr": 0.3, "momentum": 0.0, "weight_decay": 0.0},
+    "batch_size": 64,
+    "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.0},
 }
 
 
