@@ -22,7 +22,8 @@ BRISK = {"heartbeat": 0.3, "lease": 1.5}
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize("policy", ["bsp", "shat"])  # test_policy_processes.py has them all
 def test_a_run_trains_to_its_end_and_reports_its_accuracy(policy: str, tmp_path: Path) -> None:
-    with Cluster(tmp_path, **(load_task("digits").settings | {"policy": {"name": policy}, "epochs": 7})) as cluster:
+    own = {"policy": {"name": policy}, "epochs": 7, "schedule": {}, "batch": "global"}
+    with Cluster(tmp_path, **(load_task("digits").settings | own)) as cluster:
         sharder, servers = cluster.sharder(), cluster.servers()
         assert sharder.wait() == 0
         others = [cluster.evaluator(), cluster.worker(0, torch=True), cluster.worker(1, torch=True)]

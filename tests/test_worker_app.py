@@ -114,7 +114,7 @@ def test_one_address_for_each_server_is_needed() -> None:
     ("batch", "size", "found"),
     [
         ("worker", 5, "batch_size is 5, which makes 5 examples for each worker, but no .* more than 4 .* to 4 or less"),
-        ("speed", 5, "no worker has more than 4 in its shards. Set batch_size to 4 or less"),
+        ("speed", 10, "no worker has more than 4 in its shards. Set batch_size to 8 or less"),
         ("global", 10, "batch_size is 10, which makes 5 examples for each worker, .* Set batch_size to 8 or less"),
     ],
 )
@@ -129,10 +129,10 @@ def test_a_mini_batch_that_is_larger_than_a_shard_is_refused_before_training(bat
 
 def test_a_mini_batch_may_be_larger_than_some_shards_and_as_large_as_all_of_a_worker() -> None:
     one = worker(Chief(None, None))
-    one.config = Config(workers=2, batch_size=4)
+    one.config = Config(workers=2, batch="worker", batch_size=4)
     one._shards.manifest.sizes = [4, 3]
     one.run()
-    one.config = Config(workers=2, batch_size=7, data={"shards": 4})
+    one.config = Config(workers=2, batch="worker", batch_size=7, data={"shards": 4})
     one._shards.manifest.sizes = [4, 3, 3, 3]
     one.run()
     assert one.chief.was_fenced == [False, False]
@@ -153,7 +153,7 @@ def test_an_epoch_is_the_workers_shards_or_its_part_of_the_whole_set(access: str
 def test_a_worker_takes_its_own_shards_or_all(access: str, mine: list[int], monkeypatch: Any) -> None:
     monkeypatch.setattr(member, "Heartbeat", lambda *facts: SimpleNamespace(close=lambda: None))
     one, verified, trained = worker(SimpleNamespace(leave=lambda *facts: None)), [], []
-    one.config = Config(workers=2, batch_size=2, data={"access": access})
+    one.config = Config(workers=2, batch="worker", batch_size=2, data={"access": access})
     one.name, one.client = "worker-1", SimpleNamespace(fenced=None)
     one.progress = SimpleNamespace(state=None, enter=lambda phase: None, alarm=threading.Event())
     one._peer = SimpleNamespace(model=SimpleNamespace(is_final=False))

@@ -22,7 +22,8 @@ class StalenessAware(Policy):
         return max(1, members - 1) if self.damp == "all" else 1.0
 
     def overlap(self, members: int) -> float:
-        return members
+        """The lower rate makes up for it: a lower momentum beside it learned less (docs/policies.md)."""
+        return 1.0
 
     def rate(self, lr: float, staleness: int, members: int) -> float:
         return lr / max(1, staleness) if self.damp == "all" else lr * min(1.0, members / max(1, staleness))
