@@ -172,8 +172,8 @@ def serve(
     if server.phase is RunPhase.FINISHED:
         server.drop_weights()
         say("finished; the weights are on disk, idling")
-        if server.chief is not None and (told := server.chief.run.result) is not None:
-            say(told)
+        if server.chief is not None and (found := server.chief.run.result) is not None:
+            say(found)
     stop.wait()
     finished = server.phase is RunPhase.FINISHED
     say("stopping", finished=finished)
