@@ -19,6 +19,7 @@ from paceline.data.out_of_core import is_mapped
 from paceline.data.table import read_table
 from paceline.tasks.task import load_task
 
+f32 = np.float32
 EXAMPLE = Path(__file__).parent.parent / "examples" / "flowers.py"
 TEXT = "length,species,width\n1.5,rose,2\n3,iris,-4\n0,rose,1e-3\n"
 
@@ -36,7 +37,10 @@ def test_columns_become_features_and_texts_class_numbers(tmp_path: Path):
     assert dataset.train.labels.tolist() == [1, 0, 1]
     assert dataset.train.labels.dtype == np.int64
     assert dataset.classes == ("iris", "rose")
-    assert dataset.columns == Columns(label="species", features=(Column(name="length"), Column(name="width")))
+    assert dataset.columns == Columns(
+        label="species",
+        features=(Column(name="length", fill=1.5), Column(name="width", fill=float(f32(-1.999 / 3)))),
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ def test_a_regression_keeps_its_numbers(tmp_path: Path):
     assert labels.tolist() == [1.5, 3, 0]
     assert labels.dtype == np.float32
     assert read_table(file, "length", columns=["width"], classes=False).classes is None
-    with pytest.raises(DataError, match=r"Column 'species' of .* holds 'rose' in example 0, which is no number; a reg"):
+    with pytest.raises(DataError, match=r"Column 'species' of .* holds 'rose' in line 2, which is no number; a reg"):
         read_table(file, "species", columns=["width"], classes=False)
 
 
@@ -129,20 +133,41 @@ def test_one_class_only_is_read(tmp_path: Path):
     [
         ("x,z\n1,2\n", r"a\.csv has no column 'y'; it has x, z\."),
         ("y\n1\n", r"has no column of features beside the label 'y'"),
-        ("x,y\n1,a\n,b\n", r"Column 'x' of .*a\.csv is empty in example 1; fill it"),
-        ("x,y\n1,a\nNaN,b\n", r"Column 'x' of .*a\.csv is empty in example 1; fill it"),
-        ("x,y\n1,a\n2,\n", r"Column 'y' of .*a\.csv is empty in example 1; fill it"),
-        ("x,y\n1,\n2,\n", r"Column 'y' of .*a\.csv is empty in example 0; fill it"),
-        ("x,y\n1,a\ninf,b\n", r"Column 'x' of .*a\.csv holds inf in example 1, no finite float32"),
-        ("x,y\n1,a\n1e300,b\n", r"Column 'x' of .*a\.csv holds 1e\+300 in example 1, no finite float32"),
+        ("x,y\n,a\nNaN,b\n", r"Column 'x' of .*a\.csv is empty throughout; fill it, or leave it out"),
+        ("x,y\n1,a\n2,\n", r"Column 'y' of .*a\.csv is empty in line 3; every example needs a label: fill it"),
+        ("x,y\n1,\n2,\n", r"Column 'y' of .*a\.csv is empty in line 2; every example"),
+        ("x,y\n\n1,a\n\r\n\n?,\n", r"Column 'y' of .*a\.csv is empty in line 6;"),
+        ("x,y\n1,a\ninf,b\n", r"Column 'x' of .*a\.csv holds inf in line 3, no finite float32"),
+        ("x,y\n1,a\n1e300,b\n", r"Column 'x' of .*a\.csv holds 1e\+300 in line 3, no finite float32"),
+        ("x,y\n1,a\nred,b\n", r"holds 'red' in line 3, which is no number, though the others are numbers; repair it"),
         (
-            "x,y\nred,a\n",
-            r"Column 'x' of .*a\.csv holds 'red' in example 0, which is no number; encode it, or leave it out",
+            "x,y\nblue,a\n7,b\n",
+            r"holds 'blue' in line 2, which is no number, .* name it in categories=\[\.\.\.\] if all",
         ),
-        ("x,y\n2026-01-01,a\n", r"Column 'x' of .*a\.csv holds .*2026.* no number"),
+        (
+            "x,y\n" + "".join(f"n{n},a\n" for n in range(101)),
+            r"holds the text 'n0' in line 2, .*more than 100 different",
+        ),
+        (
+            "x,y\n,a\n2026-01-01,b\n",
+            r"Column 'x' of .* holds a date or time, 2026-01-01, in line 3, which is no number",
+        ),
+        (
+            "x,y\n01.02.2026,a\n",
+            r"holds a date, '01\.02\.2026', in line 2, .*; make numbers of it, or leave the column",
+        ),
+        ("x,y\n12 %,a\n", r"holds a number as people write it, '12 %', in line 2, .*; write it like 1234\.5"),
+        ('x,y\n"1,234",a\n', r"holds a number as people write it, '1,234', in line 2"),
+        ("u,v,w,y\n1,2026-01-01,5 %,a\n", r"'v' .* a date or time, .*\. In all 2 columns can't be read: v, w\."),
         ("x,y\n1,0.5\n", r"Column 'y' of .*a\.csv holds 0\.5; .* For a regression give classes=False"),
         ("x,y\n1,2026-01-01\n", r"Column 'y' of .*a\.csv holds .*2026.*; classes are whole numbers or text"),
         ("x,x,y\n1,2,3\n", r"several columns called 'x'"),
+        ("Y,x\n1,2\n", r"has no column 'y'; it has Y, x\. Did you mean 'Y'\?"),
+        (
+            "1.5,2,a\n3,4,b\n",
+            r"has no column 'y'; it has 1\.5, 2, a\. Its first line seems to be an example: put a line",
+        ),
+        ("x y\n1 2\n", r"has no column 'y'; it has x y\. Its cells seem not to be separated by any of , ; tab \|"),
         ("x,y\n1,2\n3\n", r"Can't read .*a\.csv: line 3 \('3'\): .*Expected 2 columns, got 1.*Expected a table"),
         ("", r"a\.csv is empty\. Expected a table"),
         ("x,y\n", r"a\.csv has no examples, only names of columns"),
@@ -234,10 +259,9 @@ def test_numbers_written_in_two_ways_are_one_class(tmp_path: Path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (",a", r"Column 'x' of .* is empty in example 70; fill it"),
-        ("1,", r"Column 'y' of .* is empty in example 70; fill it"),
-        ("inf,a", r"Column 'x' of .* holds inf in example 70, no finite float32"),
-        ("red,a", r"Column 'x' of .* holds 'red' in example 70, which is no number"),
+        ("1,", r"Column 'y' of .* is empty in line 72; every example needs a label"),
+        ("inf,a", r"Column 'x' of .* holds inf in line 72, no finite float32"),
+        ("red,a", r"Column 'x' of .* holds 'red' in line 72, which is no number"),
         ("1", r"Can't read .*: line 72 \('1'\): .*Expected 2 columns, got 1"),
         ("1,a,3", r"Can't read .*: line 72 \('1,a,3'\): .*Expected 2 columns, got 3"),
     ],
@@ -249,10 +273,10 @@ def test_an_example_in_a_later_block_keeps_its_number(tmp_path: Path, small_piec
         read_table(written(tmp_path, "x,y\n" + "\n".join(rows)), "y")
 
 
-def test_a_column_is_empty_in_a_later_piece_of_a_parquet_file(tmp_path: Path, small_pieces: None):
-    (tmp_path / "a.parquet").write_bytes(parquet_bytes(x=[*[1.0] * 70, None], y=[0, *[1] * 70]))
+def test_a_label_is_empty_in_a_later_piece_of_a_parquet_file(tmp_path: Path, small_pieces: None):
+    (tmp_path / "a.parquet").write_bytes(parquet_bytes(y=[*[1] * 70, None], x=[0, *[1] * 70]))
 
-    with pytest.raises(DataError, match=r"Column 'x' of .*a\.parquet is empty in example 70; fill it"):
+    with pytest.raises(DataError, match=r"Column 'y' of .*a\.parquet is empty in example 70; every example"):
         read_table(tmp_path / "a.parquet", "y")
 
 

@@ -5,7 +5,7 @@ import gzip
 import lzma
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -59,13 +59,18 @@ def opened(path: Path) -> Iterator[BinaryIO]:
                 yield unpacked
 
 
-def parsed(path: Path, parse: Callable[[bytes], Parsed], expected: str) -> Iterator[Parsed]:
+def parsed(
+    path: Path,
+    parse: Callable[[bytes], Parsed],
+    expected: str,
+    open_: Callable[[Path], AbstractContextManager[BinaryIO]] = opened,
+) -> Iterator[Parsed]:
     """What `parse` makes of each block of whole lines (about 16 MiB) of the unpacked file, in turn. `parse` changes nothing
     and raises an Exception where a block is bad; the DataError then names the first bad line. `expected`: as for
-    `reading`."""
+    `reading`; `open_`: gives the file's bytes."""
     before = 0
     with reading(path, expected):
-        for block in _blocks(path):
+        for block in _blocks(path, open_):
             try:
                 found = parse(block)
             except ImportError:
@@ -78,9 +83,9 @@ def parsed(path: Path, parse: Callable[[bytes], Parsed], expected: str) -> Itera
             before += block.count(b"\n")
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
+def _blocks(path: Path, open_: Callable[[Path], AbstractContextManager[BinaryIO]]) -> Iterator[bytes]:
     rest = b""
-    with opened(path) as stream:
+    with open_(path) as stream:
         while piece := stream.read(PIECE_BYTES):
             lines, end, rest = (rest + piece).rpartition(b"\n")
             if end:

@@ -1,7 +1,6 @@
 """Reads RCV1-v2 as its authors publish it (LYRL2004): documents as sparse vectors, one topic against the rest."""
 
 import difflib
-import io
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.core.errors import DataError
+from paceline.data.csv_blocks import arrows_own
 from paceline.data.dataset import Array, Dataset, Labelled, Rows
 from paceline.data.files import folder_at, parsed, plain_or_packed, reading
 from paceline.data.svmlight import Numbering, SparseRows
@@ -112,7 +112,7 @@ def _judgements(block: bytes) -> Any:
 
     kinds = {"topic": pa.string(), "document": pa.int64(), "judgement": pa.int64()}
     table = csv.read_csv(
-        io.BytesIO(block),
+        arrows_own(block),
         csv.ReadOptions(column_names=list(kinds)),
         csv.ParseOptions(delimiter=" "),
         csv.ConvertOptions(column_types=kinds),

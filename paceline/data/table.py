@@ -1,48 +1,84 @@
-"""Reads tables of numbers, CSV or Parquet, in which one column is the label."""
+"""Reads tables, CSV or Parquet, in which one column is the label."""
 
-import io
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from paceline.core.errors import DataError
+from paceline.data.cells import Feature, spread
 from paceline.data.classes import number_classes
-from paceline.data.columns import Column, Columns
+from paceline.data.columns import Columns
+from paceline.data.csv_blocks import EXPECTED, Piece, cells_of, csv_pieces
 from paceline.data.dataset import Array, Dataset, Labelled, Rows
-from paceline.data.files import at, ending, opened, parsed, reading
+from paceline.data.files import UNPACK, at, ending, opened, reading
 from paceline.data.out_of_core import PIECE_BYTES, Growing
 
 PARQUET = ".parquet"
 ENDINGS = (".csv", ".tsv", PARQUET)
-EXPECTED = "Expected a table: a CSV with a line of column names, or Parquet; the file may be damaged."
+_SHOWN = 30
+"""Names of columns that an error shows."""
 
 
 def read_table(
     path: str | Path,
-    label: str,
+    label: str | None = None,
     test: str | Path | None = None,
     columns: Sequence[str] | None = None,
     classes: bool = True,
+    categories: Collection[str] = (),
 ) -> Dataset:
-    """float32 features (N, columns), by default all but the label's and an index of pandas, in the file's order. Labels,
-    text or whole numbers, become class numbers from 0 in sorted order; where `classes` is false they stay numbers, float32.
-    A folder is read as one table, part by part in order of names. DataError: no such column, a column of features that is
-    no number, an empty or infinite cell, a damaged file."""
+    """float32 features (N, features) of the columns, by default all but the label's and an index of pandas, in the file's
+    order: numbers as they are; a column of texts becomes a feature for each of its texts, sorted, 1 where the row has it;
+    an empty cell of numbers becomes the mean of its column in `path`, one of texts is of no category. `categories`: columns
+    of numbers that are names. Labels, text or whole numbers, become class numbers from 0 in sorted order; where `classes` is
+    false they stay numbers, float32. A folder is read as one table, part by part in order of names. DataError: no such
+    column, a column of more than 100 texts, of dates, or of numbers and texts, a label that is empty, a damaged file."""
+    if label is None:
+        there: list[str] = next((piece.table.column_names for piece in _pieces(_files(at(path)), ())), [])
+        raise DataError(f"read_table needs label=..., the column that is to be predicted; {path} has {_shown(there)}.")
     files = [at(file) for file in (path, test) if file is not None]
-    features: list[Array] = []
-    labels: list[Any] = []
-    for file in files:
-        columns, own_features, own_labels = _read(file, label, columns, classes)
-        features.append(own_features)
-        labels.append(own_labels)
-    names = None
+
+    def pick(names: Sequence[str]) -> list[Feature]:
+        for wanted in (*(columns or ()), *categories):
+            _check_there(files[0], wanted, names)
+        chosen = [name for name in names if _is_feature(name, label)] if columns is None else columns
+        if not chosen:
+            raise DataError(f"{files[0]} has no column of features beside the label {label!r}.")
+        return [Feature(name, is_category=name in categories) for name in chosen]
+
+    parts = [_read(files[0], label, classes, pick, categories)]
+    described = tuple(feature.found(files[0]) for feature in parts[0].features)
+    found = Columns(label=label, features=described)
+    parts += [_read_known(file, found, classes) for file in files[1:]]
+    everything = [spread(part.cells, part.features, described) for part in parts]
+    names, labels = None, [part.labels for part in parts]
     if classes:
-        names, ranks = number_classes([found.names for found in labels], f"Column {label!r} of {files[0]}")
-        labels = [rank[found.numbers] for rank, found in zip(ranks, labels, strict=True)]
-    described = Columns(label=label, features=tuple(Column(name=name) for name in columns or ()))
-    return Dataset(*map(Labelled, features, labels), classes=names, columns=described)
+        names, ranks = number_classes([own.names for own in labels], f"Column {label!r} of {files[0]}")
+        labels = [rank[own.numbers] for rank, own in zip(ranks, labels, strict=True)]
+    return Dataset(*map(Labelled, everything, labels), classes=names, columns=found)
+
+
+def read_like(path: str | Path, columns: Columns, classes: Sequence[str] | None = None) -> tuple[Array, Array | None]:
+    """Features (N, features) of a table as `read_table` gave them for the one that `columns` describe, and its labels: the
+    numbers of these classes, int64, or float32 without classes; None where it has no column of labels or none is filled.
+    Categories that the training data lack are none. DataError as for `read_table`, and for a class that is none of these."""
+    file = at(path)
+    part = _read_known(file, columns, classes is not None, is_optional=True)
+    found = spread(part.cells, part.features, columns.features)
+    if part.labels is None or classes is None:
+        return found, part.labels
+    names, (ranks,) = number_classes([part.labels.names], f"Column {columns.label!r} of {file}")
+    unknown = next((name for name in names if name not in classes), None)
+    if unknown is not None:
+        raise DataError(
+            f"{file} has the class {unknown!r}, which the model does not know; it has {', '.join(classes)}."
+        )
+    places = np.array([classes.index(name) for name in names], np.int64)
+    return found, places[ranks][part.labels.numbers]
 
 
 class _Classes(NamedTuple):
@@ -53,41 +89,137 @@ class _Classes(NamedTuple):
     """Each example's place in `names`."""
 
 
+class _Part(NamedTuple):
+    """A table that was read."""
+
+    features: list[Feature]
+    cells: Array
+    """(N, columns)"""
+    labels: Any
+    """float32 (N,), or _Classes; None: there are none."""
+
+
+def _read_known(path: Path, columns: Columns, classes: bool, is_optional: bool = False) -> _Part:
+    """A table with columns like those of the training data. `is_optional`: labels may be missing."""
+
+    def known(names: Sequence[str]) -> list[Feature]:
+        return [Feature(column.name, column) for column in columns.features]
+
+    texts = [column.name for column in columns.features if column.categories is not None]
+    return _read(path, columns.label, classes, known, texts, is_optional)
+
+
 def _read(
-    path: Path, label: str, columns: Sequence[str] | None, classes: bool
-) -> tuple[Sequence[str] | None, Array, Any]:
-    """The names of the columns of features, chosen from those of the table where none are given, the features, and the
-    labels: float32, or _Classes."""
-    files = _files(path)
-    count, features, labels = 0, Growing(np.float32), Growing(np.int64 if classes else np.float32)
-    places: dict[Any, int] = {}
-    for table in _tables(files, label if classes else None):
-        if columns is None:
-            columns = [name for name in table.column_names if _is_feature(name, label)]
-        if not columns:
-            raise DataError(f"{path} has no column of features beside the label {label!r}.")
+    path: Path,
+    label: str,
+    classes: bool,
+    pick: Callable[[Sequence[str]], list[Feature]],
+    texts: Collection[str],
+    is_optional: bool = False,
+) -> _Part:
+    """`pick` gives the columns to read, from those of the table; `texts` are those of them whose cells are names."""
+    files, features, places = _files(path), list[Feature](), dict[Any, int]()
+    cells, labels = Growing(np.float32), Growing(np.int64 if classes else np.float32)
+    count, has_labels = 0, True
+    for piece in _pieces(files, {*texts, label} if classes else texts):
+        names = piece.table.column_names
+        has_labels = has_labels and not (is_optional and _lacks_some(piece.table, label))
+        if has_labels:
+            _check_there(piece.file, label, names)
         if not count:
-            features = Growing(np.float32, (len(columns),))
-        features.append(_features(table, columns, path, count))
-        if classes:
-            column = _column(table, label, path, count)
-            with reading(f"column {label!r} of {path}", "Classes are whole numbers or text."):
-                labels.append(_places(column, places))
-        else:
-            labels.append(_numbers(table, label, path, count, "a regression needs numbers"))
-        count += table.num_rows
+            features = pick(names)
+            cells = Growing(np.float32, (len(features),))
+        for feature in features:
+            _check_there(piece.file, feature.name, names)
+        if has_labels:
+            labels.append(_labels(piece, label, places if classes else None))
+        cells.append(_cells(features, piece))
+        count += len(piece.table)
     if not count:
         raise DataError(f"{path} has no examples, only names of columns.")
+    if not has_labels:
+        return _Part(features, cells.array(), None)
+    numbers = labels.array()
     if not classes:
-        return columns, features.array(), labels.array()
-    names = np.array(list(places)) if ending(files[0]) == PARQUET else _typed(list(places))
-    return columns, features.array(), _Classes(names, labels.array())
+        return _Part(features, cells.array(), numbers)
+    called = np.array(list(places)) if ending(files[0]) == PARQUET else _typed(list(places))
+    return _Part(features, cells.array(), _Classes(called, numbers))
 
 
-def _is_feature(name: str, label: str) -> bool:
-    """Whether the column is neither the label nor an index that pandas saved: row numbers tell the label of sorted
-    examples."""
-    return name != label and name != "" and not name.startswith("__index_level_")
+def _labels(piece: Piece, label: str, places: dict[Any, int] | None) -> Array:
+    """The labels of a piece: numbers, or places among the names that occur."""
+    column = piece.table.column(label)
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy()))
+        raise DataError(
+            f"Column {label!r} of {piece.file} is empty in {piece.where(row)}; every example needs a label: fill it or "
+            "remove the example."
+        )
+    if places is None:
+        return _regression(column, label, piece)
+    with reading(f"column {label!r} of {piece.file}", "Classes are whole numbers or text."):
+        return _places(column, places)
+
+
+def _lacks_some(table: Any, label: str) -> bool:
+    """Whether there is no such column, or not in every row."""
+    return label not in table.column_names or table.column(label).null_count > 0
+
+
+def _cells(features: Sequence[Feature], piece: Piece) -> Array:
+    """The cells of these columns (N, columns). DataError for the first that can't be read, with what can be."""
+    cells = np.empty((piece.table.num_rows, len(features)), np.float32)
+    error, fine = None, []
+    for place, feature in enumerate(features):
+        try:
+            cells[:, place] = feature.read(piece)
+            fine.append(feature.name)
+        except DataError as bad:
+            error = error or bad
+    if error is None:
+        return cells
+    if 0 < len(fine) < len(features) - 1:
+        others = [feature.name for feature in features if feature.name not in fine]
+        raise DataError(f"{error} In all {len(others)} columns can't be read: {_shown(others)}.") from error
+    raise error
+
+
+def _pieces(files: Sequence[Path], text: Collection[str]) -> Iterator[Piece]:
+    """The rows of all files, piece by piece. `text`: the columns that are left as they are in a CSV."""
+    names: list[str] = []
+    for file in files:
+        for piece in _parquet(file) if ending(file) == PARQUET else csv_pieces(file, text):
+            own = piece.table.column_names
+            names = names or own
+            twice = next((name for name in own if name and own.count(name) > 1), None)
+            if twice is not None:
+                raise DataError(f"{file} has several columns called {twice!r}; give each its own name.")
+            if sorted(own) != sorted(names):
+                raise DataError(
+                    f"{file} has the columns {_shown(own)}, {files[0]} has {_shown(names)}; all parts of a table need the "
+                    "same."
+                )
+            if piece.table.num_rows:
+                yield piece
+
+
+def _parquet(file: Path) -> Iterator[Piece]:
+    with reading(file, EXPECTED), ExitStack() as stack:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        is_plain = type(file) is type(Path()) and file.suffix not in UNPACK
+        stream = stack.enter_context(pa.OSFile(str(file)) if is_plain else opened(file))
+        table, count = parquet.ParquetFile(stream, page_checksum_verification=True), 0
+        rows = max(1, PIECE_BYTES // (8 * max(1, len(table.schema_arrow.names))))
+        for group in range(table.num_row_groups):  # a batch of two groups would hold both in memory
+            for batch in table.iter_batches(rows, row_groups=[group]):
+                yield Piece(file, pa.Table.from_batches([batch]), _example(count))
+                count += batch.num_rows
+
+
+def _example(first: int) -> Callable[[int], str]:
+    return lambda row: f"example {first + row:,}"
 
 
 def _files(path: Path) -> list[Path]:
@@ -106,64 +238,36 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _tables(files: Sequence[Path], text: str | None) -> Iterator[Any]:
-    """The tables, piece by piece, each a pyarrow.Table. `text`: the column that is left as it is in a CSV."""
-    names: list[str] = []
-    for file in files:
-        for table in _parquet(file) if ending(file) == PARQUET else _csv(file, text):
-            names = names or table.column_names
-            twice = next((name for name in names if names.count(name) > 1), None)
-            if twice is not None:
-                raise DataError(f"{file} has several columns called {twice!r}; give each its own name.")
-            if sorted(table.column_names) != sorted(names):
-                raise DataError(
-                    f"{file} has the columns {', '.join(table.column_names)}, {files[0]} has {', '.join(names)}; all "
-                    "parts of a table need the same."
-                )
-            if table.num_rows:
-                yield table
+def _is_feature(name: str, label: str) -> bool:
+    """Whether the column is neither the label nor an index that pandas saved: row numbers tell the label of sorted
+    examples."""
+    return name != label and name != "" and not name.startswith("__index_level_")
 
 
-def _parquet(file: Path) -> Iterator[Any]:
-    with reading(file, EXPECTED), opened(file) as stream:
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        table = parquet.ParquetFile(stream, page_checksum_verification=True)
-        rows = max(1, PIECE_BYTES // (8 * max(1, len(table.schema_arrow.names))))
-        for group in range(table.num_row_groups):  # a batch of two groups would hold both in memory
-            for batch in table.iter_batches(rows, row_groups=[group]):
-                yield pa.Table.from_batches([batch])
-
-
-def _csv(file: Path, text: str | None) -> Iterator[Any]:
-    """Each block of lines with types of its own: a column may hold whole numbers first and others later."""
-    names: list[str] = []
-    delimiter = "\t" if ending(file) == ".tsv" else ","
-
-    def parse(block: bytes) -> Any:
-        return _cells(block, names, delimiter, text)
-
-    for table in parsed(file, parse, EXPECTED):
-        names = table.column_names
-        yield table
-    if not names:
-        raise DataError(f"{file} is empty. {EXPECTED}")
+def _check_there(path: Path, name: str, names: Sequence[str]) -> None:
+    """DataError where there is no such column, with the one that may be meant."""
+    if name in names:
+        return
+    low = {other.lower(): other for other in reversed(names)}
+    near = difflib.get_close_matches(name.lower(), low, 1)
+    hint = f" Did you mean {low[near[0]]!r}?" if near else ""
+    if all(_is_number(cell) for cell in names[: max(1, len(names) // 2)]):
+        hint = " Its first line seems to be an example: put a line with names of the columns above it."
+    elif len(names) == 1:
+        hint = " Its cells seem not to be separated by any of , ; tab |."
+    raise DataError(f"{path} has no column {name!r}; it has {_shown(names)}.{hint}")
 
 
-def _cells(content: bytes, names: Sequence[str], delimiter: str = ",", text: str | None = None) -> Any:
-    """Lines of a CSV as a pyarrow.Table with these columns, or those that its first line names. `text`: the column that
-    is left as it is."""
-    import pyarrow as pa
-    from pyarrow import csv
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
 
-    convert = csv.ConvertOptions(
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-        column_types={} if text is None else {text: pa.string()},
-    )
-    read = csv.ReadOptions(column_names=names, block_size=len(content) + 1)
-    return csv.read_csv(io.BytesIO(content), read, csv.ParseOptions(delimiter=delimiter), convert)
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _typed(names: list[str]) -> Array:
@@ -173,19 +277,8 @@ def _typed(names: list[str]) -> Array:
 
     text = pa.BufferOutputStream()
     csv.write_csv(pa.table({"name": names}), text)
-    found: Array = _cells(text.getvalue().to_pybytes(), [])["name"].to_numpy()
+    found: Array = cells_of(text.getvalue().to_pybytes())["name"].to_numpy()
     return found
-
-
-def _column(table: Any, name: str, path: Path, first: int) -> Any:
-    """The column of a piece whose first row is example `first`; DataError where it is not there or a cell is empty."""
-    if name not in table.column_names:
-        raise DataError(f"{path} has no column {name!r}; it has {', '.join(table.column_names)}.")
-    column = table.column(name)
-    if column.null_count:
-        row = first + int(np.argmax(column.is_null().to_numpy()))
-        raise DataError(f"Column {name!r} of {path} is empty in example {row:,}; fill it or remove the example.")
-    return column
 
 
 def _places(column: Any, places: dict[Any, int]) -> Rows:
@@ -193,40 +286,34 @@ def _places(column: Any, places: dict[Any, int]) -> Rows:
     cells = column.combine_chunks()
     cells = cells if hasattr(cells, "dictionary") else cells.dictionary_encode()
     used, rows = np.unique(cells.indices.to_numpy(), return_inverse=True)
-    own = [places.setdefault(name, len(places)) for name in cells.dictionary.take(used).to_pylist()]
+    own = [places.setdefault(name, len(places)) for name in _stripped(cells.dictionary.take(used).to_pylist())]
     found: Rows = np.array(own, np.int64)[rows]
     return found
 
 
-def _numbers(table: Any, name: str, path: Path, first: int, remedy: str) -> Array:
-    """The column as float32; DataError where it is not all finite numbers."""
-    found = _column(table, name, path, first).to_numpy()
-    if found.dtype.kind not in "biuf":
-        row = next((row for row, cell in enumerate(found) if not _is_number(cell)), 0)
+def _stripped(names: list[Any]) -> list[Any]:
+    return [name.strip() if isinstance(name, str) else name for name in names]
+
+
+def _regression(column: Any, label: str, piece: Piece) -> Array:
+    """float32 labels; DataError where one is no finite number."""
+    found = column.to_numpy()
+    bad = (
+        next((row for row, cell in enumerate(found) if not _is_number(cell)), 0)
+        if found.dtype.kind not in "biuf"
+        else None
+    )
+    if bad is not None:
         raise DataError(
-            f"Column {name!r} of {path} holds {found[row]!r:.40} in example {first + row:,}, which is no number; {remedy}."
+            f"Column {label!r} of {piece.file} holds {found[bad]!r:.40} in {piece.where(bad)}, which is no number; a "
+            "regression needs numbers."
         )
     with np.errstate(over="ignore"):
         numbers: Array = found.astype(np.float32)
     if not np.isfinite(numbers).all():
         row = int(np.argmin(np.isfinite(numbers)))
         raise DataError(
-            f"Column {name!r} of {path} holds {found[row]} in example {first + row:,}, no finite float32; repair or "
+            f"Column {label!r} of {piece.file} holds {found[row]} in {piece.where(row)}, no finite float32; repair or "
             "remove it."
         )
     return numbers
-
-
-def _is_number(cell: Any) -> bool:
-    try:
-        float(cell)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _features(table: Any, names: Sequence[str], path: Path, first: int) -> Array:
-    features = np.empty((table.num_rows, len(names)), np.float32)
-    for place, name in enumerate(names):
-        features[:, place] = _numbers(table, name, path, first, "encode it, or leave it out with columns=[...]")
-    return features

@@ -1,0 +1,177 @@
+"""Reads a CSV block by block, in whichever form it was written: what separates its cells, how its bytes mean letters and how
+its fractions are written is guessed from what stands in it."""
+
+import codecs
+import csv
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from paceline.core.errors import DataError
+from paceline.data.files import ending, opened, parsed, reading
+
+EXPECTED = "Expected a table: a CSV with a line of column names, or Parquet; the file may be damaged."
+DELIMITERS = ",;\t|"
+MISSING = ("?",)
+"""What stands for an empty cell besides what Arrow knows: an empty one, NA, N/A, NaN, null and the like."""
+SAMPLE = 1 << 18
+"""So much of a file is looked at to guess its form (bytes)."""
+LINES = 100
+_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
+_POINT = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
+_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+Text = tuple[bytes, str | None]
+"""Bytes in UTF-8, and the encoding that a file is known to have; None: ASCII so far."""
+
+
+class Piece(NamedTuple):
+    """Some rows of a table."""
+
+    file: Path
+    table: Any
+    """A pyarrow.Table."""
+    where: Callable[[int], str]
+    """Where one of its rows stands, for people: 'line 72'."""
+    decimal: str = "."
+
+
+class Form(NamedTuple):
+    """How a CSV is written."""
+
+    delimiter: str = ","
+    decimal: str = "."
+    is_utf16: bool = False
+
+
+PLAIN = Form()
+
+
+def csv_pieces(file: Path, text: Collection[str]) -> Iterator[Piece]:
+    """The rows, block by block, each with types of its own: a column may hold whole numbers first and others later. `text`:
+    the columns that are left as they are. DataError: a damaged file, or one in no known encoding."""
+    form = form_of(file)
+    names: list[str] | None = None
+    encoding: str | None = None
+    before = 0
+
+    def parse(block: bytes) -> tuple[bytes, Any, str | None]:
+        content, found = in_utf8(block, encoding)
+        return block, _table(content, names, form, text), found
+
+    for block, table, found in parsed(file, parse, EXPECTED, _recoded if form.is_utf16 else opened):
+        header, names, encoding = names is None, table.column_names, found
+        yield Piece(file, table, _lines(block, before, header), form.decimal)
+        before += block.count(b"\n")
+    if names is None:
+        raise DataError(f"{file} is empty. {EXPECTED}")
+
+
+def form_of(file: Path) -> Form:
+    """What the file's first lines tell. Cells are separated by whichever of , ; tab and | cuts all of these lines into
+    equally many and the most; fractions have a comma where cells are separated otherwise and no number has a point."""
+    with reading(file, EXPECTED), opened(file) as stream:
+        head = stream.read(SAMPLE)
+    is_utf16 = head.startswith(_BOMS)
+    text = head[: len(head) // 2 * 2].decode("utf-16", "replace") if is_utf16 else head.decode("latin-1")
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(head) == SAMPLE and len(lines) > 1:
+        lines.pop()  # it is cut
+    lines = lines[:LINES]
+    order = sorted(DELIMITERS, key=lambda one: one != "\t") if ending(file) == ".tsv" else DELIMITERS
+    delimiter = max(order, key=lambda one: _width(lines, one))
+    cells = [cell for row in _rows(lines[1:], delimiter) for cell in row]
+    has_comma = delimiter != "," and any(map(_COMMA.fullmatch, cells)) and not any(map(_POINT.fullmatch, cells))
+    return Form(delimiter, "," if has_comma else ".", is_utf16)
+
+
+def in_utf8(block: bytes, known: str | None) -> Text:
+    """The bytes in UTF-8: as they are where they are that, else they are taken for Windows-1252, which holds all of
+    Latin-1's letters. ValueError: bytes that are neither, or that change from one to the other."""
+    if block.isascii():
+        return block, known
+    if known != "cp1252":
+        try:
+            block.decode()
+        except UnicodeDecodeError as error:
+            if known is not None:
+                seen = f"0x{block[error.start]:02x}"
+                raise ValueError(
+                    f"byte {seen} is no UTF-8, though lines before hold some; save all of it as UTF-8"
+                ) from error
+        else:
+            return block, "utf-8"
+    try:
+        return block.decode("cp1252").encode(), "cp1252"
+    except UnicodeDecodeError as error:
+        seen = f"0x{block[error.start]:02x}"
+        raise ValueError(f"byte {seen} is neither UTF-8 nor Windows-1252; save the file as UTF-8") from error
+
+
+def cells_of(content: bytes, names: Sequence[str] = (), form: Form = PLAIN, text: Collection[str] = ()) -> Any:
+    """Lines of a CSV in UTF-8 as a pyarrow.Table with these columns, or those that its first line names. `text`: the columns
+    that are left as they are."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    convert = csv.ConvertOptions(
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        null_values=[*csv.ConvertOptions().null_values, *MISSING],
+        column_types=dict.fromkeys(text, pa.string()),
+        decimal_point=form.decimal,
+    )
+    read = csv.ReadOptions(column_names=names, block_size=len(content) + 1)
+    return csv.read_csv(arrows_own(content), read, csv.ParseOptions(delimiter=form.delimiter), convert)
+
+
+def arrows_own(content: bytes) -> Any:
+    """A file of these bytes that holds nothing of Python's. Arrow's threads let go of a file some time after the reader has
+    returned; one of Python's needs the interpreter for that, and where it is ending by then, the process aborts."""
+    import pyarrow as pa
+
+    memory = pa.BufferOutputStream()
+    memory.write(content)
+    return pa.BufferReader(memory.getvalue())
+
+
+def _table(content: bytes, names: Sequence[str] | None, form: Form, text: Collection[str]) -> Any:
+    import pyarrow as pa
+
+    if names is None:
+        body = content.lstrip(b"\r\n")
+        header, _, content = body.partition(b"\n")
+        names = [name.strip() for name in cells_of(header + b"\n", form=form).column_names]
+    if not content.strip(b"\r\n"):
+        return pa.Table.from_arrays([pa.nulls(0)] * len(names), list(names))
+    return cells_of(content, names, form, text)
+
+
+def _lines(block: bytes, before: int, header: bool) -> Callable[[int], str]:
+    def where(row: int) -> str:
+        numbers = (number for number, line in enumerate(block.split(b"\n"), before + 1) if line.strip(b"\r"))
+        return f"line {next(islice(numbers, row + header, None)):,}"
+
+    return where
+
+
+def _width(lines: Sequence[str], delimiter: str) -> tuple[bool, int]:
+    """Whether all lines have several cells and equally many, and how many the first one has."""
+    widths = [len(row) for row in _rows(lines, delimiter)]
+    return (len(set(widths)) == 1 and widths[0] > 1), (widths[0] if widths else 0)
+
+
+def _rows(lines: Sequence[str], delimiter: str) -> list[list[str]]:
+    try:
+        return list(csv.reader(lines, delimiter=delimiter))
+    except csv.Error:  # what reads all of it tells
+        return []
+
+
+@contextmanager
+def _recoded(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file in UTF-16 as UTF-8."""
+    with opened(path) as stream:
+        yield cast(BinaryIO, codecs.EncodedFile(stream, "utf-8", "utf-16"))

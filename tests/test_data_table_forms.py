@@ -1,0 +1,210 @@
+"""Tables as people have them: texts, gaps, other delimiters and encodings, and new ones for a model that is trained."""
+
+import gzip
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from paceline.core.errors import DataError
+from paceline.data import files, out_of_core, table
+from paceline.data.columns import Columns
+from paceline.data.csv_blocks import arrows_own
+from paceline.data.out_of_core import is_mapped
+from paceline.data.table import read_like, read_table
+
+f32 = np.float32
+TEXT = "length,species,width\n1.5,rose,2\n3,iris,-4\n0,rose,1e-3\n"
+
+
+def written(folder: Path, text: str, name: str = "a.csv") -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few lines, and a file for what was read."""
+    monkeypatch.setattr(files, "PIECE_BYTES", 50)
+    monkeypatch.setattr(table, "PIECE_BYTES", 50)
+    monkeypatch.setattr(out_of_core, "PIECE_BYTES", 50)
+    monkeypatch.setattr(out_of_core, "IN_MEMORY", 100)
+
+
+def test_texts_become_a_feature_for_each_category(tmp_path: Path):
+    file = written(tmp_path, "n,colour,y\n1,red,a\n2,,b\n3, blue,a\n4,red,b\n")
+
+    dataset = read_table(file, "y")
+
+    assert dataset.columns is not None
+    assert dataset.columns.names == ("n", "colour=blue", "colour=red")
+    assert dataset.train.features.tolist() == [[1, 0, 1], [2, 0, 0], [3, 1, 0], [4, 0, 1]]
+
+
+def test_an_empty_number_becomes_the_mean_of_its_column_in_training(tmp_path: Path):
+    file = written(tmp_path, "u,v,y\n1,5,a\n,6,b\nNA,7,a\n4,?,b\n")
+    test = written(tmp_path, "u,v,y\n,,a\n100,100,b\n", "test.csv")
+
+    dataset = read_table(file, "y", test)
+
+    assert dataset.train.features.tolist() == [[1, 5], [2.5, 6], [2.5, 7], [4, 6]]
+    assert dataset.test is not None
+    assert dataset.test.features.tolist() == [[2.5, 6], [100, 100]]
+
+
+def test_a_test_table_has_the_categories_of_training(tmp_path: Path):
+    file = written(tmp_path, "c,y\nu,a\nv,b\n")
+    test = written(tmp_path, "c,y\nv,a\n7,b\nu,b\n", "test.csv")
+
+    dataset = read_table(file, "y", test)
+
+    assert dataset.test is not None
+    assert dataset.test.features.tolist() == [[0, 1], [0, 0], [1, 0]]
+
+
+def test_numbers_that_are_names_can_be_called_so(tmp_path: Path):
+    file = written(tmp_path, "zip,n,y\n01,1,a\n7,2,b\nx,3,b\n")
+    parquet.write_table(pa.table({"zip": [7, 1, 7], "y": [0, 1, 1]}), tmp_path / "a.parquet")
+
+    from_csv = read_table(file, "y", categories=["zip"])
+
+    assert from_csv.columns is not None
+    assert from_csv.columns.names == ("zip=01", "zip=7", "zip=x", "n")
+    from_parquet = read_table(tmp_path / "a.parquet", "y", categories=["zip"])
+    assert from_parquet.train.features.tolist() == [[0, 1], [1, 0], [0, 1]]
+    with pytest.raises(DataError, match=r"has no column 'zap'; it has zip, n, y\. Did you mean 'zip'"):
+        read_table(file, "y", categories=["zap"])
+
+
+def test_truth_is_a_number_whichever_way_it_is_written(tmp_path: Path):
+    file = written(tmp_path, 'u,v,y\ntrue,True,a\nfalse,False,b\n,"",b\n')
+
+    assert read_table(file, "y").train.features.tolist() == [[1, 1], [0, 0], [0.5, 0.5]]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_a_table_with_texts_and_gaps_larger_than_memory_is_mapped_and_the_same(
+    tmp_path: Path, small_pieces: None, name: str
+):
+    rng = np.random.default_rng(0)
+    numbers, colours = rng.integers(0, 9, 300), rng.choice(["red", "blue", "green", ""], 300)
+    lines = [f"{'' if n == 8 else n},{colour},{n % 2}" for n, colour in zip(numbers, colours, strict=True)]
+    content = "\n".join(["n,colour,y", *lines]).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+
+    train = read_table(tmp_path / name, "y").train
+
+    mean = f32(numbers[numbers < 8].mean())
+    assert is_mapped(train.features)
+    assert np.array_equal(train.features[:, 0], np.where(numbers == 8, mean, numbers).astype(f32))
+    assert np.array_equal(train.features[:, 1:], colours[:, None] == ["blue", "green", "red"])
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (TEXT.replace(",", ";").encode(), "a.csv"),
+        (TEXT.replace(",", "|").encode(), "a.csv"),
+        (TEXT.replace(",", "\t").encode(), "a.csv"),
+        (TEXT.encode(), "a.tsv"),
+        (TEXT.replace(",", ";").replace(".", ",").encode(), "a.csv"),
+        (b"\xef\xbb\xbf" + TEXT.encode(), "a.csv"),
+        (TEXT.replace(",", "\t").replace("\n", "\r\n").encode("utf-16"), "a.csv"),
+        (TEXT.replace(",", " , ").encode(), "a.csv"),
+        (b"\r\n" + TEXT.encode(), "a.csv"),
+    ],
+    ids=["semicolon", "bar", "tab", "comma.tsv", "decimal comma", "utf-8 mark", "utf-16", "blanks", "empty line"],
+)
+def test_a_csv_that_is_written_otherwise_is_the_same(tmp_path: Path, content: bytes, name: str):
+    (tmp_path / name).write_bytes(content)
+
+    found = read_table(tmp_path / name, "species")
+
+    assert found.digest() == read_table(written(tmp_path, TEXT, "plain.csv"), "species").digest()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "cp1252", "utf-16"])
+def test_letters_are_read_in_whichever_encoding(tmp_path: Path, small_pieces: None, encoding: str):
+    rows = "".join(f"{n},{'süß' if n == 40 else 'bitter'},é\n" if n > 30 else f"{n},bitter,e\n" for n in range(60))
+    (tmp_path / "a.csv").write_bytes(f"n,taste,y\n{rows}".encode(encoding))
+
+    dataset = read_table(tmp_path / "a.csv", "y")
+
+    assert dataset.classes == ("e", "é")
+    assert dataset.columns is not None
+    assert dataset.columns.names[1:] == ("taste=bitter", "taste=süß")
+
+
+def test_a_csv_in_two_encodings_or_in_none_is_refused(tmp_path: Path, small_pieces: None):
+    (tmp_path / "a.csv").write_bytes(b"x,y\n1,\xc3\xa4\n" + b"1,a\n" * 30 + b"1,\xe4\n")
+    with pytest.raises(
+        DataError, match=r"line 33 .*byte 0xe4 is no UTF-8, though lines before hold some; save all of it"
+    ):
+        read_table(tmp_path / "a.csv", "y")
+
+    (tmp_path / "a.csv").write_bytes(b"x,y\n1,\x81\n")
+    with pytest.raises(
+        DataError, match=r"line 2 .*byte 0x81 is neither UTF-8 nor Windows-1252; save the file as UTF-8"
+    ):
+        read_table(tmp_path / "a.csv", "y")
+
+
+def test_the_label_must_be_named(tmp_path: Path):
+    with pytest.raises(DataError, match=r"read_table needs label=\.\.\., .*a\.csv has length, species, width\."):
+        read_table(written(tmp_path, TEXT))
+
+
+def test_a_new_table_is_read_as_the_one_for_training_with_or_without_labels(tmp_path: Path):
+    dataset = read_table(written(tmp_path, "n,colour,y\n1,red,b\n3,blue,a\n"), "y")
+    assert dataset.columns is not None
+    columns = Columns.model_validate_json(dataset.columns.model_dump_json())
+
+    features, labels = read_like(written(tmp_path, "colour;n\nred;\ngreen;2,5\n", "new.csv"), columns, dataset.classes)
+    assert features.tolist() == [[2, 0, 1], [2.5, 0, 0]]
+    assert labels is None
+
+    _, labels = read_like(written(tmp_path, "y,colour,n\nb,red,1\nb,blue,1\n", "new.csv"), columns, dataset.classes)
+    assert labels is not None
+    assert labels.tolist() == [1, 1]
+
+    _, labels = read_like(written(tmp_path, "y,colour,n\n,red,1\nb,blue,1\n", "new.csv"), columns, dataset.classes)
+    assert labels is None
+
+    _, labels = read_like(written(tmp_path, "y,colour,n\n2.5,red,1\n", "new.csv"), columns)
+    assert labels is not None
+    assert labels.tolist() == [2.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("colour,y\nred,a\n", r"new\.csv has no column 'n'; it has colour, y\."),
+        ("n,colour,y\nx,red,a\n", r"Column 'n' of .*new\.csv holds 'x' in line 2, which is no number"),
+        ("n,colour,y\n1,red,c\n", r"new\.csv has the class 'c', which the model does not know; it has a, b\."),
+    ],
+)
+def test_a_new_table_that_does_not_fit_is_refused(tmp_path: Path, text: str, message: str):
+    dataset = read_table(written(tmp_path, "n,colour,y\n1,red,b\n3,blue,a\n"), "y")
+    assert dataset.columns is not None
+
+    with pytest.raises(DataError, match=message):
+        read_like(written(tmp_path, text, "new.csv"), dataset.columns, dataset.classes)
+
+
+def test_arrow_is_given_nothing_of_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One of its threads may let go of it when the interpreter is ending; a Python object makes it abort then."""
+    given: list[object] = []
+    read_csv = csv.read_csv
+    monkeypatch.setattr(csv, "read_csv", lambda source, *rest: given.append(source) or read_csv(source, *rest))
+    content = TEXT.encode() * 9
+    holders = sys.getrefcount(content)
+    file = arrows_own(content)
+
+    read_table(written(tmp_path, TEXT), "species")
+
+    assert file.read() == content
+    assert sys.getrefcount(content) == holders
+    assert {type(source) for source in given} == {pa.BufferReader}
