@@ -110,11 +110,12 @@ class Study:
         stalls = {str(place): pace.stalls for place in range(workers)} if pace.stalls else {}
         settings: dict[str, Any] = {
             "run": name, "task": "rcv1", "data": {"path": str(self._data)}, "workers": workers, "servers": 1,
-            "policy": own["policy"], "svm": own["svm"] | {"batches": pace.batches} | more.pop("svm", {}), "seed": seed,
+            "policy": own["policy"], "seed": seed,
+            "svm": own["svm"] | {"batches": pace.batches, "stopping": None} | more.pop("svm", {}),
             "slow": {"all": "2x"} | stalls if pace.step else {}, "nominal_step": pace.step * pace.batches,
             "checkpoint": {"every": 60.0}, "restarts": 0,
         }  # fmt: skip
-        return complete(settings | more)
+        return complete(settings | more, preset="hogwild")
 
     def run(self, config: Config, watch: Callable[[StatusReply, float], None] = lambda status, rate: None) -> RunFolder:
         """Trains unless that is done; `watch` is called twice a second. PacelineError where the run fails."""

@@ -266,7 +266,7 @@ class SliceDriver:
         try:
             facts = length, policy, optimizer, self.term, self.config.schedule, self.config.epochs
             if self.config.updates == "sparse":
-                self.slice = SparseSlice(*facts, self.config.svm.average_from)
+                self.slice = SparseSlice(*facts, self.config.mean_from)
             else:
                 self.slice = ModelSlice(*facts, pool_of(self.config))
         except (MemoryError, ValueError) as error:

@@ -355,7 +355,7 @@ def test_a_run_is_shown_by_what_its_task_goes_by() -> None:
 
     assert shown("max f1") == "validation f1 0.2500 (global; local models: mean 0.7500)"
     assert shown("min loss") == "validation loss 0.5000"
-    assert shown("") == "validation accuracy 0.9000"
+    assert shown("") == "validation accuracy 0.9000, f1 0.2500"
 
 
 def test_the_summary_of_a_stopped_run_says_how_to_go_on(tmp_path: Path) -> None:

@@ -62,9 +62,9 @@ def test_programs_get_json(made: Path, tmp_path: Path):
     done = run("local", "svm", "--data", made / "small", "--epochs", 2, "--average", "--json", "--out", tmp_path)
 
     told = json.loads(done.output)
-    assert told["examples"] == 540
+    assert told["examples"] == 600
     assert len(told["epochs"]) == 2
-    assert set(told["test"]) >= {"accuracy", "precision", "recall", "loss"}
+    assert set(told["test"]) >= {"accuracy", "precision", "recall", "f1", "majority", "loss"}
 
 
 def test_a_task_of_torch_is_refused():
@@ -72,23 +72,25 @@ def test_a_task_of_torch_is_refused():
         train_here(read_config("digits"), 1, False, Path("nowhere"))
 
 
-def test_a_schedule_that_is_not_known_here_is_refused(made: Path):
-    config = read_config("svm", data=str(made / "small"), sets=["schedule.name=cosine"])
-    with pytest.raises(ConfigError, match=r"schedule\.name is cosine; `paceline local` knows constant, and step"):
-        settings_of(config, 1, False)
+def test_a_warm_up_is_refused(made: Path):
+    warm = ["schedule.warmup_epochs=1", "schedule.warmup_start=0.5"]
+    with pytest.raises(ConfigError, match=r"schedule\.warmup_epochs is set, but `paceline local` has no warm-up"):
+        settings_of(read_config("svm", data=str(made / "small"), sets=warm), 1, False)
 
 
 def test_too_few_examples_to_validate_name_the_setting_that_asks_for_it(tmp_path: Path):
     (tmp_path / "few").write_text("1 1:1\n-1 2:1\n" * 6)
 
     with pytest.raises(DataError, match=r"^svm\.validation asks for 1 of 10 .* Change svm\.validation, or give more"):
-        train_here(read_config("svm", data=str(tmp_path / "few")), 1, False, tmp_path / "out")
+        train_here(
+            read_config("svm", data=str(tmp_path / "few"), sets=["svm.validation=0.1"]), 1, False, tmp_path / "out"
+        )
 
 
 def test_a_mini_batch_of_more_than_all_examples_is_refused(made: Path, tmp_path: Path):
-    config = read_config("svm", data=str(made / "small"), sets=["batch_size=541"])
+    config = read_config("svm", data=str(made / "small"), sets=["batch_size=601"])
 
-    with pytest.raises(ConfigError, match=r"batch_size is 541, but only 540 examples train\. Lower it"):
+    with pytest.raises(ConfigError, match=r"batch_size is 601, but only 600 examples train\. Lower it"):
         train_here(config, 1, False, tmp_path)
 
 
@@ -99,10 +101,19 @@ def test_a_folder_that_can_not_be_made_is_told_before_training(made: Path, monke
         train_here(read_config("svm", data=str(made / "small")), 1, False, made / "small")
 
 
-def test_rates_fall_every_epoch_as_the_schedule_says(made: Path):
-    assert settings_of(read_config("svm", data=str(made / "small")), 2, True).lr_decay == 0.9
-    assert settings_of(read_config("rcv1", data="x"), 1, False).lr_decay == 1.0
-    assert settings_of(read_config("svm", epochs=1), 1, False).epochs == 1
+def test_the_rate_and_the_mean_are_those_of_a_run(made: Path):
+    config = read_config("svm", data=str(made / "small"))
+
+    assert settings_of(config, 2, False).schedule == config.schedule
+    assert settings_of(config, 2, False).mean_from == config.mean_from == 22.5
+    assert settings_of(config, 2, True).mean_from == 29
+
+
+def test_no_example_is_kept_back_but_for_a_rule_that_looks_at_it(made: Path, tmp_path: Path):
+    ruled = read_config("svm", data=str(made / "small"), epochs=2, sets=["svm.stopping.rule=window"])
+
+    assert train_here(read_config("svm", data=str(made / "small"), epochs=2), 1, False, tmp_path).examples == 600
+    assert train_here(ruled, 1, False, tmp_path).examples == 540
 
 
 def test_a_file_beside_it_is_the_test_set_or_one_that_is_named(made: Path, tmp_path: Path):
@@ -151,13 +162,23 @@ def test_one_class_alone_is_refused(tmp_path: Path):
             load_task("svm", positive=positive).data(str(tmp_path / "one"))
 
 
-def test_more_than_two_classes_need_one_to_be_named(tmp_path: Path):
+def test_more_than_two_classes_are_numbered_and_keep_their_names(tmp_path: Path):
     (tmp_path / "three").write_text("1 1:1\n3 2:1\n2 1:1 2:1\n")
 
-    with pytest.raises(DataError, match=r"has 3 classes \(1, 2, 3\).*Set svm\.positive"):
-        load_task("svm").data(str(tmp_path / "three"))
+    found = load_task("svm").data(str(tmp_path / "three"))
+
+    assert (found.train.labels.tolist(), found.classes) == ([0, 2, 1], ("1", "2", "3"))
     with pytest.raises(DataError, match=r"has no class '7' \(svm\.positive\); it has 1, 2, 3"):
         load_task("svm", positive="7").data(str(tmp_path / "three"))
+
+
+def test_labels_that_are_no_classes_are_refused(tmp_path: Path):
+    (tmp_path / "prices").write_text("1.5 1:1\n3 2:1\n2.25 1:1 2:1\n")
+
+    with pytest.raises(
+        DataError, match=r"prices has 3 different labels; expected up to 1,000 classes, .* svm\.positive"
+    ):
+        load_task("svm").data(str(tmp_path / "prices"))
 
 
 def test_a_task_without_classes_to_choose_from_refuses_one():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from paceline.core.config import ScheduleConfig
 from paceline.core.errors import ConfigError
 from paceline.core.objective import Objective
 from paceline.core.stopping import Stopping
@@ -33,7 +34,7 @@ def test_any_number_of_threads_learns(data: tuple[Examples, Examples], threads: 
 
 @pytest.mark.parametrize("average", [False, True])
 def test_one_thread_gives_the_same_bits_every_time(data: tuple[Examples, Examples], average: bool) -> None:
-    settings = LocalSettings(epochs=2, average=average)
+    settings = LocalSettings(epochs=2, mean_from=1 if average else None)
     first, second = (train(data[0], settings).weights.tobytes() for _ in range(2))
     assert first == second
     assert train(data[0], settings.model_copy(update={"seed": 1})).weights.tobytes() != first
@@ -55,22 +56,23 @@ def test_the_history_tells_the_score_and_the_time_of_every_epoch(data: tuple[Exa
 
 def test_a_rate_that_decays_moves_less_in_later_epochs(data: tuple[Examples, Examples]) -> None:
     def moved(epochs: int, lr_decay: float) -> Any:
-        return train(data[0], LocalSettings(epochs=epochs, lr_decay=lr_decay)).weights
+        falling = ScheduleConfig(name="step", every=1, gamma=lr_decay)
+        return train(data[0], LocalSettings(epochs=epochs, schedule=falling)).weights
 
     assert np.abs(moved(2, 1e-6) - moved(1, 1e-6)).max() < 1e-4 < np.abs(moved(2, 1) - moved(1, 1)).max()
 
 
 def test_the_mean_of_the_weights_swings_less_than_the_weights() -> None:
     examples = Examples.of(csr_array(np.ones((400, 1), np.float32)), np.arange(400) % 2)
-    settings = LocalSettings(lr=1.0, lr_decay=1.0, epochs=1)
+    settings = LocalSettings(lr=1.0, schedule=ScheduleConfig(), epochs=1)
     last, mean = (
         np.std(
             [
-                train(examples, settings.model_copy(update={"average": average, "seed": seed})).weights
+                train(examples, settings.model_copy(update={"mean_from": mean_from, "seed": seed})).weights
                 for seed in range(20)
             ]
         )
-        for average in (False, True)
+        for mean_from in (None, 0)
     )
     assert mean < last / 2
 

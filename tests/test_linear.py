@@ -199,7 +199,7 @@ def test_a_push_that_reached_one_server_of_two_leaves_no_change_that_the_servers
             super().__init__(*arguments, **more)
             models.append(self)
 
-    monkeypatch.setattr("worker.linear.LinearModel", Kept)
+    monkeypatch.setattr("worker.linear.linear_model", lambda weights, _, *rest, **more: Kept(weights, *rest, **more))
     run = trial(config("asp", workers=1, batch_size=100, epochs=1, budget="per_worker", svm={"batches": 2}))
     dead = run.worker(0)
     joined = dead.chief.join(False, dead.train_examples, 1, run.shards.manifest.fingerprint, 1)

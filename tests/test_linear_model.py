@@ -9,7 +9,15 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from paceline.core.errors import DataError, DiskError
-from paceline.data.linear_model import Labels, LinearClassifier, read_linear_model, save_liblinear, save_safetensors
+from paceline.data.inputs import Inputs
+from paceline.data.linear_model import (
+    Labels,
+    LinearClassifier,
+    Parts,
+    read_linear_model,
+    save_liblinear,
+    save_safetensors,
+)
 
 WEIGHTS = np.array([0.1, 0, -2.5e-7, 1 / 3, -0.0, 16777217], np.float32)
 HEADER = "solver_type L2R_L2LOSS_SVC_DUAL\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n"
@@ -98,7 +106,15 @@ def test_a_model_of_liblinear_with_a_bias_and_other_labels_is_read(tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (HEADER.replace("class 2", "class 3").replace("1 -1", "1 2 3"), "it has 3 classes; expected 2"),
+        (HEADER.replace("class 2", "class 3"), "it has 3 classes and 2 labels; expected two or more"),
+        (
+            HEADER.replace("class 2", "class 3").replace("1 -1", "1 2 3") + "1 2 3\n1 2\n",
+            r"line 8 \('1 2'\): expected 3 numbers",
+        ),
+        (
+            HEADER.replace("class 2", "class 3").replace("1 -1", "1 2 3") + "1 2 3\n",
+            "it has 1x3 weights; its header says 2, 3 in",
+        ),
         (HEADER.replace("label 1 -1\n", "").replace("C_DUAL", "R"), "a model for L2R_L2LOSS_SVR, which has no classes"),
         (HEADER.replace("L2R_L2LOSS_SVC_DUAL", "MCSVM_CS"), "a model for MCSVM_CS, with weights for each class"),
         (HEADER + "1\n", "it has 1 weights; its header says 2, one in each line"),
@@ -117,7 +133,7 @@ def test_a_model_of_liblinear_with_a_bias_and_other_labels_is_read(tmp_path: Pat
         ("", "neither LIBLINEAR's text nor whole safetensors"),
     ],
 )
-def test_text_that_is_no_whole_model_of_two_classes_is_refused(content: str, words: str, tmp_path: Path) -> None:
+def test_text_that_is_no_whole_model_is_refused(content: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"Can't read .*a\.model: .*{words}.* Expected safetensors"):
         read_linear_model(text(tmp_path, content))
 
@@ -161,3 +177,40 @@ def test_a_full_disk_is_told_and_the_old_model_kept(
 
     assert os.listdir(tmp_path) == ["a"]
     assert (tmp_path / "a").read_text() == "old"
+
+
+@pytest.mark.parametrize("form", ["safetensors", "liblinear"])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_intercepts_and_several_classes_are_read_back(form: str, intercept: bool, classes: int, tmp_path: Path) -> None:
+    flat = np.random.default_rng(0).normal(size=(4 + intercept) * (1 if classes == 2 else classes)).astype(np.float32)
+    model, names, path = Parts.of(flat, classes, intercept), ("1", "2", "7")[:classes], tmp_path / "a"
+    inputs = Inputs(shape=(4,), dtype="<f4", sparse=True, label_dtype="<i8", classes=names)
+    if form == "liblinear":
+        save_liblinear(path, model, Labels(1, 2), "squared_hinge", names)
+    else:
+        save_safetensors(path, model, Labels(1, 2), inputs.facts)
+
+    found = read_linear_model(path)
+
+    each = flat.reshape(1 if classes == 2 else classes, -1)
+    np.testing.assert_array_equal(np.atleast_2d(found.weights), each[:, :4])
+    ends = each[:, 4] if intercept else np.zeros(len(each))
+    offsets = np.float32([found.offset]) if found.offsets is None else found.offsets
+    np.testing.assert_array_equal(offsets, ends)
+    if classes == 3:
+        assert found.names == names
+    else:
+        assert found.labels == Labels(1, 2)
+
+
+def test_liblinear_itself_predicts_the_same_classes(tmp_path: Path) -> None:
+    liblinear = pytest.importorskip("liblinear.liblinearutil")
+    flat = np.array([1, 0, 0, 0, 1, 0, -1, -1, 0.5], np.float32)
+    save_liblinear(tmp_path / "a", Parts.of(flat, 3, True), Labels(), "squared_hinge", ("4", "6", "9"))
+
+    labels, _, _ = liblinear.predict(
+        [], [{1: 1.0}, {2: 1.0}, {1: -1.0, 2: -1.0}], liblinear.load_model(str(tmp_path / "a")), "-q"
+    )
+
+    assert labels == [4, 6, 9]

@@ -44,11 +44,11 @@ def test_each_example_gets_a_line_and_the_file_a_score() -> None:
     report, lines = predicted(model(), file())
 
     assert lines == ["1", "-1", "-1", "-1"]
-    assert report.hits == (0.75, 1.0, 0.5)
+    assert report.hits == pytest.approx((0.75, 1.0, 0.5, 2 / 3, 0.5))
     assert report.lines() == [
         "model a.model: 3 features",
         "4 examples: 3 as -1, 1 as 1",
-        "accuracy 0.7500, precision 1.0000, recall 0.5000 (of label 1 against -1)",
+        "accuracy 0.7500, precision 1.0000, recall 0.5000, f1 0.6667, majority 0.5000 (of label 1 against -1)",
     ]
 
 
@@ -111,7 +111,7 @@ def test_a_model_of_one_class_against_all_others_scores_a_file_of_many() -> None
     report, lines = predicted("a.model", file(FILE.replace("-1 2", "2 2").replace("-1 3", "5 3")))
 
     assert lines == ["1", "-1", "-1", "-1"]
-    assert report.hits == (0.75, 1.0, 0.5)
+    assert report.hits == pytest.approx((0.75, 1.0, 0.5, 2 / 3, 0.5))
     assert report.lines()[-1].endswith("(of label 1 against all others)")
 
 
@@ -163,6 +163,7 @@ def test_the_command_prints_text_or_json() -> None:
     said = CliRunner().invoke(app, ["predict", model(), file(), "--json"])
     assert json.loads(said.stdout) == {
         "model": "a.model", "features": 3, "counts": {"-1": 3, "1": 1}, "accuracy": 0.75, "precision": 1.0, "recall": 0.5,
+        "f1": pytest.approx(2 / 3), "majority": 0.5,
     }  # fmt: skip
 
 

@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.sparse import csr_array, csr_matrix, random_array
+from sklearn.svm import LinearSVC
 
 from paceline.core.errors import ConfigError, DataError
 from paceline.core.objective import Objective
-from paceline.core.svm import Examples, LinearModel, margins, score
+from paceline.core.one_vs_rest import linear_model
+from paceline.core.svm import Examples, Fit, LinearModel, margins, score
 from paceline.core.values import Vector
 
 f32 = np.float32
@@ -302,3 +304,100 @@ def test_weights_of_another_width_are_refused() -> None:
 def test_an_objective_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Objective(**wrong)
+
+
+def test_fitted_steps_come_to_what_linear_svc_makes_small() -> None:
+    rows = np.random.default_rng(0).normal(size=(600, 6)) * [1, 30, 0.01, 5, 1, 1000]
+    labels = (rows @ [1, 0.05, 80, -0.1, 0, 0.001] > 1).astype(np.int64)
+    oracle = LinearSVC(dual=False).fit(rows, labels)
+
+    examples, objective = Examples.of(csr_array(rows.astype(f32)), labels), Objective(loss="squared_hinge", c=1)
+    weights = np.zeros(7, f32)
+    decays = objective.decays(lambda: examples.counts(True))
+    model = LinearModel(weights, objective, decays, fit=Fit.of(examples, True))
+    order = np.random.default_rng(1)
+    for epoch in range(60):
+        model.step(examples, order.permutation(600), 1, 2 * (1 - epoch / 60) ** 3)
+
+    expected = np.append(oracle.coef_[0], oracle.intercept_)
+    least, found = (score(examples, each.astype(f32), objective.over(600)) for each in (expected, weights))
+    assert found.total < 1.01 * least.total
+    assert found.f1 == pytest.approx(least.f1, abs=0.01)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic", "squared_hinge"])
+def test_no_fitted_step_leads_beyond_its_rows_own_optimum(loss: Any) -> None:
+    examples = Examples.of(csr_array(np.array([[1000.0, 0.001]], f32)), np.array([1]))
+    objective = Objective(loss=loss, lam=0)
+    weights = np.zeros(2, f32)
+    model = LinearModel(weights, objective, np.zeros(1, f32), fit=Fit.of(examples, False))
+
+    for _ in range(3):
+        model.step(examples, examples.every(), 1, 1e9)
+
+    margin = margins(examples, weights)[0]
+    assert margin == pytest.approx(1, abs=1e-5) if loss != "logistic" else 1 < margin < 4
+
+
+def test_what_members_tell_together_is_as_much_as_one_would_where_all_have_the_feature() -> None:
+    examples = Examples.of(csr_array(np.ones((8, 1), f32)), np.ones(8, np.int64))
+    fit, objective = Fit.of(examples, False), Objective(loss="squared_hinge", lam=0)
+    model = LinearModel(np.zeros(1, f32), objective, np.zeros(1, f32), tracks=True, fit=fit)
+    model.join(fit.shares(4, 8))
+
+    model.step(examples, examples.every(), 1, 100.0)
+
+    assert fit.shares(4, 8).tolist() == [4]
+    assert model.weights.tolist() == [1]
+    assert model.moves().values.tolist() == [0.25]
+
+
+def test_a_feature_that_one_of_the_members_alone_has_is_not_shared() -> None:
+    features = np.zeros((1000, 2), f32)
+    features[:, 0], features[0, 1] = 1, 1
+    fit = Fit.of(Examples.of(csr_array(features), np.arange(1000) % 2), False)
+
+    assert fit.shares(4, 10) == pytest.approx([4, 1.03], abs=0.01)
+
+
+def test_an_intercept_is_a_feature_that_all_rows_have() -> None:
+    dense = np.array([[1, 0, 2], [0, 3, 0], [1, 1, 1]], f32)
+    labels, rows, both = np.array([1, 0, 1]), np.arange(3), Objective(lam=0.1)
+    plain = Examples.of(csr_array(dense), labels)
+    wider = Examples.of(csr_array(np.column_stack([dense, np.ones(3, f32)])), labels)
+
+    for batch in (1, 2):
+        models = [LinearModel(np.full(4, 0.01, f32), both, np.array([0.1], f32), tracks=True) for _ in range(2)]
+        for model, examples in zip(models, (plain, wider), strict=True):
+            model.step(examples, rows, batch, 0.5)
+            np.testing.assert_allclose(margins(examples, model.weights), margins(wider, model.weights))
+        np.testing.assert_allclose(models[0].weights, models[1].weights, rtol=1e-5)
+        np.testing.assert_allclose(models[0].moves().values, models[1].moves().values, rtol=1e-5)
+        first, second = (model.gradient(rows_, rows) for model, rows_ in zip(models, (plain, wider), strict=True))
+        np.testing.assert_allclose(first.values, second.values, rtol=1e-4)
+
+
+def test_an_error_costs_as_much_as_its_row_says() -> None:
+    features, labels = csr_array(np.array([[1, 0], [0, 1]], f32)), np.array([1, 0])
+    model = LinearModel(np.zeros(2, f32), Objective(lam=0), np.zeros(1, f32))
+
+    model.step(Examples.of(features, labels, costs=np.array([1, 5], f32)), np.arange(2), 1, 0.1)
+
+    assert model.weights == pytest.approx([0.1, -0.5])
+
+
+def test_several_classes_are_each_told_from_all_others() -> None:
+    features, labels = csr_array(np.eye(3, dtype=f32)), np.arange(3)
+    examples = Examples.of(features, labels, classes=3)
+    model = linear_model(np.zeros(9, f32), 3, Objective(lam=0), np.zeros(1, f32), tracks=True)
+
+    model.step(examples, examples.every(), 1, 1.0)
+
+    moved = model.moves()
+    assert moved.places.tolist() == list(range(9))
+    assert model.weights.reshape(3, 3).tolist() == (2 * np.eye(3) - 1).tolist()
+    model.rebase(np.array([0, 4]), np.array([7, 8], f32))
+    assert model.weights[[0, 4]].tolist() == [7, 8]
+    found = score(examples, model.weights, Objective(lam=0), classes=3)
+    assert (found.accuracy, found.f1, found.loss) == (1, 1, 0)
+    assert found.majority == pytest.approx(1 / 3)

@@ -1,22 +1,27 @@
 """Trains a linear model over sparse rows on one machine: threads that step one array of weights without a lock."""
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from paceline.core.config import ScheduleConfig
 from paceline.core.errors import ConfigError
+from paceline.core.linear_score import Score
 from paceline.core.objective import Objective
+from paceline.core.one_vs_rest import OneVsRest, linear_model
 from paceline.core.optimizer import Rate
+from paceline.core.schedule import Schedule
 from paceline.core.stopping import Stopping
-from paceline.core.svm import Examples, LinearModel, Longs, Score, score
+from paceline.core.svm import Examples, Fit, LinearModel, Longs, score
 from paceline.core.values import Vector
 
 SNAPSHOTS = 32
-"""Weights of an epoch that a mean is taken of."""
+"""Stretches of an epoch: a mean is taken of the weights behind each, and a rate that falls smoothly falls before each."""
 
 
 class LocalSettings(BaseModel):
@@ -24,12 +29,15 @@ class LocalSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     objective: Objective = Objective()
+    steps: Literal["plain", "fitted"] = "plain"
+    intercept: bool = False
+    classes: int = 2
     lr: Rate = 0.5
-    lr_decay: float = Field(0.9, gt=0, le=1, description="What lr is multiplied by after every epoch.")
+    schedule: ScheduleConfig = ScheduleConfig(name="step", every=1, gamma=0.9)
     batch_size: int = Field(1, ge=1, description="Samples of a step.")
     epochs: int = Field(10, ge=1, description="Passes over the data, at most.")
     threads: int = Field(1, ge=1, description="With one, the same settings give the same bits.")
-    average: bool = Field(False, description="Take the mean of the weights during the last epoch.")
+    mean_from: float | None = Field(None, ge=0, description="Take the mean of the weights since this epoch.")
     stopping: Stopping | None = Field(None, description="Ends the run early, by the validation loss.")
     seed: int = Field(0, ge=0)
 
@@ -72,7 +80,8 @@ def train(
                 raise ConfigError(
                     f"Weights are not finite after epoch {epoch + 1}: training has diverged. Lower lr (optimizer.lr)."
                 )
-            found = score(validation, weights, settings.objective) if validation else None
+            objective, classes = settings.objective.over(len(examples)), settings.classes
+            found = score(validation, weights, objective, classes=classes) if validation else None
             history.append(Epoch(seconds, found))
             if rule and found and rule.add(found.total):
                 break
@@ -84,23 +93,30 @@ class _Threads:
 
     def __init__(self, examples: Examples, settings: LocalSettings, pool: ThreadPoolExecutor) -> None:
         self._examples, self._settings, self._pool = examples, settings, pool
-        self._weights = np.zeros(examples.width, np.float32)
-        decays = settings.objective.decays(examples.counts)
-        self._models = [LinearModel(self._weights, settings.objective, decays) for _ in range(settings.threads)]
+        intercept, classes = settings.intercept, settings.classes
+        self._weights = np.zeros((examples.width + intercept) * (1 if classes == 2 else classes), np.float32)
+        decays = settings.objective.decays(lambda: examples.counts(intercept))
+        fit = Fit.of(examples, intercept) if settings.steps == "fitted" else None
+        self._models = [
+            linear_model(self._weights, classes, settings.objective, decays, fit=fit) for _ in range(settings.threads)
+        ]
+        self._schedule = Schedule(settings.schedule, settings.epochs)
+        self._total, self._count = np.zeros(len(self._weights)), 0
+        """Of the weights that the mean is of."""
 
     def epoch(self, number: int) -> Vector:
-        """One pass, in an order that belongs to this epoch; the weights after it, or their mean over it."""
+        """One pass, in an order that belongs to this epoch; the weights after it, or their mean where that has begun."""
         settings = self._settings
         order = np.random.default_rng([settings.seed, number]).permutation(len(self._examples))
-        lr = settings.lr * settings.lr_decay**number
-        if not settings.average:
-            self._step(order, lr)
-            return self._weights
-        total = np.zeros(len(self._weights))
-        for stretch in np.array_split(order, SNAPSHOTS):
-            self._step(stretch, lr)
-            total += self._weights
-        return (total / SNAPSHOTS).astype(np.float32)
+        begin = math.inf if settings.mean_from is None else settings.mean_from
+        is_cut = settings.schedule.name not in ("constant", "step") or number + 1 > begin
+        for place, stretch in enumerate(np.array_split(order, SNAPSHOTS) if is_cut else [order]):
+            epoch = number + place / SNAPSHOTS
+            self._step(stretch, settings.lr * self._schedule.shape(epoch))
+            if epoch >= begin:
+                self._total += self._weights
+                self._count += 1
+        return (self._total / self._count).astype(np.float32) if self._count else self._weights
 
     def _step(self, rows: Longs, lr: float) -> None:
         """Steps over these rows, shared out among the threads; back when all are done."""
@@ -110,5 +126,5 @@ class _Threads:
         for part in waiting:
             part.result()
 
-    def _run(self, model: LinearModel, rows: Longs, lr: float) -> None:
+    def _run(self, model: LinearModel | OneVsRest, rows: Longs, lr: float) -> None:
         model.step(self._examples, rows, self._settings.batch_size, lr)

@@ -12,13 +12,16 @@ from prometheus_client import CollectorRegistry
 
 from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError
+from paceline.core.objective import Objective
+from paceline.core.one_vs_rest import OneVsRest, linear_model
 from paceline.core.plan import make_plan
 from paceline.core.policy import Policy, build_policy
 from paceline.core.sparse import distinct
 from paceline.core.stopping import Rule
-from paceline.core.svm import Examples, LinearModel, Longs, score
+from paceline.core.svm import Examples, Fit, LinearModel, Longs, score
 from paceline.core.values import Base, Places, Vector
-from paceline.data.linear_model import shapes_of
+from paceline.data.costs import class_counts, costs_of
+from paceline.data.linear_model import classes_of, shapes_of
 from paceline.data.sampler import Sampler
 from paceline.data.shards import Shards, stacked
 from paceline.rpc.auth import Credentials
@@ -41,7 +44,7 @@ class LinearWorker(Member):
         self, config: Config, name: str, shards: Shards, addresses: Sequence[str], credentials: Credentials,
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
     ) -> None:  # fmt: skip
-        plan = make_plan(shapes_of(shards.manifest), config.servers, config.plan)
+        plan = make_plan(shapes_of(shards.manifest, config.svm.intercept), config.servers, config.plan)
         self._width = plan.total
         super().__init__(config, name, shards, addresses, credentials, plan, stop, say, registry)
 
@@ -77,10 +80,11 @@ class LinearWorker(Member):
         examples, train, validation = self._data(mine)
         weights = np.zeros(self._width, np.float32)
         self.client.pull(weights, clock + seat.handicap if policy.rounds else None)
-        decays = self.config.svm.objective.decays(self._shards.feature_counts)
-        model = LinearModel(weights, self.config.svm.objective, decays, tracks=True)
+        fit = Fit.of(examples, self.config.svm.intercept) if self.config.svm.steps == "fitted" else None
+        decays = self.config.svm.objective.decays(self._counts)
+        model = linear_model(weights, self.classes, self.objective, decays, tracks=True, fit=fit)
         self.say("training", clock=clock, view=seat.view, shards=list(mine), examples=len(train))
-        loop = Loop(self, model, examples, train, validation, sampler, policy, seat)
+        loop = Loop(self, model, fit, examples, train, validation, sampler, policy, seat)
         loop.run(clock, switch.number if switch else 0, self._slowness(place).delay)
 
     def _data(self, mine: Sequence[int]) -> tuple[Examples, Longs, Longs]:
@@ -89,7 +93,25 @@ class LinearWorker(Member):
         features = stacked([part.features for part in parts]) if len(parts) > 1 else parts[0].features
         labels = np.concatenate([part.labels for part in parts])
         keeps = np.concatenate([self._kept(shard) for shard in mine])
-        return Examples.of(features, labels), np.flatnonzero(~keeps), np.flatnonzero(keeps)
+        manifest = self._shards.manifest
+        costs = costs_of(labels, self.config.svm.class_weights, manifest.classes or (), class_counts(manifest))
+        examples = Examples.of(features, labels, classes=self.classes, costs=costs)
+        return examples, np.flatnonzero(~keeps), np.flatnonzero(keeps)
+
+    @cached_property
+    def objective(self) -> Objective:
+        """What is made small, of all training examples."""
+        return self.config.svm.objective.over(self._shards.manifest.train_examples)
+
+    @property
+    def classes(self) -> int:
+        """Classes that the model tells apart."""
+        return classes_of(self._shards.manifest)
+
+    def _counts(self) -> Longs:
+        """Training examples that have each feature, and behind these all of them where there is an intercept."""
+        found = self._shards.feature_counts()
+        return np.append(found, self._shards.manifest.train_examples) if self.config.svm.intercept else found
 
     @cached_property
     def _ids(self) -> list[Longs]:
@@ -103,7 +125,7 @@ class LinearWorker(Member):
         for ids in self._ids:
             mixed = (ids.astype(np.uint64) + np.uint64(self.config.seed)) * np.uint64(0x9E3779B97F4A7C15)
             mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
-            found.append((mixed >> np.uint64(32)) < np.uint64(round(self.config.svm.validation * 2**32)))
+            found.append((mixed >> np.uint64(32)) < np.uint64(round(self.config.svm.kept * 2**32)))
         return found
 
     def _kept(self, shard: int) -> npt.NDArray[np.bool_]:
@@ -118,13 +140,15 @@ class Loop:
     while a push is on its way."""
 
     def __init__(
-        self, worker: LinearWorker, model: LinearModel, examples: Examples, train: Longs, validation: Longs,
-        sampler: Sampler, policy: Policy, seat: SeatReply,
+        self, worker: LinearWorker, model: LinearModel | OneVsRest, fit: Fit | None, examples: Examples, train: Longs,
+        validation: Longs, sampler: Sampler, policy: Policy, seat: SeatReply,
     ) -> None:  # fmt: skip
         self._worker, self._model, self._examples = worker, model, examples
         self._train, self._validation, self._sampler = train, validation, sampler
         self._policy, self._view, self._incarnation = policy, seat.view, worker.incarnation
         self._client, self._config, self._progress = worker.client, worker.config, worker.progress
+        self._classes, self._fit, self._members = worker.classes, fit, 1
+        self._join(self._config.workers)
         self._rule: Rule | None = None
         if self._config.svm.stopping is not None and self._config.svm.stop == "own":
             self._rule = self._config.svm.stopping.build(float(self._config.optimizer.options["lr"]))
@@ -186,7 +210,14 @@ class Loop:
         if self._config.svm.pull == "changed":
             return None
         ahead = 2 if self._overlaps else 1
-        return touched(self._examples, self._rows(clock + ahead))
+        rows = self._rows(clock + ahead)
+        found = touched(self._examples, rows)
+        if self._config.svm.intercept and len(rows):
+            found = np.append(found, self._examples.width)
+        if self._classes == 2:
+            return found
+        each = len(self._model.weights) // self._classes
+        return np.concatenate([found + number * each for number in range(self._classes)])
 
     def _take(self, clock: int, end: Callable[[], list[Answer]]) -> bool:
         """Waits for the answers and takes their weights over; whether this clock is the last."""
@@ -197,11 +228,18 @@ class Loop:
         if unknown := [server for server, answer in enumerate(answers) if answer.weights is None]:
             self._refresh(unknown)
         heads = [answer.head for answer in answers]
+        self._join(max(head.members for head in heads))
         self._progress.stepped(clock, self._sampler.place(clock).epoch, self._sent, heads, 1.0)
         if any(head.stop for head in heads):
             return True
         self._adopt(max((head.switch for head in heads), key=lambda switch: switch.number))
         return False
+
+    def _join(self, members: int) -> None:
+        """Trains as one of so many from now on."""
+        if self._fit is not None and members != self._members:
+            self._members = members
+            self._model.join(self._fit.shares(members, self._worker.clock_batch) if members > 1 else None)
 
     def _refresh(self, servers: Sequence[int] | None = None, version: int | None = None) -> None:
         """Takes over whole slices (None: all), once they have come to this version."""
@@ -226,10 +264,11 @@ class Loop:
         epoch = self._sampler.place(clock).epoch
         if self._config.svm.pull == "wanted":
             self._refresh()
-        trained = score(self._examples, self._model.weights, self._config.svm.objective, self._train)
+        how = self._model.weights, self._worker.objective
+        trained = score(self._examples, *how, self._train, self._classes)
         facts = {"loss": trained.total, "accuracy": trained.accuracy}
         if len(self._validation):
-            found = score(self._examples, self._model.weights, self._config.svm.objective, self._validation)
+            found = score(self._examples, *how, self._validation, self._classes)
             facts |= {"validation_loss": found.total, "validation_accuracy": found.accuracy}
         self._worker.say("epoch", epoch=epoch, seconds=round(time.monotonic() - self._began, 3), **facts)
         self._progress.figure(**facts)

@@ -11,7 +11,7 @@ from paceline.core.config import Config
 from paceline.core.plan import make_plan
 from paceline.core.svm import Examples, score
 from paceline.data.inputs import Inputs
-from paceline.data.linear_model import Labels, save_liblinear, save_safetensors, shapes_of
+from paceline.data.linear_model import Labels, Parts, classes_of, save_liblinear, save_safetensors, shapes_of
 from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
@@ -21,13 +21,14 @@ from worker.start import Start, Surroundings, run_process
 
 
 class LinearScorer(Scorer):
-    """Scores a linear model: loss (with the regulariser), accuracy, precision and recall of each split."""
+    """Scores a linear model: loss (with the regulariser), accuracy, precision, recall and F1 of each split, and the share of
+    its most frequent class."""
 
     def __init__(
         self, config: Config, shards: Shards, addresses: list[str], credentials: Credentials, models: Path,
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
     ) -> None:  # fmt: skip
-        shapes = shapes_of(shards.manifest)
+        shapes = shapes_of(shards.manifest, config.svm.intercept)
         plan = make_plan(shapes, config.servers, config.plan)
         weights = np.zeros(plan.total, np.float32)
         splits, best = open_splits(shards, config.seed), load_task(config.task, config.model).best
@@ -35,8 +36,11 @@ class LinearScorer(Scorer):
             config, addresses, credentials, plan, weights, models, best, sizes_of(splits), stop, say, registry
         )
         self._inputs = Inputs.of(shards.manifest)
-        self._objective, self._labels = config.svm.objective, Labels.against_others(config.svm.positive)
-        self._splits = {name: Examples.of(*arrays) for name, arrays in splits.items()}
+        manifest, self._intercept = shards.manifest, config.svm.intercept
+        self._classes, self._names = classes_of(manifest), manifest.classes or ()
+        self._objective = config.svm.objective.over(manifest.train_examples)
+        self._labels = Labels.against_others(config.svm.positive)
+        self._splits = {name: Examples.of(*arrays, classes=self._classes) for name, arrays in splits.items()}
 
     def baseline(self) -> dict[str, float]:
         labels = {split: examples.labels.astype(np.int64) for split, examples in self._splits.items()}
@@ -51,14 +55,12 @@ class LinearScorer(Scorer):
     def write(self, name: str, facts: dict[str, str]) -> None:
         """To NAME.safetensors and NAME.liblinear."""
         facts = {**facts, **self._inputs.facts}
-        save_safetensors(self._models / f"{name}.safetensors", self._model, self._labels, facts)
-        save_liblinear(self._models / f"{name}.liblinear", self._model, self._labels, self._objective.loss)
+        parts, target = Parts.of(self._model, self._classes, self._intercept), self._models / name
+        save_safetensors(target.with_suffix(".safetensors"), parts, self._labels, facts)
+        save_liblinear(target.with_suffix(".liblinear"), parts, self._labels, self._objective.loss, self._names)
 
     def _measured(self, examples: Examples) -> dict[str, float]:
-        found = score(examples, self._model, self._objective)
-        return {
-            "loss": found.total, "accuracy": found.accuracy, "precision": found.precision, "recall": found.recall,
-        }  # fmt: skip
+        return score(examples, self._model, self._objective, classes=self._classes).named
 
 
 def evaluate(start: Start, models: Path) -> int:

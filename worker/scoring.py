@@ -77,7 +77,7 @@ class Scorer(ABC):
         deadline = time.monotonic() + config.deadline
         self._chief = ChiefClient(addresses[0], credentials, config, "evaluator", deadline, stop, say)
         self._client = ParameterClient(addresses, credentials, plan, config, "evaluator", deadline, stop, say)
-        self._policy, self._average_from = build_policy(config.policy), config.svm.average_from
+        self._policy, self._average_from = build_policy(config.policy), config.mean_from
         self._measure, self._examples = best, dict(examples)
         self._best = _kept(models / "best.safetensors", best)
         self._baseline: dict[str, float] = {}

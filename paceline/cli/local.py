@@ -8,12 +8,16 @@ import numpy as np
 
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, DiskError
-from paceline.core.svm import Examples, Score, score
-from paceline.data.dataset import Dataset, is_sparse
-from paceline.data.linear_model import Labels, save_liblinear, save_safetensors
+from paceline.core.linear_score import Score
+from paceline.core.measure import result
+from paceline.core.svm import Examples, score
+from paceline.data.costs import costs_of, counted
+from paceline.data.dataset import Dataset, PartName, is_sparse
+from paceline.data.inputs import Inputs
+from paceline.data.linear_model import Labels, Parts, save_liblinear, save_safetensors
 from paceline.data.splits import split
 from paceline.tasks.task import load_task
-from worker.hogwild import Epoch, LocalSettings, Trained, train
+from worker.hogwild import Epoch, LocalSettings, train
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +40,13 @@ class Report:
             f"{len(self.epochs)} epochs of {self.examples:,} examples in {self.seconds:.3f} s, {rate:,.0f} a second",
             f"The model is {self.folder}/last.safetensors and last.liblinear. Apply it: paceline predict "
             f"{self.folder}/last.safetensors FILE",
-            "test accuracy unknown: there is no test set" if self.test is None else
-            f"test accuracy {self.test.accuracy:.4f}, precision {self.test.precision:.4f}, recall {self.test.recall:.4f}, "
-            f"loss {self.test.total:.4f}",
+            "test accuracy unknown: there is no test set" if self.test is None else result(self.metrics),
         ]  # fmt: skip
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """As a run has them."""
+        return {} if self.test is None else {f"test_{name}": value for name, value in self.test.named.items()}
 
     def plain(self) -> dict[str, Any]:
         """For programs."""
@@ -58,45 +65,52 @@ def train_here(config: Config, threads: int, average: bool, out: Path) -> Report
             f"Task {config.task} has updates: {config.updates}; `paceline local` trains linear models, which have updates: "
             "sparse, like task svm."
         )
-    settings = settings_of(config, threads, average)
+    settings_of(config, threads, average)  # what is wrong with them is told before the data is read
     dataset = load_task(config.task, config.model, config.svm.positive).data(config.data.path)
     dataset.digest()  # reads mapped files, where NaN may be
-    train_set, validation, test = _parts(dataset, config)
+    train_set, parts, classes = _parts(dataset, config)
+    settings = settings_of(config, threads, average, classes)
     if config.batch_size > len(train_set):
         raise ConfigError(f"batch_size is {config.batch_size:,}, but only {len(train_set):,} examples train. Lower it.")
     _make(out)
-    trained = train(train_set, settings, validation)
-    labels, facts = Labels.against_others(config.svm.positive), {"task": config.task, "examples": str(len(train_set))}
-    save_safetensors(out / "last.safetensors", trained.weights, labels, facts)
-    save_liblinear(out / "last.liblinear", trained.weights, labels, config.svm.objective.loss)
-    return _report(config, out, len(train_set), trained, test)
+    trained = train(train_set, settings, parts.get("validation"))
+    labels, names = Labels.against_others(config.svm.positive), dataset.classes or ()
+    facts = {"task": config.task, "examples": str(len(train_set)), **Inputs.of_dataset(dataset).facts}
+    model = Parts.of(trained.weights, classes, config.svm.intercept)
+    save_safetensors(out / "last.safetensors", model, labels, facts)
+    save_liblinear(out / "last.liblinear", model, labels, config.svm.objective.loss, names)
+    objective, test = config.svm.objective.over(len(train_set)), parts.get("test")
+    found = None if test is None else score(test, trained.weights, objective, classes=classes)
+    seconds = float(np.sum([epoch.seconds for epoch in trained.history]))
+    return Report(out, len(train_set), seconds, trained.history, found)
 
 
-def settings_of(config: Config, threads: int, average: bool) -> LocalSettings:
-    """The run's settings, as far as they mean something without servers. ConfigError for a schedule that is not known here."""
-    schedule = config.schedule
-    each_epoch = schedule.name == "step" and schedule.every == 1
-    if schedule.warmup_epochs:
+def settings_of(config: Config, threads: int, average: bool, classes: int = 2) -> LocalSettings:
+    """The run's settings, as far as they mean something without servers. `average`: take the mean of the last epoch, whatever
+    they say. ConfigError for a schedule that is not known here."""
+    if config.schedule.warmup_epochs:
         raise ConfigError("schedule.warmup_epochs is set, but `paceline local` has no warm-up; leave it out.")
-    if schedule.name != "constant" and not each_epoch:
-        raise ConfigError(
-            f"schedule.name is {schedule.name}; `paceline local` knows constant, and step with every 1 and a gamma."
-        )
     return LocalSettings(
-        objective=config.svm.objective, lr=float(config.optimizer.options["lr"]),
-        lr_decay=schedule.gamma if each_epoch else 1.0, batch_size=config.batch_size, epochs=config.epochs,
-        threads=threads, average=average, stopping=config.svm.stopping, seed=config.seed,
+        objective=config.svm.objective, steps=config.svm.steps, intercept=config.svm.intercept, classes=classes,
+        lr=float(config.optimizer.options["lr"]), schedule=config.schedule, batch_size=config.batch_size,
+        epochs=config.epochs, threads=threads, mean_from=config.epochs - 1 if average else config.mean_from,
+        stopping=config.svm.stopping, seed=config.seed,
     )  # fmt: skip
 
 
-def _parts(dataset: Dataset, config: Config) -> tuple[Examples, Examples | None, Examples | None]:
+def _parts(dataset: Dataset, config: Config) -> tuple[Examples, dict[PartName, Examples], int]:
+    """What trains, what is kept from it, and how many classes there are."""
     if not is_sparse(dataset.train.features):
         raise DataError(
             f"data() of task {config.task} gives dense rows; updates: sparse needs a scipy.sparse.csr_array."
         )
-    parts = split(dataset, config.svm.validation, config.data.test, config.seed, config.data.fold, "svm.validation")
-    kept = {name: Examples.of(part.features, part.labels) for name, part in parts.kept.items()}
-    return Examples.of(parts.train.features, parts.train.labels), kept.get("validation"), kept.get("test")
+    parts = split(dataset, config.svm.kept, config.data.test, config.seed, config.data.fold, "svm.validation")
+    labels = parts.train.labels
+    counts = counted(labels)
+    classes = max(2, len(dataset.classes or ()), *(number + 1 for number in counts))
+    costs = costs_of(labels, config.svm.class_weights, dataset.classes or (), counts)
+    kept = {name: Examples.of(part.features, part.labels, classes=classes) for name, part in parts.kept.items()}
+    return Examples.of(parts.train.features, labels, classes=classes, costs=costs), kept, classes
 
 
 def _make(out: Path) -> None:
@@ -104,11 +118,6 @@ def _make(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DiskError(f"Can't make {out}: {error.strerror}. Give another folder with --out.") from error
-
-
-def _report(config: Config, out: Path, examples: int, trained: Trained, test: Examples | None) -> Report:
-    found = None if test is None else score(test, trained.weights, config.svm.objective)
-    return Report(out, examples, float(np.sum([epoch.seconds for epoch in trained.history])), trained.history, found)
 
 
 def _told(epoch: Epoch) -> str:

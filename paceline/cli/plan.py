@@ -67,7 +67,7 @@ def plan_report(config: Config, shapes: Shapes, gbit: float) -> dict[str, Any]:
         policy.server_optimizer(build_optimizer(config.optimizer)).slots,
         policy.server_arrays(config.workers),
     )
-    servers, averages = [], config.svm.average_from is not None
+    servers, averages = [], config.mean_from is not None
     for index, length in enumerate(plan.lengths):
         memory = server_memory(length, slots, arrays, config.workers, config.part_bytes, averages)
         limit = math.ceil((HEADROOM * sum(memory.values()) + PROCESS) / STEP) * STEP

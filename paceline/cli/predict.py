@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from paceline.cli.run_folder import find_run
 from paceline.core.errors import DataError, UsageError
-from paceline.core.svm import Examples, Hits, margins
+from paceline.core.linear_score import Hits
+from paceline.core.svm import Examples, margins
 from paceline.core.values import Vector
 from paceline.data.linear_model import Labels, LinearClassifier, read_linear_model
 from paceline.data.svmlight import read_svmlight

@@ -111,7 +111,11 @@ def newest_score(status: StatusReply) -> str:
             measure = measure_of(metrics, score.measure)
             value = scores_of(metrics, split).get(measure.name)
             if value is not None:
-                return f"{split} {measure.name.replace('_', ' ')} {number(value)}{beside(metrics, measure, split)}"
+                f1 = metrics.get(f"{split}_f1") if measure.name == "accuracy" else None
+                more = "" if f1 is None else f", f1 {number(f1)}"
+                return (
+                    f"{split} {measure.name.replace('_', ' ')} {number(value)}{beside(metrics, measure, split)}{more}"
+                )
     return ""
 
 

@@ -15,13 +15,12 @@ from pydantic import (
 )
 
 from paceline.core.codec_config import CodecConfig as CodecConfig
-from paceline.core.objective import Objective
 from paceline.core.options import Named as Named
 from paceline.core.options import Options as Options
 from paceline.core.options import Section as Section
 from paceline.core.options import named as named
 from paceline.core.slow import expand, slowness
-from paceline.core.stopping import Stopping
+from paceline.core.svm_config import SvmConfig as SvmConfig
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """Names of processes and of built-in tasks: hosts and label values on Kubernetes, too."""
@@ -110,41 +109,6 @@ class DataConfig(Section):
         if value is not None and (value[1] < 2 or not 0 <= value[0] < value[1]):
             raise ValueError(f"got {list(value)}; expected [i, K], 2 or more parts and one from 0, like [0, 5].")
         return value
-
-
-class SvmConfig(Section):
-    """A linear model over sparse rows, where `updates` is sparse [Hogwild]."""
-
-    objective: Objective = Objective()
-    positive: str | None = Field(
-        None,
-        coerce_numbers_to_str=True,
-        description="The class or topic that is +1, all others -1; default: CCAT of RCV1, the larger of two labels.",
-    )
-    batches: int | None = Field(
-        None,
-        ge=1,
-        description="Mini-batches whose summed change makes one push, K; default: 1 in lock-step, else 16, or 32 / workers "
-        "where that is less, since more overshoots.",
-    )
-    pull: Literal["changed", "wanted"] = Field(
-        "changed",
-        description="What a reply brings: all weights that have changed, or only those that the next push's batches touch.",
-    )
-    validation: float = Field(0.1, ge=0, lt=1, description="Share of each shard that its worker keeps (ratio).")
-    stopping: Stopping | None = Field(None, description="Ends training early, by the validation loss after each epoch.")
-    stop: Literal["own", "all"] = Field(
-        "own", description="Who stops early: each worker by its own loss, or all together by the mean of theirs."
-    )
-    average_from: float | None = Field(
-        None, ge=0, description="Score and write the mean of the versions since this epoch; default: no mean (epochs)."
-    )
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> "SvmConfig":
-        if self.stopping is not None and not self.validation:
-            raise ValueError("stopping goes by validation losses: set svm.validation above 0.")
-        return self
 
 
 class PlanConfig(Section):
@@ -354,6 +318,8 @@ class Config(Section):
     def _check_sparse(self) -> None:
         """ValueError where settings don't go with sparse updates."""
         start = self.svm.average_from
+        if self.svm.average_last is not None and self.updates == "dense":
+            raise ValueError("svm.average_last is for sparse updates. Leave it out.")
         if start is not None and (self.updates == "dense" or start >= self.epochs):
             seen = f"svm.average_from is {start:g}, updates are {self.updates}, epochs {self.epochs}"
             raise ValueError(f"{seen}; it is for sparse updates and must be below epochs. Lower it or leave it out.")
@@ -389,5 +355,9 @@ class Config(Section):
     @property
     def push_batches(self) -> int:
         """Mini-batches behind one sparse push."""
-        free = 1 if self.policy.name == "bsp" else max(1, min(16, 32 // self.workers))
-        return self.svm.batches or free
+        return self.svm.batches or self.svm.own_batches(self.workers, self.worker_batch, self.policy.name == "bsp")
+
+    @property
+    def mean_from(self) -> float | None:
+        """The epoch that the mean of a linear model's versions begins with; None: there is no mean."""
+        return self.svm.mean_from(self.epochs)

@@ -16,7 +16,16 @@ class Objective(BaseModel):
     decay_k * w_k. Its samples are summed over a batch, each at the weights before it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    loss: Literal["hinge", "logistic"] = Field("hinge", description="max(0, 1 - y z), or log(1 + exp(-y z)).")
+    loss: Literal["hinge", "logistic", "squared_hinge"] = Field(
+        "hinge", description="max(0, 1 - y z), log(1 + exp(-y z)), or the square of the first."
+    )
+    c: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="LinearSVC's C, what errors cost: |w|^2 / 2 + c x the sum of all losses is made small, whatever lam and "
+        "reg say; default: lam and reg count.",
+    )
     lam: float = Field(1e-5, ge=0, allow_inf_nan=False, description="Strength of the pull towards zero; 0: none.")
     reg: Literal["support", "hogwild"] = Field(
         "support",
@@ -28,13 +37,20 @@ class Objective(BaseModel):
     def decays(self, counts: Callable[[], npt.NDArray[np.int64]]) -> Vector:
         """How strongly a sample pulls each of its features: one value for all features, or one for each (D,).
         `counts`: tells how many training samples have each feature (D,); asked only where that matters."""
+        if self.c is not None:
+            return (1 / (self.c * np.maximum(counts(), 1))).astype(np.float32)
         if self.reg == "support":
             return np.array([self.lam], np.float32)
         return (self.lam / np.maximum(counts(), 1)).astype(np.float32)
 
+    def over(self, examples: int) -> "Objective":
+        """The same with the lam that `c` comes to for so many training examples."""
+        return self if self.c is None else self.model_copy(update={"lam": 1 / (self.c * max(1, examples))})
+
     def losses(self, labels: Vector, margins: Vector) -> npt.NDArray[np.float64]:
         """Each sample's loss, without the pull."""
         agreement = labels.astype(np.float64) * margins
-        if self.loss == "hinge":
-            return np.maximum(0.0, 1.0 - agreement)
-        return np.logaddexp(0.0, -agreement)
+        if self.loss == "logistic":
+            return np.logaddexp(0.0, -agreement)
+        short = np.maximum(0.0, 1.0 - agreement)
+        return short if self.loss == "hinge" else short**2

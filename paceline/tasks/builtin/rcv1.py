@@ -2,22 +2,15 @@
 
 from paceline.data.dataset import Dataset
 from paceline.data.rcv1 import read_rcv1
+from paceline.tasks.builtin import svm
 from paceline.tasks.data_path import users_own
 
 WHERE = (
     "get lyrl2004_vectors_train.dat, lyrl2004_vectors_test_pt0.dat to pt3.dat and rcv1-v2.topics.qrels (each may be .gz) from "
     "the page of Lewis et al. 2004 into one folder, and set data.path to it"
 )
-SETTINGS = {
-    "updates": "sparse",
-    "policy": {"name": "bsp"},
-    "epochs": 30,
-    "batch_size": 16,
-    "batch": "worker",
-    "optimizer": {"name": "sgd", "lr": 0.005, "momentum": 0.0, "weight_decay": 0.0},
-    "schedule": {"lr_scale": "none"},
-    "data": {"validation": 0.0},
-}
+SETTINGS = {**svm.SETTINGS, "policy": {"name": "bsp"}}
+"""As those of task svm, in lock-step; [Hogwild]'s own are the preset hogwild."""
 
 
 def data(path: str, positive: str | None = None) -> Dataset:
