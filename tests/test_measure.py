@@ -79,3 +79,11 @@ def test_all_scores_say_of_how_many_examples_they_are() -> None:
     assert (
         by_split(metrics, {"train": 2000}) == "train (2,000 examples): loss 0.2500, accuracy 1.0000; test: loss 0.5000"
     )
+
+
+def test_local_models_scores_follow_those_of_the_global_model() -> None:
+    metrics = {"test_loss": 0.5, "mean_test_loss": 0.25, "vote_test_accuracy": 1.0, "local_models": 2.0}
+    assert by_split(metrics, {"test": 3}) == (
+        "test (3 examples): loss 0.5000; mean of the local models, test (3 examples): loss 0.2500; "
+        "their vote, test (3 examples): accuracy 1.0000"
+    )

@@ -94,10 +94,11 @@ def result(metrics: Mapping[str, float], told: str = "") -> str:
 def by_split(metrics: Mapping[str, float], examples: Mapping[str, int]) -> str:
     """All scores in one line: 'train (2,000 examples): loss 0.0312, accuracy 0.9900; test (360 examples): ...'."""
     found = []
-    for split in reversed(SPLITS):
-        if scores := scores_of(metrics, split):
-            of = f" ({examples[split]:,} examples)" if split in examples else ""
-            found.append(f"{split}{of}: " + ", ".join(_told(name, value) for name, value in scores.items()))
+    for kind, whose in (("", ""), ("mean_", "mean of the local models, "), ("vote_", "their vote, ")):
+        for split in reversed(SPLITS):
+            if scores := scores_of(metrics, f"{kind}{split}"):
+                of = f" ({examples[split]:,} examples)" if split in examples else ""
+                found.append(f"{whose}{split}{of}: " + ", ".join(_told(*score) for score in scores.items()))
     return "; ".join(found)
 
 
