@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from paceline.core import registry
 from paceline.core.config import Config, named
-from paceline.core.errors import ConfigError, PacelineError, UsageError
+from paceline.core.errors import ConfigError, OutOfMemory, PacelineError, UsageError, is_out_of_memory, out_of_memory
 from paceline.core.optimizer import build_optimizer
 from paceline.core.peer_run import check_peers
 from paceline.core.policy import build_policy, from_shorthand, is_served
@@ -169,6 +169,9 @@ def exits(name: str) -> Iterator[None]:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             print(f"{name}: {NO_TORCH}", file=sys.stderr, flush=True)
             sys.exit(ConfigError.exit_code)
+        if is_out_of_memory(error):
+            print(f"{name}: OutOfMemory: {out_of_memory(error, name)}", file=sys.stderr, flush=True)
+            sys.exit(OutOfMemory.exit_code)
         traceback.print_exc()
         print(f"{name}: this is a bug in Paceline; please report the lines above.", file=sys.stderr, flush=True)
         sys.exit(PacelineError.exit_code)

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 from paceline.cli.options import read_config
 from paceline.core import registry
-from paceline.core.errors import ConfigError, DataError
+from paceline.core.errors import ConfigError, DataError, OutOfMemory
 from paceline.tasks.task import BUILTIN, Task, load_task
 from sharder.app import make_shards
 from worker.replica import Replica
@@ -84,6 +84,13 @@ def test_a_task_file_with_a_syntax_error_is_refused_with_its_line(tmp_path: Path
 def test_a_task_file_that_raises_on_import_is_refused_with_its_line(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"mine.py, line 3: ZeroDivisionError: division by zero"):
         load_task(written(tmp_path, "x = 1\n\nx / 0\n"))
+
+
+def test_memory_that_runs_out_in_a_function_of_the_task_is_called_that(tmp_path: Path):
+    task = load_task(written(tmp_path, "def data(path):\n    raise MemoryError('3 TiB')\n" + MODEL))
+
+    with pytest.raises(OutOfMemory, match=r"ran out in data\(\) of the task, .*line 2: MemoryError: 3 TiB. Take fewer"):
+        task.data("bundled")
 
 
 def test_a_task_file_that_exits_on_import_is_refused(tmp_path: Path):

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
-from paceline.core.errors import ConfigError, DataError
+from paceline.core.errors import ConfigError, DataError, is_out_of_memory
 from paceline.core.values import Vector
 from paceline.tasks.task import Task
 from worker.device import check_compiler, choose_device, send
+from worker.explain import explained
 from worker.flat import FlatModel
 from worker.measuring import Measuring
 from worker.precision import Precision
@@ -72,7 +73,12 @@ class Replica:
         loss = 0.0
         for start, end in _cuts(len(labels), min(self._parts, len(labels))):
             inputs, targets = self._prepare(features[start:end], labels[start:end], rng)
-            loss += self._add(inputs, targets, (end - start) / len(labels))
+            try:
+                loss += self._add(inputs, targets, (end - start) / len(labels))
+            except (ConfigError, RuntimeError) as error:
+                if is_out_of_memory(error):
+                    raise
+                raise explained(error, self.task, features[start:end], labels[start:end]) from error.__cause__
         if self._precision.scale != 1:
             self._flat.gradient.values.mul_(1 / self._precision.scale)
         step = self.gathered(loss, len(labels))
@@ -86,11 +92,13 @@ class Replica:
         with self._precision.autocast():
             loss = self.task.loss(self.model, inputs, targets)
         if not loss.requires_grad:
-            raise ConfigError(f"The loss of task '{self.task.name}' does not depend on trainable parameters.")
+            raise self._unreached()
         self._flat.attach()
         try:
             (loss.float() * (share * self._precision.scale)).backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             raise ConfigError(f"The backward pass of task '{self.task.name}' failed: {error}") from error
         return float(loss.detach()) * share
 
@@ -100,6 +108,27 @@ class Replica:
         size = self._flat.size()
         finite = (loss is None or bool(np.isfinite(loss))) and bool(np.isfinite(size))
         return Step(self._flat.to_host(), np.nan if loss is None else loss, examples, finite, size)
+
+    def _unreached(self) -> ConfigError:
+        return ConfigError(
+            f"The loss of task '{self.task.name}' does not depend on trainable parameters. Compute it from model(inputs), "
+            "without torch.no_grad(), .detach(), .item() or .numpy() on the way."
+        )
+
+    def check_reach(self, features: Array, labels: Array) -> None:
+        """ConfigError where the loss leads to none of the parameters."""
+        self._flat.detach()
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        loss = self.task.loss(self.model, *self._prepare(features, labels))
+        found = torch.autograd.grad(loss, parameters, allow_unused=True) if loss.requires_grad else ()
+        self._flat.attach()
+        if all(gradient is None for gradient in found):
+            raise self._unreached()
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether a factor on the loss is still being found, so that the gradient may not be finite (fp16)."""
+        return self._precision.scale != 1
 
     def _prepare(self, features: Array, labels: Array, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
         inputs, targets = self.task.prepare(features, labels, rng)
@@ -168,13 +197,17 @@ class Replica:
 
     def state(self) -> dict[str, Tensor]:
         """Parameters (frozen ones too, tied ones under each name) and buffers as CPU tensors of their own memory."""
-        found = self.model.state_dict()
+        return {name: value.detach().cpu().contiguous().clone() for name, value in self.check_state().items()}
+
+    def check_state(self) -> dict[str, Tensor]:
+        """The model's own state, all tensors; ConfigError where it holds what can't be saved."""
+        found: dict[str, Tensor] = self.model.state_dict()
         odd = [name for name, value in found.items() if not isinstance(value, Tensor)]
         if odd:
             raise ConfigError(
                 f"The model's state {odd[0]!r} is not a tensor and can't be saved; drop its get_extra_state()."
             )
-        return {name: value.detach().cpu().contiguous().clone() for name, value in found.items()}
+        return found
 
 
 def use_threads(threads: int) -> None:
@@ -193,10 +226,14 @@ def _trainable(task: str, model: nn.Module) -> list[tuple[str, nn.Parameter]]:
         )
     for name, parameter in named:
         if is_lazy(parameter):
-            raise ConfigError(f"'{name}' of task '{task}' is lazy, so its size is unknown; let model() give all sizes.")
+            raise ConfigError(
+                f"'{name}' of task '{task}' is lazy, so its size is unknown; let model() give all "
+                "sizes, like nn.Linear(64, 10) for nn.LazyLinear(10)."
+            )
         if parameter.dtype != torch.float32:
             raise ConfigError(
-                f"'{name}' of task '{task}' is {parameter.dtype}; trainable parameters must be torch.float32."
+                f"'{name}' of task '{task}' is {parameter.dtype}; trainable parameters must be torch.float32: leave "
+                "out .double() and .half() in model(), or end it with .float()."
             )
     return named
 

@@ -1,6 +1,11 @@
 """The exception tree of Paceline: each error is one gRPC status and one process exit code, and its text says what was
 seen, what was expected and what to do."""
 
+import errno
+
+OUT_OF_MEMORY = ("can't allocate memory", "Cannot allocate memory", "out of memory", "bad_alloc")
+"""What is said by torch, the kernel, CUDA and C++ when memory ran out."""
+
 
 class PacelineError(Exception):
     """Anything that Paceline refuses or fails at. `status` is the gRPC status name, `exit_code` the process's."""
@@ -28,6 +33,13 @@ class ServersGone(PacelineError):
 
     status = "UNAVAILABLE"
     exit_code = 69
+
+
+class OutOfMemory(PacelineError):
+    """Memory ran out, of the machine, the container or the GPU."""
+
+    status = "RESOURCE_EXHAUSTED"
+    exit_code = 71
 
 
 class DiskError(PacelineError):
@@ -114,6 +126,22 @@ class Stopped(PacelineError):
     exit_code = 143
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, the kernel, C++ or torch says by it that memory ran out."""
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in OUT_OF_MEMORY)
+
+
+def out_of_memory(error: BaseException, who: str) -> OutOfMemory:
+    """What to say then; `who` asked for it."""
+    said = (str(error).splitlines() or [""])[0]
+    return OutOfMemory(
+        f"Memory ran out in {who}: {type(error).__name__}{': ' if said else ''}{said}. Take fewer workers, a smaller "
+        "batch_size or a smaller model, or a machine with more memory."
+    )
+
+
 def error_classes() -> dict[str, type[PacelineError]]:
     """Every class of the tree by name, so that the far side of a call can raise the same one."""
     found: dict[str, type[PacelineError]] = {}
@@ -123,3 +151,17 @@ def error_classes() -> dict[str, type[PacelineError]]:
         found[kind.__name__] = kind
         waiting += kind.__subclasses__()
     return found
+
+
+def error_of(exit_code: int) -> type[PacelineError]:
+    """The class whose exit code that is; PacelineError where it is nobody's."""
+    kinds = {kind.exit_code: kind for kind in PacelineError.__subclasses__() if "exit_code" in vars(kind)}
+    return kinds.get(exit_code, PacelineError)
+
+
+def in_brief(error: PacelineError) -> PacelineError:
+    """The error without the lines and errors that led to it, for people who did not write them; a bug keeps them."""
+    if type(error) is not PacelineError:
+        error.__cause__, error.__suppress_context__ = None, True
+        return error.with_traceback(None)
+    return error

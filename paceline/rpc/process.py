@@ -1,5 +1,6 @@
 """What every Paceline process does alike: memory settings, logs, signals, and telling where it listens."""
 
+import contextlib
 import ctypes
 import json
 import logging
@@ -118,6 +119,16 @@ def memory_limit() -> int:
         except (OSError, ValueError):  # not there, or 'max'
             continue
     return limit
+
+
+def kernel_kills() -> int | None:
+    """How many processes the kernel has killed here because memory ran out; None where it does not tell."""
+    found = []
+    for file in ("/sys/fs/cgroup/memory.events", "/proc/vmstat"):
+        with contextlib.suppress(OSError, ValueError):
+            lines = (line.split() for line in Path(file).read_text().splitlines())
+            found += [int(count) for name, count in lines if name == "oom_kill"]
+    return sum(found) if found else None
 
 
 def stop_on_signals() -> tuple[threading.Event, list[int]]:

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsFloat
 
-from paceline.core.errors import ConfigError, DataError, PacelineError
+from paceline.core.errors import ConfigError, DataError, PacelineError, is_out_of_memory, out_of_memory
 from paceline.data.dataset import Dataset
 from paceline.data.map_style import adapted
 from paceline.tasks import defaults
@@ -82,15 +82,21 @@ def guarded(file: str, part: str, function: Callable[..., Any], rule: Rule) -> C
             found = rule.adapt(function(*arguments))
         except PacelineError:
             raise
-        except OSError as error:
-            raise DataError(f"{part}() of the task, {where(error, file)}: {told(error)}") from error
         except Exception as error:
-            raise ConfigError(f"{part}() of the task failed, {where(error, file)}: {told(error)}") from error
+            if is_out_of_memory(error):
+                raise out_of_memory(error, f"{part}() of the task, {where(error, file)}") from error
+            raise _failure(part, file, error) from error
         if not rule.fits(found):
             raise ConfigError(f"{part}() in {file} returned {kind(found)}; it must return {rule.expected}.")
         return found
 
     return checked
+
+
+def _failure(part: str, file: str, error: Exception) -> PacelineError:
+    if isinstance(error, OSError):
+        return DataError(f"{part}() of the task, {where(error, file)}: {told(error)}")
+    return ConfigError(f"{part}() of the task failed, {where(error, file)}: {told(error)}")
 
 
 def where(error: BaseException, file: str) -> str:
