@@ -1,6 +1,7 @@
 """Paceline from Python: `train` a task with real processes on this machine, or `connect` a training loop of one's own.
 Torch is imported when a model is asked for, not before."""
 
+import functools
 import json
 import os
 import sys
@@ -8,10 +9,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pydantic import Field, ValidationError
 
+from paceline.cli.capacity import refuse_too_many
 from paceline.cli.chief import standing
 from paceline.cli.launcher import run_local
 from paceline.cli.options import complete
@@ -19,7 +21,7 @@ from paceline.cli.run_folder import RUNS, RunFolder, open_run
 from paceline.cli.signals import CTRL_C
 from paceline.cli.table import PlainLines
 from paceline.core.config import Config, Section
-from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.errors import ConfigError, PacelineError, in_brief
 from paceline.core.registry import explain
 from paceline.result import Result
 from paceline.settings import CONNECT, TLS, load
@@ -30,9 +32,28 @@ if TYPE_CHECKING:
 
     from worker.own_loop import Session
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 __all__ = ["Result", "connect", "train"]
 
 
+def brief(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, whose errors of ours are one sentence behind the caller's line, without what led to them in here; a bug
+    keeps its whole traceback."""
+
+    @functools.wraps(function)
+    def called(*arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return function(*arguments, **options)
+        except PacelineError as error:
+            short = in_brief(error)
+        raise short
+
+    return called
+
+
+@brief
 def train(
     task: str | Path | ModuleType,
     *,
@@ -44,6 +65,7 @@ def train(
     folder: str | Path | None = None,
     device: str = "auto",
     show: Callable[[str], None] | None = print,
+    yes: bool = False,
     **settings: Any,
 ) -> Result:
     """Trains with real processes on this machine, as `paceline run` does, and returns when the final version is scored.
@@ -53,12 +75,13 @@ def train(
     training data. `folder`: the run's folder, ./runs/NAME if not given; one with an unfinished run of the same settings is
     resumed, a finished one is returned as it is. `device`: what each worker computes on: auto, cpu, cuda or cuda:1.
     `show` gets a line every few seconds; None: silence. What goes wrong although the run goes on is shown when it is seen,
-    stands in the result's `warnings`, and is a Python warning at the end. `settings`: any other key of docs/settings.md,
-    sections as dicts: optimizer={"name": "adam", "lr": 0.001}, schedule={"name": "cosine"}. Keys left out are the task's own.
+    stands in the result's `warnings`, and is a Python warning at the end. `yes`: start even if this machine has too few cores
+    or too little memory for it. `settings`: any other key of docs/settings.md, sections as dicts:
+    optimizer={"name": "adam", "lr": 0.001}, schedule={"name": "cosine"}. Keys left out are the task's own.
 
     No `if __name__ == "__main__"` is needed, unless the script is the task file itself. Ctrl-C ends all processes and
     raises KeyboardInterrupt. Raises the PacelineError that the run ended with: ConfigError, DataError, ServersGone, ...;
-    its text names the folder of the logs."""
+    its text names the folder of the logs, where there are any."""
     _refuse_inside_task(sys._getframe(1))
     place = data if isinstance(data, Mapping) else None if data is None else {"path": str(data)}
     named = {"workers": workers, "servers": servers, "policy": policy, "data": place, "epochs": epochs}
@@ -67,12 +90,15 @@ def train(
     if folder is not None:
         runs = Path(folder).parent
         overrides["run"] = Path(folder).name
-    found, config = open_run(complete(overrides), runs=runs)
+    wanted = complete(overrides)
+    refuse_too_many(wanted, yes, "yes=True")
+    found, config = open_run(wanted, runs=runs)
     if not found.facts().get("finished"):
         _run(config, found, device, show or (lambda line: None))
     return Result(found.path)
 
 
+@brief
 def connect(
     model: "torch.nn.Module | None" = None,
     *,
@@ -173,10 +199,11 @@ def _run(config: Config, folder: RunFolder, device: str, show: Callable[[str], N
     if outcome.exit_code == CTRL_C:
         raise KeyboardInterrupt
     if outcome.exit_code:
-        kinds = {kind.exit_code: kind for kind in PacelineError.__subclasses__() if "exit_code" in vars(kind)}
-        raise kinds.get(outcome.exit_code, PacelineError)(f"{outcome.reason}\nThe logs are in {folder.path / 'logs'}.")
+        if folder.path.exists():
+            outcome.reason += f"\nThe logs are in {folder.path / 'logs'}."
+        raise outcome.error()
     for line in standing(outcome.warnings):
-        warnings.warn(line.removeprefix("warning: "), stacklevel=3)  # the caller of train()
+        warnings.warn(line.removeprefix("warning: "), stacklevel=4)  # the caller of train()
 
 
 def _name(task: str | Path | ModuleType) -> str:

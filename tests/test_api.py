@@ -16,10 +16,11 @@ import pytest
 from processes import Process, eventually
 
 import paceline
-from paceline.cli.options import read_config
+from paceline.api import brief
+from paceline.cli.options import complete, read_config
 from paceline.cli.run_folder import RunFolder, open_run
 from paceline.core.config import Config
-from paceline.core.errors import ConfigError, DataError
+from paceline.core.errors import ConfigError, DataError, PacelineError
 from paceline.settings import CONNECT
 
 torch = pytest.importorskip("torch")
@@ -139,9 +140,19 @@ def test_without_the_onnx_packages_the_error_says_what_to_install(
 def test_a_run_that_fails_raises_its_error_with_the_folder_of_the_logs(tmp_path: Path) -> None:
     task = tmp_path / "broken.py"
     task.write_text("def data(path):\n    raise OSError('no disk')\n\n\ndef model():\n    pass\n")
+    config = complete({"task": str(task), "workers": 1, "servers": 1, "run": "broken"})
+    open_run(config, runs=tmp_path)[0].write_facts(exit_code=143)  # it has been started before, so its folder is kept
     with pytest.raises(DataError, match=r"(?s)OSError: no disk.*The logs are in .*/broken/logs\.") as caught:
         paceline.train(task, folder=tmp_path / "broken", **SMALL)
     assert caught.value.exit_code == 65
+
+
+def test_a_run_that_never_started_raises_one_sentence_and_leaves_no_folder(tmp_path: Path) -> None:
+    task = tmp_path / "broken.py"
+    task.write_text("def data(path):\n    raise OSError('no disk')\n\n\ndef model():\n    pass\n")
+    with pytest.raises(DataError, match=r"broken.py, line 2: OSError: no disk$"):
+        paceline.train(task, folder=tmp_path / "broken", **SMALL)
+    assert not (tmp_path / "broken").exists()
 
 
 def test_ctrl_c_ends_all_processes_of_a_script(tmp_path: Path) -> None:
@@ -176,6 +187,30 @@ def test_ctrl_c_ends_all_processes_of_a_script(tmp_path: Path) -> None:
 def test_a_mistake_is_told_before_anything_starts(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         paceline.train("digits", **settings)
+
+
+def test_a_mistake_is_one_sentence_behind_the_callers_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def data(path): ...\ndef model(): ...\nx = undefined\n")
+    for call, sentence in (("'digits', workers='x'", "workers: got 'x'"), ("'mine.py'", "mine.py, line 3: NameError")):
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            subprocess.run(
+                [sys.executable, "-c", f"import paceline\npaceline.train({call})"], cwd=tmp_path, check=True,
+                capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+            )  # fmt: skip
+        said = failed.value.stderr
+        assert sentence in said.splitlines()[-1]
+        assert (said.count("Traceback"), len(said.splitlines()) < 7) == (1, True), said
+
+
+def test_a_bug_keeps_its_cause() -> None:
+    @brief
+    def broken() -> None:
+        raise PacelineError("a bug") from ZeroDivisionError()
+
+    with pytest.raises(PacelineError) as raised:
+        broken()
+
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
 def test_a_module_without_a_file_is_no_task() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from paceline.cli import children, launcher
+from paceline.cli import children, crew, launcher
 from paceline.cli.launcher import Outcome, run_local
 from paceline.cli.run_folder import RunFolder, open_run
 from paceline.cli.stall import STILL, Stall
@@ -48,6 +48,8 @@ def play(name):
         (folder / f"{name}.hangs").touch()
         while True:
             time.sleep(60)
+    if act == "crash":
+        raise NameError("name 'optimiser' is not defined")
     if act < 0:
         os.kill(os.getpid(), -act)
     sys.exit(act)
@@ -58,6 +60,7 @@ SCRIPTS = {
     "sharder.py": "import fakes\nfakes.play('sharder')\n",
     "worker/__init__.py": "",
     "worker/__main__.py": "import fakes\nfakes.play('worker-' + fakes.option('--rank'))\n",
+    "worker/check.py": "import fakes\nfakes.play('check')\n",
     "worker/evaluator.py": "import fakes\nfakes.play('evaluator')\n",
 }
 
@@ -65,15 +68,15 @@ SCRIPTS = {
 class FakeChief:
     """Says `training` until the test's condition holds, then `finished` with a score."""
 
-    def __init__(self, done: Callable[[], bool]) -> None:
-        self.done = done
+    def __init__(self, done: Callable[[], bool], version: int = 3) -> None:
+        self.done, self.version = done, version
 
     def status(self) -> StatusReply:
         workers = [
             WorkerStatus(worker="worker-0", clock=3, phase="compute", figures={"loss": 0.5, "wait_seconds": 2.0})
         ]
         if not self.done():
-            return StatusReply(phase="training", version=3, workers=workers)
+            return StatusReply(phase="training", version=self.version, workers=workers)
         score = Score(epoch=1, seconds=4.0, versions=[3], metrics={"test_accuracy": 0.97}, final=True)
         return StatusReply(phase="finished", version=3, examples=300, seconds=5.0, workers=workers, scores=[score])
 
@@ -105,14 +108,15 @@ class Stage:
         file = self.folder / f"{name}.starts"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
-    def play(self, done: Callable[[], bool] | None = None) -> Outcome:
+    def play(self, done: Callable[[], bool] | None = None, version: int = 3, keep: bool = True) -> Outcome:
         workers = (self.folder / "worker-0.starts", self.folder / "worker-1.starts")
         all_started = lambda: all(file.exists() for file in workers)  # noqa: E731
         return run_local(
             self.config,
             self.run.path,
             say=self.said.append,
-            connect=lambda address, credentials: FakeChief(done or all_started),
+            connect=lambda address, credentials: FakeChief(done or all_started, version),
+            keep=keep,
         )
 
     def pids(self) -> list[int]:
@@ -125,7 +129,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setenv("FAKE_STAGE", str(tmp_path))
     monkeypatch.setattr(launcher, "POLL", 0.02)
     for modules in ("SERVERS", "WORKERS"):
-        monkeypatch.setattr(launcher, modules, ("fakes",))  # loaded in no time
+        monkeypatch.setattr(crew, modules, ("fakes",))  # loaded in no time
     made = Stage(tmp_path, restarts=2)
     made.plot()
     return made
@@ -225,6 +229,85 @@ def test_a_mistake_in_the_settings_or_data_is_not_tried_again(stage: Stage, code
     assert gone(stage.pids())
 
 
+@pytest.mark.parametrize("role", ["sharder", "check"])
+def test_a_mistake_that_is_found_before_servers_start_leaves_no_folder(stage: Stage, role: str) -> None:
+    stage.plot(**{role: [78]})
+
+    outcome = stage.play(keep=False)
+
+    assert (outcome.exit_code, outcome.refused, type(outcome.error())) == (78, True, ConfigError)
+    assert not stage.run.path.exists()
+    assert stage.starts("server-0") == []
+    assert gone(stage.pids())
+
+
+def test_a_folder_of_an_earlier_start_is_kept(stage: Stage) -> None:
+    stage.run.write_facts(exit_code=143)
+    stage.plot(check=[78])
+
+    outcome = stage.play(keep=False)
+
+    assert (outcome.exit_code, outcome.refused) == (78, True)
+    assert stage.run.path.exists()
+
+
+def test_the_same_crash_of_two_workers_before_the_first_push_ends_the_run(stage: Stage) -> None:
+    stage.plot(worker_0=["crash"], worker_1=["crash"])
+
+    outcome = stage.play(lambda: False, version=0, keep=False)
+
+    assert (outcome.exit_code, outcome.refused) == (78, True)
+    assert "before its first push" in outcome.reason
+    assert "NameError: name 'optimiser' is not defined" in outcome.reason
+    assert sum(text.count("Traceback") for text in stage.said) == 1
+    assert gone(stage.pids())
+
+
+def test_the_same_crash_of_one_worker_twice_ends_the_run(stage: Stage) -> None:
+    stage.plot(worker_0=["hang"], worker_1=["crash"])
+
+    outcome = stage.play(lambda: False, version=0)
+
+    assert outcome.exit_code == 78
+    assert "worker-1 ended before its first push, again" in outcome.reason
+    assert len(stage.starts("worker-1")) == 2
+
+
+def test_a_crash_after_the_first_push_is_tried_again(stage: Stage) -> None:
+    stage.plot(worker_0=["crash", 0], worker_1=["crash", 0])
+
+    outcome = stage.play(lambda: len(stage.starts("worker-0")) == len(stage.starts("worker-1")) == 2)
+
+    assert outcome.exit_code == 0
+
+
+def test_memory_that_ran_out_is_called_that(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = children.Child("worker-0", "worker", ["-c", "pass"], stage.folder / "log", os.environ)
+    kills = iter([4, 5])
+    monkeypatch.setattr(children, "kernel_kills", lambda: next(kills))
+    child.start()
+    (stage.folder / "log").write_text("terminate called after throwing an instance of 'std::bad_alloc'\n")
+
+    said = []
+    for child.code in (71, -signal.SIGABRT, -signal.SIGKILL):
+        said.append(child.how_it_ended())
+
+    assert all("memory" in text and "MiB" in text for text in said)
+    assert said[0].startswith("ran out of memory (exit code 71)")
+    assert said[1].startswith("ran out of memory (SIGABRT)")
+    assert said[2].startswith("was killed by the kernel (SIGKILL), because memory ran out")
+
+
+def test_the_sentence_of_a_child_is_what_it_printed_last(stage: Stage) -> None:
+    log = stage.folder / "log"
+    child = children.Child("check", "check", ["-c", "pass"], log, {})
+    log.write_text("an event\ncheck: ConfigError: labels go from 1 to 4.\n  Two lines.\n")
+
+    assert child.sentence() == "labels go from 1 to 4.\n  Two lines."
+    log.write_text("worker-0: 3 steps\n")
+    assert child.sentence() is None
+
+
 def test_a_server_that_keeps_dying_ends_the_run(stage: Stage) -> None:
     stage.plot(server_1=[69])
 
@@ -316,12 +399,12 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_launcher import FakeChief
-from paceline.cli import children, launcher
+from paceline.cli import children, crew, launcher
 from paceline.cli.run_folder import RunFolder
 from paceline.settings import load
 children.ALL_GONE = {patience}
 launcher.POLL = 0.02
-launcher.SERVERS = launcher.WORKERS = ("fakes",)
+crew.SERVERS = crew.WORKERS = ("fakes",)
 stage = Path({stage!r})
 folder = RunFolder(stage / "runs/play")
 class Waiting(FakeChief):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from paceline.core.errors import ConfigError, PlanMismatch, Stopped
+from paceline.core.errors import ConfigError, PacelineError, PlanMismatch, Stopped, in_brief
 from paceline.rpc.process import stop_on_signals
 from paceline.settings import check_own_loop
 from paceline.tasks.task import load_task
@@ -144,7 +144,9 @@ class Session:
         if not isinstance(asked, tuple):
             self._free_signals()
         if isinstance(asked, PlanMismatch):
-            raise PlanMismatch(f"{asked} Parameters must have the same names, order and shapes.") from asked
+            raise PlanMismatch(f"{asked} Parameters must have the same names, order and shapes.") from None
+        if isinstance(asked, PacelineError):
+            raise in_brief(asked)
         if isinstance(asked, BaseException):
             raise asked
         self._batch = asked

@@ -12,8 +12,10 @@ from paceline.cli.arguments import (
     WHAT,
     ChiefAddress,
     Data,
+    Device,
     Epochs,
     Json,
+    Loop,
     Policy,
     Run,
     Servers,
@@ -21,6 +23,7 @@ from paceline.cli.arguments import (
     TokenFile,
     What,
     Workers,
+    Yes,
 )
 from paceline.cli.exits import exits as _exits
 from paceline.cli.exits import print_json as _json
@@ -71,23 +74,17 @@ def run(
     name: Annotated[
         str | None, typer.Option("--run", metavar="NAME", help="Name of the run; one that exists is resumed.")
     ] = None,
-    loop: Annotated[
-        str | None, typer.Option(metavar="SCRIPT.py", help="Your own training loop for the workers (see docs/api.md).")
-    ] = None,
+    loop: Loop = None,
     repeats: Annotated[
         int | None,
         typer.Option(
             help="Train so often, with seeds that count up, and print mean and variance of the results.", min=1
         ),
     ] = None,
-    device: Annotated[
-        str,
-        typer.Option(
-            help="What to compute on: auto (the GPUs in turn, several workers on one if need be), cpu, cuda, cuda:1."
-        ),
-    ] = "auto",
+    device: Device = "auto",
     tls: Tls = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start the named run over; what it had is deleted.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Train a model on this machine: starts servers and workers, shows how it goes, says where the model is."""
@@ -98,6 +95,9 @@ def run(
             use_keys(tls)
 
         config = read_config(what, workers, servers, policy, sets or [], slow or [], epochs, data, name, preset, loop)
+        from paceline.cli.capacity import refuse_too_many
+
+        refuse_too_many(config, yes)
         if repeats is not None:
             from paceline.cli.repeats import repeat
 

@@ -25,3 +25,15 @@ ChiefAddress = Annotated[
     typer.Option("--chief", metavar="HOST:PORT", help="gRPC port of server 0 of a run elsewhere, instead of RUN."),
 ]
 TokenFile = Annotated[Path | None, typer.Option(help="File with that run's token.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Start even if this machine has too few cores or too little memory for it.")
+]
+Loop = Annotated[
+    str | None, typer.Option(metavar="SCRIPT.py", help="Your own training loop for the workers (see docs/api.md).")
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        help="What to compute on: auto (the GPUs in turn, several workers on one if need be), cpu, cuda, cuda:1."
+    ),
+]

@@ -1,6 +1,7 @@
 """The processes of a local run: started afresh, each with a log of its own, named when they die, and all ended."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,10 +13,13 @@ from pathlib import Path
 
 from paceline.cli import tether
 from paceline.cli.forker import Forked, Forker
-from paceline.rpc.process import MALLOC_ENVIRONMENT, memory_limit
+from paceline.core.errors import OUT_OF_MEMORY, OutOfMemory, error_classes
+from paceline.rpc.process import MALLOC_ENVIRONMENT, kernel_kills, memory_limit
 from paceline.settings import PREFIX, TLS
 
 TAIL_LINES = 12
+TRACE_LINES = 40
+"""Most lines of a crash that are shown."""
 TAIL_BYTES = 16 << 10
 WORKERS_LEAVE, ALL_GONE = 5.0, 10.0
 """Seconds after the end was asked for: servers are told after the first, whoever is left is killed after the second."""
@@ -43,12 +47,13 @@ class Child:
     """Largest memory of the process that ended last (bytes)."""
     _process: subprocess.Popen[bytes] | Forked | None = field(default=None, repr=False)
     _log_start: int = 0
+    _kills_before: int | None = None
 
     def start(self) -> None:
         """A new process in a group of its own, so that a Ctrl-C reaches it through the launcher only."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        self.code = None
+        self.code, self._kills_before = None, kernel_kills()
         forked = self.forker and self.forker.start(self.arguments, self.log, Path.cwd(), self.environment)
         if forked:
             self._process = forked
@@ -88,26 +93,50 @@ class Child:
                 os.killpg(self._process.pid, number)
 
     def tail(self) -> str:
-        """The last lines that the newest process wrote, indented."""
+        """The last lines that the newest process wrote, indented; all of its last words where it has some."""
+        lines = self._lines()
+        words = self.last_words().splitlines()[-TRACE_LINES:]
+        whole = lines[-TAIL_LINES:] if len(words) <= TAIL_LINES else words
+        return "".join(f"\n    {_printable(line)}" for line in whole)
+
+    def sentence(self) -> str | None:
+        """The error that it ended with, as `exits` prints it, without its name; None where there is none."""
+        text = "\n".join(self._lines())
+        kinds = "|".join(error_classes())
+        found = list(re.finditer(rf"^[\w-]+: (?:{kinds}): ", text, re.MULTILINE))
+        return _printable(text[found[-1].end() :].strip(), "\n") if found else None
+
+    def last_words(self) -> str:
+        """What it wrote that is no event of its log: from the last traceback on, where there is one."""
+        text = "\n".join(line for line in self._lines() if not line.startswith("{"))
+        return text[max(0, text.rfind("Traceback (most recent call last)")) :].strip()
+
+    def _lines(self) -> list[str]:
+        """The end of what the newest process wrote."""
         if not self.log.exists():
-            return ""
+            return []
         with self.log.open("rb") as log:
             log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - TAIL_BYTES))
-            lines = log.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
-        return "".join(f"\n    {_printable(line)}" for line in lines)
+            return log.read().decode(errors="replace").splitlines()
 
     def how_it_ended(self) -> str:
         """In words: the exit code, or the signal, with the memory where it may have been too much."""
         assert self.code is not None
+        peak, limit = self.peak / 2**20, memory_limit() / 2**20
+        memory = f"Its peak was {peak:,.0f} MiB, the limit here is {limit:,.0f} MiB for all processes"
+        if self.code == OutOfMemory.exit_code:
+            return f"ran out of memory (exit code {self.code}). {memory}"
         if self.code >= 0:
             return f"ended with exit code {self.code}"
         name = signal.Signals(-self.code).name
+        if -self.code == signal.SIGABRT and any(sign in self.last_words() for sign in OUT_OF_MEMORY):
+            return f"ran out of memory ({name}). {memory}"
         if -self.code != signal.SIGKILL:
             return f"was ended by signal {-self.code} ({name})"
-        return (
-            f"was killed ({name}): by someone, or by the kernel because memory ran out. Its peak was "
-            f"{self.peak / 2**20:,.0f} MiB, the limit here is {memory_limit() / 2**20:,.0f} MiB for all processes"
-        )
+        kills = kernel_kills()
+        if kills is not None and self._kills_before is not None and kills > self._kills_before:
+            return f"was killed by the kernel ({name}), because memory ran out. {memory}"
+        return f"was killed ({name}): by someone, or by the kernel because memory ran out. {memory}"
 
 
 def child_environment(threads: int) -> dict[str, str]:
@@ -141,6 +170,6 @@ def _tell(children: Iterable[Child], number: int, told: set[str]) -> None:
             told.add(child.name)
 
 
-def _printable(line: str) -> str:
-    """Without control characters, which could drive the terminal."""
-    return "".join(letter if letter.isprintable() or letter == "\t" else "?" for letter in line)
+def _printable(line: str, kept: str = "") -> str:
+    """Without control characters, which could drive the terminal, but for those that are `kept`."""
+    return "".join(letter if letter.isprintable() or letter in f"\t{kept}" else "?" for letter in line)

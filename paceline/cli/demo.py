@@ -10,7 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from paceline.cli.launcher import Outcome, forking, run_local
+from paceline.cli.crew import forking
+from paceline.cli.launcher import Outcome, run_local
 from paceline.cli.run_folder import open_run
 from paceline.core.config import Config
 from paceline.settings import load

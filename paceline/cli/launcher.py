@@ -3,10 +3,9 @@
 import json
 import os
 import shutil
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -14,14 +13,16 @@ from typing import TypeVar
 from paceline.cli import chief
 from paceline.cli.chief import Chief, News, RemoteChief, Speed, accuracy
 from paceline.cli.children import Child, child_environment, end_all
-from paceline.cli.forker import SERVERS, WORKERS, Forker
+from paceline.cli.crashes import Crashes
+from paceline.cli.crew import cores, forking, kept_port, ports_of, threads_of
+from paceline.cli.forker import Forker
 from paceline.cli.records import Records
 from paceline.cli.run_folder import RunFolder
 from paceline.cli.signals import Signals
 from paceline.cli.stall import Stall
 from paceline.cli.status import Connect
 from paceline.core.config import Config
-from paceline.core.errors import ConfigError, DataError, PacelineError, ServersGone, UsageError
+from paceline.core.errors import ConfigError, DataError, OutOfMemory, PacelineError, ServersGone, UsageError, error_of
 from paceline.core.run import Score
 from paceline.core.watch import RunWarning
 from paceline.settings import CONNECT, TLS
@@ -60,6 +61,12 @@ class Outcome:
     """How many examples of each split the metrics are of."""
     warnings: list[RunWarning] = field(default_factory=list)
     """What went wrong although the run went on, oldest first."""
+    refused: bool = False
+    """Whether a mistake ended it before anything was learned."""
+
+    def error(self) -> PacelineError:
+        """What to raise where it did not finish."""
+        return error_of(self.exit_code)(self.reason)
 
 
 class _Ended(Exception):
@@ -79,12 +86,15 @@ def run_local(
     shards: Path | None = None,
     device: str = "auto",
     forkers: Mapping[str, Forker] | None = None,
+    keep: bool = False,
 ) -> Outcome:
     """Trains as `config` says, in a folder that `open_run` has prepared; resumes what is there. `say` gets messages,
     `show` each status with the examples per second; `shards` of another run with the same data save the time to write
     them; `device` is what workers and evaluator compute on; `forkers` of another run start the processes quicker still.
-    Ctrl-C and SIGTERM end it in order. ConfigError: it runs now."""
+    Ctrl-C and SIGTERM end it in order. Where a mistake ends its first start before anything was learned, the folder is
+    deleted, unless it is to `keep`. ConfigError: it runs now."""
     place = RunFolder(folder)
+    is_new = not place.facts()
     with ExitStack() as stack:
         stack.enter_context(place.locked())
         signals = stack.enter_context(Signals())
@@ -94,10 +104,12 @@ def run_local(
         try:
             launch.train()
         except _Ended as end:
-            launch.outcome.exit_code, launch.outcome.reason = end.code, end.reason
+            launch.note_end(end)
         finally:
             launch.end()
-        return launch.outcome
+    if launch.outcome.refused and is_new and not keep:
+        shutil.rmtree(place.path, ignore_errors=True)
+    return launch.outcome
 
 
 class _Launch:
@@ -127,6 +139,7 @@ class _Launch:
         self._threads = threads_of(config)
         self._environment = child_environment(self._threads)
         self._forkers = forkers
+        self._crashes = Crashes()
 
     def train(self) -> None:
         """From the shards to the final score; _Ended where that is not reached."""
@@ -141,12 +154,25 @@ class _Launch:
             tls=str(Path(keys).resolve()) if (keys := os.environ.get(TLS)) else None,
         )
         self._shard()
+        self._check()
         servers = self._serve()
         self._chief = self._connect(servers[0], self._folder.credentials())
         self._work(servers)
         self._watch(self._chief)
         self.outcome.exit_code = 0
         self._let_end()
+
+    def note_end(self, end: _Ended) -> None:
+        """The run ends with this."""
+        self.outcome.refused = end.code in (*HOPELESS, OutOfMemory.exit_code) and not self._has_begun
+        self.outcome.exit_code, self.outcome.reason = end.code, end.reason
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether anything was pushed; asks, since the last answer may be half a second old."""
+        if not self.outcome.version and self._chief is not None and (status := self._chief.status()) is not None:
+            self._note(status)
+        return self.outcome.version > 0
 
     def end(self) -> None:
         """No process is left after this."""
@@ -175,9 +201,16 @@ class _Launch:
         """Starts the shard server, which writes the shards first; waits until they are whole."""
         place = ["--out", str(self._shards), "--token-file", str(self._folder.token)]
         sharder = self._start("sharder", "shard server", *place, "--port", "0")
-        ports = self._wait_for(lambda: _ports(self._folder.ports("sharder"), sharder.pid))
+        ports = self._wait_for(lambda: ports_of(self._folder.ports("sharder"), sharder.pid))
         assert ports is not None
-        self._shard_server = _kept_port(sharder, ports)
+        self._shard_server = kept_port(sharder, ports)
+
+    def _check(self) -> None:
+        """One mini-batch through all that a task of torch needs, in one process, before all others."""
+        if self._config.updates == "dense":
+            place = ["--shards", str(self._shards), "--device", self._device, "--threads", str(cores())]
+            check = self._start("check", "check", *place)
+            self._wait_for(lambda: check.poll() == 0)
 
     def _serve(self) -> list[str]:
         """Starts the servers, the chief first; their addresses."""
@@ -199,13 +232,13 @@ class _Launch:
     def _address(self, server: Child, index: int) -> str:
         """Where the server listens, once it does."""
         report = self._folder.ports(server.name)
-        ports = self._wait_for(lambda: _ports(report, server.pid), self._config.start_timeout)
+        ports = self._wait_for(lambda: ports_of(report, server.pid), self._config.start_timeout)
         if ports is None:
             seconds = f"{self._config.start_timeout:.0f} s"
             raise _Ended(
                 ServersGone.exit_code, f"{server.name} did not listen within {seconds}. Its last lines:{server.tail()}"
             )
-        return _kept_port(server, ports)
+        return kept_port(server, ports)
 
     def _work(self, servers: list[str]) -> None:
         """Starts workers and evaluator together."""
@@ -229,10 +262,11 @@ class _Launch:
         return ["--shards", str(self._shards)]
 
     def _start(self, name: str, role: str, *arguments: str) -> Child:
-        module = {"evaluator": ["worker.evaluator"], "shard server": ["sharder", "serve"]}.get(role, [role])
-        report = [] if role == "sharder" else ["--report", str(self._folder.ports(name))]
+        modules = {"check": ["worker.check"], "evaluator": ["worker.evaluator"], "shard server": ["sharder", "serve"]}
+        module, is_short = modules.get(role, [role]), role in ("sharder", "check")
+        report = [] if is_short else ["--report", str(self._folder.ports(name))]
         command = ["-m", *module, "--config", str(self._folder.config), *report, *arguments]
-        restarts = 0 if role == "sharder" else self._config.restarts
+        restarts = 0 if is_short else self._config.restarts
         forker = self._forkers.get(role)
         if forker is not None:
             self._wait_for(lambda: forker.is_ready)
@@ -331,7 +365,9 @@ class _Launch:
     def _died(self, child: Child, code: int) -> None:
         what = f"{child.name} {child.how_it_ended()}"
         if code in HOPELESS:
-            raise _Ended(code, f"{what}. It said:{child.tail()}")
+            raise _Ended(code, child.sentence() or f"{what}. It said:{child.tail()}")
+        if child.role == "worker" and not self._has_begun and (again := self._crashes.repeated(child, code)):
+            raise _Ended(Crashes.exit_code(code), again)
         if child.restarts_left:
             child.restarts_left -= 1
             self._say(f"{what}; starting it again ({child.restarts_left} restarts left). Its last lines:{child.tail()}")
@@ -354,43 +390,3 @@ class _Launch:
 
     def _pids(self) -> dict[str, int]:
         return {child.name: child.pid for child in self._children if child.pid is not None and child.running}
-
-
-def _ports(report: Path, pid: int | None) -> dict[str, int] | None:
-    """What a server reported, once it is this process's report."""
-    try:
-        found: dict[str, int] = json.loads(report.read_text())
-    except (OSError, ValueError):
-        return None
-    return found if found.get("pid") == pid else None
-
-
-def _kept_port(child: Child, ports: dict[str, int]) -> str:
-    """The child's address; it keeps that port when it is started again."""
-    child.arguments[child.arguments.index("--port") + 1] = str(ports["port"])
-    return f"127.0.0.1:{ports['port']}"
-
-
-@contextmanager
-def forking(config: Config) -> Iterator[Mapping[str, Forker]]:
-    """What starts the processes of each role: what these import is loaded once for all. No sharder, of which there is one and
-    whose BLAS may use all cores; nothing where fork is not safe."""
-    with ExitStack() as stack:
-        forkers: dict[str, Forker] = {}
-        if sys.platform == "linux":
-            environment = child_environment(threads_of(config))
-            servers = workers = stack.enter_context(closing(Forker(SERVERS, environment)))
-            if config.updates == "dense" and config.loop is None:
-                workers = stack.enter_context(closing(Forker(WORKERS, environment)))
-            forkers = {"server": servers, "worker": workers, "evaluator": workers}
-        yield forkers
-
-
-def threads_of(config: Config) -> int:
-    """Threads of each worker: its share of the cores."""
-    return max(1, _cores() // config.workers)
-
-
-def _cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

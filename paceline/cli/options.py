@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paceline.cli.script import check_script
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.slow import CLUSTERS
@@ -57,6 +58,7 @@ def complete(overrides: Mapping[str, Any], path: Path | None = None, preset: str
         check_own_loop(config)
         if not config.loop.endswith(".py") or not Path(config.loop).is_file():
             raise ConfigError(f"loop: there is no Python file {config.loop}. Give the path of your training script.")
+        check_script(Path(config.loop))
     return config
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from paceline.cli.launcher import forking
+from paceline.cli.crew import forking
 from paceline.cli.run import finish
 from paceline.cli.run_folder import RunFolder, new_name
 from paceline.core.config import RUN, Config
@@ -29,7 +29,8 @@ def repeat(config: Config, times: int, fresh: bool, as_json: bool, device: str =
             folder, outcome = finish(one, fresh, console, device, forkers)
             code = outcome.exit_code
             if code:
-                console.print(f"{folder.name}: {outcome.reason}. See {folder.path}/logs.", markup=False, soft_wrap=True)
+                logs = "" if outcome.refused else f" See {folder.path}/logs."
+                console.print(f"{folder.name}: {outcome.reason}{logs}", markup=False, soft_wrap=True)
                 break
             console.print(f"{folder.name}: {told(folder)}", markup=False, soft_wrap=True)
             folders.append(folder)

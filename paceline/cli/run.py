@@ -21,7 +21,8 @@ from paceline.core.watch import RunWarning
 
 
 def run(config: Config, fresh: bool, as_json: bool, device: str = "auto") -> int:
-    """Starts or resumes the run; returns the exit code. With `as_json` stdout gets one object, people read stderr."""
+    """Starts or resumes the run; returns the exit code. With `as_json` stdout gets one object, people read stderr. Raises what
+    ended it before anything was learned."""
     console = Console(stderr=as_json, highlight=False)
     folder, outcome = finish(config, fresh, console, device)
     if as_json:
@@ -30,7 +31,9 @@ def run(config: Config, fresh: bool, as_json: bool, device: str = "auto") -> int
                 {"run": folder.name, "folder": str(folder.path), "model": str(_model(folder)), **asdict(outcome)}
             )
         )
-    else:
+    if outcome.refused:
+        raise outcome.error()
+    if not as_json:
         for line in summary(config, folder, outcome):
             _print(console, line)
     return outcome.exit_code
@@ -65,7 +68,8 @@ def finish(
 def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
     """What to know at the end; the last line of a finished run is its test accuracy, or what the task goes by."""
     if outcome.exit_code:
-        again = f"See {folder.path}/logs. It goes on from its last snapshot with: paceline run {folder.config}"
+        kept = "It goes on from its last snapshot" if folder.has_snapshot() else "It starts from the beginning again"
+        again = f"See {folder.path}/logs. {kept} with: paceline run {folder.config}"
         if not config.servers:
             again = f"See {folder.path}/logs. Without servers nobody keeps the models: start it over with --fresh."
         return [f"run {folder.name} ended with exit code {outcome.exit_code}: {outcome.reason}", again]

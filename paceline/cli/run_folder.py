@@ -98,6 +98,10 @@ class RunFolder:
     def server(self, index: int) -> Path:
         return self.path / f"server-{index}"
 
+    def has_snapshot(self) -> bool:
+        """Whether a server has kept a state that the run would go on from."""
+        return any(self.path.glob("server-*/snapshot-*.json"))
+
     def ports(self, name: str) -> Path:
         """Where a server, worker or the evaluator says on which ports it listens, that of its metrics too."""
         return self.path / name / "ports.json" if name.startswith("server-") else self.path / "ports" / f"{name}.json"

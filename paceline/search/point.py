@@ -18,7 +18,7 @@ def main(
     """Trains, and exits as `paceline run` does."""
     with exits("point"):
         place = RunFolder(folder)
-        outcome = run_local(load(place.config), folder, shards=place.shards.resolve(), device=device)
+        outcome = run_local(load(place.config), folder, shards=place.shards.resolve(), device=device, keep=True)
         print(outcome.reason, flush=True)
         sys.exit(outcome.exit_code)
 

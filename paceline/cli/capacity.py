@@ -1,0 +1,52 @@
+"""Says before a run when this machine has too few cores or too little memory for its processes."""
+
+import sys
+
+import psutil
+
+from paceline.cli.crew import cores
+from paceline.core.config import Config
+from paceline.core.errors import UsageError
+from paceline.rpc.process import memory_limit
+
+MOST_PER_CORE = 16
+"""Processes that take turns on a core without anybody asking."""
+SHARED, FORKED, OWN = 500 << 20, 30 << 20, 300 << 20
+"""Memory that a run takes once (what its processes are forked from), for each of them, and for each that runs a script of the
+user's own and loads torch itself (bytes; measured with the task digits, so without a model or data of any size)."""
+
+
+def refuse_too_many(config: Config, yes: bool, how: str = "--yes") -> None:
+    """Asks on a terminal whether to go on where the run's processes are too many for this machine; UsageError where there is
+    nobody to ask, or they say no. `how` tells the other way to agree."""
+    sentence = too_many(config, cores(), _free())
+    if sentence is None or yes:
+        return
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        import typer
+
+        if typer.confirm(f"{sentence} Go on?", err=True):
+            return
+    raise UsageError(f"{sentence} Take fewer workers (-w), or go on all the same with {how}.")
+
+
+def too_many(config: Config, cores: int, free: int) -> str | None:
+    """In words, where the processes are more than the cores or the free memory (bytes) can bear."""
+    processes = config.workers + config.server_processes + 1
+    worker = OWN if config.loop is not None else FORKED
+    need = SHARED + config.workers * worker + (config.server_processes + 1) * FORKED
+    if processes <= MOST_PER_CORE * cores and need <= free:
+        return None
+    return (
+        f"{config.workers:,} workers make {processes:,} processes, on {cores} core{'s' * (cores > 1)}; they need "
+        f"{_gib(need)} of memory at least, and {_gib(free)} is free."
+    )
+
+
+def _free() -> int:
+    """Memory that new processes can have (bytes)."""
+    return min(int(psutil.virtual_memory().available), memory_limit())
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

@@ -1,0 +1,52 @@
+"""What the processes of a run share: the cores, what they are forked from, and how they say where they listen."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from paceline.cli.children import Child, child_environment
+from paceline.cli.forker import SERVERS, WORKERS, Forker
+from paceline.core.config import Config
+
+
+@contextmanager
+def forking(config: Config) -> Iterator[Mapping[str, Forker]]:
+    """What starts the processes of each role: what these import is loaded once for all. No sharder, of which there is one and
+    whose BLAS may use all cores; nothing where fork is not safe."""
+    with ExitStack() as stack:
+        forkers: dict[str, Forker] = {}
+        if sys.platform == "linux":
+            environment = child_environment(threads_of(config))
+            servers = workers = stack.enter_context(closing(Forker(SERVERS, environment)))
+            if config.updates == "dense":
+                workers = stack.enter_context(closing(Forker(WORKERS, environment)))
+            forkers = {"server": servers, "worker": workers, "evaluator": workers, "check": workers}
+        yield forkers
+
+
+def threads_of(config: Config) -> int:
+    """Threads of each worker: its share of the cores."""
+    return max(1, cores() // config.workers)
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def ports_of(report: Path, pid: int | None) -> dict[str, int] | None:
+    """What a server reported, once it is this process's report."""
+    try:
+        found: dict[str, int] = json.loads(report.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if found.get("pid") == pid else None
+
+
+def kept_port(child: Child, ports: dict[str, int]) -> str:
+    """The child's address; it keeps that port when it is started again."""
+    child.arguments[child.arguments.index("--port") + 1] = str(ports["port"])
+    return f"127.0.0.1:{ports['port']}"

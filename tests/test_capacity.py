@@ -1,0 +1,55 @@
+"""A run that is too large for the machine asks first: by its cores, and by what its processes need of memory."""
+
+import io
+
+import pytest
+
+from paceline.cli import capacity
+from paceline.cli.capacity import refuse_too_many, too_many
+from paceline.core.config import Config
+from paceline.core.errors import UsageError
+
+GIB = 1 << 30
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_the_machine_can_bear_goes_on() -> None:
+    assert too_many(Config(workers=20, servers=4), cores=2, free=4 * GIB) is None
+
+
+def test_too_many_processes_for_the_cores_are_told() -> None:
+    said = too_many(Config(workers=1000, servers=2), cores=2, free=64 * GIB)
+
+    assert said is not None
+    assert said.startswith("1,000 workers make 1,003 processes, on 2 cores; they need 29.9 GiB of memory at least")
+
+
+def test_too_little_memory_is_told_and_a_loop_of_ones_own_needs_more() -> None:
+    assert too_many(Config(workers=8, servers=1), cores=8, free=2 * GIB) is None
+    assert "2.0 GiB is free" in str(too_many(Config(workers=8, servers=1, loop="mine.py"), cores=8, free=2 * GIB))
+
+
+def test_without_a_terminal_it_is_refused_unless_they_have_said_yes() -> None:
+    large = Config(workers=1000, servers=2)
+
+    with pytest.raises(UsageError, match=r"go on all the same with yes=True\."):
+        refuse_too_many(large, False, "yes=True")
+    refuse_too_many(large, True)
+
+
+@pytest.mark.parametrize(("answer", "goes_on"), [("y\n", True), ("n\n", False)])
+def test_on_a_terminal_it_asks(monkeypatch: pytest.MonkeyPatch, answer: str, goes_on: bool) -> None:
+    monkeypatch.setattr(capacity.sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(capacity.sys, "stderr", Terminal())
+
+    try:
+        refuse_too_many(Config(workers=1000, servers=2), False)
+    except UsageError:
+        assert not goes_on
+    else:
+        assert goes_on
+    assert "Go on?" in capacity.sys.stderr.getvalue()
