@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from paceline.core.errors import DataError
 from paceline.data.dataset import Dataset, Labelled, Selection
@@ -37,6 +38,25 @@ def test_labels_that_are_no_whole_numbers_are_no_classes():
 def test_arrays_that_are_no_training_data_are_refused(features, labels, told):
     with pytest.raises(DataError, match=told):
         Labelled(features, labels)
+
+
+def test_sparse_rows_are_sorted():
+    rows = csr_array((np.array([3.0, 1, 2]), np.array([2, 0, 1]), np.array([0, 2, 3])), (2, 3))
+
+    found = Labelled(rows, np.array([0, 1])).features
+
+    assert found.has_canonical_format
+    assert found.toarray().tolist() == [[1, 0, 3], [0, 2, 0]]
+    assert not rows.has_sorted_indices, "the user's own rows stay as they are"
+
+
+def test_sparse_rows_with_an_index_twice_are_refused():
+    rows = csr_array((np.ones(5), np.array([1, 1, 2, 0, 2]), np.array([0, 1, 2, 5])), (3, 3))
+
+    with pytest.raises(
+        DataError, match=r"features of example 2 are sparse and have column 2 twice: call sum_duplicates"
+    ):
+        Labelled(rows, np.arange(3))
 
 
 def test_test_examples_must_look_like_training_examples():

@@ -106,8 +106,8 @@ def test_the_number_of_features_can_be_given(tmp_path: Path):
     [
         ("2287  47237:1", r"an index is 47,237, but there are 47,236 features, counted from 1"),
         ("2287  0:1", r"an index is 0; expected 1 or more"),
-        ("2287  3:1 2:1", r"sorted and unique"),
-        ("2287  3:1 3:1", r"sorted and unique"),
+        ("2287  3:1 2:1 3:1", r"index 3 comes twice"),
+        ("2287  3:1 3:1", r"index 3 comes twice"),
         ("2287  3:nan", r"a number is NaN, infinite or too large"),
         ("2287  3:x", r"could not convert string to float"),
         ("2287  3", r"a feature is not written as index:value"),

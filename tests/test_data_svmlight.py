@@ -134,8 +134,17 @@ def test_a_line_is_counted_over_blocks(tmp_path: Path, monkeypatch: pytest.Monke
     lines = [f"{line % 2} {line + 1}:1" for line in range(500)]
     lines[432] = "1 7:1 7:2"
 
-    with pytest.raises(DataError, match=r"a\.libsvm: line 433 \('1 7:1 7:2'\): .*sorted and unique.* Expected LIBSVM"):
+    with pytest.raises(DataError, match=r"a\.libsvm: line 433 \('1 7:1 7:2'\): index 7 comes twice\. Expected LIBSVM"):
         read_svmlight(written(tmp_path, "\n".join(lines)))
+
+
+def test_indices_in_any_order_are_sorted(tmp_path: Path):
+    text = "+1 4:4 1:1 # 9:9\n\n-1 2:2\n+1\n-1 3:3 2:2.5 1:1\n"
+
+    rows = read_svmlight(written(tmp_path, text), dense=False).train.features
+
+    assert rows.has_canonical_format
+    assert rows.toarray().tolist() == [[1, 0, 0, 4], [0, 2, 0, 0], [0, 0, 0, 0], [1, 2.5, 3, 0]]
 
 
 def test_a_packed_file_without_line_ends_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -180,7 +189,8 @@ def test_a_cut_packed_file_is_refused(tmp_path: Path):
     "text",
     [
         "1 3:1 11:",
-        "1 3:1 2:1\n",
+        "1 3:1 2:1 3:1\n",
+        "1 3:1 2:1 x:1\n",
         "1 3:one\n",
         "3:1 4:1\n",
         "cat 3:1\n",

@@ -23,9 +23,9 @@ SPARSE_ROW = 1 << 10
 @dataclass(frozen=True, slots=True, eq=False)
 class Labelled:
     """Examples with their labels, checked so that nobody downstream must: features (N, ...), a numpy array or a
-    scipy.sparse.csr_array (N, D) in canonical form, and labels (N, ...). Whole-number labels in one column are classes.
-    DataError where the arrays can't be training data; whether those mapped from a file hold NaN is known only when
-    `Dataset.digest` has read them."""
+    scipy.sparse.csr_array (N, D), whose rows are sorted here and hold no index twice, and labels (N, ...). Whole-number
+    labels in one column are classes. DataError where the arrays can't be training data; whether those mapped from a file
+    hold NaN is known only when `Dataset.digest` has read them."""
 
     features: Any
     labels: Array
@@ -33,6 +33,8 @@ class Labelled:
     def __post_init__(self) -> None:
         for name, array in (("features", self.features), ("labels", self.labels)):
             _check_kind(name, array)
+        if is_sparse(self.features):
+            object.__setattr__(self, "features", _in_order(self.features))
         if self.features.shape[0] != len(self.labels):
             raise DataError(
                 f"There are {self.features.shape[0]:,} rows of features but {len(self.labels):,} labels; "
@@ -211,11 +213,26 @@ def _check_kind(name: str, array: Any) -> None:
     if not (sparse or isinstance(array, np.ndarray)) or array.ndim == 0 or array.dtype.kind not in "biuf":
         seen = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
         raise DataError(f"The {name} are {seen}; expected a numpy array of numbers with one row for each example.")
-    if sparse and (name == "labels" or array.format != "csr" or not array.has_canonical_format):
+    if sparse and (name == "labels" or array.format != "csr"):
         raise DataError(
-            f"The {name} are a sparse matrix in {array.format} form; labels are dense, and features need csr with sorted "
-            "indices, none of them twice: call tocsr() and sum_duplicates()."
+            f"The {name} are a sparse matrix in {array.format} form; labels are dense, and features need csr: call tocsr()."
         )
+
+
+def _in_order(rows: Any) -> Any:
+    """The sparse rows with rising indices. DataError where an index comes twice in a row."""
+    if rows.has_canonical_format:
+        return rows
+    found = rows.sorted_indices()
+    if not found.has_canonical_format:
+        twice = np.flatnonzero(np.diff(found.indices) == 0) + 1
+        place = int(np.setdiff1d(twice, found.indptr)[0])
+        row = int(np.searchsorted(found.indptr, place, "right")) - 1
+        raise DataError(
+            f"The features of example {row:,} are sparse and have column {found.indices[place]:,} twice: call "
+            "sum_duplicates(), or repair the example."
+        )
+    return found
 
 
 def _check_finite(name: str, array: Any, first: int) -> None:

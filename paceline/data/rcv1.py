@@ -22,7 +22,7 @@ WHERE = (
     f"Get {TRAIN}, {TESTS[0]} to pt3 and {TOPICS} (each as it is or .gz) into one folder; "
     "http://www.ai.mit.edu/projects/jmlr/papers/volume5/lewis04a/lyrl2004_rcv1v2_README.htm says where they are."
 )
-VECTOR = "Expected lines like '2286  12:0.5 70:0.25': a document, then features from 1, rising."
+VECTOR = "Expected lines like '2286  12:0.5 70:0.25': a document, then features from 1, none twice."
 JUDGEMENT = "Expected lines like 'CCAT 2286 1': a topic, a document that has it, and 1."
 
 

@@ -1,6 +1,7 @@
 """Reads LIBSVM's text form (svmlight): a line for each example, its label and then 'index:value' of what is not zero."""
 
 import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
@@ -13,7 +14,9 @@ from paceline.data.dataset import Array, Dataset, Labelled
 from paceline.data.files import at, parsed
 from paceline.data.out_of_core import Growing, csr_rows, ranges
 
-EXPECTED = "Expected LIBSVM text: lines like '+1 3:0.5 7:1', indices rising."
+EXPECTED = "Expected LIBSVM text: lines like '+1 3:0.5 7:1', no index twice."
+_UNSORTED = "sorted and unique"
+"""What scikit-learn says of a line whose indices don't rise."""
 MAX_BYTES = 4 << 30
 """Most that the examples may take as dense rows (bytes): a few wide sparse lines would fill any disk."""
 MAX_INDEX = (1 << 31) - 1
@@ -27,10 +30,11 @@ def read_svmlight(
     dense: bool = True,
 ) -> Dataset:
     """float32 features (N, features), a numpy array or, where `dense` is false, a scipy.sparse.csr_array; labels as class
-    numbers from 0 in rising order (-1 and +1 become 0 and 1), or float32 as they are where `classes` is false. Indices count
-    from 0 if one is 0 in either file, else from 1; `features` says how many features there are, by default as many as
-    occur. A line with a label only is an example of zeros; empty lines and what follows a # are passed over. .gz, .bz2 and
-    .xz are unpacked. DataError: a bad line, named with its file, or more than 4 GiB as dense rows."""
+    numbers from 0 in rising order (-1 and +1 become 0 and 1), or float32 as they are where `classes` is false. Indices may
+    stand in any order; they count from 0 if one is 0 in either file, else from 1; `features` says how many features there
+    are, by default as many as occur. A line with a label only is an example of zeros; empty lines and what follows a # are
+    passed over. .gz, .bz2 and .xz are unpacked. DataError: a bad line, named with its file, or more than 4 GiB as dense
+    rows."""
     files = [at(file) for file in (path, test) if file is not None]
     names = " and ".join(map(str, files))
     numbering, sets = Numbering(features), [SparseRows() for _ in files]
@@ -129,20 +133,42 @@ class SparseRows:
 
 
 def _rows(block: bytes) -> tuple[Any, Array]:
-    """Sparse rows with the indices as they are written, and the labels. ValueError where a line is bad."""
-    from sklearn.datasets import load_svmlight_files
-
+    """Sparse rows with the indices as they are written, in rising order, and the labels. ValueError where a line is bad."""
     try:
-        rows, labels = load_svmlight_files([io.BytesIO(block)], dtype=np.float32, zero_based=True)
+        rows, labels = _parsed(block)
     except OverflowError as error:
         raise ValueError(f"an index is above {MAX_INDEX:,}") from error
     except ValueError as error:
         if "to unpack" in str(error):
             raise ValueError("a feature is not written as index:value") from error
-        raise
+        if _UNSORTED not in str(error):
+            raise
+        rows, labels = _parsed(b"\n".join(map(_in_order, block.split(b"\n"))))
     if not (np.isfinite(rows.data).all() and np.isfinite(labels).all()):
         raise ValueError("a number is NaN, infinite or too large for float32")
     return rows, labels
+
+
+def _parsed(block: bytes) -> tuple[Any, Array]:
+    from sklearn.datasets import load_svmlight_files
+
+    found: tuple[Any, Array] = load_svmlight_files([io.BytesIO(block)], dtype=np.float32, zero_based=True)
+    return found
+
+
+def _in_order(line: bytes) -> bytes:
+    """The line with its features in order of their indices. ValueError where an index comes twice; what is no line of
+    features stays as it is."""
+    label, *features = line.partition(b"#")[0].split() or [b""]
+    try:
+        indices = [int(feature.partition(b":")[0]) for feature in features]
+    except ValueError:
+        return line
+    twice = next((index for index, count in Counter(indices).items() if count > 1), None)
+    if twice is not None:
+        raise ValueError(f"index {twice:,} comes twice")
+    places = sorted(range(len(indices)), key=indices.__getitem__)
+    return b" ".join([label, *(features[place] for place in places)])
 
 
 def _check_size(rows: int, columns: int, names: str) -> None:
