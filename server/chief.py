@@ -70,6 +70,11 @@ class Chief:
         with self.changed:
             return min(1.0, self.run.examples / self.run.budget) if self.run.budget else 0.0
 
+    def warnings(self) -> float:
+        """Kinds of what goes wrong just now although the run goes on."""
+        with self.changed:
+            return sum(not warning.passed for warning in self.run.watch.warnings)
+
     def settle(self) -> None:
         """After any change of the run: keeps it on disk before anybody learns of it (joins, views and phases: seldom),
         publishes a new view, says a new phase. Hold the lock."""

@@ -79,15 +79,20 @@ class ServerMetrics:
             self.handle.labels(method).observe(seconds)
 
     def follow_run(
-        self, phase: Callable[[], RunPhase], lead: Callable[[], float], budget: Callable[[], float] | None
-    ) -> None:
-        """Where to look when somebody asks for the metrics; the `budget` that is spent (ratio) is known to the chief."""
+        self, phase: Callable[[], RunPhase], lead: Callable[[], float], budget: Callable[[], float] | None,
+        warnings: Callable[[], float] | None = None,
+    ) -> None:  # fmt: skip
+        """Where to look when somebody asks for the metrics; the `budget` that is spent (ratio) and the number of `warnings`
+        are known to the chief."""
         for each in RunPhase:
             self._phase.labels(each).set_function(partial(_is_in, phase, each))
         self._lead.set_function(lead)
         if budget is not None:
             text = "Share of the run's examples that is trained"
             Gauge("paceline_server_budget_ratio", text, registry=self._registry).set_function(budget)
+        if warnings is not None:
+            text = "What goes wrong just now although the run goes on: kinds of it"
+            Gauge("paceline_server_warnings", text, registry=self._registry).set_function(warnings)
 
     def trains(self, policy: str) -> None:
         """The policy that folds from now on."""

@@ -24,7 +24,7 @@ SERVER = [
     "received_bytes_total", "sent_bytes_total", "queue_depth", "queue_seconds", "fold_seconds", "staleness",
     "wait_seconds", "slice_bytes", "optimizer_bytes", "members", "member_seen_timestamp_seconds",
     "checkpoint_timestamp_seconds", "checkpoint_seconds", "checkpoint_failures_total", "recoveries_total",
-    "checkpoint_interval_seconds", "phase", "lead", "budget_ratio",
+    "checkpoint_interval_seconds", "phase", "lead", "budget_ratio", "warnings",
 ]  # fmt: skip
 WORKER = [
     "examples_total", "steps_total", "step_seconds", "alpha_ratio", "staleness", "loss", "epoch", "retries_total",
@@ -50,6 +50,7 @@ PLAIN = {
     "learning_rate",
     "phase",
     "lead",
+    "warnings",
 }
 """Numbers that have no unit."""
 
@@ -86,7 +87,7 @@ def badly_named(registry: CollectorRegistry, process: str) -> Iterable[str]:
 def test_a_server_with_64_workers_has_at_most_250_series() -> None:
     registry = CollectorRegistry()
     metrics = ServerMetrics(registry, "ssp", "digits", 5.0)
-    metrics.follow_run(lambda: RunPhase.TRAINING, lambda: 3, lambda: 0.5)
+    metrics.follow_run(lambda: RunPhase.TRAINING, lambda: 3, lambda: 0.5, lambda: 0)
     metrics.trains("bsp")
     for index in range(64):
         metrics.saw(f"worker-{index}")
@@ -105,7 +106,7 @@ def test_a_server_with_64_workers_has_at_most_250_series() -> None:
 def test_a_server_says_what_the_run_does() -> None:
     registry = CollectorRegistry()
     metrics = ServerMetrics(registry, "ssp", "digits", 5.0)
-    metrics.follow_run(lambda: RunPhase.SCORING, lambda: 3, lambda: 0.5)
+    metrics.follow_run(lambda: RunPhase.SCORING, lambda: 3, lambda: 0.5, lambda: 2)
     metrics.trains("bsp")
 
     value = registry.get_sample_value
@@ -113,6 +114,7 @@ def test_a_server_says_what_the_run_does() -> None:
     assert phases == {phase: float(phase is RunPhase.SCORING) for phase in RunPhase}
     assert value("paceline_server_lead") == 3
     assert value("paceline_server_budget_ratio") == 0.5
+    assert value("paceline_server_warnings") == 2
     assert value("paceline_run_info", {"policy": "bsp", "task": "digits", "transport": "lane"}) == 1
     assert value("paceline_run_info", {"policy": "ssp", "task": "digits", "transport": "lane"}) is None
 

@@ -294,6 +294,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     ),
     "Health": (
         Panel(
+            "Warnings", "Kinds of what goes wrong just now although the run goes on, like a loss above its start. `paceline "
+            "status` says what was seen and what to try.", "none",
+            _one("max (paceline_server_warnings{RUN})", "warnings"),
+        ),
+        Panel(
             "Last push", "Time since a worker's last push. One that grows: the worker hangs, or is gone.", "s",
             _one("clamp_min(time() - max by (worker) (paceline_server_member_seen_timestamp_seconds{RUN}), 0)", "{{worker}}"),
         ),

@@ -28,7 +28,7 @@ _MOVED = 0.01
 
 
 class Kind(StrEnum):
-    """What was seen; also the label of the metric `paceline_server_warnings`."""
+    """What was seen."""
 
     NOT_FINITE = "not_finite"
     EXPLODING = "exploding"
