@@ -160,17 +160,12 @@ def test_a_very_low_rate_that_has_not_moved_the_loss_is_answered_with_a_higher_o
 
 
 @pytest.mark.parametrize(
-    ("workers", "policy", "scale", "is_told"),
-    [(2, "ssp", "none", True), (2, "bsp", "none", False), (1, "ssp", "none", False), (2, "ssp", "auto", False)],
+    ("workers", "scale", "is_told"), [(2, "linear", True), (2, "auto", False), (1, "linear", False)]
 )
-def test_momentum_is_named_where_pushes_overlap_and_it_is_taken_as_it_is(
-    workers: int, policy: str, scale: str, is_told: bool
-) -> None:
-    momentum = Options(name="sgd", lr=0.1, momentum=0.9)
-    settings = {"workers": workers, "policy": Options(name=policy), "schedule": {"lr_scale": scale}}
-    watch = watching(optimizer=momentum, **settings)
+def test_a_rate_that_is_taken_as_it_is_by_several_workers_is_named(workers: int, scale: str, is_told: bool) -> None:
+    watch = watching(workers=workers, schedule={"lr_scale": scale})
     watch.scored(metrics(9.0), 1, 100, final=False)
-    assert ("optimizer.momentum=0 (it is 0.9" in watch.warnings[0].advice) is is_told
+    assert ("schedule.lr_scale=auto (it is linear" in watch.warnings[0].advice) is is_told
 
 
 # what workers say

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from paceline.core.config import Config
 from paceline.core.optimizer import build_optimizer
-from paceline.core.policy import build_policy, is_served
 
 _USUAL = {"sgd": 0.1, "adagrad": 0.01, "rmsprop": 0.001, "adam": 0.001, "adamw": 0.001}
 """A rate that most models bear, for each optimizer."""
@@ -67,9 +66,8 @@ def _may_clip(config: Config) -> bool:
 
 
 def _instead(config: Config) -> str:
-    """Another way, where momentum makes steps longer than they look."""
-    momentum = getattr(build_optimizer(config.optimizer), "momentum", 0.0)
-    is_asked = config.schedule.lr_scale != "auto" and config.workers > 1 and is_served(config.policy)
-    if not momentum or not is_asked or build_policy(config.policy).rounds:
+    """Another way, where rate and momentum are taken as they are though several workers push."""
+    scale = config.schedule.lr_scale
+    if scale == "auto" or config.workers == 1 or config.updates == "sparse":
         return ""
-    return f", or optimizer.momentum=0 (it is {momentum:g}; pushes that overlap multiply the rate by it)"
+    return f", or schedule.lr_scale=auto (it is {scale}; auto fits rate and momentum to the policy and its workers)"
