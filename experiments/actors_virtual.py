@@ -1,8 +1,6 @@
 """[Actors]' runs in virtual time: the real servers' slices and the real broadcast policy in one thread, what is pushed and
 broadcast under way for a while that is drawn from a seed. No torch: the gradient of nine weights is written out."""
 
-import heapq
-import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -13,6 +11,7 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
+from experiments.timeline import Timeline
 from paceline.core import kernels
 from paceline.core.config import Options, PlanConfig
 from paceline.core.model_slice import ModelSlice
@@ -63,30 +62,20 @@ class Trained:
     """Values of parameters that a worker has received, the mean over the workers."""
 
 
-class Network:
+class Network(Timeline):
     """The virtual time that all live by, and the way between them."""
 
     def __init__(self, setting: Setting) -> None:
-        self.now, self._delay, self._random = 0.0, setting.delay, Random(setting.seed)
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
+        super().__init__()
+        self._delay, self._random = setting.delay, Random(setting.seed)
 
     def step(self, action: Callable[[], None]) -> None:
         """A worker's step begins; `action` is its end."""
-        self._after(self._random.uniform(*STEP), action)
+        self.after(self._random.uniform(*STEP), action)
 
     def carry(self, action: Callable[[], None]) -> None:
         """A message is sent; `action` is its arrival."""
-        self._after(self._random.uniform(0.0, 2 * self._delay), action)
-
-    def run(self) -> None:
-        """Until nothing is to happen any more."""
-        while self._events:
-            self.now, _, action = heapq.heappop(self._events)
-            action()
-
-    def _after(self, time: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (self.now + time, next(self._order), action))
+        self.after(self._random.uniform(0.0, 2 * self._delay), action)
 
 
 class Training(ABC):

@@ -1,14 +1,13 @@
 """Virtual time for the tests: generators as processes, and a network that delays, loses and doubles. Nothing sleeps and
 nothing is threaded; one seed is one schedule."""
 
-import heapq
-import itertools
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from experiments.timeline import Timeline
 from paceline.core.errors import PacelineError
 
 Body = Generator[Any, Any, Any]
@@ -89,21 +88,12 @@ class FarSide(Protocol):
     is_up: bool
 
 
-class Network:
+class Network(Timeline):
     """The clock that all live by, and the way between them."""
 
     def __init__(self, seed: int, conditions: Conditions) -> None:
-        self.now, self.rng, self.conditions = 0.0, random.Random(seed), conditions
-        self._events: list[tuple[float, int, Callable[[], Any]]] = []
-        self._order = itertools.count()
-
-    def next_event(self) -> None:
-        """Lets time pass up to the next thing that happens."""
-        self.now, _, action = heapq.heappop(self._events)
-        action()
-
-    def after(self, seconds: float, action: Callable[[], Any]) -> None:
-        heapq.heappush(self._events, (self.now + seconds, next(self._order), action))
+        super().__init__()
+        self.rng, self.conditions = random.Random(seed), conditions
 
     def carry(self, action: Callable[[], Any], double: float = 0.0, extra: float = 0.0) -> bool:
         """Takes a message over the network; returns whether it gets there."""
