@@ -118,6 +118,7 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 
 experiments: setup ## tables of all policies and of sharding strategies, [Hogwild]'s and [Actors]' figures (DATA= for CIFAR-10 too; hours)
 	$(BIN)/python -m experiments.policies
+	$(BIN)/python -m experiments.defaults
 	$(BIN)/python -m experiments.codecs
 	$(BIN)/python -m experiments.survey
 	$(if $(DATA),$(BIN)/python -m experiments.codecs --task experiments/small_cifar10.py --data $(DATA) --epochs 5)

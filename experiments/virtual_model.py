@@ -1,0 +1,117 @@
+"""A task's data and model for runs in virtual time: networks of linear layers and ReLUs, whose gradients are written out in
+numpy, since torch takes ten times as long for a few examples. The first weights and the shards are those of a real run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+
+from paceline.core.config import Config
+from paceline.core.values import Vector
+from paceline.data.shards import Shard, open_shards
+from paceline.tasks.task import Task, load_task
+from sharder.app import make_shards
+from worker.replica import Replica
+
+Array = npt.NDArray[Any]
+Part = tuple[Array, Array]
+"""Inputs (N, D) and labels (N,) as a task's `prepare` gives them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """What one run trains, for all its workers."""
+
+    net: "Net"
+    first: Vector
+    shards: Sequence[Part]
+    """Training examples of each worker."""
+    test: Part
+
+    @property
+    def examples(self) -> int:
+        return sum(len(labels) for _, labels in self.shards)
+
+    def score(self, weights: Vector) -> float:
+        """Accuracy on the test examples, or R^2 of a regression (ratios)."""
+        return self.net.score(self.net.outputs(weights, self.test[0]), self.test[1])
+
+
+class Net:
+    """Linear layers with ReLUs between them; the loss is the cross entropy, or the mean squared error where there is one
+    output. ValueError: another network."""
+
+    def __init__(self, model: nn.Module) -> None:
+        layers = [layer for layer in model.modules() if not isinstance(layer, nn.Sequential | nn.Flatten)]
+        linear = [layer for layer in layers[::2] if isinstance(layer, nn.Linear) and layer.bias is not None]
+        if 2 * len(linear) - 1 != len(layers) or not all(isinstance(layer, nn.ReLU) for layer in layers[1::2]):
+            raise ValueError(f"{model} is not a chain of linear layers and ReLUs.")
+        self.shapes = [(layer.out_features, layer.in_features) for layer in linear]
+        self.is_regression = self.shapes[-1][0] == 1
+
+    def _layers(self, weights: Vector) -> list[tuple[Array, Array]]:
+        """Matrix and bias of each layer, not copied."""
+        found, start = [], 0
+        for rows, columns in self.shapes:
+            end = start + rows * columns
+            found.append((weights[start:end].reshape(rows, columns), weights[end : end + rows]))
+            start = end + rows
+        return found
+
+    def outputs(self, weights: Vector, inputs: Array) -> Array:
+        """Of each example: (N, outputs)."""
+        *hidden, (matrix, bias) = self._layers(weights)
+        for other, shift in hidden:
+            inputs = np.maximum(inputs @ other.T + shift, 0)
+        return inputs @ matrix.T + bias
+
+    def score(self, outputs: Array, labels: Array) -> float:
+        """Accuracy, or R^2 of a regression."""
+        if self.is_regression:
+            return float(1 - ((outputs[:, 0] - labels) ** 2).mean() / labels.var())
+        return float((outputs.argmax(1) == labels).mean())
+
+    def gradient(self, weights: Vector, inputs: Array, labels: Array) -> Vector:
+        """Of the mean loss over the examples."""
+        layers, seen = self._layers(weights), [inputs]
+        for matrix, bias in layers[:-1]:
+            seen.append(np.maximum(seen[-1] @ matrix.T + bias, 0))
+        matrix, bias = layers[-1]
+        back = self._slope(seen[-1] @ matrix.T + bias, labels)
+        found = np.empty_like(weights)
+        for (matrix, _), (slope, shift), below in zip(layers[::-1], self._layers(found)[::-1], seen[::-1], strict=True):
+            np.matmul(back.T, below, out=slope)
+            np.sum(back, axis=0, out=shift)
+            if below is not inputs:
+                back = (back @ matrix) * (below > 0)
+        return found
+
+    def _slope(self, outputs: Array, labels: Array) -> Array:
+        """The derivative of the mean loss by the outputs."""
+        if self.is_regression:
+            return (2 / len(labels)) * (outputs - labels[:, None])
+        outputs -= outputs.max(1, keepdims=True)
+        np.exp(outputs, out=outputs)
+        outputs /= outputs.sum(1, keepdims=True)
+        outputs[np.arange(len(labels)), labels] -= 1
+        outputs /= np.float32(len(labels))
+        return outputs
+
+
+def problem_of(config: Config, folder: Path) -> Problem:
+    """What this config trains; its shards lie in `folder`, or are written there."""
+    task = load_task(config.task, config.model)
+    make_shards(config, folder)
+    shards = open_shards(folder)
+    replica = Replica(task, "cpu", config.seed)
+    parts = [_prepared(task, shards.shard(number)) for number in range(len(shards))]
+    return Problem(Net(replica.model), replica.local.copy(), parts, _prepared(task, shards.part("test")))
+
+
+def _prepared(task: Task, shard: Shard) -> Part:
+    inputs, labels = task.prepare(np.array(shard.features), np.array(shard.labels), None)
+    return inputs.numpy(), labels.numpy()

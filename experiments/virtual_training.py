@@ -1,0 +1,331 @@
+"""A whole training in virtual time: the real slices, policies and membership, real gradients, and workers that take as long
+as they are told. One seed is one schedule."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+import numpy as np
+
+from experiments.timeline import Timeline
+from experiments.virtual_model import Problem
+from paceline.core import kernels
+from paceline.core.config import Config
+from paceline.core.effective import effective, pool_of
+from paceline.core.model_slice import ModelSlice
+from paceline.core.optimizer import build_optimizer
+from paceline.core.peer_policy import Group, Message, build_peer_policy
+from paceline.core.peer_run import topology_of
+from paceline.core.plan import make_plan
+from paceline.core.policy import Own, Policy, build_policy, is_served
+from paceline.core.run import Run, RunPhase
+from paceline.core.slow import slowness
+from paceline.core.values import Base, Dense, Empty, Outcome, Push, Reply, Vector, View
+from paceline.data.sampler import Sampler, steps_per_epoch
+
+STEP = (0.8, 1.2)
+"""Shortest and longest time of an equal worker's step; 1 is the unit of time."""
+WAY = (0.02, 0.2)
+"""Of a message."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """What a run came to."""
+
+    model: Vector
+    """The one that is scored: the servers', or the mean of the workers' where there are none."""
+    time: float
+    """In steps of an equal worker."""
+    examples: int
+    pushes: int
+    staleness: float
+    """Mean over all pushes (versions)."""
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One worker, between two events."""
+
+    name: str
+    rank: int
+    policy: Policy
+    sampler: Sampler
+    own: Own
+    slow: list[tuple[float, float]]
+    """By what a step takes longer, and how probably."""
+    clock: int = 0
+    gradient: Vector | None = None
+    bases: list[Base] = field(default_factory=list)
+    replies: list[tuple[int, Reply, Vector]] = field(default_factory=list)
+    """By server, with the weights that came."""
+
+
+class Training(ABC):
+    """What trainings with and without servers have in common."""
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        self.config, self.problem, self.time = config, problem, Timeline()
+        self._random = Random(config.seed)
+        self._asked, self._pool = build_optimizer(config.optimizer), pool_of(config)
+        self._optimizer = effective(self._pool, self._asked, build_policy(config.policy))
+        self._plan = make_plan([("all", (len(problem.first),))], config.servers, config.plan)
+        self._slices = [self._new_slice(length) for length in self._plan.lengths or [0]]
+        self._stale = 0.0
+        self._run = Run(config)
+        self._run.ready(0.0)
+        owned = [[rank] for rank in range(config.workers)]
+        sizes = [len(labels) for _, labels in problem.shards]
+        self._steps = steps_per_epoch(sizes, owned, config.worker_batch)
+        self.workers = [self._new_worker(rank) for rank in range(config.workers)]
+        self._start()
+
+    def _new_slice(self, length: int) -> ModelSlice:
+        config = self.config
+        return ModelSlice(
+            length, build_policy(config.policy), self._asked, 1, config.schedule, config.epochs, self._pool
+        )
+
+    def _new_worker(self, rank: int) -> Worker:
+        config, name = self.config, f"worker-{rank}"
+        mine = [len(self.problem.shards[rank][1])]
+        sampler = Sampler(mine, config.worker_batch, self._steps, config.seed, name)
+        policy, local = build_policy(config.policy), self.problem.first.copy()
+        own = Own(local, self._optimizer, 0.0, local.copy() if policy.keeps_start else None)
+        slow = [slowness(who, how) for who, how in config.slow.items() if who in ("all", str(rank))]
+        return Worker(name, rank, policy, sampler, own, slow)
+
+    def _start(self) -> None:
+        """All workers have joined and have their seats."""
+        for part, server in zip(self._parts(self.problem.first), self._slices, strict=True):
+            server.initialise(part.copy(), b"first")
+        incarnations = [
+            self._run.join(worker.name, False, self.problem.examples, self._steps, "", 0.0) for worker in self.workers
+        ]
+        for worker, incarnation in zip(self.workers, incarnations, strict=True):
+            self._run.seat(worker.name, incarnation, 0, self._slices[0].clocks, 0.0)
+        self._publish()
+
+    @property
+    def view(self) -> View:
+        return self._run.membership.view
+
+    def _publish(self) -> None:
+        """Tells all servers who counts."""
+        for number, server in enumerate(self._slices):
+            self._send(number, server.view(self.view))
+
+    def run(self) -> Trained:
+        """Trains to the end."""
+        for worker in self.workers:
+            worker.own.lr = self._slices[0].lr
+            worker.bases = [Base(1, 0)] * len(self._slices)
+            self._begin(worker)
+        while self._run.phase is not RunPhase.SCORING:
+            self.time.next_event()
+        clocks = self._slices[0].clocks
+        return Trained(
+            self._model(), self.time.now, clocks.examples, clocks.pushes, self._stale / max(1, clocks.pushes)
+        )
+
+    # the way to the servers and back
+    def _push(self, worker: Worker, number: int, push: Push) -> None:
+        """A push has come to a server."""
+        server, before = self._slices[number], self.view
+        if number == 0:
+            self._stale += server.version - push.base.version
+        self._send(number, server.push(push))
+        if number == 0:
+            self._run.counted(server.clocks, self.time.now)
+            if self.view is not before:
+                self._publish()
+
+    def _send(self, number: int, replies: Sequence[Reply]) -> None:
+        for reply in replies:
+            values = reply.weights.values.copy()
+            self._slices[number].release(reply.weights)
+            worker = self.workers[int(reply.worker.rpartition("-")[2])]
+            self._carry(partial(self._answered, worker, number, reply, values))
+
+    def _answered(self, worker: Worker, number: int, reply: Reply, values: Vector) -> None:
+        """A server's answer has come to a worker."""
+        worker.replies.append((number, reply, values))
+        if len(worker.replies) < len(self._slices):
+            return
+        replies, worker.replies = worker.replies, []
+        worker.own.lr = next(reply.lr for number, reply, _ in replies if number == 0)
+        self._take(worker, replies)
+        if any(reply.stop for _, reply, _ in replies):
+            self._run.leave(worker.name, 1, True, self.time.now)
+            self._publish()
+            self._left(worker)
+        else:
+            self._begin(worker)
+
+    def _carry(self, action: partial[None]) -> None:
+        self.time.after(self._random.uniform(*WAY), action)
+
+    def _parts(self, vector: Vector) -> list[Vector]:
+        """What each server has of it, not copied; the chief of a run without servers has nothing."""
+        return [part[0] if part else vector[:0] for part in self._plan.split(vector)]
+
+    # the workers
+    def _compute(self, worker: Worker, local: Vector, position: int) -> tuple[Vector | None, int, float]:
+        """The gradient of a mini-batch, its examples, and the time that it takes."""
+        rows = worker.sampler.indices(position)
+        time = self._random.uniform(*STEP)
+        for factor, probability in worker.slow:
+            if self._random.random() < probability:
+                time *= factor
+        if not len(rows):
+            return None, 0, 0.0
+        inputs, labels = self.problem.shards[worker.rank]
+        return self.problem.net.gradient(local, inputs[rows], labels[rows]), len(rows), time
+
+    @abstractmethod
+    def _begin(self, worker: Worker) -> None:
+        """The worker's next clock begins."""
+
+    @abstractmethod
+    def _take(self, worker: Worker, replies: Sequence[tuple[int, Reply, Vector]]) -> None:
+        """All servers have answered the worker's push."""
+
+    @abstractmethod
+    def _model(self) -> Vector:
+        """The model to score."""
+
+    def _left(self, worker: Worker) -> None:  # noqa: B027 - nobody waits for those who left where there are servers
+        """The worker has made its last step."""
+
+
+class Served(Training):
+    """As worker/steps.py and worker/loop.py."""
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self._stepper = self.workers[0].policy.worker_optimizer(self._optimizer)
+        for worker in self.workers:
+            worker.own.slots = [] if self._stepper is None else self._stepper.new_slots(len(problem.first))
+
+    def _begin(self, worker: Worker) -> None:
+        policy, own, time, examples = worker.policy, worker.own, 0.0, 0
+        worker.gradient, first = None, worker.clock * policy.most_steps
+        for position in range(first + 1, first + policy.local_steps(self._speed(worker)) + 1):
+            gradient, count, seconds = self._compute(worker, own.local, position)
+            time, examples = time + seconds, examples + count
+            if gradient is None:
+                continue
+            worker.gradient = gradient
+            if self._stepper is not None:
+                own.steps += 1
+                self._stepper.step(own.local, own.local, gradient, 1.0, own.lr, own.slots, own.steps)
+        self.time.after(time, partial(self._computed, worker, examples))
+
+    def _speed(self, worker: Worker) -> float:
+        """The fastest one has 1."""
+        means = [math.prod(1 + (factor - 1) * share for factor, share in each.slow) for each in self.workers]
+        return min(means) / means[worker.rank]
+
+    def _computed(self, worker: Worker, examples: int) -> None:
+        worker.clock += 1
+        update = worker.policy.outgoing(worker.gradient, worker.own)
+        parts = [None] * len(self._slices) if update is None else self._parts(update)
+        for number, part in enumerate(parts):
+            length = self._slices[number].length
+            pushed = Empty(length) if part is None else Dense(part.copy())
+            push = Push(
+                worker.name, 1, worker.clock, pushed, 0 if part is None else examples, worker.bases[number],
+                self.view.number, self.time.now,
+            )  # fmt: skip
+            self._carry(partial(self._push, worker, number, push))
+
+    def _take(self, worker: Worker, replies: Sequence[tuple[int, Reply, Vector]]) -> None:
+        policy, locals_ = worker.policy, self._parts(worker.own.local)
+        gradients = None if worker.gradient is None else self._parts(worker.gradient)
+        for number, reply, values in replies:
+            alpha = policy.alpha(reply.others, reply.members)
+            if reply.outcome is Outcome.DROPPED:
+                alpha = min(1.0, alpha)
+            if alpha != 1 and policy.takes_local_step and gradients is not None:
+                kernels.plain_step(locals_[number], gradients[number], reply.lr)
+            if policy.pulls(worker.clock):
+                kernels.mix(locals_[number], values, alpha)
+                worker.bases[number] = Base(reply.term, reply.weights.version)
+        if worker.own.start is not None:
+            np.copyto(worker.own.start, worker.own.local)
+
+    def _model(self) -> Vector:
+        found = []
+        for server in self._slices:
+            published = server.pull()
+            assert published is not None
+            found.append(published.values)
+        return np.concatenate(found)
+
+
+class Among(Training):
+    """As worker/peer_loop.py: the workers' models are their own, and the chief counts."""
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        group, topology = Group(self.view.number, tuple(range(config.workers))), topology_of(config)
+        self._members = {worker.rank: build_peer_policy(config.policy) for worker in self.workers}
+        self._waiting: dict[int, int] = {}
+        """Examples of the step that each rank waits to end."""
+        for worker in self.workers:
+            worker.own.slots = self._optimizer.new_slots(len(problem.first))
+            member = self._members[worker.rank]
+            member.begin(worker.rank, group, topology, worker.own, Random(config.seed + worker.rank))
+
+    def _begin(self, worker: Worker) -> None:
+        self._tell(self._members[worker.rank].start())
+        gradient, examples, time = self._compute(worker, worker.own.local.copy(), worker.clock + 1)
+        self.time.after(time, partial(self._computed, worker, gradient, examples))
+
+    def _computed(self, worker: Worker, gradient: Vector | None, examples: int) -> None:
+        self._waiting[worker.rank] = examples
+        self._tell(self._members[worker.rank].step(gradient))
+        self._look(worker.rank)
+
+    def _tell(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._carry(partial(self._arrived, message))
+
+    def _arrived(self, message: Message) -> None:
+        if message.to in self._members:
+            self._tell(self._members[message.to].receive(message))
+            self._look(message.to)
+
+    def _look(self, rank: int) -> None:
+        """Lets the worker go on where nothing is missing any more."""
+        if rank in self._waiting and not self._members[rank].waits_for():
+            worker, examples = self.workers[rank], self._waiting.pop(rank)
+            worker.clock += 1
+            push = Push(
+                worker.name, 1, worker.clock, Empty(0), examples, worker.bases[0], self.view.number, self.time.now
+            )
+            self._carry(partial(self._push, worker, 0, push))
+
+    def _take(self, worker: Worker, replies: Sequence[tuple[int, Reply, Vector]]) -> None:
+        """Nothing but the rate, which all take."""
+
+    def _left(self, worker: Worker) -> None:
+        del self._members[worker.rank]
+        group = Group(self.view.number, tuple(self._members)) if self._members else None
+        for rank in list(self._members):
+            assert group is not None
+            self._tell(self._members[rank].regroup(group))
+            self._look(rank)
+
+    def _model(self) -> Vector:
+        models = np.array([worker.own.local for worker in self.workers], np.float64)
+        return np.asarray(models.mean(axis=0), np.float32)
+
+
+def train(config: Config, problem: Problem) -> Trained:
+    """Trains this config in virtual time."""
+    kind = Served if is_served(config.policy) else Among
+    return kind(config, problem).run()

@@ -1,0 +1,173 @@
+"""The table of what one gets without settings: written-out gradients against torch's, trainings in virtual time, the rule by
+which a combination is as good as plain torch, and a very small table."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from experiments.defaults import POLICIES, main
+from experiments.defaults_cells import (
+    TORCH,
+    USERS,
+    Cell,
+    Found,
+    Kept,
+    config_of,
+    plain_torch,
+    planned,
+    problem,
+    run_cell,
+)
+from experiments.defaults_table import compact, compared, full, references
+from experiments.virtual_model import Net
+from experiments.virtual_training import Trained, train
+from paceline.core.config import Config
+from paceline.core.errors import UsageError
+from paceline.tasks.task import load_task
+from worker.replica import Replica
+
+FOUND = {
+    Cell(0, "digits", "sgd", 1, "equal", f"{TORCH} 0"): Found(0.95),
+    Cell(0, "digits", "sgd", 1, "equal", f"{TORCH} 1"): Found(0.97),
+    Cell(1, "digits", "sgd", 1, "equal", f"{TORCH} 0"): Found(0.90),
+    Cell(1, "digits", "sgd", 1, "equal", f"{TORCH} 1"): Found(0.92),
+    Cell(0, "digits", "sgd", 2, "equal", "ssp"): Found(0.95),
+    Cell(1, "digits", "sgd", 2, "equal", "ssp"): Found(0.91),
+    Cell(0, "digits", "sgd", 2, "slow", "ssp"): Found(0.93),
+    Cell(1, "digits", "sgd", 2, "slow", "ssp"): Found(0.90),
+    Cell(0, "digits", "sgd", 2, "equal", "dana"): Found(None, "it can't"),
+}
+
+
+def trained(folder: Path, policy: str, workers: int = 2, **settings: object) -> tuple[Config, Trained]:
+    """The first epoch of digits in virtual time."""
+    cell = Cell(0, "digits", "sgd", workers, str(settings.pop("cluster", "equal")), policy)
+    config = config_of(cell).model_copy(update={"epochs": 1} | settings)
+    return config, train(config, problem("digits", workers, 0, folder))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shards")
+
+
+# gradients
+@pytest.mark.parametrize("name", USERS)
+def test_the_written_out_gradient_is_torchs(name: str, folder: Path) -> None:
+    user, found = USERS[name], problem(name, 2, 0, folder)
+    inputs, labels = (part[: user.batch] for part in found.shards[1])
+    task = load_task(user.task)
+    replica = Replica(task, seed=0)
+
+    assert replica.local == pytest.approx(found.first)
+    replica.model.zero_grad()
+    task.loss(replica.model, torch.from_numpy(inputs), torch.from_numpy(labels)).backward()  # type: ignore[no-untyped-call]
+    expected = np.concatenate([parameter.grad.numpy().ravel() for parameter in replica.model.parameters()])  # type: ignore[union-attr]
+    assert found.net.gradient(found.first, inputs, labels) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("model", [nn.Conv2d(1, 1, 1), nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))])
+def test_another_network_is_refused(model: nn.Module) -> None:
+    with pytest.raises(ValueError, match="is not a chain of linear layers and ReLUs"):
+        Net(model)
+
+
+# trainings
+@pytest.mark.parametrize("policy", ["bsp", "ssp", "allreduce"])
+def test_one_worker_does_what_torch_does(policy: str, folder: Path) -> None:
+    config, found = trained(folder, policy, workers=1)
+    model = plain_torch(config, 0, folder / "digits-1-0", found.pushes)
+
+    expected = torch.cat([parameter.detach().ravel() for parameter in model.parameters()]).numpy()
+    assert found.model == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("cluster", ["equal", "slow"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_trains_all_examples_in_virtual_time(policy: str, cluster: str, folder: Path) -> None:
+    config, found = trained(folder, policy, workers=4, cluster=cluster)
+
+    examples = problem("digits", 4, 0, folder).examples
+    assert examples <= found.examples <= examples + 20 * 4 * config.batch_size
+    assert np.isfinite(found.model).all()
+
+
+def test_a_seed_is_a_schedule(folder: Path) -> None:
+    one, same, other = (trained(folder, "asp", seed=seed)[1] for seed in (0, 0, 1))
+
+    assert np.array_equal(one.model, same.model)
+    assert not np.array_equal(one.model, other.model)
+
+
+def test_workers_that_are_ahead_wait_under_lock_step_and_not_under_asp(folder: Path) -> None:
+    times = {policy: trained(folder, policy, cluster="slow")[1].time for policy in ("bsp", "asp")}
+
+    assert times["bsp"] > 3 * times["asp"]
+
+
+# the rule
+def test_a_combination_is_as_good_within_a_point_or_the_spread() -> None:
+    torch_there, results = references(FOUND)["digits", "sgd"], compared(FOUND)
+
+    assert torch_there.mean == pytest.approx(0.935)
+    assert torch_there.spread == pytest.approx(0.02 / 2**0.5)
+    near, far = (results["digits", "sgd", 2, cluster, "ssp"] for cluster in ("equal", "slow"))
+    assert (near.less, near.is_within) == (pytest.approx(0.005), True)
+    assert (far.less, far.is_within) == (pytest.approx(0.02), False)
+    assert results["digits", "sgd", 2, "equal", "dana"].note == "it can't"
+
+
+def test_the_tables_name_what_is_worse_and_what_is_refused() -> None:
+    assert full(FOUND).splitlines()[2:] == [
+        "| `ssp` | SGD, momentum | digits | 0.935 ± 0.014 | 0.930 | 0.915 **<** |",
+        "| `dana` | SGD, momentum | digits | 0.935 ± 0.014 | refused |  |",
+    ]
+    assert compact(FOUND).splitlines()[2:] == [
+        "| plain torch | 0.935 |  |  |",
+        "| `ssp` | 0.922 | 1 of 2 | 0.915: digits, SGD, momentum, 2, one slow |",
+        "| `dana` | refused | 0 of 0 |  |",
+    ]
+
+
+# the command
+def test_a_combination_that_is_refused_says_why(folder: Path) -> None:
+    found = run_cell(Cell(0, "digits", "adam", 2, "equal", "dana"), folder)
+
+    assert found.score is None
+    assert "Policy dana is made for SGD" in found.note
+
+
+def test_one_worker_has_no_slow_one_beside_it() -> None:
+    clusters = {(cell.workers, cell.cluster) for cell in planned(["ssp"], ["wine"], ["sgd"], [1, 2], 1)}
+
+    assert clusters == {(1, "equal"), (2, "equal"), (2, "slow")}
+
+
+def test_a_very_small_table_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {
+        "policies": ["bsp"],
+        "tasks": "wine",
+        "optimizers": "sgd",
+        "workers": "2",
+        "seeds": 1,
+        "out": tmp_path,
+        "jobs": 1,
+    }
+    main(**options)  # type: ignore[arg-type]
+    main(**options)  # type: ignore[arg-type]
+
+    assert "5 runs, 5 of them to do" in (said := capsys.readouterr().out)
+    assert "5 runs, 0 of them to do" in said
+    assert said.count("| `bsp` | ") == 2
+    assert len(Kept(tmp_path / "runs.jsonl").found) == 5
+    assert (tmp_path / "full.md").read_text().count("| wine |") == 1
+
+
+def test_a_number_of_workers_that_is_none_is_refused() -> None:
+    with pytest.raises(SystemExit) as left:
+        main(workers="2,none")
+
+    assert left.value.code == UsageError.exit_code
