@@ -3,6 +3,8 @@
 import itertools
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -118,6 +120,58 @@ def test_missing_or_damaged_shards_end_a_worker(tmp_path: Path) -> None:
         assert_ended(cluster.worker(0), 65, "DataError: .*missing|DataError: .*not there|DataError: .*damaged")
         (cluster.shards / "manifest.json").write_text("{}")
         assert_ended(cluster.worker(0), 65, "DataError: .*manifest.json is damaged")
+
+
+TASK = """
+def data(path):
+    import numpy as np
+    from paceline.data.dataset import Dataset, Labelled
+    labels = np.arange(200) % 3 + {first}
+    return Dataset(train=Labelled(np.eye(3, dtype=np.float32)[labels - {first}], labels))
+
+def model():
+    from torch import nn
+    return nn.Linear(3, 3)
+"""
+LOOP = """
+import paceline
+with paceline.connect() as session:
+    for inputs, labels in session.loader():
+        loss = session.model(inputs).sum()
+        loss.backwards()
+        session.step(loss)
+"""
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "paceline.cli", "run", *arguments, "-w", "2", "-s", "1"]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_a_mistake_in_a_task_ends_before_any_server_starts_and_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TASK.format(first=1))
+
+    done = run("./mine.py", cwd=tmp_path)
+
+    assert done.returncode == 78
+    (sentence,) = done.stderr.splitlines()
+    assert sentence.startswith("paceline: ConfigError: ")
+    assert "labels go from 1 to 3, but the model has 3 outputs" in sentence
+    assert "snapshot" not in done.stdout
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_loop_that_crashes_everywhere_before_its_first_push_ends_the_run_once(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TASK.format(first=0))
+    (tmp_path / "loop.py").write_text(LOOP)
+
+    done = run("./mine.py", "--loop", "loop.py", cwd=tmp_path)
+
+    assert done.returncode == 78
+    assert done.stdout.count("Traceback") == 1
+    assert 'loop.py", line 6' in done.stdout
+    assert "another start would not help: AttributeError: 'Tensor' object has no attribute 'backwards'" in done.stderr
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 # the wire

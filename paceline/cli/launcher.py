@@ -364,8 +364,9 @@ class _Launch:
 
     def _died(self, child: Child, code: int) -> None:
         what = f"{child.name} {child.how_it_ended()}"
-        if code in HOPELESS:
-            raise _Ended(code, child.sentence() or f"{what}. It said:{child.tail()}")
+        if code in HOPELESS or child.role in ("sharder", "check"):
+            reason = child.sentence() or f"{what}. It said:{child.tail()}"
+            raise _Ended(code if code > 0 else PacelineError.exit_code, reason)
         if child.role == "worker" and not self._has_begun and (again := self._crashes.repeated(child, code)):
             raise _Ended(Crashes.exit_code(code), again)
         if child.restarts_left:
