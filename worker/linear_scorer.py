@@ -11,7 +11,7 @@ from paceline.core.config import Config
 from paceline.core.plan import make_plan
 from paceline.core.svm import Examples, score
 from paceline.data.inputs import Inputs
-from paceline.data.linear_model import Labels, Parts, classes_of, save_liblinear, save_safetensors, shapes_of
+from paceline.data.linear_model import LOSS, Labels, Parts, classes_of, save_liblinear, save_safetensors, shapes_of
 from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
@@ -54,7 +54,7 @@ class LinearScorer(Scorer):
 
     def write(self, name: str, facts: dict[str, str]) -> None:
         """To NAME.safetensors and NAME.liblinear."""
-        facts = {**facts, **self._inputs.facts}
+        facts = {**facts, **self._inputs.facts, LOSS: self._objective.loss}
         parts, target = Parts.of(self._model, self._classes, self._intercept), self._models / name
         save_safetensors(target.with_suffix(".safetensors"), parts, self._labels, facts)
         save_liblinear(target.with_suffix(".liblinear"), parts, self._labels, self._objective.loss, self._names)

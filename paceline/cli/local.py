@@ -14,7 +14,7 @@ from paceline.core.svm import Examples, score
 from paceline.data.costs import costs_of, counted
 from paceline.data.dataset import Dataset, PartName, is_sparse
 from paceline.data.inputs import Inputs
-from paceline.data.linear_model import Labels, Parts, save_liblinear, save_safetensors
+from paceline.data.linear_model import LOSS, Labels, Parts, save_liblinear, save_safetensors
 from paceline.data.splits import split
 from paceline.tasks.task import load_task
 from worker.hogwild import Epoch, LocalSettings, train
@@ -75,7 +75,8 @@ def train_here(config: Config, threads: int, average: bool, out: Path) -> Report
     _make(out)
     trained = train(train_set, settings, parts.get("validation"))
     labels, names = Labels.against_others(config.svm.positive), dataset.classes or ()
-    facts = {"task": config.task, "examples": str(len(train_set)), **Inputs.of_dataset(dataset).facts}
+    facts = {"task": config.task, "examples": str(len(train_set)), LOSS: config.svm.objective.loss}
+    facts |= Inputs.of_dataset(dataset).facts
     model = Parts.of(trained.weights, classes, config.svm.intercept)
     save_safetensors(out / "last.safetensors", model, labels, facts)
     save_liblinear(out / "last.liblinear", model, labels, config.svm.objective.loss, names)

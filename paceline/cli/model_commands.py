@@ -1,11 +1,11 @@
 """The commands that apply a trained model, or write it for use elsewhere."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from paceline.cli.arguments import Json
 from paceline.cli.exits import exits, print_json
 
 TRAINED = typer.Argument(
@@ -20,25 +20,48 @@ def predict(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL|RUN",
-            help="A linear model (safetensors or LIBLINEAR's text), or a run, whose last one is taken.",
+            metavar="RUN|MODEL",
+            help="A run: its name, or the path of its folder, wherever that is now. Or a linear model (safetensors or "
+            "LIBLINEAR's text).",
         ),
     ],
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="LIBSVM text; its indices count from 0 if one is 0, else from 1.")
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="Examples, with labels or without: .csv, .tsv, .parquet, .npy, .npz, images or a folder of them, LIBSVM text, "
+            "RCV1's .dat; what ends otherwise is read by the task's data(). - is stdin.",
+        ),
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="PREDICTIONS", help="File for the predicted labels, one in each line.")
+        Path | None,
+        typer.Option(metavar="PREDICTIONS", help="File for the predictions, one in each line; default: stdout."),
     ] = None,
-    with_margins: Annotated[bool, typer.Option("--margins", help="Write each margin (x.w) behind its label.")] = False,
-    as_json: Json = False,
+    proba: Annotated[
+        bool, typer.Option("--proba", help="Write the probability of each class behind the label, as CSV.")
+    ] = False,
+    with_margins: Annotated[
+        bool, typer.Option("--margins", help="Write each margin (x.w) of a linear model behind its label.")
+    ] = False,
+    best: Best = False,
+    device: Annotated[str, typer.Option(help="What a model of torch computes on, as for run.")] = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the score as JSON instead; predictions go to --out only.")
+    ] = False,
 ) -> None:
-    """Apply a linear model to the examples of a file, and say how often it is right where they have labels."""
+    """Apply a trained model to the examples of a file: a class by its name, or a number, in each line of stdout. What is
+    known of them, and the score where they have labels, is said on stderr."""
     with exits():
+        from paceline.cli.predict import Wanted, write
         from paceline.cli.predict import predict as apply
 
-        report = apply(model, file, out, with_margins)
-        print_json(report.plain()) if as_json else print("\n".join(report.lines()))
+        report = apply(model, file, Wanted(with_margins, proba), best, device)
+        if out is not None or not as_json:
+            write(report.lines, out)
+        if as_json:
+            print_json(report.plain())
+        else:
+            print("\n".join(report.told()), file=sys.stderr)
 
 
 def export(

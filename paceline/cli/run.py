@@ -98,11 +98,12 @@ def _use(config: Config) -> str:
 def _loading(config: Config, folder: RunFolder) -> list[str]:
     """What to do with the model, in code."""
     if config.updates == "sparse":
-        return [f"    paceline predict {folder.name} FILE  # LIBSVM text"]
+        return [f"    paceline predict {folder.name} FILE  # LIBSVM text, with labels or without"]
     return [
         "    from safetensors.torch import load_file",
         f"    model = ...  # model() of the task {config.task}",
         f'    model.load_state_dict(load_file("{_model(folder)}"))',
+        f"Apply it to a file of examples, with labels or without: paceline predict {folder.name} FILE",
     ]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Dataset, Labelled
-from paceline.data.files import folder_at, reading
+from paceline.data.files import at, folder_at, reading
 from paceline.data.out_of_core import Growing, ranges
 
 FORMATS = {
@@ -34,6 +34,20 @@ def read_images(folder: str | Path, size: tuple[int, int] | None = None, colours
     classes = _classes(folder / "train")
     parts = {name: _part(folder / name, classes, size, colours) for name in there}
     return Dataset(parts["train"], parts.get("test"), parts.get("validation"), classes=tuple(classes))
+
+
+def read_some(path: str | Path, shape: tuple[int, ...]) -> tuple[Array, list[str] | None]:
+    """The image of a file, or those of a folder in order of names, scaled to the shape (3, height, width), (1, height, width)
+    or (height, width) of one example; where a folder has a folder for each class, also the names of these for each image.
+    DataError: a file that is no image."""
+    place, colours, size = at(path), "RGB" if shape[0] == 3 and len(shape) == 3 else "L", (shape[-1], shape[-2])
+    with reading(place):
+        inner = [found.name for found in _visible(place) if found.is_dir()] if place.is_dir() else []
+    names = sorted(inner)
+    parts = [_files(place / name) for name in names] or [_files(place) if place.is_dir() else [place]]
+    labels = [name for name, files in zip(names, parts, strict=True) for _ in files] if names else None
+    found = [_pixels(file, size, colours).reshape(shape) for files in parts for file in files]  # type: ignore[arg-type]
+    return np.stack(found), labels
 
 
 def _classes(folder: Path) -> list[str]:

@@ -21,6 +21,8 @@ from paceline.data.out_of_core import ranges
 from paceline.data.whole_file import replacing
 
 WEIGHTS, INTERCEPT = "weights", "intercept"
+LOSS = "loss_kind"
+"""Where a model's file says among its metadata what it was trained with."""
 SOLVERS = {"hinge": "L2R_L1LOSS_SVC_DUAL", "logistic": "L2R_LR", "squared_hinge": "L2R_L2LOSS_SVC_DUAL"}
 """What LIBLINEAR calls the training of each loss."""
 EXPECTED = (

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from paceline.core.errors import DataError
 from paceline.data.csv_blocks import arrows_own
 from paceline.data.dataset import Array, Dataset, Labelled, Rows
-from paceline.data.files import folder_at, parsed, plain_or_packed, reading
+from paceline.data.files import at, folder_at, parsed, plain_or_packed, reading
 from paceline.data.svmlight import Numbering, SparseRows
 
 TRAIN = "lyrl2004_vectors_train.dat"
@@ -47,6 +47,22 @@ def read_rcv1(folder: str | Path, topic: str = "CCAT", features: int = FEATURES)
     tests = [file for name in TESTS if (file := found[name])]
     test = _read(tests, state, having)[0] if tests else None
     return Dataset(train, test, classes=(f"not {topic}", topic))
+
+
+def read_documents(path: str | Path, topic: str, features: int = FEATURES) -> tuple[Any, Array | None]:
+    """The documents of one file as sparse rows, and for each 1 where it has the topic, else 0, int64; None where the file
+    with the topics is not beside it. DataError: a bad line, a document without topics."""
+    file = at(path)
+    with reading(file, WHERE):
+        topics = plain_or_packed(file.parent, TOPICS)
+    rows = SparseRows()
+    if topics is None:
+        numbering = rows.read(file, Numbering(features, from_one=True), VECTOR)
+        return rows.array(numbering), None
+    documents, having = _documents(topics, topic)
+    state = _State(Numbering(features, from_one=True), topics, documents, np.zeros(len(documents), np.bool_))
+    state = rows.read(file, state, VECTOR)
+    return rows.array(state.numbering), np.isin(rows.labels.array(), having).astype(np.int64)
 
 
 class _State(NamedTuple):

@@ -1,6 +1,7 @@
 """Reads LIBSVM's text form (svmlight): a line for each example, its label and then 'index:value' of what is not zero."""
 
 import io
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from paceline.core.errors import DataError
 from paceline.data.classes import number_classes
 from paceline.data.dataset import Array, Dataset, Labelled
-from paceline.data.files import at, parsed
+from paceline.data.files import at, opened, parsed, reading
 from paceline.data.out_of_core import Growing, csr_rows, ranges
 
 EXPECTED = "Expected LIBSVM text: lines like '+1 3:0.5 7:1', no index twice."
@@ -20,6 +21,8 @@ _UNSORTED = "sorted and unique"
 MAX_BYTES = 4 << 30
 """Most that the examples may take as dense rows (bytes): a few wide sparse lines would fill any disk."""
 MAX_INDEX = (1 << 31) - 1
+_LINE = re.compile(rb"(?m)^(?=[ \t]*[^\s#])")
+"""Where a line begins that holds an example."""
 
 
 def read_svmlight(
@@ -52,6 +55,18 @@ def read_svmlight(
     every = [rows.array(numbering) for rows in sets]
     parts = (Labelled(_dense(part) if dense else part, own) for part, own in zip(every, labels, strict=True))
     return Dataset(*parts, classes=called)
+
+
+def read_rows(path: str | Path, features: int) -> tuple[Any, Array | None]:
+    """The rows of a file as read_svmlight reads them, a scipy.sparse.csr_array, and the labels as they stand there, float32;
+    None where its first line has none, only features. DataError as there."""
+    file = at(path)
+    with reading(file, EXPECTED), opened(file) as stream:
+        first = next((line for line in stream if line.partition(b"#")[0].strip()), b"")
+    labelled = b":" not in first.split(None, 1)[0] if first.split() else True
+    rows = SparseRows(labelled)
+    numbering = rows.read(file, Numbering(features))
+    return rows.array(numbering), rows.labels.array().astype(np.float32) if labelled else None
 
 
 class State(Protocol):
@@ -93,7 +108,9 @@ class Numbering(NamedTuple):
 class SparseRows:
     """The rows of one or more files of LIBSVM text, read one after the other. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, labelled: bool = True) -> None:
+        """`labelled` False: lines begin with their first feature."""
+        self._before = b"" if labelled else b"0 "
         self.labels = Growing(np.float64)
         self._lengths, self._indices, self._values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
         self._count = 0
@@ -106,7 +123,7 @@ class SparseRows:
         refuses. `expected`: a sentence for people, what a line should be."""
 
         def parse(block: bytes) -> tuple[Any, Array, AnyState]:
-            rows, labels = _rows(block)
+            rows, labels = _rows(_LINE.sub(self._before, block) if self._before else block)
             return rows, labels, state.after(labels, rows.indices)
 
         before = self._count

@@ -23,6 +23,10 @@ _SHOWN = 30
 """Names of columns that an error shows."""
 
 
+class UnknownClass(DataError):
+    """A table has labels that are none of the model's classes."""
+
+
 def read_table(
     path: str | Path,
     label: str | None = None,
@@ -74,7 +78,7 @@ def read_like(path: str | Path, columns: Columns, classes: Sequence[str] | None 
     names, (ranks,) = number_classes([part.labels.names], f"Column {columns.label!r} of {file}")
     unknown = next((name for name in names if name not in classes), None)
     if unknown is not None:
-        raise DataError(
+        raise UnknownClass(
             f"{file} has the class {unknown!r}, which the model does not know; it has {', '.join(classes)}."
         )
     places = np.array([classes.index(name) for name in names], np.int64)

@@ -43,6 +43,12 @@ def _is_scalar(found: Any) -> bool:
     return isinstance(found, torch.Tensor) and found.ndim == 0
 
 
+def _is_rows(found: Any) -> bool:
+    import torch
+
+    return isinstance(found, torch.Tensor) and found.ndim == 2 and found.is_floating_point()
+
+
 def _is_table(found: Any) -> bool:
     """'loss' is taken: the scores of a model hold the loss under this name."""
     return (
@@ -71,6 +77,9 @@ RULES = {
         "a dict of names and numbers (one each, no arrays), none called 'loss'", _is_table, defaults.metrics
     ),
 }
+
+
+PROBABILITIES = Rule("a tensor of probabilities (examples, classes)", _is_rows)
 
 
 def guarded(file: str, part: str, function: Callable[..., Any], rule: Rule) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ from paceline.core.measure import Measure
 from paceline.data.dataset import Dataset, dense
 from paceline.settings import load, task_of
 from paceline.tasks.best import are_means, best_of, with_best
-from paceline.tasks.checks import RULES, guarded, kind, told, where
+from paceline.tasks.checks import PROBABILITIES, RULES, guarded, kind, told, where
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +34,7 @@ FILE_MODULE = "paceline_task_"
 """What the name of the module begins with that a user's file becomes."""
 _ONLY = "model"
 """What the model of a task is called that has model() instead of, or beside, MODELS."""
+_OWN = "probabilities"
 Array = npt.NDArray[Any]
 
 
@@ -58,6 +59,9 @@ class Task:
     """What decides which model is the best one; None: accuracy where it is measured, else the loss."""
     metrics_are_means: bool = False
     """Whether metrics may be taken mini-batch by mini-batch, for they are means over the examples."""
+    probabilities: "Callable[[Any], torch.Tensor] | None" = None
+    """probabilities(outputs): those of the classes (examples, classes), where the file says it; else they are the softmax of
+    the outputs."""
 
 
 def load_config(
@@ -93,6 +97,7 @@ def load_task(name_or_path: str, model: str | None = None, positive: str | None 
         settings=_settings(module, models, chosen),
         best=best,
         metrics_are_means=are_means(module),
+        probabilities=guarded(file, _OWN, getattr(module, _OWN), PROBABILITIES) if hasattr(module, _OWN) else None,
         model=guarded(file, chosen if chosen == _ONLY else f"MODELS[{chosen!r}]", models[chosen], RULES[_ONLY]),
         **{part: guarded(file, part, function, RULES[part]) for part, function in functions.items()},
     )

@@ -52,6 +52,11 @@ def loss(model: "torch.nn.Module", inputs: "torch.Tensor", labels: "torch.Tensor
     return functional.cross_entropy(model(inputs).flatten(0, 1), labels.flatten())
 
 
+def probabilities(outputs: "torch.Tensor") -> "torch.Tensor":
+    """Of each byte (256) to come after the window."""
+    return outputs[:, -1].softmax(1)
+
+
 def metrics(outputs: "torch.Tensor", labels: "torch.Tensor") -> dict[str, float]:
     """Accuracy (ratio): how often the likeliest byte is the next one."""
     return {"accuracy": float((outputs.argmax(2) == labels).double().mean())}

@@ -59,6 +59,14 @@ def loss(model: "torch.nn.Module", inputs: "torch.Tensor", labels: "torch.Tensor
     return functional.binary_cross_entropy_with_logits(model(inputs)[:, 0], labels)
 
 
+def probabilities(outputs: "torch.Tensor") -> "torch.Tensor":
+    """Of 0 and of 1 (examples, 2)."""
+    import torch
+
+    found = outputs[:, 0].sigmoid()
+    return torch.stack([1 - found, found], 1)
+
+
 def metrics(outputs: "torch.Tensor", labels: "torch.Tensor") -> dict[str, float]:
     """Accuracy (ratio) and the mean squared error of the output's sigmoid, by which [Actors] compares."""
     logits = outputs[:, 0]

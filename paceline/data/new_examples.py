@@ -1,0 +1,276 @@
+"""Reads the examples that a trained model is applied to: in the form of those that it learned from, with labels or without."""
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from paceline.core.errors import DataError
+from paceline.data import images, table
+from paceline.data.columns import Columns
+from paceline.data.csv_blocks import EXPECTED
+from paceline.data.dataset import Array, Dataset, Labelled, is_sparse
+from paceline.data.files import at, ending, opened, reading
+from paceline.data.inputs import Inputs
+from paceline.data.npz import EXPECTED as ARRAYS
+from paceline.data.rcv1 import read_documents
+from paceline.data.svmlight import read_rows
+
+LABELS = ("label", "labels", "target", "class", "y")
+"""Columns that hold the label of a table whose columns the model does not know by name, and arrays of an .npz."""
+_TEXT = ("", ".txt", ".libsvm", ".svm", ".svmlight", ".t", ".scale", ".tr", ".te", ".val", ".dat")
+"""What the names of LIBSVM text end in."""
+_DOCUMENTS = re.compile(r"lyrl2004_vectors_\w+\.dat")
+_MAGIC = ((b"PAR1", ".parquet"), (b"\x93NUMPY", ".npy"), (b"PK\x03\x04", ".npz"))
+_SHOWN = 5
+
+Read = tuple[Any, Any]
+"""Features, and labels as they stand in the file (None: it has none)."""
+
+
+class NewExamples(NamedTuple):
+    """What a model is applied to."""
+
+    features: Any
+    """(N, ...) of the shape and type that the model was trained on; sparse rows where it was on these."""
+    labels: Array | None
+    """Class numbers as the model has them, or numbers; None where there are none, or none of the model's."""
+    unscored: str = ""
+    """Why they can't be scored, where the file has some."""
+
+    def __len__(self) -> int:
+        return int(self.features.shape[0])
+
+
+def read_new(path: str, inputs: Inputs, own: Callable[[str], Dataset] | None = None) -> NewExamples:
+    """The examples of a file, told by its ending: a table (.csv, .tsv, .parquet) whose columns are found by name, or taken in
+    order where the training data were no table; .npy or .npz; images, or a folder of them; LIBSVM text; RCV1's
+    lyrl2004_vectors_*.dat. What ends otherwise goes to `own`, the task's data(): its test set if it has one, else all. '-' is
+    stdin, told by its first bytes. DataError: a file that is none of these, or does not fit what the model was trained on."""
+    unscored = ""
+    with local(path, inputs) as file:
+        try:
+            features, labels = _read(file, inputs, own)
+        except table.UnknownClass as error:
+            unscored, unlabelled = (
+                str(error).rstrip("."),
+                inputs.columns and inputs.columns.model_copy(update={"label": ""}),
+            )
+            features, labels = _read(file, inputs.model_copy(update={"columns": unlabelled}), own)
+    found = _fitted(features, inputs, file)
+    if labels is None:
+        return NewExamples(found, None, unscored)
+    try:
+        return NewExamples(found, _numbered(np.asarray(labels), inputs))
+    except ValueError as error:
+        return NewExamples(found, None, str(error))
+
+
+def is_rcv1(file: Path) -> bool:
+    """Whether the file is one of RCV1-v2's as published, whose lines begin with a document's number and no label."""
+    return _DOCUMENTS.match(file.name) is not None
+
+
+def _read(file: Path, inputs: Inputs, own: Callable[[str], Dataset] | None) -> Read:
+    kind = ending(file)
+    if is_rcv1(file):
+        return read_documents(file, (inputs.classes or ("CCAT",))[-1], inputs.size)
+    if kind in table.ENDINGS or _holds(file, table.ENDINGS):
+        return _unnamed(file, inputs) if inputs.columns is None else _named(file, inputs.columns, inputs)
+    if kind in (".npy", ".npz"):
+        return _arrays(file, inputs)
+    if len(inputs.shape) in (2, 3) and (kind in images.FORMATS or (own is None and file.is_dir()) or _has_images(file)):
+        return images.read_some(file, inputs.shape)
+    if len(inputs.shape) == 1 and kind in _TEXT and not file.is_dir():
+        return read_rows(file, inputs.size)
+    if own is None:
+        raise DataError(f"{file} can't be read as examples of {inputs.size:,} features; expected {_expected(inputs)}.")
+    data = own(str(file))
+    part = data.test or data.train
+    names = None if data.classes is None else np.array(data.classes, object)[part.labels]
+    return part.features, part.labels if names is None else names
+
+
+def _expected(inputs: Inputs) -> str:
+    plain = "a table (.csv, .tsv, .parquet), .npy, .npz"
+    return f"{plain} or LIBSVM text" if len(inputs.shape) == 1 else f"{plain} or images"
+
+
+@contextmanager
+def local(path: str, inputs: Inputs | None = None) -> Iterator[Path]:
+    """The file; stdin as a file that is gone afterwards."""
+    if path != "-":
+        yield at(path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "stdin"
+        with file.open("wb") as stream:
+            shutil.copyfileobj(sys.stdin.buffer, stream)
+        with file.open("rb") as stream:
+            named = file.with_name(f"stdin{_kind(stream, inputs)}")
+        yield file.rename(named)
+
+
+def _kind(stream: BinaryIO, inputs: Inputs | None) -> str:
+    """The ending that fits what the stream begins with."""
+    first = stream.read(1 << 16)
+    for magic, found in _MAGIC:
+        if first.startswith(magic):
+            return found
+    lines = [line for line in first.splitlines() if line.partition(b"#")[0].strip()]
+    words = lines[0].split() if lines else []
+    if inputs is None or inputs.sparse or (words and all(b":" in word for word in words[1:] or words)):
+        return ""
+    return ".tsv" if lines and b"\t" in lines[0] and b"," not in lines[0] else ".csv"
+
+
+def _holds(file: Path, endings: tuple[str, ...]) -> bool:
+    return file.is_dir() and any(ending(found) in endings for found in file.iterdir())
+
+
+def _has_images(file: Path) -> bool:
+    return file.is_dir() and any(found.suffix.lower() in images.FORMATS for found in file.rglob("*"))
+
+
+def _named(file: Path, columns: Columns, inputs: Inputs) -> Read:
+    """A table whose columns are found by their names."""
+    classes = (inputs.classes or ()) if inputs.has_classes else None
+    features, labels = table.read_like(file, columns, classes)
+    return features, labels if labels is None or classes is None else np.array(classes, object)[labels]
+
+
+def _unnamed(file: Path, inputs: Inputs) -> Read:
+    """A table of numbers whose columns are taken in order; the names of its first line may be missing."""
+    with reading(file, EXPECTED):
+        found = _cells(file)
+        names = found.column_names
+        label = next((name for name in names if name.lower() in LABELS), None)
+        chosen = [name for name in names if name != label]
+        if len(chosen) != inputs.size:
+            beside = f" beside the label {label!r}" if label else f", none of them called {', '.join(LABELS)}"
+            raise DataError(
+                f"{file} has {len(chosen):,} columns{beside}; the model was trained on {inputs.size:,} features without names, "
+                "which are taken in order. Leave out the other columns."
+            )
+        features = np.column_stack([found.column(name).to_numpy().astype(np.float64) for name in chosen])
+        return features, None if label is None else found.column(label).to_numpy()
+
+
+def _cells(file: Path) -> Any:
+    """The whole table, a pyarrow.Table."""
+    if ending(file) == table.PARQUET:
+        from pyarrow import parquet
+
+        with opened(file) as stream:
+            return parquet.read_table(stream)
+    from pyarrow import csv
+
+    with opened(file) as stream:
+        first = stream.readline().decode(errors="replace")
+    delimiter = "\t" if ending(file) == ".tsv" or ("," not in first and "\t" in first) else ","
+    is_plain = all(_is_number(cell) for cell in first.split(delimiter))
+    with opened(file) as stream:
+        return csv.read_csv(
+            stream, csv.ReadOptions(autogenerate_column_names=is_plain), csv.ParseOptions(delimiter=delimiter)
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.strip().strip('"'))
+    except ValueError:
+        return False
+    return True
+
+
+def _arrays(file: Path, inputs: Inputs) -> Read:
+    """The one array of an .npy; of an .npz the one that has the model's shape, and the one that has a label for each of its
+    rows, by names where there are several."""
+    with reading(file, ARRAYS.format(kind="numpy")), file.open("rb") as stream:
+        found: Any = np.load(stream, allow_pickle=False)
+        every = {name: found[name] for name in found} if hasattr(found, "files") else {"features": found}
+    fitting = [name for name, rows in every.items() if rows.ndim > 1 and _fits(rows.shape[1:], inputs)]
+    chosen = ["features"] if "features" in fitting else fitting or list(every)
+    name = chosen[0] if len(chosen) == 1 else None
+    if name is None:
+        seen = ", ".join(f"{name} {rows.shape}" for name, rows in every.items())
+        raise DataError(
+            f"{file} holds {seen}; expected one array of examples of the shape {inputs.shape} (or one called 'features')."
+        )
+    own = [
+        label
+        for label, rows in every.items()
+        if label != name and rows.shape == (len(every[name]), *inputs.label_shape)
+    ]
+    named = [label for label in own if label in LABELS]
+    label = named[0] if len(named) == 1 else own[0] if len(own) == 1 else None
+    return every[name], None if label is None else every[label]
+
+
+def _fits(shape: tuple[int, ...], inputs: Inputs) -> bool:
+    return shape in (inputs.shape, (inputs.size,))
+
+
+def _fitted(features: Any, inputs: Inputs, file: Path) -> Any:
+    """The features in the model's shape and type. DataError where they are others."""
+    if is_sparse(features) or not isinstance(features, np.ndarray):
+        found = features if inputs.sparse else features.toarray()
+    else:
+        found = features
+    if features.shape[0] == 0:
+        raise DataError(f"{file} holds no examples.")
+    if not _fits(found.shape[1:], inputs):
+        raise DataError(
+            f"An example of {file} has the shape {found.shape[1:]}, but the model was trained on {inputs.shape}. Give "
+            "examples of the same form."
+        )
+    if inputs.sparse:
+        from scipy.sparse import csr_array
+
+        return csr_array(found).astype(np.float32)
+    found, kind = found.reshape(len(found), *inputs.shape), np.dtype(inputs.dtype)
+    Labelled(found, np.zeros(len(found), np.int64))  # refuses what is no number, NaN and infinity
+    with np.errstate(all="ignore"):
+        cast: Array = found.astype(kind)
+    if kind.kind in "biu" and (wrong := cast != found).any():
+        row = int(np.argmax(wrong.reshape(len(found), -1).any(axis=1)))
+        seen = found[row][wrong[row]].flat[0]
+        raise DataError(
+            f"Example {row:,} of {file} holds {seen:g}, but the model was trained on numbers of type {kind.name}. Give them as "
+            "the training data had them."
+        )
+    return cast
+
+
+def _numbered(labels: Array, inputs: Inputs) -> Array:
+    """The labels as the model has them. ValueError says why they can't be scored."""
+    if not inputs.has_classes:
+        try:
+            numbers: Array = labels.astype(inputs.label_dtype)
+        except ValueError as error:
+            raise ValueError(f"the labels are no numbers ({error})") from error
+        return numbers
+    names = [_name(label) for label in labels.tolist()]
+    places = {name: place for place, name in enumerate(inputs.classes or ())}
+    if not inputs.classes:
+        if not all(name.isdecimal() for name in names):
+            raise ValueError(f"the labels are {_some(names)}; expected numbers of classes, from 0")
+        return np.array([int(name) for name in names], inputs.label_dtype)
+    if strange := [name for name in names if name not in places]:
+        raise ValueError(f"the labels are {_some(strange)}; the model's classes are {_some(list(inputs.classes))}")
+    return np.array([places[name] for name in names], inputs.label_dtype)
+
+
+def _name(label: object) -> str:
+    return f"{label:g}" if isinstance(label, float) else str(label)
+
+
+def _some(names: list[str]) -> str:
+    shown = sorted(set(names), key=names.index)
+    return ", ".join(shown[:_SHOWN]) + (", ..." if len(shown) > _SHOWN else "")
