@@ -110,9 +110,12 @@ def test_the_settings_of_every_task_and_model_are_settings(name: str, model: str
     assert config.optimizer.options["lr"] == task.settings["optimizer"]["lr"]
 
 
-@pytest.mark.parametrize("name", USERS_OWN)
-def test_a_task_without_data_of_its_own_says_where_to_get_it(name: str):
-    with pytest.raises(ConfigError, match=r"does not come with Paceline: .*(https://|Any plain text).*"):
+@pytest.mark.parametrize("name", [*USERS_OWN, "svm", "rcv1"])
+def test_a_task_without_data_of_its_own_says_where_to_get_it_and_which_flag_takes_it(name: str):
+    where = r"https://|Any plain text|LIBSVM text|the page of Lewis et al"
+    with pytest.raises(
+        ConfigError, match=rf"does not come with Paceline: .*({where}).* with --data PATH \(data\.path\)"
+    ):
         load_task(name).data("bundled")
 
 

@@ -150,10 +150,13 @@ def test_a_topic_that_does_not_occur_names_near_ones_and_frequent_ones(tmp_path:
     folder = put(tmp_path)
 
     with pytest.raises(
-        DataError, match=r"has no topic 'ecat', but ECAT, .* The most frequent of its 5 topics are CCAT, "
+        DataError,
+        match=r"has no topic 'ecat'\. Set svm\.positive .* nearest of its 5 topics are ECAT, .* frequent ones are CCAT, ",
     ):
         read_rcv1(folder, "ecat")
-    with pytest.raises(DataError, match=r"has no topic 'XYZ'\. The most frequent"):
+    with pytest.raises(
+        DataError, match=r"has no topic 'XYZ'\. Set svm\.positive to another topic .*\. The most frequent ones"
+    ):
         read_rcv1(folder, "XYZ")
 
 
@@ -167,7 +170,9 @@ def test_topics_that_fit_no_document_are_refused(tmp_path: Path):
     [("M11", "None", QRELS), ("CCAT", "All", "".join(f"CCAT {document} 1\n" for document in (2286, 2287, 2288)))],
 )
 def test_a_topic_that_tells_no_training_documents_apart_is_refused(tmp_path: Path, topic: str, share: str, topics: str):
-    with pytest.raises(DataError, match=rf"{share} of the documents in .*train\.dat have the topic '{topic}'"):
+    with pytest.raises(
+        DataError, match=rf"{share} of the documents in .*train\.dat have the topic '{topic}'\. Set svm\.pos"
+    ):
         read_rcv1(put(tmp_path, topics=topics), topic)
 
 

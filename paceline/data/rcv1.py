@@ -38,12 +38,14 @@ def read_rcv1(folder: str | Path, topic: str = "CCAT", features: int = FEATURES)
     vectors, topics = found[TRAIN], found[TOPICS]
     if vectors is None or topics is None:
         raise DataError(f"{folder} lacks {TRAIN if vectors is None else TOPICS}. {WHERE}")
-    documents, having = _documents(topics, topic)
+    documents, having, found_topics = _documents(topics, topic)
     start = _State(Numbering(features, from_one=True), topics, documents, np.zeros(len(documents), np.bool_))
     train, state = _read([vectors], start, having)
     if len(np.unique(train.labels)) < 2:
         share = "All" if train.labels[0] else "None"
-        raise DataError(f"{share} of the documents in {vectors} have the topic {topic!r}; choose another one.")
+        raise DataError(
+            f"{share} of the documents in {vectors} have the topic {topic!r}. {_others(topic, found_topics)}"
+        )
     tests = [file for name in TESTS if (file := found[name])]
     test = _read(tests, state, having)[0] if tests else None
     return Dataset(train, test, classes=(f"not {topic}", topic))
@@ -97,8 +99,8 @@ def _read(files: list[Path], state: _State, having: Rows) -> tuple[Labelled, _St
     return Labelled(rows.array(state.numbering), labels), state
 
 
-def _documents(path: Path, topic: str) -> tuple[Rows, Rows]:
-    """All documents that have topics and those that have this one, in rising order."""
+def _documents(path: Path, topic: str) -> tuple[Rows, Rows, Counter[str]]:
+    """All documents that have topics and those that have this one, in rising order, and how many have each topic."""
     every: list[Rows] = []
     having: list[Rows] = []
     topics: Counter[str] = Counter()
@@ -110,15 +112,16 @@ def _documents(path: Path, topic: str) -> tuple[Rows, Rows]:
     if not topics:
         raise DataError(f"{path} is empty. {JUDGEMENT}")
     if topic not in topics:
-        raise DataError(_no_topic(path, topic, topics))
-    return np.unique(np.concatenate(every)), np.unique(np.concatenate(having))
+        raise DataError(f"{path} has no topic {topic!r}. {_others(topic, topics)}")
+    return np.unique(np.concatenate(every)), np.unique(np.concatenate(having)), topics
 
 
-def _no_topic(path: Path, topic: str, topics: Counter[str]) -> str:
-    near = difflib.get_close_matches(topic.upper(), topics)
-    meant = f", but {', '.join(near)}" if near else ""
-    most = ", ".join(name for name, _ in topics.most_common(8))
-    return f"{path} has no topic {topic!r}{meant}. The most frequent of its {len(topics):,} topics are {most}."
+def _others(topic: str, topics: Counter[str]) -> str:
+    """Which topics may be meant, for people."""
+    near = [name for name in difflib.get_close_matches(topic.upper(), topics, 4) if name != topic][:3]
+    meant = f"The nearest of its {len(topics):,} topics are {', '.join(near)}; the" if near else "The"
+    most = ", ".join(name for name, _ in topics.most_common(8) if name != topic)
+    return f"Set svm.positive to another topic (topic=... of read_rcv1). {meant} most frequent ones are {most}."
 
 
 def _judgements(block: bytes) -> Any:

@@ -5,9 +5,9 @@ from paceline.data.files import BUNDLED
 
 
 def users_own(path: str, what: str, where: str) -> str:
-    """The path; ConfigError where it was left at 'bundled', with where to get `what`."""
+    """The path; ConfigError where it was left at 'bundled'. `where`: how to get `what`, and what the path is of."""
     if path == BUNDLED:
-        raise ConfigError(f"{what} does not come with Paceline: {where}.")
+        raise ConfigError(f"{what} does not come with Paceline: {where} with --data PATH (data.path).")
     return path
 
 

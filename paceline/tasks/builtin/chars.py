@@ -25,7 +25,7 @@ SETTINGS = {
 
 def data(path: str) -> Dataset:
     """uint8 windows (N, 64) of the text's bytes and the byte after each; the text's last parts are kept for scoring."""
-    return read_text(users_own(path, "The text", f"set data.path to a file. {WHERE.rstrip('.')}"), WINDOW)
+    return read_text(users_own(path, "The text", f"{WHERE.rstrip('.')}; give the file"), WINDOW)
 
 
 def model() -> "torch.nn.Module":

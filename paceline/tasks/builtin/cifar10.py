@@ -24,8 +24,8 @@ MODEL_SETTINGS = cifar.MODEL_SETTINGS
 def data(path: str) -> Dataset:
     """uint8 images and labels 0 to 9 from the official binary files, with their test set; DataError: damaged files."""
     where = (
-        "download cifar-10-binary.tar.gz (163 MiB) from https://www.cs.toronto.edu/~kriz/cifar.html and set data.path "
-        "to it, packed or unpacked"
+        "download cifar-10-binary.tar.gz (163 MiB) from https://www.cs.toronto.edu/~kriz/cifar.html and give it, packed "
+        "or unpacked,"
     )
     return read_cifar10(users_own(path, "CIFAR-10", where))
 

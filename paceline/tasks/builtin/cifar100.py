@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 MEAN = np.array([0.5071, 0.4865, 0.4409], np.float32) * 255
 DEVIATION = np.array([0.2673, 0.2564, 0.2762], np.float32) * 255
 WHERE = (
-    "download cifar-100-binary.tar.gz (161 MiB) from https://www.cs.toronto.edu/~kriz/cifar.html and set data.path to "
-    "it, packed or unpacked"
+    "download cifar-100-binary.tar.gz (161 MiB) from https://www.cs.toronto.edu/~kriz/cifar.html and give it, "
+    "packed or unpacked,"
 )
 
 SETTINGS = cifar.RESNET_SETTINGS

@@ -21,7 +21,7 @@ SETTINGS = {
 
 def data(path: str) -> Dataset:
     """uint8 images (N, 28, 28) and labels 0 to 9 from the four idx files, with their test set."""
-    return read_mnist(users_own(path, "MNIST", f"{WHERE.rstrip('.')}, and set data.path to the folder"))
+    return read_mnist(users_own(path, "MNIST", f"{WHERE.rstrip('.')}, and give the folder"))
 
 
 def model() -> "torch.nn.Module":

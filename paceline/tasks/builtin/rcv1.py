@@ -7,7 +7,7 @@ from paceline.tasks.data_path import users_own
 
 WHERE = (
     "get lyrl2004_vectors_train.dat, lyrl2004_vectors_test_pt0.dat to pt3.dat and rcv1-v2.topics.qrels (each may be .gz) from "
-    "the page of Lewis et al. 2004 into one folder, and set data.path to it"
+    "the page of Lewis et al. 2004 into one folder, and give the folder"
 )
 SETTINGS = {**svm.SETTINGS, "policy": {"name": "bsp"}}
 """As those of task svm, in lock-step; [Hogwild]'s own are the preset hogwild."""

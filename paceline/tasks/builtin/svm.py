@@ -35,7 +35,7 @@ def data(path: str, positive: str | None = None) -> Dataset:
     """Sparse float32 rows. Of two labels the larger one is class 1; more than two are numbered from 0, in rising order; with
     `positive` that label is 1 and all others are 0. 'train,test' are two files; else a file beside it whose name ends in .t is
     the test set."""
-    users_own(path, "The data set of task svm", "set data.path to a file of LIBSVM text, or to two: train,test")
+    users_own(path, "The data set of task svm", "give a file of LIBSVM text, or two: train,test,")
     first, _, second = path.partition(",")
     file = at(first)
     beside = file.with_name(file.name + TEST)
