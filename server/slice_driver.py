@@ -277,7 +277,7 @@ class SliceDriver:
         self._buffers = AssemblyBuffers(length, assembly_buffers(self.config.workers))
         self.slice.view(self._view)
         self._metrics.slice_bytes.set(4 * length)
-        self._metrics.optimizer_bytes.set(4 * length * self.slice.slots)
+        self._metrics.optimizer_bytes.set(4 * length * self.slice.optimizer.slots)
 
     def _count(self, push: Push, values: Vector | None, call: _Call) -> bool | None:
         """Hands the push to the slice, once no reader is so slow that its fold would need more memory."""

@@ -6,23 +6,32 @@ import pytest
 from paceline.core.config import Config, Options
 from paceline.core.effective import effective, pool_of, told
 from paceline.core.model_slice import ModelSlice
+from paceline.core.momentum import WorkerMomentum
 from paceline.core.optimizer import build_optimizer
+from paceline.core.optimizers.sgd import Sgd
 from paceline.core.policy import PACKAGE, PEERS, build_policy
 from paceline.core.registry import names
 from paceline.core.values import Base, Dense, Push, Seat, View
 from paceline.settings import load
 
 SERVED, UNSERVED = names(PACKAGE), names(PEERS)
+ONE_AFTER_THE_OTHER = ["bsp", "backup", "local_sgd", "diloco", "easgd", "allreduce", "dpsgd", "adpsgd", "sgp", "gosgd"]
+OWN = [name for name in [*SERVED, *UNSERVED] if name not in [*ONE_AFTER_THE_OTHER, "dana"]]
 
 
-def carried_out(policy: str, workers: int = 4, **settings: object) -> tuple[int, float, float | None]:
-    """What each worker takes, at which rate and with which momentum, for mini-batch 32, rate .1, momentum .9."""
+def settings(policy: str | dict[str, object], workers: int = 4, **others: object) -> Config:
     options = {"name": policy} if isinstance(policy, str) else policy
     servers = 2 if options["name"] in SERVED else 0
-    config = load(overrides={"policy": options, "workers": workers, "servers": servers, **settings})
+    return load(overrides={"policy": options, "workers": workers, "servers": servers, **others})
+
+
+def carried_out(config: Config) -> tuple[int, float, float | None, float | None]:
+    """What each worker takes, the rate, the servers' momentum and the worker's, for mini-batch 32, rate .1, momentum .9."""
     asked, made, pool = build_optimizer(config.optimizer), build_policy(config.policy), pool_of(config)
-    rate = asked.lr if pool is None else asked.lr * pool.scale(asked, made)(workers)
-    return config.worker_batch, rate, getattr(effective(pool, asked, made), "momentum", None)
+    assert pool is not None
+    kept = pool.momentum(asked, made)
+    servers = getattr(effective(pool, asked, made), "momentum", None)
+    return config.worker_batch, asked.lr * pool.scale(asked, made)(config.workers), servers, kept and kept.momentum
 
 
 def slice_of(config: Config) -> ModelSlice:
@@ -31,85 +40,95 @@ def slice_of(config: Config) -> ModelSlice:
     return ModelSlice(1, build_policy(config.policy), optimizer, 1, config.schedule, 10.0, pool_of(config))
 
 
-@pytest.mark.parametrize("policy", [*SERVED, *UNSERVED])
+@pytest.mark.parametrize("policy", [name for name in [*SERVED, *UNSERVED] if name != "broadcast"])
 def test_one_worker_trains_as_one_process_does(policy):
-    if policy in ("backup", "broadcast"):
-        return  # one is never enough for backup; broadcast has plain steps only
-    assert carried_out(policy, workers=1) == (32, pytest.approx(0.1), pytest.approx(0.9))
+    assert carried_out(settings(policy, workers=1)) == (32, pytest.approx(0.1), 0.9, None)
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8, 16])
-@pytest.mark.parametrize("policy", ["bsp", "local_sgd", "diloco", "easgd", "everyone", "allreduce", "dpsgd", "adpsgd"])
-def test_where_nothing_overlaps_the_rate_and_momentum_of_one_process_stay(policy, workers):
-    assert carried_out(policy, workers) == (32 // workers, pytest.approx(0.1), pytest.approx(0.9))
+@pytest.mark.parametrize("policy", [name for name in ONE_AFTER_THE_OTHER if name != "backup"])
+def test_where_one_step_follows_the_other_rate_and_momentum_of_one_process_stay(policy, workers):
+    assert carried_out(settings(policy, workers)) == (32 // workers, pytest.approx(0.1), 0.9, None)
 
 
+@pytest.mark.parametrize(("workers", "expected"), [(2, (16, 0.05)), (4, (8, 0.025)), (16, (2, 0.00625))])
 @pytest.mark.parametrize(
-    ("workers", "expected"),
-    [(2, (16, 0.1, 0.8)), (4, (8, 0.1, 0.6)), (8, (4, 0.1, 0.2)), (10, (3, 0.09375, 0.0)), (16, (2, 0.0625, 0.0))],
+    "policy", ["ssp", "dssp", "asp", "delay_threshold", "dc_asgd", "shat", "downpour", "broadcast"]
 )
-@pytest.mark.parametrize("policy", ["ssp", "dssp", "asp", "delay_threshold"])
-def test_pushes_that_overlap_pay_with_momentum_first_and_then_with_the_rate(policy, workers, expected):
-    """Every gradient moves the weights as far in the end: rate / (1 - momentum) is that of one process, times its share."""
-    found = carried_out(policy, workers)
+def test_a_push_that_folds_by_itself_takes_its_share_of_the_rate_and_its_workers_momentum(policy, workers, expected):
+    examples, rate, servers, worker = carried_out(settings(policy, workers))
 
-    assert found == (expected[0], pytest.approx(expected[1]), pytest.approx(expected[2]))
+    assert (examples, rate) == (expected[0], pytest.approx(expected[1]))
+    assert (servers, worker) == (0.0, 0.9)
 
 
 @pytest.mark.parametrize(
-    ("policy", "rate", "momentum"),
+    ("policy", "rate"),
     [
-        ("shat", 0.25, 0.0),  # own steps are plain: a / (1 - m) / n
-        ("ensemble", 0.25, 0.0),
-        ("broadcast", 0.25, 0.0),
-        ({"name": "kbuffered", "k": 2}, 0.05, 0.9),
-        ({"name": "rennala", "b": 2}, 0.05, 0.9),  # fresh gradients only: nothing overlaps
-        ("backup", 0.075, 0.9),
-        ("staleness_aware", 0.075, 0.9),  # divided by its staleness, 3 among 4 equal workers
-        ("dc_asgd", 0.025, 0.9),  # its correction is for what others have done meanwhile
-        ("dana", 0.025, 0.9),  # each worker's momentum is its own
+        ({"name": "kbuffered", "k": 2}, 0.05),
+        ({"name": "rennala", "b": 2}, 0.05),
+        ("everyone", 0.1),
+        ("backup", 0.075),
+        ("staleness_aware", 0.075),  # divided by its staleness, 3 among 4 equal workers
+        ({"name": "staleness_aware", "damp": "outliers"}, 0.025),
+        ("dana", 0.025),
     ],
 )
-def test_each_policy_says_how_its_steps_come_about(policy, rate, momentum):
-    assert carried_out(policy) == (8, pytest.approx(rate), pytest.approx(momentum))
+def test_the_rate_is_that_of_the_examples_in_a_step(policy, rate):
+    assert carried_out(settings(policy))[:2] == (8, pytest.approx(rate))
 
 
-def test_the_servers_leave_the_momentum_to_a_codec_that_keeps_it_at_the_workers():
-    codec = {"push": "topk", "error_feedback": True, "momentum": 0.9}
+@pytest.mark.parametrize("policy", OWN)
+def test_a_momentum_of_zero_leaves_the_servers_the_whole_optimizer(policy):
+    config = settings(policy, optimizer={"momentum": 0})
+    asked = build_optimizer(config.optimizer)
 
-    assert carried_out("asp", codec=codec) == (8, pytest.approx(0.025), 0.0)
-
-
-def test_computing_ahead_doubles_what_overlaps():
-    assert carried_out("asp", overlap=True) == (8, pytest.approx(0.1 * 10 / 4 * 0.8), pytest.approx(0.2))
+    assert effective(pool_of(config), asked, build_policy(config.policy)) is asked
 
 
-@pytest.mark.parametrize("policy", ["bsp", "ssp", "asp", "kbuffered"])
-@pytest.mark.parametrize("batch", ["global", "worker", "speed"])
+@pytest.mark.parametrize(("workers", "factor"), [(1, 1.0), (4, 0.5), (16, 0.25)])
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop", "adagrad"])
-def test_an_adaptive_rate_is_never_multiplied(policy, batch, optimizer):
-    examples, rate, _ = carried_out(policy, workers=8, batch=batch, optimizer={"name": optimizer, "lr": 0.003})
+def test_an_adaptive_rate_goes_by_the_root_of_the_examples(optimizer, workers, factor):
+    """Malladi et al. 2022; in lock-step it stays."""
+    own = {"optimizer": {"name": optimizer, "lr": 0.003}}
 
-    assert (examples, rate) == (32 if batch == "worker" else 4, pytest.approx(0.003))
+    assert carried_out(settings("asp", workers, **own))[1] == pytest.approx(0.003 * factor)
+    assert carried_out(settings("bsp", workers, **own))[1] == pytest.approx(0.003)
+
+
+@pytest.mark.parametrize("policy", ["bsp", "asp"])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop", "adagrad"])
+def test_an_adaptive_rate_is_never_raised(policy, optimizer):
+    config = settings(policy, workers=8, batch="worker", optimizer={"name": optimizer, "lr": 0.003})
+
+    assert carried_out(config)[:2] == (32, pytest.approx(0.003))
 
 
 def test_larger_mini_batches_with_more_workers_are_one_setting():
     """Goyal et al. 2017: n times the mini-batch at n times the rate."""
-    assert carried_out("bsp", batch="worker") == (32, pytest.approx(0.4), pytest.approx(0.9))
+    assert carried_out(settings("bsp", batch="worker"))[:2] == (32, pytest.approx(0.4))
 
 
 @pytest.mark.parametrize("scale", ["none", "linear", "inverse"])
 def test_any_other_scale_takes_rate_and_momentum_as_they_are(scale):
     config = Config(policy=Options(name="asp"), schedule={"lr_scale": scale})
+    asked = build_optimizer(config.optimizer)
 
     assert pool_of(config) is None
+    assert effective(None, asked, build_policy(config.policy)) is asked
     assert f"schedule.lr_scale: {scale}" in told(config, build_policy(config.policy))
 
 
-def test_the_slice_steps_with_what_is_left_of_the_momentum_and_follows_who_is_live():
-    """Two of four workers: lock-step on half of the examples at half of the rate."""
-    config = load(overrides={"policy": {"name": "bsp"}, "workers": 4, "optimizer": {"momentum": 0, "weight_decay": 0}})
-    one = slice_of(config)
+def test_the_servers_leave_the_momentum_to_a_codec_that_keeps_it_at_the_workers():
+    codec = {"push": "topk", "error_feedback": True, "momentum": 0.9}
+
+    assert carried_out(settings("asp", codec=codec)) == (8, pytest.approx(0.025), 0.0, None)
+    assert carried_out(settings("bsp", codec=codec)) == (8, pytest.approx(0.1), 0.0, None)
+
+
+def test_lock_step_follows_who_is_live():
+    """Two of four workers: half of the examples at half of the rate."""
+    one = slice_of(settings("bsp", optimizer={"momentum": 0, "weight_decay": 0}))
     one.initialise(np.zeros(1, np.float32), b"first")
     one.view(View(1, {"a": Seat(1, 0), "b": Seat(1, 0)}, 64))
 
@@ -119,22 +138,41 @@ def test_the_slice_steps_with_what_is_left_of_the_momentum_and_follows_who_is_li
     assert one.pull().values == pytest.approx([-0.05])
 
 
-def test_a_momentum_that_overlap_leaves_nothing_of_keeps_its_slot_for_a_later_policy():
-    config = load(overrides={"policy": {"name": "asp"}, "workers": 16, "batch_size": 32})
-    one = slice_of(config)
+@pytest.mark.parametrize(("policy", "slots"), [("asp", 0), ("bsp", 1)])
+def test_servers_keep_memory_for_a_momentum_only_where_they_have_one(policy, slots):
+    one = slice_of(settings(policy))
 
-    assert (one.optimizer.momentum, one.slots) == (0.0, 1)
+    assert (one.optimizer.slots, len(one._slots)) == (slots, slots)
+
+
+def test_pushes_with_a_workers_own_momentum_move_the_weights_as_far_as_plain_sgds_in_the_end():
+    """A gradient of 1, then none: v goes on with .5, .25, ..., and all pushes together are 1 / (1 - m) times it."""
+    kept, weights, moved = WorkerMomentum(0.5, 0.0), np.zeros(1, np.float32), 0.0
+    for gradient in [1.0] + [0.0] * 30:
+        pushed = np.array([gradient], np.float32)
+        kept.look_ahead(pushed, weights)
+        moved += float(pushed[0])
+
+    assert moved == pytest.approx(2.0)
+
+
+def test_one_worker_with_its_own_momentum_and_decay_is_nesterovs_sgd():
+    ours, theirs = np.ones(3, np.float32), np.ones(3, np.float32)
+    kept, plain = WorkerMomentum(0.9, 0.1), Sgd(lr=0.1, momentum=0.0, weight_decay=0.0)
+    nesterov = Sgd(lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True)
+    slots = nesterov.new_slots(3)
+
+    for step in range(1, 6):
+        gradient = np.float32([1.0, -2.0, step])
+        nesterov.step(theirs, theirs, gradient, 1.0, 0.1, slots, step)
+        kept.look_ahead(gradient, ours)
+        plain.step(ours, ours, gradient, 1.0, 0.1, [], step)
+
+    assert ours == pytest.approx(theirs)
 
 
 def test_the_first_lines_of_a_run_say_what_was_asked_for_and_what_is_done():
-    config = load(overrides={"policy": {"name": "ssp"}})
+    asked = "for one process: mini-batch 32, sgd, rate 0.1, momentum 0.9 -> here: 4 workers x 8, sgd, "
 
-    assert told(config, build_policy(config.policy)) == (
-        "for one process: mini-batch 32, sgd, rate 0.1, momentum 0.9 -> here: 4 workers x 8, sgd, rate 0.1, momentum 0.6"
-    )
-
-
-def test_what_plain_steps_leave_out_is_said():
-    config = load(overrides={"policy": {"name": "broadcast"}, "servers": 0})
-
-    assert told(config, build_policy(config.policy)).endswith("rate 0.25, momentum 0, no weight decay")
+    assert told(settings("ssp"), build_policy(Options(name="ssp"))) == f"{asked}rate 0.025, momentum 0.9 at each worker"
+    assert told(settings("bsp"), build_policy(Options(name="bsp"))) == f"{asked}rate 0.1, momentum 0.9"

@@ -224,6 +224,7 @@ def test_arrays_of_different_lengths_are_refused() -> None:
         lambda: kernels.mix(long, short, 1),
         lambda: kernels.plain_step(long, short, 1),
         lambda: kernels.compensate(long, long, long, short, 2, 0.95),
+        lambda: kernels.look_ahead(long, long, short, 0.9, 0.0),
         lambda: kernels.encode_fp16(long, np.zeros(3, np.uint16)),
         lambda: kernels.encode_bf16(long, np.zeros(3, np.uint16)),
         lambda: kernels.decode_fp16(np.zeros(3, np.uint16), long),

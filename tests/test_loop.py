@@ -9,6 +9,7 @@ import pytest
 
 from paceline.core.clip import Clip
 from paceline.core.config import ClipConfig, Options, PlanConfig
+from paceline.core.effective import Pool
 from paceline.core.errors import ConfigError, Fenced
 from paceline.core.optimizers.sgd import Sgd
 from paceline.core.plan import make_plan
@@ -212,6 +213,15 @@ def test_the_loop_keeps_clipped_what_is_above_the_limit() -> None:
     play.clip = Clip(ClipConfig(norm=7**0.5))  # the norm of seven ones
     loop.train(play, 0)
     assert client.values == pytest.approx([1.0])
+
+
+def test_a_worker_pushes_its_own_momentum_where_there_are_several_workers() -> None:
+    """v = .5 v + g and g + .5 v: 1.5 of a first gradient of 1, then 1.75, 1.875 of the same."""
+    client, shared = Client(3), training(policy("asp"), Client(1), Replica([1.0]))
+    shared.client, shared.asked, shared.pool = client, Sgd(lr=1.0, momentum=0.5, weight_decay=0.0), Pool(4, 0.25)
+    shared.begin(shared.policy)
+    loop.train(shared, 0)
+    assert client.values == pytest.approx([1.5, 1.75, 1.875])
 
 
 def test_own_steps_between_two_pushes_use_the_rate_of_the_last_reply() -> None:

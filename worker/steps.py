@@ -49,7 +49,8 @@ def together(before: Step | None, step: Step | None) -> Step | None:
 
 
 def compute(training: Training, position: int) -> Step | None:
-    """The gradient of the mini-batch at this position of the worker's data, clipped; None for an empty one."""
+    """The gradient of the mini-batch at this position of the worker's data, clipped, with the worker's own momentum; None for
+    an empty one."""
     training.progress.enter("data")
     batch, share = part(training.sampler.batch(position), training.progress.speed if training.by_speed else 1.0)
     if not len(batch):
@@ -65,6 +66,8 @@ def compute(training: Training, position: int) -> Step | None:
         factor = training.clip.factor(l2_norm(step.gradient))
         if factor < 1:
             np.multiply(step.gradient, np.float32(factor), out=step.gradient)
+    if training.momentum is not None and step.finite:
+        training.momentum.look_ahead(step.gradient, training.own.local)
     return step
 
 

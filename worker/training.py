@@ -7,6 +7,7 @@ import numpy as np
 
 from paceline.core.clip import Clip
 from paceline.core.effective import Pool, effective
+from paceline.core.momentum import WorkerMomentum
 from paceline.core.optimizer import Optimizer
 from paceline.core.policy import Own, Policy
 from paceline.core.values import Base, Vector
@@ -52,6 +53,8 @@ class Training:
     bases: Sequence[Base] = field(init=False)
     """Terms and versions of the servers' weights that are in the local model."""
     own: Own = field(init=False)
+    momentum: WorkerMomentum | None = field(init=False, default=None)
+    """This worker's, in place of the servers'."""
     stepper: Optimizer | None = field(init=False)
     """What the worker steps its own model with before it pushes."""
 
@@ -63,6 +66,7 @@ class Training:
         """This worker's half of a policy, anew; the model is the one pulled last."""
         self.policy, self.bases = policy, self.client.bases
         self.optimizer = effective(self.pool, self.asked, policy)
+        self.momentum = None if self.pool is None else self.pool.momentum(self.asked, policy)
         self.stepper = policy.worker_optimizer(self.optimizer)
         self.own = Own(self.replica.local, self.optimizer, self.client.lr)
         if policy.keeps_start:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from paceline.core.config import Config
-from paceline.core.effective import told
+from paceline.core.effective import effective, pool_of, told
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.optimizer import build_optimizer
 from paceline.core.plan import Shapes, SlicePlan, make_plan, server_memory
@@ -64,7 +64,7 @@ def plan_report(config: Config, shapes: Shapes, gbit: float) -> dict[str, Any]:
     plan = make_plan(shapes, config.servers, config.plan)
     policy = build_policy(config.policy)
     slots, arrays = (
-        policy.server_optimizer(build_optimizer(config.optimizer)).slots,
+        policy.server_optimizer(effective(pool_of(config), build_optimizer(config.optimizer), policy)).slots,
         policy.server_arrays(config.workers),
     )
     servers, averages = [], config.mean_from is not None

@@ -80,6 +80,13 @@ def compensate(
     _compensate(gradient, weights, backup, square, f32(strength), f32(decay))
 
 
+def look_ahead(gradient: Vector, velocity: Vector, weights: Vector, momentum: float, decay: float) -> None:
+    """A worker's own momentum, in place: velocity <- momentum * velocity + g, gradient <- g + momentum * velocity, where g is
+    gradient + decay * weights."""
+    check_lengths(gradient, velocity, weights)
+    _look_ahead(gradient, velocity, weights, f32(momentum), f32(decay))
+
+
 def all_finite(values: Vector) -> bool:
     """Whether no value is infinite or NaN; stops near the first that is."""
     return bool(_all_finite(_bits_of(values)))
@@ -95,6 +102,15 @@ def _scale_into(out: Vector, values: Vector, weight: f32) -> None:
 def _add_scaled(total: Vector, values: Vector, weight: f32) -> None:
     for i in range(len(total)):
         total[i] += values[i] * weight
+
+
+@kernel(nothing(floats_out, floats_out, floats, scalar, scalar))
+def _look_ahead(gradient: Vector, velocity: Vector, weights: Vector, momentum: f32, decay: f32) -> None:
+    for i in range(len(gradient)):
+        now = gradient[i] + decay * weights[i]
+        moved = momentum * velocity[i] + now
+        velocity[i] = moved
+        gradient[i] = now + momentum * moved
 
 
 @kernel(nothing(floats_out, floats, scalar))

@@ -40,9 +40,8 @@ class ModelSlice:
         """No round at or above this one closes while it is set: a view is on its way to the other servers."""
         self.switch: Switch | None = None
         """The change of policy that was made last."""
+        self._slots: list[Vector] = []
         self._begin(policy)
-        self._slots = policy.server_optimizer(optimizer).new_slots(length)
-        """Also where overlapping pushes leave no momentum: a later policy may have some."""
         self._steps = 0
         """Optimizer steps taken."""
         self._waiting: dict[str, tuple[int, float]] = {}
@@ -54,6 +53,8 @@ class ModelSlice:
         """Everything that hangs on the policy, anew."""
         pool, asked = self._pool, self._optimizer
         self.policy, self.optimizer = policy, policy.server_optimizer(effective(pool, asked, policy))
+        if len(self._slots) != self.optimizer.slots:
+            self._slots = self.optimizer.new_slots(self.length)
         gathers = policy.rounds or policy.gathers
         self._gathering = Accumulator(self.length, ordered=policy.rounds) if gathers else None
         schedule = Schedule(self._schedule, self._epochs, *([] if pool is None else [pool.scale(asked, policy)]))
@@ -62,11 +63,6 @@ class ModelSlice:
             self._gathering.squares = 0.0
 
     # weights
-    @property
-    def slots(self) -> int:
-        """Arrays of the slice's length that its optimizer keeps."""
-        return len(self._slots)
-
     def initialise(self, weights: Vector, digest: bytes) -> None:
         """Takes the first weights, once; the same ones again change nothing, others are refused."""
         if self.phase is not Phase.EMPTY:

@@ -1,5 +1,6 @@
 """How a slice turns a summed gradient into its next weights; what an optimizer keeps between steps are its slots."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
@@ -9,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from paceline.core import registry
 from paceline.core.config import Options
+from paceline.core.momentum import WorkerMomentum
 from paceline.core.values import Vector
 
 PACKAGE = "paceline.core.optimizers"
@@ -50,13 +52,13 @@ class Optimizer(BaseModel, ABC):
         return [np.zeros(length, dtype=np.float32) for _ in range(self.slots)]
 
     def scaled(self, share: float) -> float:
-        """Factor of the rate for a step on this share of the mini-batch that the rate is meant for (ratio). 1 where moves
-        don't follow the size of gradients: an adaptive rate needs no division, and bears no multiplication."""
-        return 1.0
+        """Factor of the rate for a step on this share of the mini-batch that the rate is meant for (ratio): by default that of
+        adaptive steps, which don't follow the size of gradients [Malladi et al. 2022]. It never raises such a rate."""
+        return min(1.0, math.sqrt(share))
 
-    def overlapped(self, steps: float) -> "tuple[Optimizer, float]":
-        """This optimizer for steps of which so many are under way at once, and a factor for its rate."""
-        return self, 1.0
+    def worker_momentum(self) -> WorkerMomentum | None:
+        """The momentum that workers can keep in place of the servers; None: there is none."""
+        return None
 
     @abstractmethod
     def step(

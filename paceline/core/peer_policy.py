@@ -115,6 +115,7 @@ class PeerPolicy(Scaled, ABC):
     model_config = ConfigDict(extra="forbid")
     usual_topology: ClassVar[str] = "ring"
     """Where none is chosen."""
+    worker_momentum: ClassVar[bool] = False  # each has a model of its own, and an optimizer
     kinds: ClassVar[frozenset[Kind]]
     """Of the messages that it takes."""
 

@@ -1,6 +1,5 @@
 """A policy answers: when may a worker go on, how do pushes fold in, how do pulls mix back?"""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -104,9 +103,6 @@ class Policy(Scaled, ABC):
 
     def step_pushes(self, members: int) -> float:
         return members if self.rounds else 1.0
-
-    def overlap(self, members: int) -> float:
-        return math.inf if self.takes_local_step and members > 1 else super().overlap(members)
 
     @property
     def overwrites(self) -> bool:
@@ -223,8 +219,9 @@ class Unserved(Policy):
     def step_pushes(self, members: int) -> float:
         return self._peers.step_pushes(members)
 
-    def overlap(self, members: int) -> float:
-        return self._peers.overlap(members)
+    @property
+    def worker_momentum(self) -> bool:  # type: ignore[override]
+        return self._peers.worker_momentum
 
     def check(self, config: Config) -> None:
         super().check(config)

@@ -6,6 +6,7 @@ from typing import ClassVar
 from pydantic import Field, ValidationInfo, field_validator
 
 from paceline.core.errors import ConfigError
+from paceline.core.momentum import WorkerMomentum
 from paceline.core.optimizer import Decay, Optimizer, Share, build_optimizer
 from paceline.core.options import Options
 from paceline.core.values import Vector
@@ -36,12 +37,8 @@ class Sgd(Optimizer):
     def scaled(self, share: float) -> float:
         return share
 
-    def overlapped(self, steps: float) -> tuple[Optimizer, float]:
-        """Overlap alone carries a share 1 - 1/k of the moves on [Mitliagkas et al. 2016], so what is left for the momentum
-        is m' = max(0, 1 - k (1 - m)); with the rate a (1 - m') / (1 - m) each gradient moves the weights as far in the end."""
-        left = max(0.0, 1 - steps * (1 - self.momentum)) if self.momentum else 0.0
-        kept = min(left, self.momentum)
-        return self.model_copy(update={"momentum": kept}), (1 - kept) / (1 - self.momentum)
+    def worker_momentum(self) -> WorkerMomentum | None:
+        return WorkerMomentum(self.momentum, self.weight_decay) if self.momentum else None
 
     def step(
         self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,

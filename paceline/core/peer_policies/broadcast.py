@@ -1,6 +1,5 @@
 """Broadcast: what has piled up beyond a threshold goes to everybody, and is applied on arrival; nobody waits."""
 
-import math
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ class Broadcast(PeerPolicy):
     kinds: ClassVar[frozenset[Kind]] = frozenset({"update"})
     usual_topology: ClassVar[str] = "complete"
     plain: ClassVar[bool] = True
+    worker_momentum: ClassVar[bool] = True
     tau: float = Field(
         0.1, gt=0, allow_inf_nan=False, description="What must have piled up before it is sent (gradient units)."
     )
@@ -30,9 +30,6 @@ class Broadcast(PeerPolicy):
 
     def step_pushes(self, members: int) -> float:
         return 1.0
-
-    def overlap(self, members: int) -> float:
-        return math.inf
 
     def may_send(self, codec: Codec) -> bool:
         return codec.lossless  # it chooses itself what is left out

@@ -17,6 +17,7 @@ class Backup(Policy):
 
     sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
+    worker_momentum: ClassVar[bool] = False
     shorthand: ClassVar[str | None] = "backups"
     backups: int | None = Field(None, ge=0, description="Workers not waited for; default: a sixteenth, at least 1.")
 
@@ -30,9 +31,6 @@ class Backup(Policy):
 
     def step_pushes(self, members: int) -> float:
         return max(1, members - self._spare(members))
-
-    def overlap(self, members: int) -> float:
-        return 1.0
 
     def _spare(self, members: int) -> int:
         """b."""

@@ -13,6 +13,7 @@ class Bsp(Policy):
 
     sparse: ClassVar[bool] = True
     rounds: ClassVar[bool] = True
+    worker_momentum: ClassVar[bool] = False
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
         if not push.base.version == clocks.version == clocks.progress(push.worker):

@@ -2,12 +2,12 @@
 
 from typing import ClassVar
 
-import numpy as np
 from pydantic import Field, PrivateAttr
 
 from paceline.core.clocks import Clocks
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.momentum import WorkerMomentum
 from paceline.core.optimizer import Optimizer
 from paceline.core.optimizers.sgd import plain_sgd
 from paceline.core.policy import Own, Policy
@@ -15,14 +15,16 @@ from paceline.core.values import Vector
 
 
 class Dana(Policy):
-    """[Hakimi et al. 2019]: v <- m v + g + wd w_i, push u = m v + g + wd w_i; the server folds w <- w - lr u at once, without
-    momentum of its own."""
+    """[Hakimi et al. 2019]: v <- m v + g + wd w_i, push u = m v + g + wd w_i (`WorkerMomentum`); the server folds
+    w <- w - lr u at once, without momentum of its own. ASP with a momentum does the same by itself, unless
+    schedule.lr_scale says that rate and momentum are taken as they are."""
 
     shorthand: ClassVar[str | None] = "momentum"
+    worker_momentum: ClassVar[bool] = False  # it has its own
     momentum: float | None = Field(
         None, gt=0, lt=1, description="m, kept by each worker (ratio); default: optimizer.momentum."
     )
-    _velocity: Vector | None = PrivateAttr(None)
+    _kept: WorkerMomentum | None = PrivateAttr(None)
 
     def check(self, config: Config) -> None:
         super().check(config)
@@ -37,10 +39,6 @@ class Dana(Policy):
                 "codec.momentum out, or take another policy."
             )
 
-    def overlap(self, members: int) -> float:
-        """Each worker's momentum is of its own steps."""
-        return 1.0
-
     # server half
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
         return plain_sgd(optimizer.lr)
@@ -52,18 +50,9 @@ class Dana(Policy):
     def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
         if gradient is None:
             return None
-        if self._velocity is None:
-            self._velocity = np.zeros_like(gradient)
-        momentum, decay = (
-            np.float32(self._momentum(own.optimizer)),
-            np.float32(getattr(own.optimizer, "weight_decay", 0.0)),
-        )
-        now = gradient + decay * own.local
-        self._velocity *= momentum
-        self._velocity += now
-        now += momentum * self._velocity
-        return now
-
-    def _momentum(self, optimizer: Optimizer) -> float:
-        """m; that of the run's optimizer where the policy has none of its own."""
-        return getattr(optimizer, "momentum", 0.0) if self.momentum is None else self.momentum
+        if self._kept is None:
+            m = getattr(own.optimizer, "momentum", 0.0) if self.momentum is None else self.momentum
+            self._kept = WorkerMomentum(m, getattr(own.optimizer, "weight_decay", 0.0))
+        ahead = gradient.copy()
+        self._kept.look_ahead(ahead, own.local)
+        return ahead

@@ -23,10 +23,6 @@ class DcAsgd(Policy):
     _backups: dict[str, Vector] = PrivateAttr(default_factory=dict)
     _square: Vector | None = PrivateAttr(None)
 
-    def overlap(self, members: int) -> float:
-        """The correction is for what the others have done meanwhile."""
-        return 1.0
-
     def server_arrays(self, workers: int) -> int:
         return workers + 2
 

@@ -1,6 +1,5 @@
 """Downpour: ASP that pushes, or pulls, only every k steps."""
 
-import math
 from typing import ClassVar
 
 import numpy as np
@@ -20,9 +19,6 @@ class Downpour(Policy):
     keeps_start: ClassVar[bool] = True
     push_every: int = Field(1, ge=1, description="Mini-batches of own steps between two pushes (steps).")
     pull_every: int = Field(1, ge=1, description="Pushes between two pulls (clocks).")
-
-    def overlap(self, members: int) -> float:
-        return math.inf if members > 1 or self.push_every > 1 else 1.0
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
         return True

@@ -24,10 +24,6 @@ class Kbuffered(Policy):
     def step_pushes(self, members: int) -> float:
         return self.k or max(1, math.ceil(members / 2))
 
-    def overlap(self, members: int) -> float:
-        """Few enough to keep the momentum (docs/policies.md)."""
-        return 1.0
-
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
         return Verdict(Outcome.BUFFERED)
 

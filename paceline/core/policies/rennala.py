@@ -21,9 +21,6 @@ class Rennala(Policy):
     def step_pushes(self, members: int) -> float:
         return self.b or max(1, math.ceil(members / 2))
 
-    def overlap(self, members: int) -> float:
-        return 1.0
-
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
         return unless_old(push, clocks)
 

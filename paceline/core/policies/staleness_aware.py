@@ -21,10 +21,6 @@ class StalenessAware(Policy):
         """The staleness of equal workers' pushes, which the rate is divided by."""
         return max(1, members - 1) if self.damp == "all" else 1.0
 
-    def overlap(self, members: int) -> float:
-        """The lower rate makes up for it: a lower momentum beside it learned less (docs/policies.md)."""
-        return 1.0
-
     def rate(self, lr: float, staleness: int, members: int) -> float:
         return lr / max(1, staleness) if self.damp == "all" else lr * min(1.0, members / max(1, staleness))
 
