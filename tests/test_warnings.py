@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from paceline.cli.run import summary
 from paceline.cli.run_folder import RunFolder, open_run
 from paceline.core.config import Config
 from paceline.core.watch import RunWarning
+from paceline.k8s import follow as following
+from paceline.k8s.kubectl import Kubectl
 from paceline.result import Result
 from paceline.v1 import run_service_pb2 as pb
 
@@ -117,3 +120,15 @@ def test_a_warning_is_taken_down_when_nothing_else_has_changed(tmp_path: Path) -
     records.close()
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [len(line["warnings"]) for line in lines] == [0, 1]
+
+
+def test_on_kubernetes_each_is_said_when_it_comes_and_before_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers([reply(), reply(ROSE, version=2), reply(ROSE, PASSED, version=3, phase="finished")])
+    monkeypatch.setattr(following, "chief_of", lambda kubectl: nullcontext(answers))
+    monkeypatch.setattr(following, "PAUSE", 0.0)
+    monkeypatch.setattr(following._Watched, "check", lambda self: None)
+    said: list[str] = []
+
+    found = following.follow(Kubectl("here", "true"), said.append, clock=lambda: 0.0)
+    assert said.count(LINE) == 1
+    assert found.splitlines() == [LINE, "test score unknown: the run was not scored"]

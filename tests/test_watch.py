@@ -185,6 +185,27 @@ def test_three_steps_in_a_row_without_a_finite_gradient_are_told_and_pass_when_g
     assert kinds(watch) == {"not_finite": True}
 
 
+def test_what_stood_when_the_last_member_left_stands_at_the_end() -> None:
+    watch = watching()
+    figures = {"unusable_row": 40, "unusable_longest": 40}
+    watch.heard("worker-0", figures, MEMBERS, 0.1)
+    watch.heard("worker-0", figures, (), 0.1)
+    assert kinds(watch) == {"not_finite": False}
+
+    good = figures | {"unusable_row": 0}
+    watch.heard("worker-0", good, MEMBERS, 0.2)
+    watch.heard("worker-0", good, (), 0.2)
+    assert kinds(watch) == {"not_finite": True}
+
+
+def test_the_final_version_is_judged_for_a_loss_that_is_no_number_also_before_an_epoch() -> None:
+    watch = watching()
+    watch.scored(metrics(99.0, 0.1, 0.1), 0, 10, final=True)
+    assert watch.warnings == []
+    watch.scored(metrics(math.nan, 0.1, 0.1), 0, 10, final=True)
+    assert kinds(watch) == {"not_finite": False}
+
+
 def test_fp16_may_look_for_its_factor_first() -> None:
     watch = watching(precision="fp16")
     watch.heard("worker-0", {"unusable_row": 16, "unusable_longest": 16}, MEMBERS, 0.1)

@@ -1,7 +1,7 @@
 """What goes wrong in a run that goes on all the same, named as it happens, with what to try."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -83,25 +83,26 @@ class Watch:
         """A heartbeat of a worker. Its figures NAME and NAME_longest count steps in a row: `unusable` without a finite
         gradient, `exploding` with a loss or gradient a thousand times its first, `dropped` by the policy."""
         self._rows[worker] = {name: value for name, value in figures.items() if name.endswith(("_row", "_longest"))}
-        here = {each: self._rows.get(each, {}) for each in members}
+        here = [self._rows.get(each, {}) for each in members]
+        if not here:  # all have left; what was seen last stands
+            return
         longest = int(figures.get("unusable_longest", 0))
         if longest >= self._row:
             said = f"{worker}: {longest} steps in a row had no finite gradient (epoch {epoch:.1f})"
             self._see(Kind.NOT_FINITE, said, finite_gradients(self._config), epoch)
-            self._found[Kind.NOT_FINITE].passed = not any(rows.get("unusable_row", 0) for rows in here.values())
+            self._found[Kind.NOT_FINITE].passed = _over(here, "unusable_row")
         if figures.get("exploding_longest", 0) >= ROW:
             first, now = figures.get("first_loss", math.nan), figures.get("exploding_loss", math.nan)
             rose = f": its loss rose from {first:.4g} to {now:.4g}" if math.isfinite(first + now) else ""
             said = f"{worker}: training explodes{rose} (epoch {epoch:.1f})"
             self._see(Kind.EXPLODING, said, lower_rate(self._config, limited=True), epoch)
-            if not any(rows.get("exploding_row", 0) for rows in here.values()):
-                self._found[Kind.EXPLODING].passed = not self.standing(Kind.NOT_FINITE)
+            self._found[Kind.EXPLODING].passed = _over(here, "exploding_row") and not self.standing(Kind.NOT_FINITE)
         if figures.get("dropped_longest", 0) >= _DROPPED:
             said = (
                 f"{worker}: its last {_DROPPED} pushes were all dropped, so it computes for nothing (epoch {epoch:.1f})"
             )
             self._see(Kind.DROPPED, said, fewer_drops(self._config), epoch)
-            self._found[Kind.DROPPED].passed = not any(rows.get("dropped_row", 0) for rows in here.values())
+            self._found[Kind.DROPPED].passed = _over(here, "dropped_row")
 
     def hopeless(self, members: Iterable[str]) -> str:
         """Why the run can't learn any more: no member's mini-batches have a finite gradient, so that the weights stand still;
@@ -118,13 +119,13 @@ class Watch:
 
     def scored(self, metrics: Mapping[str, float], epoch: int, steps: int, final: bool) -> None:
         """A version was scored after so many whole epochs, in which each worker makes so many steps."""
-        if epoch < 1:
-            return
-        self._judge_loss(metrics, epoch)
-        self._judge_accuracy(metrics, epoch, steps, final)
+        if epoch >= 1 or final:
+            self._judge_loss(metrics, epoch)
+        if epoch >= 1:
+            self._judge_accuracy(metrics, epoch, steps, final)
 
     def _judge_loss(self, metrics: Mapping[str, float], epoch: int) -> None:
-        """The lowest of the models that are scored counts."""
+        """The lowest of the models that are scored counts. Before a whole epoch it may have risen."""
         losses = [metrics[f"{kind}train_loss"] for kind in ("", "mean_") if f"{kind}train_loss" in metrics]
         start = self._baseline.get("train_loss", math.nan)
         if not losses:
@@ -134,10 +135,10 @@ class Watch:
             self._see(Kind.NOT_FINITE, said, finite_gradients(self._config), epoch)
             return
         loss = min(filter(math.isfinite, losses))
-        if loss > start + (_ABOVE - 1) * abs(start):
+        if epoch >= 1 and loss > start + (_ABOVE - 1) * abs(start):
             said = f"after epoch {epoch} the loss is {loss:.4g}, above the {start:.4g} that it began with"
             self._see(Kind.LOSS, said, lower_rate(self._config), epoch, renewed=True)
-        elif math.isfinite(start):
+        elif loss <= start + (_ABOVE - 1) * abs(start):
             self._pass(Kind.LOSS, Kind.EXPLODING)
 
     def _judge_accuracy(self, metrics: Mapping[str, float], epoch: int, steps: int, final: bool) -> None:
@@ -192,6 +193,11 @@ class Watch:
         for kind in kinds:
             if kind in self._found:
                 self._found[kind].passed = True
+
+
+def _over(members: Sequence[Mapping[str, float]], row: str) -> bool:
+    """Whether it happens to no member any more."""
+    return not any(rows.get(row, 0) for rows in members)
 
 
 def _best(metrics: Mapping[str, float], split: str) -> float:
