@@ -61,7 +61,7 @@ def read_documents(path: str | Path, topic: str, features: int = FEATURES) -> tu
     if topics is None:
         numbering = rows.read(file, Numbering(features, from_one=True), VECTOR)
         return rows.array(numbering), None
-    documents, having = _documents(topics, topic)
+    documents, having, _ = _documents(topics, topic)
     state = _State(Numbering(features, from_one=True), topics, documents, np.zeros(len(documents), np.bool_))
     state = rows.read(file, state, VECTOR)
     return rows.array(state.numbering), np.isin(rows.labels.array(), having).astype(np.int64)
