@@ -32,6 +32,13 @@ def main(
     small: Annotated[bool, typer.Option("--small", help="Three policies, digits, SGD, two workers, one seed.")] = False,
     out: Annotated[Path, typer.Option(help="Where finished runs and tables are kept.")] = Path("runs/defaults"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget finished runs.")] = False,
+    processes: Annotated[
+        bool, typer.Option("--processes", help="A sample in real processes instead, beside the same in virtual time.")
+    ] = False,
+    networks: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="A CNN on this CIFAR-10 data and a transformer instead, in real processes."),
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Runs side by side.", min=1)] = 2,
 ) -> None:
     """Runs what is not there yet, in virtual time, and writes two Markdown tables: every run, and a line a policy."""
@@ -43,12 +50,27 @@ def main(
         if fresh:
             (out / "runs.jsonl").unlink(missing_ok=True)
         kept = Kept(out / "runs.jsonl")
+        if processes or networks is not None:
+            in_processes(kept, out, seeds, networks)
+            return
         cells = list(planned(chosen, *what, seeds))
         run_all(cells, kept, out, jobs)
         found = {cell: kept.found[cell] for cell in cells}
         for name, text in (("full", full(found)), ("compact", compact(found))):
             (out / f"{name}.md").write_text(text)
         print(compact(found))
+
+
+def in_processes(kept: Kept, out: Path, seeds: int, data: str | None) -> None:
+    """The tables of real processes; `data`: of the networks' one."""
+    from experiments import defaults_processes  # here: it loads the whole product
+
+    if data is None:
+        name, text = "processes", defaults_processes.sample(kept, seeds)
+    else:
+        name, text = "networks", defaults_processes.networks(kept, data, seeds, out / "shards")
+    (out / f"{name}.md").write_text(text)
+    print(text)
 
 
 def run_all(cells: Sequence[Cell], kept: Kept, out: Path, jobs: int) -> None:

@@ -39,8 +39,6 @@ class User:
     """By optimizer."""
     metric: str = "accuracy"
     """Of the task, the higher the better (ratio)."""
-    model: str | None = None
-    data: str = "bundled"
 
     def optimizer(self, name: str) -> dict[str, Any]:
         """As in the config."""
@@ -53,6 +51,11 @@ USERS = {
     "wine": User(str(HERE.parent / "examples/wine.py"), 8, 10, {"sgd": 0.05, "adam": 0.01, "adamw": 0.01}),
     "diabetes": User(str(HERE / "diabetes.py"), 16, 10, {"sgd": 0.003, "adam": 0.003, "adamw": 0.003}, "r2"),
 }
+NETWORKS = {
+    "cnn": User(str(HERE / "small_cifar10.py"), 32, 3, {"sgd": 0.01}),
+    "transformer": User(str(HERE / "transformer.py"), 32, 3, {"adam": 0.003}),
+}
+"""Larger ones, trained in processes: CIFAR-10, which is the user's own, and letters that are made up."""
 CLUSTERS = {"equal": "1x", "slow": "10x"}
 """How slow the last worker is."""
 
@@ -99,16 +102,21 @@ class Kept:
             file.write(json.dumps({"cell": asdict(cell), "found": asdict(found)}) + "\n")
 
 
-def config_of(cell: Cell) -> Config:
+def user_of(cell: Cell) -> User:
+    """Who asks for it."""
+    return (USERS | NETWORKS)[cell.task]
+
+
+def config_of(cell: Cell, data: str = "bundled") -> Config:
     """The settings of a cell: what the user says, the policy and the number of workers; else all defaults. ConfigError: the
     combination is refused."""
-    user, policy = USERS[cell.task], from_shorthand(cell.policy)
+    user, policy = user_of(cell), from_shorthand(cell.policy)
     slow = {} if cell.cluster == "equal" else {str(cell.workers - 1): CLUSTERS[cell.cluster]}
     return load_config(
         overrides={
             "task": user.task, "batch_size": user.batch, "epochs": user.epochs, "optimizer": user.optimizer(cell.optimizer),
             "policy": policy, "workers": cell.workers, "servers": 1 if is_served(Options(**policy)) else 0,
-            "slow": slow, "seed": cell.seed,
+            "slow": slow, "seed": cell.seed, "data": {"path": data},
         }
     )  # fmt: skip
 
@@ -139,13 +147,13 @@ def torch_cells(task: str, optimizer: str, seed: int) -> list[Cell]:
     return [Cell(seed, task, optimizer, 1, "equal", f"{TORCH} {order}") for order in range(ORDERS)]
 
 
-def plain(cell: Cell, folder: Path) -> float:
+def plain(cell: Cell, folder: Path, data: str = "bundled") -> float:
     """The score of a training by torch alone: its modules, loss and optimizers, on the same split and from the same first
     weights as the runs of the same seed."""
-    config = config_of(Cell(cell.seed, cell.task, cell.optimizer, 1, "equal", "bsp"))
+    config = config_of(Cell(cell.seed, cell.task, cell.optimizer, 1, "equal", "bsp"), data)
     folder = folder / f"{cell.task}-1-{cell.seed}"
     return score_of(
-        config, plain_torch(config, int(cell.policy.rpartition(" ")[2]), folder), USERS[cell.task].metric, folder
+        config, plain_torch(config, int(cell.policy.rpartition(" ")[2]), folder), user_of(cell).metric, folder
     )
 
 

@@ -3,7 +3,7 @@ most a point below plain torch's mean on the same splits, or at most the spread:
 scores over orders of the same examples, where that is more."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, variance
 from typing import TypeVar
 
@@ -84,12 +84,10 @@ def full(found: Results) -> str:
     lines = [_line(["policy", "optimizer", "task", "plain torch", *(_column(*column) for column in columns)])]
     lines += ["|" + "---|" * (4 + len(columns))]
     for policy in _unique(what[4] for what in results):
-        for optimizer in _unique(what[1] for what in results):
-            for task in _unique(what[0] for what in results):
-                torch = known[task, optimizer]
-                there = f"{_number(torch.mean)} ± {_number(torch.spread)}"
-                cells = [_cell(results.get((task, optimizer, *column, policy))) for column in columns]
-                lines.append(_line([f"`{policy}`", NAMES[optimizer], task, there, *cells]))
+        for (task, optimizer), torch in known.items():
+            there = f"{_number(torch.mean)} ± {_number(torch.spread)}"
+            cells = [_cell(results.get((task, optimizer, *column, policy))) for column in columns]
+            lines.append(_line([f"`{policy}`", NAMES[optimizer], task, there, *cells]))
     return "\n".join(lines) + "\n"
 
 
@@ -107,6 +105,23 @@ def compact(found: Results) -> str:
         ran = {what: result for what, result in mine.items() if result.score is not None}
         good = sum(result.is_within for result in ran.values())
         lines.append(_line([f"`{policy}`", *means, f"{good} of {len(ran)}", _worst(ran)]))
+    return "\n".join(lines) + "\n"
+
+
+def beside(cells: Sequence[Cell], found: Results) -> str:
+    """Runs in processes, and those of the same seeds in virtual time."""
+    lines = [_line(["policy", "optimizer", "workers", "in processes", "in virtual time", "seeds"]), "|" + "---|" * 6]
+    groups: dict[tuple[str, str, int, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.policy, cell.optimizer, cell.workers, cell.cluster), []).append(cell)
+    for (policy, optimizer, workers, cluster), members in groups.items():
+        pairs = [(found.get(cell), found.get(replace(cell, way="virtual"))) for cell in members]
+        both = [
+            [one.score for one in column if one is not None and one.score is not None]
+            for column in zip(*pairs, strict=True)
+        ]
+        means = [_number(mean(scores)) if scores else "" for scores in both]
+        lines.append(_line([f"`{policy}`", NAMES[optimizer], _column(workers, cluster), *means, str(len(both[0]))]))
     return "\n".join(lines) + "\n"
 
 

@@ -16,6 +16,7 @@ from paceline.core import kernels
 from paceline.core.config import Config
 from paceline.core.effective import effective, pool_of
 from paceline.core.model_slice import ModelSlice
+from paceline.core.momentum import WorkerMomentum
 from paceline.core.optimizer import build_optimizer
 from paceline.core.peer_policy import Group, Message, build_peer_policy
 from paceline.core.peer_run import topology_of
@@ -53,6 +54,7 @@ class Worker:
     name: str
     rank: int
     policy: Policy
+    momentum: WorkerMomentum | None
     sampler: Sampler
     own: Own
     slow: list[tuple[float, float]]
@@ -96,7 +98,8 @@ class Training(ABC):
         policy, local = build_policy(config.policy), self.problem.first.copy()
         own = Own(local, self._optimizer, 0.0, local.copy() if policy.keeps_start else None)
         slow = [slowness(who, how) for who, how in config.slow.items() if who in ("all", str(rank))]
-        return Worker(name, rank, policy, sampler, own, slow)
+        momentum = None if self._pool is None else self._pool.momentum(self._asked, policy)
+        return Worker(name, rank, policy, momentum, sampler, own, slow)
 
     def _start(self) -> None:
         """All workers have joined and have their seats."""
@@ -183,7 +186,10 @@ class Training(ABC):
         if not len(rows):
             return None, 0, 0.0
         inputs, labels = self.problem.shards[worker.rank]
-        return self.problem.net.gradient(local, inputs[rows], labels[rows]), len(rows), time
+        gradient = self.problem.net.gradient(local, inputs[rows], labels[rows])
+        if worker.momentum is not None:
+            worker.momentum.look_ahead(gradient, local)
+        return gradient, len(rows), time
 
     @abstractmethod
     def _begin(self, worker: Worker) -> None:

@@ -8,8 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from experiments import defaults_processes
+from experiments.cluster import Outcome
 from experiments.defaults import POLICIES, main
 from experiments.defaults_cells import (
+    NETWORKS,
     TORCH,
     USERS,
     Cell,
@@ -22,6 +25,7 @@ from experiments.defaults_cells import (
     run_cell,
 )
 from experiments.defaults_table import compact, compared, full, references
+from experiments.processes import Ran
 from experiments.virtual_model import Net
 from experiments.virtual_training import Trained, train
 from paceline.core.config import Config
@@ -171,3 +175,47 @@ def test_a_number_of_workers_that_is_none_is_refused() -> None:
         main(workers="2,none")
 
     assert left.value.code == UsageError.exit_code
+
+
+# real processes
+def test_a_sample_in_processes_stands_beside_virtual_time_and_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Config] = []
+    monkeypatch.setattr(defaults_processes, "run", lambda config: asked.append(config) or ran(0.95))
+    kept = Kept(tmp_path / "runs.jsonl")
+    kept.add(Cell(0, "digits", "sgd", 4, "slow", "asp"), Found(0.96))
+
+    for _ in range(2):
+        table = defaults_processes.sample(kept, 1)
+
+    assert len(asked) == 2 * 2 * len(defaults_processes.SAMPLE)
+    assert "| `asp` | SGD, momentum | 4, one slow | 0.950 | 0.960 | 1 |" in table.splitlines()
+    assert "| `bsp` | Adam | 4 | 0.950 |  | 1 |" in table.splitlines()
+    assert {config.nominal_step for config in asked} == {defaults_processes.STEP}
+
+
+def test_networks_stand_beside_plain_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths: list[str] = []
+    monkeypatch.setattr(defaults_processes, "run", lambda config: paths.append(config.data.path) or ran(0.4))
+    monkeypatch.setattr(defaults_processes, "plain", lambda cell, folder, data: 0.5)
+
+    table = defaults_processes.networks(Kept(tmp_path / "runs.jsonl"), "cifar.tar.gz", 1, tmp_path)
+
+    assert "| `ssp` | SGD, momentum | cnn | 0.500 ± 0.000 | 0.400 **<** | 0.400 **<** |" in table.splitlines()
+    assert "| `shat` | Adam | transformer | 0.500 ± 0.000 | 0.400 **<** | 0.400 **<** |" in table.splitlines()
+    assert sorted(set(paths)) == ["bundled", "cifar.tar.gz"]
+
+
+def test_the_transformer_learns_a_task_with_an_answer() -> None:
+    task = load_task(NETWORKS["transformer"].task)
+    train = task.data("bundled").train
+    inputs, labels = task.prepare(train.features[:5], train.labels[:5], None)
+
+    assert (train.features[:, 0:7] == train.features[:, 8:]).all()
+    assert (train.features[:, 7] == train.labels).all()
+    assert task.loss(task.model(), inputs, labels).item() == pytest.approx(np.log(16), abs=1.5)
+
+
+def ran(score: float) -> Ran:
+    return Ran(Outcome({"test_accuracy": score}, 1.0, 0.0, 0.0, []), [])
