@@ -138,6 +138,15 @@ def search(
             min=1,
         ),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC", help="Compare points by this metric, like f1 or 'min mae'; default: the run's own."
+        ),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="runs: each point is a run; local: linear models, in this process, without servers.")
+    ] = "runs",
     out: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Folder of the search, a new one in searches/; one there is resumed."),
@@ -162,7 +171,7 @@ def search(
                 what, workers, servers, policy, settings, epochs=epochs, data=data, preset=preset or found.preset
             )
 
-        sys.exit(go(found, read, folds, cores, out, fresh, as_json, device))
+        sys.exit(go(found, read, folds, cores, out, fresh, as_json, device, by, engine))
 
 
 @app.command()

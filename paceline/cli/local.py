@@ -57,17 +57,16 @@ class Report:
         }  # fmt: skip
 
 
-def train_here(config: Config, threads: int, average: bool, out: Path) -> Report:
-    """Trains on the task's data with the run's settings; writes the model. ConfigError where the settings are not for a linear
-    model; DataError, DiskError."""
+def train_here(config: Config, threads: int, average: bool, out: Path, data: Dataset | None = None) -> Report:
+    """Trains on the task's data with the run's settings; writes the model. `data`: what `read_data` gave, if that has been
+    called. ConfigError where the settings are not for a linear model; DataError, DiskError."""
     if config.updates != "sparse":
         raise ConfigError(
             f"Task {config.task} has updates: {config.updates}; `paceline local` trains linear models, which have updates: "
             "sparse, like task svm."
         )
     settings_of(config, threads, average)  # what is wrong with them is told before the data is read
-    dataset = load_task(config.task, config.model, config.svm.positive).data(config.data.path)
-    dataset.digest()  # reads mapped files, where NaN may be
+    dataset = data or read_data(config.task, config.model, config.svm.positive, config.data.path)
     train_set, parts, classes = _parts(dataset, config)
     settings = settings_of(config, threads, average, classes)
     if config.batch_size > len(train_set):
@@ -84,6 +83,13 @@ def train_here(config: Config, threads: int, average: bool, out: Path) -> Report
     found = None if test is None else score(test, trained.weights, objective, classes=classes)
     seconds = float(np.sum([epoch.seconds for epoch in trained.history]))
     return Report(out, len(train_set), seconds, trained.history, found)
+
+
+def read_data(task: str, model: str | None, positive: str | None, path: str) -> Dataset:
+    """The task's examples, read whole. DataError where they are bad."""
+    found = load_task(task, model, positive).data(path)
+    found.digest()  # reads mapped files, where NaN may be
+    return found
 
 
 def settings_of(config: Config, threads: int, average: bool, classes: int = 2) -> LocalSettings:

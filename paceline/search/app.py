@@ -12,13 +12,17 @@ from rich.console import Console
 from paceline.cli.run_folder import RunFolder, new_name
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, PacelineError, UsageError
+from paceline.core.measure import Measure
 from paceline.data.shards import is_there
+from paceline.search import here
 from paceline.search.folder import SEARCHES, SearchFolder, open_search
 from paceline.search.grid import Grid, pairs, told
 from paceline.search.jobs import Job, own_cores, run_jobs
-from paceline.search.results import ACCURACY, LOSS, Results, Row, measured, row_of
+from paceline.search.results import ACCURACY, LOSS, Results, Row, measure_by, measured, row_of
 
 PICTURE = "results.png"
+ENGINES = ("runs", "local")
+"""What trains the points: real runs, or this process (linear models only)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +44,30 @@ def search(
     fresh: bool,
     as_json: bool,
     device: str = "auto",
+    by: str | None = None,
+    engine: str = "runs",
 ) -> int:
-    """Runs what is not finished yet and shows the results. `read`: the config with these settings on top (`--set`). Returns
+    """Runs what is not finished yet and shows the results. `read`: the config with these settings on top (`--set`); `by`: the
+    metric that points are compared by, like f1 or 'min mae', instead of what the runs go by; `engine`: one of ENGINES. Returns
     0, the exit code of the first run that failed (the others go on), or of a Ctrl-C. ConfigError before anything is started
     where a point's settings are wrong, or the folder holds another search."""
-    console = Console(stderr=as_json, highlight=False)
+    if engine not in ENGINES:
+        raise UsageError(f"--engine {engine}: expected {' or '.join(ENGINES)}.")
+    console, measure = Console(stderr=as_json, highlight=False), None if by is None else measure_by(by)
     points = points_of(grid, read, folds)
     first = points[0].configs[0]
-    what = {"grid": grid.values, "folds": folds, "settings": first.model_dump(mode="json")}
+    what: dict[str, Any] = {"grid": grid.values, "folds": folds, "settings": first.model_dump(mode="json")}
+    if engine == "local":
+        here.check([config for point in points for config in point.configs])
+        what["engine"] = engine
     path = out or SEARCHES / new_name(first, SEARCHES)
     with open_search(path, what, fresh) as folder:
         runs = f"{len(points)} points" + (f" with {folds} folds each" if folds else "")
         _print(console, f"search in {folder.path}: {runs}; {first.task}, {' x '.join(grid.values)}")
-        going = _Going(folder, points, cores or len(own_cores()), device, console)
-        code = going.run()
-        results = Results([going.row(grid, point) for point in points], folds)
+        going = _Going(folder, points, cores or len(own_cores()), device, console, measure)
+        code = going.run(engine)
+        results = Results([going.row(grid, point) for point in points], folds, measure)
+        results.check()
         _write(folder, grid, results, console)
     if as_json:
         print(json.dumps({"folder": str(path), "exit_code": code, **results.plain()}))
@@ -87,8 +100,11 @@ def points_of(grid: Grid, read: Callable[[Sequence[str]], Config], folds: int | 
 class _Going:
     """One go at a search."""
 
-    def __init__(self, folder: SearchFolder, points: list[Point], cores: int, device: str, console: Console) -> None:
+    def __init__(
+        self, folder: SearchFolder, points: list[Point], cores: int, device: str, console: Console, by: Measure | None
+    ) -> None:
         self._folder, self._points, self._cores, self._device, self._console = folder, points, cores, device, console
+        self._by = by
         self._names = {
             str(config.run): f"{point.number} of {len(points)} ({told(point.values)})"
             + (f", fold {config.data.fold[0]}" if len(point.configs) > 1 and config.data.fold else "")
@@ -99,8 +115,8 @@ class _Going:
         """By the run's name, why it failed."""
         self._code = 0
 
-    def run(self) -> int:
-        """Makes the shards that runs need, then the runs. The exit code."""
+    def run(self, engine: str) -> int:
+        """Makes the shards that runs need, then the runs; or trains in this process. The exit code."""
         todo = [
             config
             for point in self._points
@@ -111,12 +127,28 @@ class _Going:
         if done:
             _print(self._console, f"{done} of {len(self._names)} runs are finished already; --fresh starts them over.")
         for config in todo:
-            self._folder.start_over(config)
+            self._folder.start_over(config, has_shards=engine == "runs")
+        if engine == "local":
+            return self._train_here(todo)
         stopped = self._shard(todo)
         if stopped is None:
             ready = [config for config in todo if str(config.run) not in self._failures]
             stopped = run_jobs([self._job(config) for config in ready], self._cores, self._ended, self._started)
         return self._code if stopped is None else stopped
+
+    def _train_here(self, todo: list[Config]) -> int:
+        for config in todo:
+            name = str(config.run)
+            folder = self._folder.run(name)
+            try:
+                here.train_point(config, folder)
+            except PacelineError as error:
+                self._failed(name, error.exit_code, str(error))
+            except KeyboardInterrupt:
+                return 130
+            else:
+                self._told(name, folder)
+        return self._code
 
     def row(self, grid: Grid, point: Point) -> Row:
         """What the point gave."""
@@ -156,10 +188,17 @@ class _Going:
         if code or found is None:
             self._failed(job.name, code or PacelineError.exit_code, _reason(folder, job))
             return
-        name = next((name for name in (ACCURACY, LOSS) if name in found.metrics), None)
+        self._told(job.name, folder)
+
+    def _told(self, run: str, folder: RunFolder) -> None:
+        """Says what a finished run gave."""
+        found = measured(folder)
+        assert found is not None
+        wanted = [f"test_{self._by.name}"] if self._by else []
+        name = next((name for name in (*wanted, ACCURACY, LOSS) if name in found.metrics), None)
         score = f"{name.replace('_', ' ')} {found.metrics[name]:.4f}" if name else "not scored"
         spent = f"{found.epochs:.1f} epochs, {found.seconds:.1f} s"
-        _print(self._console, f"point {self._names[job.name]}: {score}, {spent}")
+        _print(self._console, f"point {self._names[run]}: {score}, {spent}")
 
     def _failed(self, name: str, code: int, why: str) -> None:
         self._failures[name] = why

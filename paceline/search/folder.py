@@ -42,10 +42,11 @@ class SearchFolder:
         key = repr((*what, config.svm.positive, config.seed))
         return self.path / "shards" / hashlib.sha256(key.encode()).hexdigest()[:12]
 
-    def start_over(self, config: Config) -> RunFolder:
-        """An empty folder for the run that the config names, with a link to its shards."""
+    def start_over(self, config: Config, has_shards: bool = True) -> RunFolder:
+        """An empty folder for the run that the config names, with a link to its shards if it has some."""
         folder, _ = open_run(config, fresh=True, runs=self.points)
-        folder.shards.symlink_to(Path("../../shards") / self.shards(config).name)
+        if has_shards:
+            folder.shards.symlink_to(Path("../../shards") / self.shards(config).name)
         return folder
 
     @staticmethod

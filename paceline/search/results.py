@@ -13,7 +13,7 @@ from rich import box
 from rich.table import Table
 
 from paceline.cli.run_folder import RunFolder
-from paceline.core.measure import Measure, measure_of
+from paceline.core.measure import Measure, measure_of, scores_of
 from paceline.search.grid import Published, shown
 
 ACCURACY, LOSS = "test_accuracy", "test_loss"
@@ -79,10 +79,18 @@ class Results:
 
     rows: list[Row]
     folds: int | None = None
+    by: Measure | None = None
+    """What points are to be compared by; None: what the runs go by."""
+
+    def check(self) -> None:
+        """ConfigError where runs have been scored, but not by what they are to be compared by."""
+        names = {name for row in self.rows for run in row.runs for name in scores_of(run.metrics, "test")}
+        if self.by is not None and names:
+            self.by.check(names, "--by")
 
     @property
     def measure(self) -> str:
-        """What points are compared by: what the runs go by, on the test data; accuracy while nothing is scored."""
+        """What points are compared by, on the test data; accuracy while nothing is scored."""
         return f"test_{self._measure.name}"
 
     @property
@@ -91,6 +99,8 @@ class Results:
 
     @property
     def _measure(self) -> Measure:
+        if self.by is not None:
+            return self.by
         runs = [run for row in self.rows for run in row.runs]
         told = next((run.measure for run in runs if run.measure), "")
         return measure_of({name: 0.0 for run in runs for name in run.metrics} if runs else {ACCURACY: 0.0}, told)
@@ -176,6 +186,14 @@ class Results:
         columns.append(("seconds", [_number(row.seconds, 1) for row in self.rows]))
         header, texts = zip(*columns, strict=True)
         return list(header), [list(cells) for cells in zip(*texts, strict=True)]
+
+
+def measure_by(text: str) -> Measure:
+    """What `--by` says: a metric, of which more is better but for the loss, or with min or max before it."""
+    words = text.split()
+    if len(words) == 1 and words[0] not in ("min", "max"):
+        text = f"{'min' if words[0] == 'loss' else 'max'} {words[0]}"
+    return Measure.parse(text, "--by")
 
 
 def measured(folder: RunFolder) -> Measured | None:

@@ -1,0 +1,83 @@
+"""`paceline search --engine local`: linear models in the search's own process, and `--by` a metric of one's choice."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.cli.options import read_config
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError, UsageError
+from paceline.data.rcv1_like import rcv1_like, write_svmlight
+from paceline.result import Result
+from paceline.search.app import search
+from paceline.search.grid import read_grid
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    made = rcv1_like(300, 100, features=500)
+    assert made.test is not None
+    write_svmlight(made.train, tmp_path / "small")
+    write_svmlight(made.test, tmp_path / "small.t")
+    return tmp_path / "small"
+
+
+def go(data: Path, *grid: str, task: str = "svm", **how: Any) -> tuple[int, dict[str, Any]]:
+    out = data.parent / "out"
+
+    def read(point: Sequence[str]) -> Config:
+        return read_config(task, data=str(data), epochs=3, sets=list(point))
+
+    code = search(read_grid(grid), read, how.pop("folds", None), 1, out, False, False, **{"engine": "local"} | how)
+    return code, json.loads((out / "results.json").read_text())
+
+
+def test_points_are_compared_by_the_metric_that_is_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = go(data, "svm.class_weights=null,{'1': 1000}", by="recall")
+
+    assert code == 0
+    assert (found["measure"], found["best"]) == ("test_recall", 2)
+    assert found["points"][1]["test_recall"] > found["points"][0]["test_recall"]
+    assert "best: point 2 " in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_point_is_there_as_a_run_is_and_not_trained_again(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    go(data, "seed=0,1")
+    result = Result(data.parent / "out/points/point-2")
+    again = go(data, "seed=0,1")
+
+    assert (result.folder / "models/last.safetensors").is_file()
+    assert set(result.metrics) >= {"test_accuracy", "test_f1", "test_majority", "test_loss"}
+    assert result.history[-1].epoch == 3
+    assert again[1]["points"][1]["test_accuracy"] == result.metrics["test_accuracy"]
+    assert "2 of 2 runs are finished already" in capsys.readouterr().out
+
+
+def test_folds_are_made_here_too(data: Path) -> None:
+    _, found = go(data, "svm.objective.c=0.1,1", folds=3, by="f1")
+
+    assert found["folds"] == 3
+    assert found["points"][0]["deviation"] > 0
+
+
+def test_a_point_that_fails_does_not_end_the_search(data: Path) -> None:
+    code, found = go(data, "batch_size=16,100000")
+
+    assert code == ConfigError.exit_code
+    assert "batch_size is 100,000" in found["points"][1]["error"]
+    assert found["best"] == 1
+
+
+def test_a_metric_that_nobody_measures_is_told(data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--by is 'max f2', but what is measured is: accuracy, f1, loss"):
+        go(data, "seed=0", by="f2")
+
+
+def test_what_can_not_be_trained_here_is_refused(data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--engine local trains linear models, but task digits has updates: dense"):
+        go(data, "seed=0", task="digits")
+    with pytest.raises(UsageError, match=r"--engine fast: expected runs or local"):
+        go(data, "seed=0", engine="fast")
