@@ -125,6 +125,7 @@ experiments: setup ## tables of all policies and of sharding strategies, [Hogwil
 	$(BIN)/python -m experiments.sharding
 	$(BIN)/python -m experiments.sharding --data 8
 	$(BIN)/python -m experiments.hogwild
+	$(BIN)/python -m experiments.linear
 	$(BIN)/python -m experiments.actors
 	$(if $(DATA),$(BIN)/python -m experiments.policies bsp ssp:3 asp shat kbuffered --task cifar10 --data $(DATA) --model cnn --epochs 3)
 

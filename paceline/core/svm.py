@@ -39,7 +39,7 @@ class Fit(NamedTuple):
     rates: Vector
     """1 / the mean square of the feature's values that are not 0; 0 for a feature that no row has (one for each weight)."""
     length: float
-    """Mean over the rows of x.x, each feature at its rate."""
+    """Mean over the rows of cost x x.x, each feature at its rate."""
     presence: Vector
     """Share of the rows that have the feature; 1 for the intercept (one for each weight)."""
 
@@ -50,6 +50,10 @@ class Fit(NamedTuple):
         squares = np.bincount(examples.indices, examples.values.astype(np.float64) ** 2, examples.width)
         rates = np.where(counts > 0, counts / np.maximum(squares, _TINY), 0)
         length = float(counts.sum()) / max(1, len(examples)) + intercept
+        if len(examples.costs) > 1:
+            owner = np.repeat(examples.every(), np.diff(examples.starts))
+            each = np.bincount(owner, examples.values.astype(np.float64) ** 2 * rates[examples.indices], len(examples))
+            length = float(np.mean(examples.costs * (each + intercept)))
         presence = counts / max(1, len(examples))
         own, there = (np.append(found, [1.0] * intercept).astype(f32) for found in (rates, presence))
         return cls(own, length or 1.0, there)

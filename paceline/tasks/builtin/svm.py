@@ -14,8 +14,8 @@ SETTINGS = {
     "epochs": 30,
     "batch_size": 16,
     "batch": "worker",
-    "optimizer": {"name": "sgd", "lr": 2.0, "momentum": 0.0, "weight_decay": 0.0},
-    "schedule": {"name": "polynomial", "power": 3.0, "lr_scale": "none"},
+    "optimizer": {"name": "sgd", "lr": 0.5, "momentum": 0.0, "weight_decay": 0.0},
+    "schedule": {"name": "polynomial", "power": 2.0, "lr_scale": "none"},
     "data": {"validation": 0.0},
     "svm": {
         "objective": {"loss": "squared_hinge", "c": 1.0},

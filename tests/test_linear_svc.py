@@ -1,0 +1,120 @@
+"""Without settings a linear model is as good as scikit-learn's LinearSVC on unbalanced sets, whoever trains it."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.linear import GENERATED, linear_svc, written
+from paceline.cli.local import settings_of, train_here
+from paceline.cli.options import read_config
+from paceline.core.config import Config
+from paceline.core.running_mean import RunningMean
+from paceline.core.schedule import Schedule
+from paceline.core.svm import Examples, Fit, LinearModel, score
+from paceline.core.values import Vector
+from paceline.data.dataset import Dataset
+from worker.hogwild import train
+
+CLOSE = 0.01
+"""Of F1."""
+
+
+@cache
+def made(name: str) -> tuple[Dataset, float]:
+    """The data, and LinearSVC's F1."""
+    data = GENERATED[name]()
+    return data, linear_svc(data)
+
+
+def config(workers: int, policy: str) -> Config:
+    """What a run without settings has."""
+    return read_config("svm", workers=workers, policy=policy)
+
+
+def examples(data: Dataset) -> tuple[Examples, Examples]:
+    assert data.test is not None
+    return Examples.of(data.train.features, data.train.labels), Examples.of(data.test.features, data.test.labels)
+
+
+def trained(rows: Examples, config: Config) -> Vector:
+    """The mean that a run would score: its workers' pushes, in lock-step or each on weights as old as the others' pushes make
+    them."""
+    assert config.mean_from is not None
+    weights = np.zeros(rows.width + 1, np.float32)
+    mean, schedule = RunningMean(len(weights), config.mean_from), Schedule(config.schedule, config.epochs)
+    count, batch = config.workers, config.worker_batch * config.push_batches
+    shards = np.array_split(np.random.default_rng(0).permutation(len(rows)), count)
+    fit = Fit.of(rows, True)
+    decays = config.svm.objective.decays(lambda: rows.counts(True))
+    models = [LinearModel(weights.copy(), config.svm.objective, decays, tracks=True, fit=fit) for _ in shards]
+    for model in models:
+        model.join(fit.shares(count, batch) if count > 1 else None)
+    per_epoch = max(map(len, shards))
+    for epoch in range(config.epochs):
+        orders = [np.random.default_rng([epoch, place]).permutation(own) for place, own in enumerate(shards)]
+        for start in range(0, per_epoch, batch):
+            at = epoch + start / per_epoch
+            rate = float(config.optimizer.options["lr"]) * schedule.shape(at)
+            before = weights.copy()
+            for model, order in zip(models, orders, strict=True):
+                model.step(rows, order[start : start + batch], config.worker_batch, rate)
+                moved = model.moves()
+                weights[moved.places] += moved.values
+                if config.policy.name == "asp":
+                    model.rebase(np.arange(len(weights)), weights)
+            if config.policy.name == "bsp":
+                for model in models:
+                    model.rebase(np.arange(len(weights)), weights)
+            if mean.goes_on(at):
+                changed = np.flatnonzero(weights != before)
+                mean.note(changed, weights[changed] - before[changed])
+    return mean.of(weights)
+
+
+@pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.parametrize(("workers", "policy"), [(1, "asp"), (2, "bsp"), (4, "bsp"), (2, "asp"), (4, "asp")])
+def test_workers_reach_linear_svc(name: str, workers: int, policy: str) -> None:
+    data, expected = made(name)
+    rows, tests = examples(data)
+    settings = config(workers, policy)
+
+    found = score(tests, trained(rows, settings), settings.svm.objective.over(len(rows)))
+
+    assert found.f1 == pytest.approx(expected, abs=CLOSE)
+    assert found.majority > 0.89
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", GENERATED)
+def test_threads_reach_linear_svc(name: str, threads: int) -> None:
+    data, expected = made(name)
+    rows, tests = examples(data)
+    settings = settings_of(config(1, "asp"), threads, False)
+
+    found = score(tests, train(rows, settings).weights, settings.objective.over(len(rows)))
+
+    assert found.f1 == pytest.approx(expected, abs=CLOSE)
+
+
+def test_class_weights_are_those_of_linear_svc(tmp_path: Path) -> None:
+    from sklearn.metrics import f1_score, recall_score
+    from sklearn.svm import LinearSVC
+
+    data, _ = made("scales")
+    assert data.test is not None
+    unweighted = recall_score(
+        data.test.labels, LinearSVC().fit(data.train.features, data.train.labels).predict(data.test.features)
+    )
+    path = written(data, tmp_path, "scales")
+    for given, same in (("balanced", "balanced"), ("{'1': 4}", {1: 4})):
+        svc = LinearSVC(class_weight=same).fit(data.train.features, data.train.labels)
+        said = svc.predict(data.test.features)
+
+        told = train_here(
+            read_config("svm", data=str(path), sets=[f"svm.class_weights={given}"]), 1, False, tmp_path / "out"
+        )
+
+        assert told.metrics["test_f1"] == pytest.approx(f1_score(data.test.labels, said), abs=CLOSE)
+        assert told.metrics["test_recall"] > 0.1 + unweighted, "or the weights would not show"
