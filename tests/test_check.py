@@ -43,6 +43,13 @@ def metrics(outputs, labels):
     return {metrics}
 """
 CROSS = "functional.cross_entropy(model(inputs), labels)"
+ONE = """
+def model():
+    from torch import nn
+    return nn.Linear(6, 1)
+"""
+HUBER = "functional.huber_loss(model(inputs)[:, 0], labels)"
+BINARY = "functional.binary_cross_entropy_with_logits(model(inputs)[:, 0], labels)"
 FLOATS = PREPARE.format(labels="labels.astype('float32')")
 LOOSE = LOSS.format(loss="functional.mse_loss(model(inputs)[:, :1], labels)")
 RIGHT = METRICS.format(metrics="{'right': float(outputs.argmax(2).sum())}")
@@ -50,7 +57,13 @@ BAD = [
     ("counted from 1", PREPARE.format(labels="labels + 1"),
      "labels go from 1 to 4.*4 outputs, for labels 0 to 3.*subtract 1"),
     ("beyond", PREPARE.format(labels="labels * 2"),
-     r"labels go from 0 to 6, but the model has 4 outputs.*model\(\) 7 outputs"),
+     r"labels go from 0 to 6, but the model has 4 outputs.*model\(\) 7 outputs.* numbers to predict .*astype\('float32'\)"),
+    ("no loss", ONE + FLOATS, "default loss is for classes, but the labels are numbers.*For numbers to predict write loss"),
+    ("no loss, whole numbers", ONE, r"labels go from 0 to 3, but .* 1 outputs.* numbers to predict .*astype.*write loss\(\)"),
+    ("whole numbers", ONE + PREPARE.format(labels="labels") + LOSS.format(loss=HUBER),
+     r"backward pass .* failed: .*labels Tensor of shape \(16,\) of torch.int64.* numbers to predict .*astype\('float32'\)"),
+    ("whole numbers, forward", ONE + PREPARE.format(labels="labels") + LOSS.format(loss=BINARY),
+     r"labels Tensor of shape \(16,\) of torch.int64.* numbers to predict .*labels.astype\('float32'\) in data"),
     ("below", PREPARE.format(labels="labels - 1"), "labels go from -1 to 2.*[Nn]umber the classes from 0"),
     ("no reach", LOSS.format(loss="torch.ones((), requires_grad=True) * 2"),
      r"does not depend on trainable parameters.*model\(inputs\)"),

@@ -191,6 +191,15 @@ def test_a_split_of_which_some_labels_are_no_classes_has_no_accuracy(tmp_path: P
     assert list(Replica(task_of(tmp_path, SQUARED)).score(FEATURES, labels)) == ["loss"]
 
 
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+def test_the_default_loss_is_none_of_a_regression(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    outputs, labels = torch.ones(shape, requires_grad=True), torch.rand(shape)
+
+    with pytest.raises(ConfigError, match="default loss is for classes"):
+        task_of(tmp_path, "").loss(lambda inputs: outputs, torch.ones(4, 4), labels)
+    assert task_of(tmp_path, "").loss(lambda inputs: torch.zeros(4, 2), torch.ones(4, 4), torch.full((4, 2), 0.5)) > 0.6
+
+
 # BEST
 @pytest.mark.parametrize(
     ("text", "message"),
@@ -199,6 +208,10 @@ def test_a_split_of_which_some_labels_are_no_classes_has_no_accuracy(tmp_path: P
         ("BEST = {'max': 'f1'}", "expected min or max and the name of a metric"),
         ("BEST = 'max loss'", "write 'min loss'"),
         ("BEST = 'max f1'", r"BEST in .*mine\.py is 'max f1', but what is measured is: accuracy, loss"),
+        (
+            "SETTINGS = {'updates': 'sparse'}\nBEST = 'max rekall'",
+            "'max rekall', but what is measured is: accuracy, f1, loss, majority, precision, recall",
+        ),
         ("METRICS_ARE_MEANS = 'yes'", "METRICS_ARE_MEANS in .* is 'yes'; expected True or False"),
     ],
 )
@@ -229,6 +242,7 @@ def test_metrics_without_what_best_names_are_refused_when_they_are_first_called(
 def test_best_is_the_tasks(tmp_path: Path) -> None:
     assert str(task_of(tmp_path, "BEST = 'min loss'").best) == "min loss"
     assert task_of(tmp_path, "").best is None
+    assert str(task_of(tmp_path, "SETTINGS = {'updates': 'sparse'}\nBEST = 'max f1'").best) == "max f1"
 
 
 # a run

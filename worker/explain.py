@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.data.classes import if_numbers
 from paceline.data.dataset import Array
 from paceline.tasks import defaults
 from paceline.tasks.checks import kind
@@ -20,6 +21,7 @@ from paceline.tasks.task import Task
 
 IGNORED = -100
 """The label that torch's losses pass over."""
+_WRITE = " For numbers to predict write loss(), like functional.mse_loss(model(inputs).squeeze(1), labels)."
 _OURS = ("paceline", "worker", "__main__")
 _OTHERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 """Where Python and installed packages are."""
@@ -41,6 +43,8 @@ def explained(error: Exception, task: Task, features: Array, labels: Array) -> E
         return error
     if str(error).startswith("metrics()"):
         return ConfigError(f"{_stopped(error)} {_both(trace.outputs, targets)}")
+    if "dtype" in str(error) and _are_whole_numbers(trace.outputs, targets):  # of the backward pass
+        return ConfigError(f"{_stopped(error)} {_both(trace.outputs, targets)}{if_numbers()}")
     return error
 
 
@@ -57,7 +61,7 @@ def unfit_labels(outputs: Any, targets: Tensor) -> str:
     if high == width and low > 0:
         return f"{seen} They seem to count from 1: subtract 1 in data() or prepare()."
     what = f"give model() {high + 1} outputs, or " if low >= 0 else ""
-    return f"{seen} {(what + 'number the classes from 0 in data() or prepare().').capitalize()}"
+    return f"{seen} {(what + 'number the classes from 0 in data() or prepare().').capitalize()}{if_numbers()}"
 
 
 def _why(error: PacelineError, task: Task, trace: "_Trace", inputs: Tensor, targets: Tensor) -> str:
@@ -70,14 +74,20 @@ def _why(error: PacelineError, task: Task, trace: "_Trace", inputs: Tensor, targ
         line = trace.lines.get(id(layer))
         which = f"{line}: {_layer(layer)}" if line else _layer(layer)
         return f" {which} got {_shapes(arguments)}.{_remedy(layer, arguments) or f' {one}'}"
-    if wrong := unfit_labels(trace.outputs, targets):
-        return f" {wrong}"
-    told = f" {_both(trace.outputs, targets)}"
-    if inspect.unwrap(task.loss) is defaults.loss:
+    are_numbers, is_default = _are_whole_numbers(trace.outputs, targets), inspect.unwrap(task.loss) is defaults.loss
+    if (is_default or not are_numbers) and (wrong := unfit_labels(trace.outputs, targets)):
+        return f" {wrong}{_WRITE if are_numbers else ''}"
+    told = f" {_both(trace.outputs, targets)}{if_numbers() if are_numbers else ''}"
+    if is_default:
         told += " Without loss() in your file the loss is the cross entropy: one output for each class, labels from 0."
         if targets.is_floating_point():
-            told += " For numbers to predict write loss(), like functional.mse_loss(model(inputs).squeeze(1), labels)."
+            told += _WRITE
     return told
+
+
+def _are_whole_numbers(outputs: Any, targets: Tensor) -> bool:
+    """Whether each label is a whole number and has one output, so that a regression may be meant."""
+    return isinstance(outputs, Tensor) and outputs.numel() == targets.numel() and not targets.is_floating_point()
 
 
 def _stopped(error: Exception) -> str:

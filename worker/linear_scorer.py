@@ -47,10 +47,7 @@ class LinearScorer(Scorer):
         return {"train_loss": self._measured(self._splits["train"])["loss"], **majorities(labels)}
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
-        found = {split: self._measured(examples) for split, examples in self._splits.items()}
-        if self._measure is not None:
-            self._measure.check(found["train"], "BEST in the task's file")
-        return found, {}
+        return {split: self._measured(examples) for split, examples in self._splits.items()}, {}
 
     def write(self, name: str, facts: dict[str, str]) -> None:
         """To NAME.safetensors and NAME.liblinear."""

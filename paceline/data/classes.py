@@ -22,12 +22,12 @@ def number_classes(columns: Sequence[Array], what: str) -> tuple[tuple[str, ...]
     return tuple(map(str, found.tolist())), np.split(numbers.astype(np.int64), starts)
 
 
-def if_numbers(labels: Array) -> str:
+def if_numbers(labels: Array | None = None) -> str:
     """What to say behind an error about classes: the labels may be no classes but whole numbers to predict."""
-    count = len(np.unique(labels))
+    seen = "" if labels is None else f", {len(np.unique(labels)):,} different whole numbers,"
     return (
-        f" If the labels, {count:,} different whole numbers, are no classes but numbers to predict (a regression), give them "
-        "as floats: labels.astype('float32') in data(), or read_table(..., classes=False)."
+        f" If the labels{seen} are no classes but numbers to predict (a regression), give them as floats: "
+        "labels.astype('float32') in data(), or read_table(..., classes=False)."
     )
 
 

@@ -9,16 +9,18 @@ from paceline.core.errors import ConfigError
 from paceline.core.measure import Measure
 
 
-def best_of(module: ModuleType) -> Measure | None:
-    """BEST of the file; None where it has none. ConfigError where it is no measure, or names what the default metrics
-    don't hold."""
+def best_of(module: ModuleType, is_sparse: bool) -> Measure | None:
+    """BEST of the file; None where it has none. `is_sparse`: it has a linear model. ConfigError where it is no measure, or
+    names what is not measured of a linear model, or without metrics()."""
     if not hasattr(module, "BEST"):
         return None
     where = _where(str(module.__file__))
     found = Measure.parse(module.BEST, where)
-    settings = getattr(module, "SETTINGS", {})
-    is_sparse = isinstance(settings, dict) and settings.get("updates") == "sparse"
-    if not is_sparse and not hasattr(module, "metrics"):
+    if is_sparse:
+        from paceline.core.linear_score import Score  # with its loops, which other tasks need not load
+
+        found.check([name for name in Score._fields if name != "penalty"], where)
+    elif not hasattr(module, "metrics"):
         found.check(("accuracy",), where)
     return found
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from paceline.core.errors import ConfigError
+
 if TYPE_CHECKING:
     import torch
 
@@ -28,10 +30,14 @@ def prepare(
 
 
 def loss(model: "torch.nn.Module", inputs: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
-    """Mean cross entropy of the model's outputs (examples, classes) against class numbers."""
+    """Mean cross entropy of the model's outputs (examples, classes) against class numbers, or shares of each class. ConfigError
+    where labels are numbers, which torch would take for the shares of a single class."""
     from torch.nn import functional
 
-    return functional.cross_entropy(model(inputs), labels)
+    outputs = model(inputs)
+    if labels.is_floating_point() and outputs.shape[1:2].numel() < 2:
+        raise ConfigError("The default loss is for classes, but the labels are numbers and the model has one output.")
+    return functional.cross_entropy(outputs, labels)
 
 
 def metrics(outputs: Any, labels: "torch.Tensor") -> dict[str, float]:

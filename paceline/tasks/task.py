@@ -89,7 +89,7 @@ def load_task(name_or_path: str, model: str | None = None, positive: str | None 
     functions["prepare"] = _of_dense(functions["prepare"])
     if positive is not None:
         functions["data"] = _told_apart(functions["data"], positive, name_or_path)
-    file, best = str(module.__file__), best_of(module)
+    file, best = str(module.__file__), best_of(module, is_sparse(module))
     if best is not None:
         functions["metrics"] = with_best(functions["metrics"], best, file)
     return Task(
