@@ -82,6 +82,8 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
         task.data(config.data.path), partial(_open, config.task, config.model, config.svm.positive, config.data.path)
     )
     train = source.dataset.train
+    if source.dataset.columns is not None:
+        progress.say(source.dataset.columns.told)
     by = labels_by(strategy, Selection(train, np.arange(len(train))), config)
     parts = cache(
         partial(split, source.dataset, config.data.validation, config.data.test, config.seed, config.data.fold)

@@ -411,11 +411,12 @@ def test_shards_dealt_anew_by_another_tasks_labels_are_what_the_data_would_give(
 
 
 def test_names_of_classes_and_columns_are_kept_and_dealt_anew(tmp_path):
-    rows = "".join(f"{number},{number % 7},{'ab'[number % 2]}\n" for number in range(60))
+    rows = "".join(f"{number},{'uvw'[number % 3]},{'ab'[number % 2]}\n" for number in range(60))
     (tmp_path / "a.csv").write_text("x,z,y\n" + rows)
     task = tmp_path / "own.py"
     task.write_text(TABLE)
-    first = make_shards(config(str(task), data={"path": str(tmp_path / "a.csv")}), tmp_path / "old")
+    heard = Heard()
+    first = make_shards(config(str(task), data={"path": str(tmp_path / "a.csv")}), tmp_path / "old", progress=heard)
 
     anew = reshard(tmp_path / "old", load(None, {"task": str(task)}, settings_of(tmp_path / "old")), tmp_path / "new")
 
@@ -423,7 +424,8 @@ def test_names_of_classes_and_columns_are_kept_and_dealt_anew(tmp_path):
     assert first.classes == anew.classes == ("a", "b")
     assert first.columns is not None
     assert first.columns == anew.columns
-    assert (first.columns.label, first.columns.names) == ("y", ("x", "z"))
+    assert (first.columns.label, first.columns.names) == ("y", ("x", "z=u", "z=v", "z=w"))
+    assert heard.said[0] == "2 columns beside the label 'y' make 4 features; a feature for each text of 'z' (3)."
 
 
 @pytest.mark.parametrize("cut", [{"validation": 0.2, "test": 0.3}, {"fold": [1, 3]}])
