@@ -33,6 +33,8 @@ def repeat(config: Config, times: int, fresh: bool, as_json: bool, device: str =
                 console.print(f"{folder.name}: {outcome.reason}{logs}", markup=False, soft_wrap=True)
                 break
             console.print(f"{folder.name}: {told(folder)}", markup=False, soft_wrap=True)
+            for line in standing(outcome.warnings):
+                console.print(line, markup=False, soft_wrap=True)
             folders.append(folder)
     found = summary([folder.final_metrics() for folder in folders])
     if as_json:
