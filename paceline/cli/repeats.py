@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
+from paceline.cli.chief import standing
 from paceline.cli.crew import forking
 from paceline.cli.run import finish
 from paceline.cli.run_folder import RunFolder, new_name
