@@ -1,5 +1,6 @@
 """The command `paceline`. Only what reads a command line is imported here, so that help and mistakes show at once."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,10 +91,14 @@ def run(
     """Train a model on this machine: starts servers and workers, shows how it goes, says where the model is."""
     with _exits():
         from paceline.cli.options import read_config, use_keys
+        from paceline.cli.run_folder import home_of
 
         if tls is not None:
             use_keys(tls)
-
+        if home := home_of(what):
+            what = str(Path(str(what)).resolve())
+            print(f"{what} is of a run in {home}, which goes on there.", file=sys.stderr)
+            os.chdir(home)
         config = read_config(what, workers, servers, policy, sets or [], slow or [], epochs, data, name, preset, loop)
         from paceline.cli.capacity import refuse_too_many
 

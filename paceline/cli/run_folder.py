@@ -208,6 +208,17 @@ def open_run(config: Config, fresh: bool = False, runs: Path = RUNS) -> tuple[Ru
     return folder, config
 
 
+def home_of(what: str | None) -> Path | None:
+    """The folder that a run was started in, from which its folder and relative paths count, where `what` is the config.yaml
+    of its folder in `runs` and the present working folder is another one; else None."""
+    if what is None or Path(what).name != "config.yaml":
+        return None
+    folder = RunFolder(Path(what).resolve().parent)
+    home = folder.path.parent.parent
+    is_elsewhere = folder.path.parent.name == RUNS.name and home != Path.cwd()
+    return home if is_elsewhere and folder.facts() else None
+
+
 def new_name(config: Config, runs: Path = RUNS) -> str:
     """task-policy-date-time, with a number where that is taken."""
     stem = re.sub(r"[^a-z0-9]+", "-", Path(config.task).stem.lower()).strip("-") or "task"
