@@ -70,9 +70,9 @@ BAD = [
     ("no gradient", LOSS.format(loss=f"{CROSS}.detach()"), "does not depend on trainable parameters"),
     ("not finite", LOSS.format(loss=f"{CROSS} * float('nan')"),
      r"loss of task 'bad' is not finite .*features go from -.*log\(0\)"),
-    ("broadcast", FLOATS + LOOSE, r"line 24: .*target size.*outputs are Tensor of shape \(16, 4\)"),
-    ("numbers", FLOATS, r"labels Tensor of shape \(16,\) of torch.float32.*functional.mse_loss"),
-    ("metrics", RIGHT, r"metrics\(\) of the task failed, .*line 18.*shape \(84, 4\)"),
+    ("broadcast", FLOATS + LOOSE, r"line 24: .*target size.*outputs are Tensor of shape \(8, 4\)"),
+    ("numbers", FLOATS, r"labels Tensor of shape \(8,\) of torch.float32.*functional.mse_loss"),
+    ("metrics", RIGHT, r"metrics\(\) of the task failed, .*line 18.*shape \(120, 4\)"),
     ("no table", METRICS.format(metrics="0.5"), r"metrics\(\) in .*bad.py returned float; it must return a dict"),
 ]  # fmt: skip
 
@@ -106,8 +106,8 @@ def test_a_mistake_is_told_with_what_to_do(shards: Shards, tmp_path: Path, code:
 
 MODELS = [
     ("nn.Linear(6, 8)", "nn.Linear(5, 8)",
-     r"line 12: Linear\(in_features=5, .*got inputs of shape \(16, 6\).*in_features must be 6"),
-    ("nn.ReLU()", "nn.Conv1d(3, 8, 1)", r"line 13: Conv1d.*got inputs of shape \(16, 8\)"),
+     r"line 12: Linear\(in_features=5, .*got inputs of shape \(8, 6\).*in_features must be 6"),
+    ("nn.ReLU()", "nn.Conv1d(3, 8, 1)", r"line 13: Conv1d.*got inputs of shape \(8, 8\)"),
     ("nn.Linear(8, 4)", "nn.LazyLinear(4)", r"'2.weight' .*is lazy.*nn.Linear\(64, 10\) for nn.LazyLinear"),
     ("    )", "    ).double()", "is torch.float64; .*leave out .double"),
     ("nn.ReLU()", "nn.Relu()", r"model\(\) of the task failed, .*line 13: AttributeError"),

@@ -15,7 +15,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.plan import make_plan
 from paceline.core.values import Vector
 from paceline.data.dataset import Array, is_class_label
-from paceline.data.shards import Shard, Shards, open_shards, take
+from paceline.data.shards import Shard, Shards, open_shards, stacked, take
 from paceline.rpc.transport import encoded_parts
 from paceline.settings import exits, load, run_command
 from paceline.tasks.task import load_task
@@ -23,12 +23,12 @@ from worker.device import check_compiler
 from worker.explain import explained
 from worker.replica import Replica, use_threads
 
-MOST = 16
-"""Examples of a mini-batch that are computed at most."""
+MOST = 8
+"""Examples of a mini-batch that are computed at most: a deep network takes 0.05 s and more for each on a core."""
 TRIES = 3
 """Mini-batches of which one must have a finite loss."""
-ENOUGH = 4096
-"""Examples that metrics get which can't do with a few."""
+ENOUGH = (4, 128, 2048)
+"""Examples of each part of the data that metrics get: more where they can't do with a few."""
 _LABELS = 1 << 17
 """Labels of a part of the data that are looked at for classes."""
 Batch = tuple[Array, Array]
@@ -60,8 +60,7 @@ def check(config: Config, shards: Shards, device: str = "auto") -> None:
         )  # a loss over (N, 1) and (N,) means something else
         if config.loop is None:
             check_wire(config, replica, gradient_of(replica, batches(every, config.worker_batch)))
-        for part in (every, *([shards.part(name)] for name in shards.manifest.parts)):
-            check_metrics(replica, part)
+        check_metrics(replica, [every, *([shards.part(name)] for name in shards.manifest.parts)])
     replica.check_state()
 
 
@@ -105,15 +104,18 @@ def check_wire(config: Config, replica: Replica, gradient: Vector) -> None:
                 )
 
 
-def check_metrics(replica: Replica, part: Sequence[Shard]) -> None:
-    """The loss and metrics of a few examples; of many, as in a run, where few are not enough for the metrics."""
-    for count in (MOST, ENOUGH):
-        some = take(part, *telling(part, count))
+def check_metrics(replica: Replica, parts: Sequence[Sequence[Shard]]) -> None:
+    """The loss and metrics of a few examples of each part; of many, as in a run, where few are not enough for the metrics."""
+    for count in ENOUGH:
+        some = [take(part, *telling(part, count)) for part in parts]
+        features, labels = stacked([each for each, _ in some]), np.concatenate([each for _, each in some])
         try:
-            replica.score(*some)
+            replica.score(features, labels)
             return
         except ConfigError as error:
-            failed = explained(error, replica.task, *some)
+            failed = explained(error, replica.task, features, labels)
+            if not str(failed).startswith("metrics()"):
+                break
     raise failed from None
 
 

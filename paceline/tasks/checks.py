@@ -1,7 +1,9 @@
 """Functions of a task file that check themselves: a failure or a wrong result is an error that names file and line."""
 
 import functools
+import inspect
 import math
+import os
 import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsFloat
@@ -85,6 +87,9 @@ PROBABILITIES = Rule("a tensor of probabilities (examples, classes)", _is_rows)
 def guarded(file: str, part: str, function: Callable[..., Any], rule: Rule) -> Callable[..., Any]:
     """The function `part` of the task file, with failures and wrong results turned into errors that name the place."""
 
+    is_default = rule.default is not None and inspect.unwrap(function) is rule.default
+    own = f"{part}() (the default one)" if is_default else f"{part}()"
+
     @functools.wraps(function)
     def checked(*arguments: Any) -> Any:
         try:
@@ -93,8 +98,8 @@ def guarded(file: str, part: str, function: Callable[..., Any], rule: Rule) -> C
             raise
         except Exception as error:
             if is_out_of_memory(error):
-                raise out_of_memory(error, f"{part}() of the task, {where(error, file)}") from error
-            raise _failure(part, file, error) from error
+                raise out_of_memory(error, f"{own} of the task, {where(error, file)}") from error
+            raise _failure(own, file, error) from error
         if not rule.fits(found):
             raise ConfigError(f"{part}() in {file} returned {kind(found)}; it must return {rule.expected}.")
         return found
@@ -104,15 +109,17 @@ def guarded(file: str, part: str, function: Callable[..., Any], rule: Rule) -> C
 
 def _failure(part: str, file: str, error: Exception) -> PacelineError:
     if isinstance(error, OSError):
-        return DataError(f"{part}() of the task, {where(error, file)}: {told(error)}")
-    return ConfigError(f"{part}() of the task failed, {where(error, file)}: {told(error)}")
+        return DataError(f"{part} of the task, {where(error, file)}: {told(error)}")
+    return ConfigError(f"{part} of the task failed, {where(error, file)}: {told(error)}")
 
 
 def where(error: BaseException, file: str) -> str:
     """The file, and the last of its lines that led to the error."""
     if isinstance(error, SyntaxError) and error.filename == file:
         return f"{file}, line {error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    same = os.path.abspath(file)
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if os.path.abspath(frame.filename) == same]
     return f"{file}, line {lines[-1]}" if lines else file
 
 
