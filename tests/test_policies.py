@@ -806,7 +806,7 @@ def test_a_local_sgd_worker_without_a_usable_gradient_does_not_weigh():
 
 
 def test_diloco_takes_a_nesterov_step_towards_the_mean():
-    one = OneSlice("diloco", weights=(1.0,))
+    one = OneSlice("diloco", weights=(1.0,), outer_lr=0.7)
     workers = [OneWorker(one, name) for name in "ab"]
 
     round_of(one, workers, ([3],), ([1],))
@@ -814,6 +814,13 @@ def test_diloco_takes_a_nesterov_step_towards_the_mean():
     round_of(one, workers, ([0.34],), ([0.34],))  # both from .734 to .7
 
     assert one.weights == pytest.approx([0.57538])
+
+
+@pytest.mark.parametrize(("momentum", "expected"), [(0.9, 0.1), (0.5, 0.5)])
+def test_diloco_counts_what_workers_have_moved_once_in_the_end(momentum, expected):
+    outer = build_policy(Options(name="diloco", outer_momentum=momentum)).server_optimizer(Sgd(lr=0.1))
+
+    assert outer.lr == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", ["local_sgd", "diloco"])

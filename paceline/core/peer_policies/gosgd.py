@@ -1,5 +1,6 @@
 """GoSGD: after a step everybody now and then sends its model, with half of its weight, to a random other; nobody waits."""
 
+import math
 from typing import ClassVar
 
 from pydantic import Field
@@ -16,6 +17,10 @@ class Gosgd(PushSum):
     kinds: ClassVar[frozenset[Kind]] = frozenset({"model"})
     usual_topology: ClassVar[str] = "complete"
     probability: float = Field(0.1, gt=0, le=1, description="Share of the steps after which the model is sent (ratio).")
+
+    def step_pushes(self, members: int) -> float:
+        """Models meet too seldom to take a whole mini-batch's rate on a small one."""
+        return math.sqrt(members)
 
     def _push(self, gradient: Vector | None) -> list[Message]:
         if gradient is not None:

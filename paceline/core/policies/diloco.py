@@ -11,8 +11,14 @@ class Diloco(LocalSgd):
     """[Douillard et al. 2023]: with d the mean of (w - w_i), v <- m v + d, w <- w - outer_lr (d + m v). Its inner optimizer is
     the run's; the paper has AdamW and 500 steps."""
 
-    outer_lr: float = Field(0.7, gt=0, description="Rate of the outer step.")
+    outer_lr: float | None = Field(
+        None,
+        gt=0,
+        description="Rate of the outer step; default: 1 - outer_momentum, so that what workers have moved counts "
+        "once in the end (the paper's .7 counts it 7 times, for runs of very many rounds).",
+    )
     outer_momentum: float = Field(0.9, gt=0, lt=1, description="m, momentum of the outer step (ratio).")
 
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        return Sgd(lr=self.outer_lr, momentum=self.outer_momentum, weight_decay=0.0, nesterov=True)
+        lr = 1 - self.outer_momentum if self.outer_lr is None else self.outer_lr
+        return Sgd(lr=lr, momentum=self.outer_momentum, weight_decay=0.0, nesterov=True)

@@ -1,5 +1,6 @@
 """Elastic averaging: workers train on their own; an elastic force ties them to a common centre."""
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -26,8 +27,8 @@ class Easgd(Policy):
     tau: int = Field(10, ge=1, description="Own steps between two pushes (steps).")
 
     def step_pushes(self, members: int) -> float:
-        """Own steps of models that are held together."""
-        return members
+        """Own steps on small mini-batches: of models that are held together too loosely to take a whole one's rate."""
+        return math.sqrt(members)
 
     # server half
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
