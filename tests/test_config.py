@@ -327,6 +327,10 @@ def test_a_schedule_that_fits_its_run_is_read_and_written(schedule, tmp_path):
     assert config.schedule.model_dump(include=set(schedule), mode="json") == schedule
 
 
+def test_a_run_of_before_with_the_former_default_of_a_warm_up_is_still_read():
+    assert load(None, {"schedule": {"warmup_start": 1.0}}).schedule.warmup_epochs == 0
+
+
 def test_every_setting_says_what_it_is():
     def undocumented(section, prefix=""):
         for name, field in section.model_fields.items():

@@ -175,7 +175,7 @@ class ScheduleConfig(Section):
             raise ValueError("multistep needs schedule.milestones, the epochs of the reductions, like [100, 150].")
         if not all(earlier < later for earlier, later in pairwise((0.0, *self.milestones))):
             raise ValueError(f"milestones are {list(self.milestones)}; expected epochs above 0 in ascending order.")
-        if not self.warmup_epochs and self.warmup_start is not None:
+        if not self.warmup_epochs and self.warmup_start not in (None, 1):  # 1: as runs before had it by default
             raise ValueError("warmup_start belongs to a warm-up: set schedule.warmup_epochs above 0.")
         starts = self.warmup_epochs and self.warmup_start in (None, 1)
         if starts and self.lr_scale in ("none", "inverse", "adascale"):
