@@ -35,7 +35,7 @@ def words(seed: int = 0) -> Dataset:
     rows, width, length = 12_000, 20_000, 40
     labels = (rng.random(rows) < 0.05).astype(np.int64)
     common = np.arange(1, width + 1.0) ** -1.05
-    leaning = common * np.exp(rng.normal(0, 2, width))
+    leaning = common * np.exp(np.random.default_rng([seed, 1]).normal(0, 2.5, width))
     chosen = rng.choice(width, (rows, length), p=common / common.sum())
     special = rng.choice(width, (rows, length), p=leaning / leaning.sum())
     found = np.where(labels[:, None].astype(bool) & (rng.random((rows, length)) < 0.5), special, chosen)
