@@ -40,7 +40,7 @@ def slice_of(config: Config) -> ModelSlice:
     return ModelSlice(1, build_policy(config.policy), optimizer, 1, config.schedule, 10.0, pool_of(config))
 
 
-@pytest.mark.parametrize("policy", [name for name in [*SERVED, *UNSERVED] if name != "broadcast"])
+@pytest.mark.parametrize("policy", [name for name in [*SERVED, *UNSERVED] if name not in ("broadcast", "ensemble")])
 def test_one_worker_trains_as_one_process_does(policy):
     assert carried_out(settings(policy, workers=1)) == (32, pytest.approx(0.1), 0.9, None)
 

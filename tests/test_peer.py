@@ -274,6 +274,8 @@ def endless(policy: str, workers: int) -> dict[str, Any]:
         "epochs": 100_000,
         "workers": workers,
         "heartbeat": 0.3,
+        "schedule": {},
+        "batch": "global",
         "checkpoint": {"every": 60},
     }
     return {**load_task("digits").settings, **more}
@@ -310,7 +312,8 @@ def test_final_local_models_are_served_until_they_are_scored_and_a_killed_worker
         cluster.end_servers(0)
 
         assert codes == [0, 0, 0]
-        assert [entry["address"] for entry in evaluator.events("a worker's local model is left out")] == [peers[1]]
+        # by the last scoring, and by one before it where the evaluator was stopped in the midst of that
+        assert {entry["address"] for entry in evaluator.events("a worker's local model is left out")} == {peers[1]}
         metrics = status.scores[-1].metrics
         assert status.scores[-1].final
         assert metrics["local_models"] == 2

@@ -224,7 +224,8 @@ def test_shat_root_divides_by_the_root_of_the_members():
 
 
 # ENSEMBLE, 3.3
-def test_ensemble_steps_alone_and_never_pulls_while_the_server_sums_what_all_did():
+def test_ensemble_steps_alone_and_never_pulls_while_the_server_keeps_the_mean_of_what_all_did():
+    """Four workers: the global model moves a quarter as far as one worker's."""
     one = OneSlice("ensemble", workers="abcd", weights=(1.0, 2.0))
     worker = OneWorker(one, "a")
     worker.own.local[:] = [0.8, 2.4]
@@ -232,7 +233,7 @@ def test_ensemble_steps_alone_and_never_pulls_while_the_server_sums_what_all_did
     (reply,) = worker.push([1, -2])
     worker.take(reply, gradient=[1, -2])
 
-    assert one.weights == pytest.approx([0.9, 2.2])
+    assert one.weights == pytest.approx([0.975, 2.05])
     assert worker.local == pytest.approx([0.7, 2.6])
     assert not any(worker.policy.pulls(clock) for clock in range(1, 10))
 
@@ -897,6 +898,10 @@ def test_settings_refuse_a_bad_option_by_its_key(given, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        (
+            {"policy": {"name": "ensemble"}, "optimizer": {"name": "adam"}},
+            r"ensemble takes plain steps .* is adam\. Set",
+        ),
         (
             {"policy": {"name": "dana"}, "optimizer": {"name": "adam"}},
             r"optimizer\.name is adam\. Set optimizer\.name=sgd",
