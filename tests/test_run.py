@@ -334,7 +334,7 @@ def switched(run: Run, policy: str, clocks: Clocks, **options: Any) -> None:
         ({"name": "nope"}, {}, "no 'nope' among the policies"),
         ({"name": "ssp", "bound": -1}, {}, "bound"),
         ({"name": "local_sgd"}, {}, "local_sgd can't follow asp in mid-run.*momentum=0.9.*Start a new run"),
-        ({"name": "diloco"}, {}, "diloco can't follow asp in mid-run.*lr=0.7.*lr=0.1"),
+        ({"name": "diloco"}, {}, "diloco can't follow asp in mid-run.*lr=0.1.*nesterov=True.*lr=0.1"),
         ({"name": "dana"}, {}, "dana can't follow asp in mid-run.*momentum=0.0.*momentum=0.9"),
         ({"name": "bsp"}, {"overlap": True}, "overlap: true does not go with policy bsp"),
     ],

@@ -525,7 +525,8 @@ def test_all_processes_of_a_run_find_the_keys_by_one_variable(keys: Path, tmp_pa
     done = paceline(*run, cwd=tmp_path, PACELINE_TLS=os.path.relpath(keys, tmp_path))
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "test accuracy 1.0000, precision 1.0000, recall 1.0000"
+    last = "test accuracy 1.0000, f1 1.0000, majority 0.5000, precision 1.0000, recall 1.0000"
+    assert done.stdout.splitlines()[-1] == last
     assert json.loads((tmp_path / "runs/short/run.json").read_text())["tls"] == str(keys.resolve())
 
 

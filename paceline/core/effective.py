@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from paceline.core.config import Config
+from paceline.core.config import Config, ScheduleConfig
 from paceline.core.momentum import WorkerMomentum
 from paceline.core.optimizer import Optimizer, build_optimizer
 from paceline.core.optimizers.sgd import plain_sgd
@@ -69,11 +69,15 @@ def effective(pool: Pool | None, asked: Optimizer, policy: Scaled) -> Optimizer:
     return asked if pool is None or pool.momentum(asked, policy) is None else plain_sgd(asked.lr)
 
 
+def scheduled(schedule: ScheduleConfig, epochs: float, pool: Pool | None, asked: Optimizer, policy: Scaled) -> Schedule:
+    """The schedule of a run of so many epochs, whose 'auto' is what the pool makes of the user's rate."""
+    return Schedule(schedule, epochs) if pool is None else Schedule(schedule, epochs, pool.scale(asked, policy))
+
+
 def told(config: Config, policy: Scaled) -> str:
     """What the user asked for, and what each worker makes of it, in one line."""
     asked, pool, workers = build_optimizer(config.optimizer), pool_of(config), config.workers
-    schedule = Schedule(config.schedule, config.epochs, *([] if pool is None else [pool.scale(asked, policy)]))
-    rate = asked.lr * schedule.scale(workers)
+    rate = asked.lr * scheduled(config.schedule, config.epochs, pool, asked, policy).scale(workers)
     each = f"{workers} worker{'s' if workers > 1 else ''} x {config.worker_batch}"
     where = "" if pool is None or not (pool.corrects or pool.momentum(asked, policy)) else " at each worker"
     how = "" if pool is not None else f" (schedule.lr_scale: {config.schedule.lr_scale})"

@@ -7,12 +7,11 @@ import numpy as np
 from paceline.core.accumulator import Accumulator
 from paceline.core.clocks import Clocks, Entry
 from paceline.core.config import Options, ScheduleConfig
-from paceline.core.effective import Pool, effective
+from paceline.core.effective import Pool, effective, scheduled
 from paceline.core.errors import BadPush, Fenced, Gap, NotYet, VersionGone
 from paceline.core.optimizer import Optimizer
 from paceline.core.policy import Gathered, Policy, build_policy
 from paceline.core.rate import Rate
-from paceline.core.schedule import Schedule
 from paceline.core.slice_state import Phase, SliceState, Standing
 from paceline.core.values import Dense, Outcome, Published, Push, Reply, Sparse, Switch, Vector, Verdict, View
 from paceline.core.versions import Versions
@@ -27,8 +26,7 @@ class ModelSlice:
         epochs: float = 1.0, pool: Pool | None = None,
     ) -> None:  # fmt: skip
         """`optimizer`: the run's; the policy may fold with another one. `epochs`: the run's length, for the schedule. `pool`:
-        who carries out what the optimizer and the schedule are meant for one process to do; None: they are taken as they
-        are."""
+        who carries out what both are meant for one process to do; None: they are taken as they are."""
         self.length, self.term = length, term
         self._optimizer, self._schedule, self._epochs = optimizer, schedule or ScheduleConfig(lr_scale="none"), epochs
         self._pool = pool
@@ -57,8 +55,7 @@ class ModelSlice:
             self._slots = self.optimizer.new_slots(self.length)
         gathers = policy.rounds or policy.gathers
         self._gathering = Accumulator(self.length, ordered=policy.rounds) if gathers else None
-        schedule = Schedule(self._schedule, self._epochs, *([] if pool is None else [pool.scale(asked, policy)]))
-        self._rate = Rate(schedule, asked.lr)
+        self._rate = Rate(scheduled(self._schedule, self._epochs, pool, asked, policy), asked.lr)
         if self._gathering is not None and self._rate.needs_squares:
             self._gathering.squares = 0.0
 

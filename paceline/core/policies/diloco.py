@@ -20,5 +20,5 @@ class Diloco(LocalSgd):
     outer_momentum: float = Field(0.9, gt=0, lt=1, description="m, momentum of the outer step (ratio).")
 
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        lr = 1 - self.outer_momentum if self.outer_lr is None else self.outer_lr
+        lr = round(1 - self.outer_momentum, 12) if self.outer_lr is None else self.outer_lr
         return Sgd(lr=lr, momentum=self.outer_momentum, weight_decay=0.0, nesterov=True)
