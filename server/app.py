@@ -164,7 +164,8 @@ def serve(
     gc.freeze()
     report_ports(report, port=server.port, metrics_port=metrics_port, health_port=server.health.port)
     if server.chief is not None:
-        say(told(config, build_policy(config.policy)))
+        for line in told(config, build_policy(config.policy)):
+            say(line)
     say("serving", port=server.port, term=server.store.term, folder=os.fspath(folder))
     while not stop.wait(1.0) and server.phase is not RunPhase.FINISHED:
         pass

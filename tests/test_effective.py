@@ -118,7 +118,7 @@ def test_any_other_scale_takes_rate_and_momentum_as_they_are(scale):
 
     assert pool_of(config) is None
     assert effective(None, asked, build_policy(config.policy)) is asked
-    assert f"schedule.lr_scale: {scale}" in told(config, build_policy(config.policy))
+    assert f"schedule.lr_scale: {scale}" in told(config, build_policy(config.policy))[0]
 
 
 def test_the_servers_leave_the_momentum_to_a_codec_that_keeps_it_at_the_workers():
@@ -176,5 +176,18 @@ def test_one_worker_with_its_own_momentum_and_decay_is_nesterovs_sgd():
 def test_the_first_lines_of_a_run_say_what_was_asked_for_and_what_is_done():
     asked = "for one process: mini-batch 32, sgd, rate 0.1, momentum 0.9 -> here: 4 workers x 8, sgd, "
 
-    assert told(settings("ssp"), build_policy(Options(name="ssp"))) == f"{asked}rate 0.025, momentum 0.9 at each worker"
-    assert told(settings("bsp"), build_policy(Options(name="bsp"))) == f"{asked}rate 0.1, momentum 0.9"
+    assert told(settings("ssp"), build_policy(Options(name="ssp"))) == [
+        f"{asked}rate 0.025, momentum 0.9 at each worker"
+    ]
+    assert told(settings("bsp"), build_policy(Options(name="bsp"))) == [f"{asked}rate 0.1, momentum 0.9"]
+
+
+@pytest.mark.parametrize("policy", ["easgd", "gosgd"])
+def test_a_policy_that_may_end_below_one_process_says_so_and_why(policy):
+    config = settings(policy)
+    found = build_policy(config.policy)
+
+    assert told(config, found)[1].startswith(
+        f"{policy} may end below what one process reaches with the same settings: work"
+    )
+    assert len(told(settings(policy, workers=1), found)) == 1

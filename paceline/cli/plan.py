@@ -122,7 +122,7 @@ def print_report(report: dict[str, Any], console: Console) -> None:
         memory.add_row(purpose, size(count))
     traffic, is_served = report["traffic"], any(server["elements"] for server in report["servers"])
     cut = f"{report['slices']} slices, imbalance {report['imbalance']:.3f}"
-    console.print(report["training"], highlight=False, soft_wrap=True)
+    console.print(*report["training"], sep="\n", highlight=False, soft_wrap=True)
     console.print(f"model: {report['elements']:,} elements, {size(report['bytes'])}; {cut}", highlight=False)
     console.print(slices, memory)
     if not is_served:  # the workers' messages are the policy's own

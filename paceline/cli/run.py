@@ -60,7 +60,8 @@ def finish(
     resumed = "resuming" if facts else "starting"
     size = f"workers {config.workers}, servers {config.servers}, epochs {config.epochs}"
     _print(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
-    _print(console, told(config, build_policy(config.policy)))
+    for line in told(config, build_policy(config.policy)):
+        _print(console, line)
     with _display(console) as display:
         return folder, run_local(config, folder.path, display.say, display.show, device=device, forkers=forkers)
 

@@ -24,6 +24,8 @@ class Scaled(Extension):
 
     plain: ClassVar[bool] = False
     """Whether all steps are plain SGD's, whatever the optimizer."""
+    caution: ClassVar[str] = ""
+    """Why several workers may end below plain torch with the same settings, in words; empty: they don't (docs/policies.md)."""
     worker_momentum: ClassVar[bool] = True
     """Whether each worker keeps SGD's momentum where there are several. Not in lock-step, nor where workers step models of
     their own: there one step follows the other."""
@@ -74,17 +76,21 @@ def scheduled(schedule: ScheduleConfig, epochs: float, pool: Pool | None, asked:
     return Schedule(schedule, epochs) if pool is None else Schedule(schedule, epochs, pool.scale(asked, policy))
 
 
-def told(config: Config, policy: Scaled) -> str:
-    """What the user asked for, and what each worker makes of it, in one line."""
+def told(config: Config, policy: Scaled) -> list[str]:
+    """What the user asked for, and what each worker makes of it, in one line; and another where that may be worse than in
+    one process."""
     asked, pool, workers = build_optimizer(config.optimizer), pool_of(config), config.workers
     rate = asked.lr * scheduled(config.schedule, config.epochs, pool, asked, policy).scale(workers)
     each = f"{workers} worker{'s' if workers > 1 else ''} x {config.worker_batch}"
     where = "" if pool is None or not (pool.corrects or pool.momentum(asked, policy)) else " at each worker"
     how = "" if pool is not None else f" (schedule.lr_scale: {config.schedule.lr_scale})"
-    return (
+    name = config.policy.name
+    worse = f"{name} may end below what one process reaches with the same settings: {policy.caution}."
+    return [
         f"for one process: mini-batch {config.batch_size}, {_words(asked, asked.lr)} -> here: {each}, "
-        f"{_words(asked, rate)}{where}{how}"
-    )
+        f"{_words(asked, rate)}{where}{how}",
+        *([worse] if policy.caution and workers > 1 else []),
+    ]
 
 
 def _words(optimizer: Optimizer, rate: float) -> str:

@@ -220,6 +220,10 @@ class Unserved(Policy):
         return self._peers.step_pushes(members)
 
     @property
+    def caution(self) -> str:  # type: ignore[override]
+        return self._peers.caution
+
+    @property
     def worker_momentum(self) -> bool:  # type: ignore[override]
         return self._peers.worker_momentum
 

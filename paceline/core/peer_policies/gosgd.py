@@ -16,6 +16,7 @@ class Gosgd(PushSum):
 
     kinds: ClassVar[frozenset[Kind]] = frozenset({"model"})
     usual_topology: ClassVar[str] = "complete"
+    caution: ClassVar[str] = "workers' models meet seldom; policy.probability=1 lets them meet after each step"
     probability: float = Field(0.1, gt=0, le=1, description="Share of the steps after which the model is sent (ratio).")
 
     def step_pushes(self, members: int) -> float:

@@ -17,6 +17,7 @@ class Backup(Policy):
 
     sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
+    caution: ClassVar[str] = "what comes late is left out, so a slow worker's data hardly counts"
     worker_momentum: ClassVar[bool] = False
     shorthand: ClassVar[str | None] = "backups"
     backups: int | None = Field(None, ge=0, description="Workers not waited for; default: a sixteenth, at least 1.")

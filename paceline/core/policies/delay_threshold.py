@@ -15,6 +15,7 @@ class DelayThreshold(Policy):
 
     sparse: ClassVar[bool] = True
     overlaps: ClassVar[bool] = True
+    caution: ClassVar[str] = "what comes very late is left out, so a much slower worker's data hardly counts"
     shorthand: ClassVar[str | None] = "threshold"
     threshold: int | None = Field(
         None, ge=1, description="R, in versions; default: 4 times the members, a safety valve."

@@ -23,6 +23,7 @@ class Easgd(Policy):
     shorthand: ClassVar[str | None] = "tau"
     pushes: ClassVar[Pushes] = "weights"
     worker_momentum: ClassVar[bool] = False
+    caution: ClassVar[str] = "workers' models meet seldom; policy.tau=1 lets them meet after each step"
     beta: float = Field(0.9, gt=0, lt=1, description="Strength of all elastic forces together (ratio).")
     tau: int = Field(10, ge=1, description="Own steps between two pushes (steps).")
 

@@ -17,6 +17,7 @@ class Ensemble(Policy):
     global model is the mean of the workers' models; ours: mean and vote of the local ones are scored too."""
 
     plain: ClassVar[bool] = True
+    caution: ClassVar[str] = "workers' models never meet, and each learns from its own part of the data"
     takes_local_step: ClassVar[bool] = True
     scores: ClassVar[tuple[str, ...]] = ("global", "mean", "vote")
 

@@ -17,6 +17,7 @@ class Everyone(Policy):
 
     sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
+    caution: ClassVar[str] = "each step waits for a push of the slowest worker, so a slow one leaves few steps"
     overlaps: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "merge"
     merge: Literal["sum", "overwrite"] = Field(

@@ -15,6 +15,7 @@ class Rennala(Policy):
     nobody waits."""
 
     gathers: ClassVar[bool] = True
+    caution: ClassVar[str] = "gradients that come late are left out, though their examples count"
     shorthand: ClassVar[str | None] = "b"
     b: int | None = Field(None, ge=1, description="Gradients in a step; default: half of the members, rounded up.")
 
