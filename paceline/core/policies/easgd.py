@@ -23,13 +23,16 @@ class Easgd(Policy):
     shorthand: ClassVar[str | None] = "tau"
     pushes: ClassVar[Pushes] = "weights"
     worker_momentum: ClassVar[bool] = False
-    caution: ClassVar[str] = "workers' models meet seldom; policy.tau=1 lets them meet after each step"
+    caution: ClassVar[str] = "workers' models only lean towards one another, less with a larger policy.tau"
     beta: float = Field(0.9, gt=0, lt=1, description="Strength of all elastic forces together (ratio).")
-    tau: int = Field(10, ge=1, description="Own steps between two pushes (steps).")
+    tau: int = Field(
+        1, ge=1, description="Own steps between two pushes (steps). More of them send less, and tie the models looser."
+    )
 
     def step_pushes(self, members: int) -> float:
-        """Own steps on small mini-batches: of models that are held together too loosely to take a whole one's rate."""
-        return math.sqrt(members)
+        """Own steps: of models that are tied after each one they take a whole mini-batch's rate, of others too much of it is
+        noise (docs/policies.md)."""
+        return members if self.tau == 1 else math.sqrt(members)
 
     # server half
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
