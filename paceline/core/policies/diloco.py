@@ -1,5 +1,7 @@
 """DiLoCo: local SGD whose outer step has Nesterov momentum."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from paceline.core.optimizer import Optimizer
@@ -11,6 +13,7 @@ class Diloco(LocalSgd):
     """[Douillard et al. 2023]: with d the mean of (w - w_i), v <- m v + d, w <- w - outer_lr (d + m v). Its inner optimizer is
     the run's; the paper has AdamW and 500 steps."""
 
+    caution: ClassVar[str] = "its outer steps are few, so a short run may lag behind"
     outer_lr: float | None = Field(
         None,
         gt=0,
