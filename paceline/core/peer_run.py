@@ -25,7 +25,7 @@ def check_peers(config: Config) -> None:
             f"Use {' or '.join(fit)}."
         )
     options = config.optimizer.options
-    translated = config.schedule.lr_scale == "auto"  # then its momentum goes into the rate
+    translated = config.schedule.lr_scale == "auto"  # then each worker keeps both (core/momentum.py)
     kept = () if translated else (options.get("momentum"), options.get("weight_decay"))
     if policy.plain and (config.optimizer.name != "sgd" or any(kept)):
         raise ConfigError(
