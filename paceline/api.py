@@ -124,7 +124,7 @@ def connect(
              "device": device, "threads": threads, "shard_server": shard_server}  # fmt: skip
     place = _place({key: value for key, value in given.items() if value is not None})
     name = f"worker-{place.rank}"
-    if CONNECT in os.environ:
+    if CONNECT in os.environ and not place.rehearsal:
         _exit_as_a_worker(name)
     settings = load(place.config)
     from paceline.rpc.auth import read_credentials
@@ -132,10 +132,15 @@ def connect(
     from worker.start import Start
 
     credentials = read_credentials(place.token_file, place.tls)
-    return Session(
-        Start(settings, name, place.shards, place.servers, credentials, place.device, place.threads, place.metrics_port,
-              place.report, place.peer_host, place.peer_port, place.shard_server, place.residuals), model,
+    start = Start(
+        settings, name, place.shards, place.servers, credentials, place.device, place.threads, place.metrics_port,
+        place.report, place.peer_host, place.peer_port, place.shard_server, place.residuals,
     )  # fmt: skip
+    if place.rehearsal:
+        from worker.rehearsal import Rehearsal
+
+        return Rehearsal(start, model)
+    return Session(start, model)
 
 
 class Place(Section):
@@ -155,6 +160,8 @@ class Place(Section):
     peer_port: int = 0
     shard_server: str = ""
     residuals: Path | None = None
+    rehearsal: bool = False
+    """Whether this is the look at the first step before a run."""
 
 
 def _place(given: dict[str, Any]) -> Place:

@@ -161,16 +161,16 @@ def test_a_mistake_in_a_task_ends_before_any_server_starts_and_leaves_no_folder(
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_a_loop_that_crashes_everywhere_before_its_first_push_ends_the_run_once(tmp_path: Path) -> None:
+def test_a_typo_in_a_loop_ends_before_any_server_starts_and_leaves_no_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(TASK.format(first=0))
     (tmp_path / "loop.py").write_text(LOOP)
 
     done = run("./mine.py", "--loop", "loop.py", cwd=tmp_path)
 
     assert done.returncode == 78
-    assert done.stdout.count("Traceback") == 1
-    assert 'loop.py", line 6' in done.stdout
-    assert "another start would not help: AttributeError: 'Tensor' object has no attribute 'backwards'" in done.stderr
+    sentence = "loop: loop.py, line 6: AttributeError: 'Tensor' object has no attribute 'backwards'"
+    assert done.stderr == f"paceline: ConfigError: {sentence}\n"
+    assert "Traceback" not in done.stdout
     assert list((tmp_path / "runs").iterdir()) == []
 
 

@@ -9,7 +9,7 @@ from paceline.core.errors import ConfigError
 from paceline.data.shards import Shards, open_shards
 from paceline.settings import load
 from sharder.app import make_shards
-from worker.check import check, telling
+from worker.module_check import check, telling
 
 TASK = """
 def data(path):

@@ -116,3 +116,13 @@ def test_what_cannot_be_forked_in_time_is_not_forked_later(
     assert one.start(["-m", "this"], tmp_path / "log", tmp_path, dict(os.environ)) is None
     assert time.monotonic() - begun < 60
     eventually(lambda: not is_alive(one._process.pid), "it can't fork any more")
+
+
+def test_what_a_script_fails_with_is_shown_as_its_own(forker: MakeForker, tmp_path: Path) -> None:
+    child = started(forker(), tmp_path, "def f():\n    return {}['key']\n\n\nf()\n")
+
+    assert child.wait(60) == 1
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert lines[:2] == ["Traceback (most recent call last):", f'  File "{tmp_path}/script.py", line 5, in <module>']
+    assert lines[-1] == "KeyError: 'key'"
+    assert not any("forker.py" in line or "runpy" in line for line in lines)

@@ -47,11 +47,15 @@ class _Borrowed(Replica):
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
         """Waits for the script's; `seed` fixes its dropout, too."""
         torch.manual_seed(seed)
-        self.asks.put(self._prepare(features, labels, rng))
+        self.asks.put(self.prepared(features, labels, rng))
         loss = self.answers.get()
         if isinstance(loss, type):
             raise loss
         return self.gathered(loss, len(labels))
+
+    def prepared(self, features: Array, labels: Array, rng: np.random.Generator | None) -> Batch:
+        """What the script gets of them."""
+        return self._prepare(features, labels, rng)
 
 
 class Session:
@@ -73,6 +77,10 @@ class Session:
         self._replica = _Borrowed(start, model)
         self._batch: Batch | None = None
         self._before: dict[int, Any] = {}
+        self._join(start)
+
+    def _join(self, start: Start) -> None:
+        """Until the first mini-batch is there, or the run is over."""
         stopping = self._catch_signals()
         self._thread = threading.Thread(target=self._work, args=(start, stopping), name="loop", daemon=True)
         self._thread.start()

@@ -11,9 +11,9 @@ from paceline.rpc.process import memory_limit
 
 MOST_PER_CORE = 16
 """Processes that take turns on a core without anybody asking."""
-SHARED, FORKED, OWN = 500 << 20, 30 << 20, 300 << 20
-"""Memory that a run takes once (what its processes are forked from), for each of them, and for each that runs a script of the
-user's own and loads torch itself (bytes; measured with the task digits, so without a model or data of any size)."""
+SHARED, FORKED = 500 << 20, 30 << 20
+"""Memory that a run takes once (what its processes are forked from), and for each of them (bytes; measured with the task
+digits, so without a model or data of any size, or what a script of the user's own imports)."""
 
 
 def refuse_too_many(config: Config, yes: bool, how: str = "--yes") -> None:
@@ -33,8 +33,7 @@ def refuse_too_many(config: Config, yes: bool, how: str = "--yes") -> None:
 def too_many(config: Config, cores: int, free: int) -> str | None:
     """In words, where the processes are more than the cores or the free memory (bytes) can bear."""
     processes = config.workers + config.server_processes + 1
-    worker = OWN if config.loop is not None else FORKED
-    need = SHARED + config.workers * worker + (config.server_processes + 1) * FORKED
+    need = SHARED + processes * FORKED
     if processes <= MOST_PER_CORE * cores and need <= free:
         return None
     return (

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from paceline.cli.children import Child, child_environment
-from paceline.cli.forker import SERVERS, WORKERS, Forker
+from paceline.cli.forker import SCRIPTS, SERVERS, WORKERS, Forker
 from paceline.core.config import Config
 
 
@@ -22,7 +22,8 @@ def forking(config: Config) -> Iterator[Mapping[str, Forker]]:
             environment = child_environment(threads_of(config))
             servers = workers = stack.enter_context(closing(Forker(SERVERS, environment)))
             if config.updates == "dense":
-                workers = stack.enter_context(closing(Forker(WORKERS, environment)))
+                modules = WORKERS if config.loop is None else (*WORKERS, *SCRIPTS)
+                workers = stack.enter_context(closing(Forker(modules, environment)))
             forkers = {"server": servers, "worker": workers, "evaluator": workers, "check": workers}
         yield forkers
 

@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import random
+import runpy
 import select
 import signal
 import subprocess
@@ -26,6 +27,8 @@ SERVERS = ("grpc_health.v1.health", "server.app")
 """What servers import."""
 WORKERS = ("worker.app", "worker.module_scorer", "worker.replica", "worker.scoring")
 """What workers and evaluators import: torch too, which takes seconds."""
+SCRIPTS = ("paceline.api", "worker.own_loop", "worker.rehearsal")
+"""What scripts with a training loop of their own import besides."""
 _PATIENCE = 10.0
 """Longest that a fork may take (seconds)."""
 _ALONE = {"OPENBLAS_NUM_THREADS": "1"}
@@ -183,8 +186,6 @@ def next_child() -> dict[str, Any]:
 
 def run(arguments: list[str], log: str, folder: str, environment: dict[str, str]) -> None:
     """In the child: becomes what `python -P ARGUMENTS` is."""
-    import runpy
-
     nothing, file = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for target, source in ((0, nothing), (1, file), (2, file)):
         os.dup2(source, target)
@@ -201,7 +202,19 @@ def run(arguments: list[str], log: str, folder: str, environment: dict[str, str]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = arguments
-        runpy.run_path(arguments[0], run_name="__main__")
+        run_script(arguments[0])
+
+
+def run_script(file: str) -> None:
+    """What it fails with is shown as its own, without what has started it."""
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except Exception as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != file:
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        sys.exit(1)
 
 
 def main(modules: list[str]) -> None:

@@ -266,11 +266,7 @@ class _Launch:
         module, is_short = modules.get(role, [role]), role in ("sharder", "check")
         report = [] if is_short else ["--report", str(self._folder.ports(name))]
         command = ["-m", *module, "--config", str(self._folder.config), *report, *arguments]
-        restarts = 0 if is_short else self._config.restarts
-        forker = self._forkers.get(role)
-        if forker is not None:
-            self._wait_for(lambda: forker.is_ready)
-        return self._begin(Child(name, role, command, self._folder.log(name), self._environment, restarts, forker))
+        return self._begin(name, role, command, self._environment, 0 if is_short else self._config.restarts)
 
     def _start_own_loop(self, rank: int, script: str, servers: list[str]) -> Child:
         """The user's script as a worker; `paceline.connect()` in it finds the run through one variable."""
@@ -287,9 +283,13 @@ class _Launch:
             "residuals": str(self._folder.residuals.resolve()),
         }
         environment, name = {**self._environment, CONNECT: json.dumps(place)}, f"worker-{rank}"
-        return self._begin(Child(name, "worker", [script], self._folder.log(name), environment, self._config.restarts))
+        return self._begin(name, "worker", [script], environment, self._config.restarts)
 
-    def _begin(self, child: Child) -> Child:
+    def _begin(self, name: str, role: str, command: list[str], environment: Mapping[str, str], restarts: int) -> Child:
+        forker = self._forkers.get(role)
+        if forker is not None:
+            self._wait_for(lambda: forker.is_ready)
+        child = Child(name, role, command, self._folder.log(name), environment, restarts, forker)
         self._children.append(child)
         child.start()
         return child
