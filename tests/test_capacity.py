@@ -34,6 +34,14 @@ def test_too_little_memory_is_told_and_a_loop_of_ones_own_needs_no_more() -> Non
         assert "0.7 GiB is free" in str(too_many(config, cores=8, free=GIB * 7 // 10))
 
 
+def test_runs_side_by_side_count_together() -> None:
+    small = Config(workers=1, servers=1)
+
+    assert too_many(small, cores=8, free=2 * GIB) is None
+    said = str(too_many(small, cores=8, free=2 * GIB, runs=4))
+    assert said.startswith("1 workers in each of 4 runs side by side make 12 processes, on 8 cores; they need 2.3 GiB")
+
+
 def test_without_a_terminal_it_is_refused_unless_they_have_said_yes() -> None:
     large = Config(workers=1000, servers=2)
 

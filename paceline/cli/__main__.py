@@ -160,6 +160,7 @@ def search(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start the search in --out over; what it had is deleted.")
     ] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Train with every combination of some settings, several runs at a time, and compare: a table and a picture."""
@@ -176,7 +177,7 @@ def search(
                 what, workers, servers, policy, settings, epochs=epochs, data=data, preset=preset or found.preset
             )
 
-        sys.exit(go(found, read, folds, cores, out, fresh, as_json, device, by, engine))
+        sys.exit(go(found, read, folds, cores, out, fresh, as_json, device, by, engine, yes))
 
 
 @app.command()

@@ -16,10 +16,10 @@ SHARED, FORKED = 500 << 20, 30 << 20
 digits, so without a model or data of any size, or what a script of the user's own imports)."""
 
 
-def refuse_too_many(config: Config, yes: bool, how: str = "--yes") -> None:
-    """Asks on a terminal whether to go on where the run's processes are too many for this machine; UsageError where there is
-    nobody to ask, or they say no. `how` tells the other way to agree."""
-    sentence = too_many(config, cores(), _free())
+def refuse_too_many(config: Config, yes: bool, how: str = "--yes", runs: int = 1) -> None:
+    """Asks on a terminal whether to go on where the processes of so many runs at a time are too many for this machine;
+    UsageError where there is nobody to ask, or they say no. `how` tells the other way to agree."""
+    sentence = too_many(config, cores(), _free(), runs)
     if sentence is None or yes:
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
@@ -30,14 +30,15 @@ def refuse_too_many(config: Config, yes: bool, how: str = "--yes") -> None:
     raise UsageError(f"{sentence} Take fewer workers (-w), or go on all the same with {how}.")
 
 
-def too_many(config: Config, cores: int, free: int) -> str | None:
+def too_many(config: Config, cores: int, free: int, runs: int = 1) -> str | None:
     """In words, where the processes are more than the cores or the free memory (bytes) can bear."""
-    processes = config.workers + config.server_processes + 1
-    need = SHARED + processes * FORKED
+    processes = runs * (config.workers + config.server_processes + 1)
+    need = runs * SHARED + processes * FORKED
     if processes <= MOST_PER_CORE * cores and need <= free:
         return None
+    side = f" in each of {runs} runs side by side" if runs > 1 else ""
     return (
-        f"{config.workers:,} workers make {processes:,} processes, on {cores} core{'s' * (cores > 1)}; they need "
+        f"{config.workers:,} workers{side} make {processes:,} processes, on {cores} core{'s' * (cores > 1)}; they need "
         f"{_gib(need)} of memory at least, and {_gib(free)} is free."
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from paceline.cli.capacity import refuse_too_many
 from paceline.cli.run_folder import RunFolder, new_name
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, PacelineError, UsageError
@@ -46,11 +47,13 @@ def search(
     device: str = "auto",
     by: str | None = None,
     engine: str = "runs",
+    yes: bool = False,
 ) -> int:
-    """Runs what is not finished yet and shows the results. `read`: the config with these settings on top (`--set`); `by`: the
-    metric that points are compared by, like f1 or 'min mae', instead of what the runs go by; `engine`: one of ENGINES. Returns
-    0, the exit code of the first run that failed (the others go on), or of a Ctrl-C. ConfigError before anything is started
-    where a point's settings are wrong, or the folder holds another search."""
+    """Runs what is not finished yet and shows the results. `read`: the config with these settings on top (`--set`); `by`:
+    the metric that points are compared by, like f1 or 'min mae', instead of what the runs go by; `engine`: one of ENGINES;
+    `yes`: start even what this machine is too small for. Returns 0, the exit code of the first run that failed (the others
+    go on), or of a Ctrl-C. ConfigError before anything is started where a point's settings are wrong, or the folder holds
+    another search."""
     if engine not in ENGINES:
         raise UsageError(f"--engine {engine}: expected {' or '.join(ENGINES)}.")
     console, measure = Console(stderr=as_json, highlight=False), None if by is None else measure_by(by)
@@ -60,6 +63,8 @@ def search(
     if engine == "local":
         here.check([config for point in points for config in point.configs])
         what["engine"] = engine
+    else:
+        _refuse_too_many(points, cores or len(own_cores()), yes)
     path = out or SEARCHES / new_name(first, SEARCHES)
     with open_search(path, what, fresh) as folder:
         runs = f"{len(points)} points" + (f" with {folds} folds each" if folds else "")
@@ -95,6 +100,14 @@ def points_of(grid: Grid, read: Callable[[Sequence[str]], Config], folds: int | 
             )
         )
     return found
+
+
+def _refuse_too_many(points: list[Point], cores: int, yes: bool) -> None:
+    """Asks, as `paceline run` does, before the most processes that there would be at a time."""
+    configs = [config for point in points for config in point.configs]
+    largest = max(configs, key=lambda config: config.workers + config.server_processes)
+    at_a_time = max(1, cores // (largest.workers + largest.servers))
+    refuse_too_many(largest, yes, runs=min(len(configs), at_a_time))
 
 
 class _Going:
