@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from paceline.core.config import Config
-from paceline.core.errors import Stopped, UsageError
+from paceline.core.errors import ConfigError, Stopped, UsageError
 from paceline.core.optimizer import build_optimizer
 from paceline.data.dataset import Dataset, Selection
 from paceline.data.manifest import Manifest, Recipe, Rule
@@ -82,6 +82,8 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
         task.data(config.data.path), partial(_open, config.task, config.model, config.svm.positive, config.data.path)
     )
     train = source.dataset.train
+    if config.updates == "dense":
+        _check_alike(source.dataset)
     if source.dataset.columns is not None:
         progress.say(source.dataset.columns.told)
     by = labels_by(strategy, Selection(train, np.arange(len(train))), config)
@@ -99,6 +101,16 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
         out, fresh, recipe.model_copy(update=digests), engine, strategy, lambda: Material(source, parts(), by),
         Path(config.data.path).name, _rule(config), progress,
     )  # fmt: skip
+
+
+def _check_alike(dataset: Dataset) -> None:
+    """ConfigError where examples have weights, which the loss of a model of torch would pass over."""
+    for name, part in dataset.sets():
+        if part.weights is not None:
+            raise ConfigError(
+                f"The {name} examples have weights (Labelled.weights, or a file whose name ends in .weight), but only linear "
+                "models (updates: sparse) go by them. Leave the weights out, or train a linear model."
+            )
 
 
 def _open(task: str, model: str | None, positive: str | None, path: str) -> Dataset:

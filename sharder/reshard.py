@@ -74,7 +74,9 @@ def _parts(shards: Shards, progress: Progress) -> Split:
     for name in shards.manifest.parts:
         shards.verify(name)
         part = shards.part(name)
-        kept[name] = Selection(Labelled(part.features, part.labels), np.arange(len(part)), own_ids=part.ids)
+        kept[name] = Selection(
+            Labelled(part.features, part.labels, part.weights), np.arange(len(part)), own_ids=part.ids
+        )
     return Split(train, kept)
 
 
@@ -100,6 +102,7 @@ def _train(shards: Shards, progress: Progress) -> Selection:
     starts = starts_of([len(part) for part in parts])
     features = GrowingRows(parts[0].features)
     labels = Growing(parts[0].labels.dtype, parts[0].labels.shape[1:])
+    weights = None if shards.manifest.train_weights is None else shards.weights(first)
     for start in range(0, len(ids), ROWS):
         found, own = take(parts, *locate(starts, first[start : start + ROWS]))
         features.append(found)
@@ -107,4 +110,4 @@ def _train(shards: Shards, progress: Progress) -> Selection:
         for part in parts:
             release_features(part.features)
         progress.advance(len(own))
-    return Selection(Labelled(features.array(), labels.array()), np.arange(len(ids)), own_ids=ids)
+    return Selection(Labelled(features.array(), labels.array(), weights), np.arange(len(ids)), own_ids=ids)

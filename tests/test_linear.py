@@ -131,7 +131,7 @@ def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
     for clock in range(1, rounds + 1):
         total: dict[int, np.float32] = {}
         folded = counted
-        for (examples, train, _), sampler in zip(data, samplers, strict=True):
+        for (examples, _, train, _), sampler in zip(data, samplers, strict=True):
             model = LinearModel(weights.copy(), config.svm.objective, decays, tracks=True)
             rows = train[sampler.indices(clock)]
             model.step(examples, rows, config.worker_batch, told)
@@ -244,7 +244,7 @@ def test_an_example_of_several_shards_trains_in_all_or_validates_in_all(tmp_path
     trained, kept = set[int](), set[int]()
 
     for number in (0, 1):
-        _, train, validation = worker._data([number])
+        _, _, train, validation = worker._data([number])
         ids = shards.shard(number).ids
         assert sorted([*train, *validation]) == list(range(len(ids)))
         trained |= set(ids[train].tolist())

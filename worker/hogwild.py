@@ -63,8 +63,10 @@ def train(
     settings: LocalSettings,
     validation: Examples | None = None,
     clock: Callable[[], float] = perf_counter,
+    total: float | None = None,
 ) -> Trained:
-    """Trains from weights of 0. ConfigError where training diverges, or where it is to stop early without a validation
+    """Trains from weights of 0. `total`: what the examples count together, by default how many they are; costs of validation
+    rows are their weights. ConfigError where training diverges, or where it is to stop early without a validation
     set."""
     if settings.stopping and validation is None:
         raise ConfigError("stopping needs a validation set: keep some examples back, or leave stopping out.")
@@ -80,12 +82,18 @@ def train(
                 raise ConfigError(
                     f"Weights are not finite after epoch {epoch + 1}: training has diverged. Lower lr (optimizer.lr)."
                 )
-            objective, classes = settings.objective.over(len(examples)), settings.classes
-            found = score(validation, weights, objective, classes=classes) if validation else None
+            found = _scored(validation, weights, settings, len(examples) if total is None else total)
             history.append(Epoch(seconds, found))
             if rule and found and rule.add(found.total):
                 break
     return Trained(weights, history)
+
+
+def _scored(validation: Examples | None, weights: Vector, settings: LocalSettings, total: float) -> Score | None:
+    if validation is None:
+        return None
+    objective = settings.objective.over(total)
+    return score(validation, weights, objective, classes=settings.classes, own=validation.uneven)
 
 
 class _Threads:

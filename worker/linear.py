@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,31 +78,34 @@ class LinearWorker(Member):
     def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
         switch = switch_value(seat.switch)
         policy = build_policy(Options(**switch.policy) if switch else self.config.policy)
-        examples, train, validation = self._data(mine)
+        rows = self._data(mine)
+        examples, train = rows.examples, rows.train
         weights = np.zeros(self._width, np.float32)
         self.client.pull(weights, clock + seat.handicap if policy.rounds else None)
         fit = Fit.of(examples, self.config.svm.intercept) if self.config.svm.steps == "fitted" else None
         decays = self.config.svm.objective.decays(self._counts)
         model = linear_model(weights, self.classes, self.objective, decays, tracks=True, fit=fit)
         self.say("training", clock=clock, view=seat.view, shards=list(mine), examples=len(train))
-        loop = Loop(self, model, fit, examples, train, validation, sampler, policy, seat)
+        loop = Loop(self, model, fit, rows, sampler, policy, seat)
         loop.run(clock, switch.number if switch else 0, self._slowness(place).delay)
 
-    def _data(self, mine: Sequence[int]) -> tuple[Examples, Longs, Longs]:
-        """The rows of these shards, and which of them train and which validate."""
+    def _data(self, mine: Sequence[int]) -> "Rows":
+        """The rows of these shards."""
         parts = [self._shards.shard(shard) for shard in mine]
         features = stacked([part.features for part in parts]) if len(parts) > 1 else parts[0].features
         labels = np.concatenate([part.labels for part in parts])
         keeps = np.concatenate([self._kept(shard) for shard in mine])
         manifest = self._shards.manifest
-        costs = costs_of(labels, self.config.svm.class_weights, manifest.classes or (), class_counts(manifest))
+        found = [part.weights for part in parts if part.weights is not None]
+        own = np.concatenate(found) if found else None
+        costs = costs_of(labels, self.config.svm.class_weights, manifest.classes or (), class_counts(manifest), own)
         examples = Examples.of(features, labels, classes=self.classes, costs=costs)
-        return examples, np.flatnonzero(~keeps), np.flatnonzero(keeps)
+        return Rows(examples, own, np.flatnonzero(~keeps), np.flatnonzero(keeps))
 
     @cached_property
     def objective(self) -> Objective:
         """What is made small, of all training examples."""
-        return self.config.svm.objective.over(self._shards.manifest.train_examples)
+        return self.config.svm.objective.over(self._shards.manifest.train_weight)
 
     @property
     def classes(self) -> int:
@@ -135,16 +139,26 @@ class LinearWorker(Member):
         return keeps
 
 
+class Rows(NamedTuple):
+    """The rows of a seat's shards."""
+
+    examples: Examples
+    own: Vector | None
+    """Their own weights (N,); None: all count alike."""
+    train: Longs
+    validation: Longs
+
+
 class Loop:
     """Batches, pushes and replies of one seat. Where the policy lets it and the run asks for it, the next batches are computed
     while a push is on its way."""
 
     def __init__(
-        self, worker: LinearWorker, model: LinearModel | OneVsRest, fit: Fit | None, examples: Examples, train: Longs,
-        validation: Longs, sampler: Sampler, policy: Policy, seat: SeatReply,
+        self, worker: LinearWorker, model: LinearModel | OneVsRest, fit: Fit | None, rows: Rows, sampler: Sampler,
+        policy: Policy, seat: SeatReply,
     ) -> None:  # fmt: skip
-        self._worker, self._model, self._examples = worker, model, examples
-        self._train, self._validation, self._sampler = train, validation, sampler
+        self._worker, self._model, self._sampler = worker, model, sampler
+        self._examples, self._own, self._train, self._validation = rows
         self._policy, self._view, self._incarnation = policy, seat.view, worker.incarnation
         self._client, self._config, self._progress = worker.client, worker.config, worker.progress
         self._classes, self._fit, self._members = worker.classes, fit, 1
@@ -265,10 +279,10 @@ class Loop:
         if self._config.svm.pull == "wanted":
             self._refresh()
         how = self._model.weights, self._worker.objective
-        trained = score(self._examples, *how, self._train, self._classes)
+        trained = score(self._examples, *how, self._train, self._classes, self._own)
         facts = {"loss": trained.total, "accuracy": trained.accuracy}
         if len(self._validation):
-            found = score(self._examples, *how, self._validation, self._classes)
+            found = score(self._examples, *how, self._validation, self._classes, self._own)
             facts |= {"validation_loss": found.total, "validation_accuracy": found.accuracy}
         self._worker.say("epoch", epoch=epoch, seconds=round(time.monotonic() - self._began, 3), **facts)
         self._progress.figure(**facts)

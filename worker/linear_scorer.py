@@ -16,13 +16,13 @@ from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
-from worker.scoring import Scorer, Scores, majorities, open_splits, sizes_of
+from worker.scoring import Scorer, Scores, majorities, open_splits, sizes_of, split_weights
 from worker.start import Start, Surroundings, run_process
 
 
 class LinearScorer(Scorer):
     """Scores a linear model: loss (with the regulariser), accuracy, precision, recall and F1 of each split, and the share of
-    its most frequent class."""
+    its most frequent class, all by the rows' own weights."""
 
     def __init__(
         self, config: Config, shards: Shards, addresses: list[str], credentials: Credentials, models: Path,
@@ -38,13 +38,17 @@ class LinearScorer(Scorer):
         self._inputs = Inputs.of(shards.manifest)
         manifest, self._intercept = shards.manifest, config.svm.intercept
         self._classes, self._names = classes_of(manifest), manifest.classes or ()
-        self._objective = config.svm.objective.over(manifest.train_examples)
+        self._objective = config.svm.objective.over(manifest.train_weight)
         self._labels = Labels.against_others(config.svm.positive)
-        self._splits = {name: Examples.of(*arrays, classes=self._classes) for name, arrays in splits.items()}
+        own = split_weights(shards, config.seed)
+        self._splits = {
+            name: Examples.of(*arrays, classes=self._classes, costs=own.get(name)) for name, arrays in splits.items()
+        }
 
     def baseline(self) -> dict[str, float]:
         labels = {split: examples.labels.astype(np.int64) for split, examples in self._splits.items()}
-        return {"train_loss": self._measured(self._splits["train"])["loss"], **majorities(labels)}
+        own = {split: examples.uneven for split, examples in self._splits.items()}
+        return {"train_loss": self._measured(self._splits["train"])["loss"], **majorities(labels, own)}
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
         return {split: self._measured(examples) for split, examples in self._splits.items()}, {}
@@ -57,7 +61,7 @@ class LinearScorer(Scorer):
         save_liblinear(target.with_suffix(".liblinear"), parts, self._labels, self._objective.loss, self._names)
 
     def _measured(self, examples: Examples) -> dict[str, float]:
-        return score(examples, self._model, self._objective, classes=self._classes).named
+        return score(examples, self._model, self._objective, classes=self._classes, own=examples.uneven).named
 
 
 def evaluate(start: Start, models: Path) -> int:

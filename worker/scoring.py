@@ -17,7 +17,7 @@ from paceline.core.measure import Measure, default_measure, scores_of
 from paceline.core.plan import SlicePlan
 from paceline.core.policy import build_policy
 from paceline.core.values import Vector
-from paceline.data.dataset import Array, is_class_label
+from paceline.data.dataset import Array, Rows, is_class_label
 from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.rpc.views import switch_value
@@ -159,14 +159,26 @@ class Scorer(ABC):
 
 def open_splits(shards: Shards, seed: int) -> Splits:
     """The data of each split; of the training data a fixed sample."""
-    examples = sum(shards.manifest.sizes)
-    rng = np.random.default_rng([seed, 11])
-    positions = np.sort(rng.choice(examples, min(_CALIBRATION, examples), replace=False))
-    found: Splits = {"train": shards.rows(positions)}
+    found: Splits = {"train": shards.rows(_sample(shards, seed))}
     for name in shards.manifest.parts:
         shards.verify(name)
         part = shards.part(name)
         found[name] = (part.features, part.labels)
+    return found
+
+
+def split_weights(shards: Shards, seed: int) -> dict[str, Array]:
+    """The weights of the same examples, of those splits that have some."""
+    found = {"train": shards.weights(_sample(shards, seed))}
+    found |= {name: shards.part(name).weights for name in shards.manifest.parts}
+    return {name: weights for name, weights in found.items() if weights is not None}
+
+
+def _sample(shards: Shards, seed: int) -> Rows:
+    """The training examples that are scored, as rising positions in the shards laid end to end."""
+    examples = sum(shards.manifest.sizes)
+    rng = np.random.default_rng([seed, 11])
+    found: Rows = np.sort(rng.choice(examples, min(_CALIBRATION, examples), replace=False))
     return found
 
 
@@ -175,13 +187,15 @@ def sizes_of(splits: Splits) -> dict[str, int]:
     return {name: len(labels) for name, (_, labels) in splits.items()}
 
 
-def majorities(labels: Mapping[str, Array]) -> dict[str, float]:
-    """SPLIT_majority, the share of the largest class (ratio), and SPLIT_examples, of each split whose labels are classes."""
+def majorities(labels: Mapping[str, Array], own: Mapping[str, Array | None] | None = None) -> dict[str, float]:
+    """SPLIT_majority, the share of the largest class (ratio), and SPLIT_examples, of each split whose labels are classes.
+    `own`: the examples' weights, where they have some."""
     found: dict[str, float] = {}
     for split, each in labels.items():
         if len(each) and is_class_label(each):
-            _, counts = np.unique(each, return_counts=True)
-            found |= {f"{split}_majority": float(counts.max() / len(each)), f"{split}_examples": float(len(each))}
+            _, which = np.unique(each, return_inverse=True)
+            counts = np.bincount(which, (own or {}).get(split))
+            found |= {f"{split}_majority": float(counts.max() / counts.sum()), f"{split}_examples": float(len(each))}
     return found
 
 

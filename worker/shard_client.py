@@ -13,7 +13,7 @@ import numpy as np
 
 from paceline.core.errors import DataError, DiskError
 from paceline.data.dataset import Array, PartName, Rows
-from paceline.data.manifest import FileEntry, FileName, Manifest, parse_manifest
+from paceline.data.manifest import OWN, FileEntry, FileName, Manifest, parse_manifest
 from paceline.data.sampler import locate, starts_of
 from paceline.data.shards import Shards, check_file, is_there, map_file, stacked
 from paceline.rpc.auth import Credentials
@@ -145,6 +145,9 @@ class RemoteShards(Shards):
             features.append(self._features(f"shard-{number}", rows))
             labels.append(self._elements(f"shard-{number}", "labels", rows, rows + 1))
         return stacked(features), np.concatenate(labels)
+
+    def _own(self, number: int, rows: Rows) -> Array:
+        return self._elements(f"shard-{number}", OWN, rows, rows + 1)
 
     def feature_counts(self) -> Rows:
         """Has the server count them."""

@@ -67,20 +67,20 @@ def train_here(config: Config, threads: int, average: bool, out: Path, data: Dat
         )
     settings_of(config, threads, average)  # what is wrong with them is told before the data is read
     dataset = data or read_data(config.task, config.model, config.svm.positive, config.data.path)
-    train_set, parts, classes = _parts(dataset, config)
+    train_set, parts, classes, total = _parts(dataset, config)
     settings = settings_of(config, threads, average, classes)
     if config.batch_size > len(train_set):
         raise ConfigError(f"batch_size is {config.batch_size:,}, but only {len(train_set):,} examples train. Lower it.")
     _make(out)
-    trained = train(train_set, settings, parts.get("validation"))
+    trained = train(train_set, settings, parts.get("validation"), total=total)
     labels, names = Labels.against_others(config.svm.positive), dataset.classes or ()
     facts = {"task": config.task, "examples": str(len(train_set)), LOSS: config.svm.objective.loss}
     facts |= Inputs.of_dataset(dataset).facts
     model = Parts.of(trained.weights, classes, config.svm.intercept)
     save_safetensors(out / "last.safetensors", model, labels, facts)
     save_liblinear(out / "last.liblinear", model, labels, config.svm.objective.loss, names)
-    objective, test = config.svm.objective.over(len(train_set)), parts.get("test")
-    found = None if test is None else score(test, trained.weights, objective, classes=classes)
+    objective, test = config.svm.objective.over(total), parts.get("test")
+    found = None if test is None else score(test, trained.weights, objective, classes=classes, own=test.uneven)
     seconds = float(np.sum([epoch.seconds for epoch in trained.history]))
     return Report(out, len(train_set), seconds, trained.history, found)
 
@@ -105,19 +105,23 @@ def settings_of(config: Config, threads: int, average: bool, classes: int = 2) -
     )  # fmt: skip
 
 
-def _parts(dataset: Dataset, config: Config) -> tuple[Examples, dict[PartName, Examples], int]:
-    """What trains, what is kept from it, and how many classes there are."""
+def _parts(dataset: Dataset, config: Config) -> tuple[Examples, dict[PartName, Examples], int, float]:
+    """What trains, what is kept from it, how many classes there are, and what the training rows count together."""
     if not is_sparse(dataset.train.features):
         raise DataError(
             f"data() of task {config.task} gives dense rows; updates: sparse needs a scipy.sparse.csr_array."
         )
     parts = split(dataset, config.svm.kept, config.data.test, config.seed, config.data.fold, "svm.validation")
-    labels = parts.train.labels
-    counts = counted(labels)
+    labels, own = parts.train.labels, parts.train.weights
+    counts = counted(labels, own)
     classes = max(2, len(dataset.classes or ()), *(number + 1 for number in counts))
-    costs = costs_of(labels, config.svm.class_weights, dataset.classes or (), counts)
-    kept = {name: Examples.of(part.features, part.labels, classes=classes) for name, part in parts.kept.items()}
-    return Examples.of(parts.train.features, labels, classes=classes, costs=costs), kept, classes
+    costs = costs_of(labels, config.svm.class_weights, dataset.classes or (), counts, own)
+    kept = {
+        name: Examples.of(part.features, part.labels, classes=classes, costs=part.weights)
+        for name, part in parts.kept.items()
+    }
+    train_set = Examples.of(parts.train.features, labels, classes=classes, costs=costs)
+    return train_set, kept, classes, sum(counts.values())
 
 
 def _make(out: Path) -> None:

@@ -17,6 +17,7 @@ from paceline.data.inputs import Inputs
 from paceline.data.linear_model import LOSS, Labels, LinearClassifier, read_linear_model
 from paceline.data.new_examples import is_rcv1, local, read_new
 from paceline.data.rcv1 import read_documents
+from paceline.data.row_weights import weights_beside
 from paceline.data.svmlight import read_rows
 from paceline.data.table import ENDINGS
 
@@ -35,14 +36,14 @@ def apply_linear(path: Path, file: str, wanted: Wanted) -> Report:
         )
     inputs = Inputs.read(facts)
     width = classifier.weights.shape[-1]
-    rows, own = _read(width, file, path, inputs)
+    rows, own, counts_as = _read(width, file, path, inputs)
     examples = Examples.of(rows, np.zeros(rows.shape[0], np.int64))
     each = classifier.weights if classifier.weights.ndim == 2 else classifier.weights[None]
     offsets = classifier.offset if classifier.offsets is None else classifier.offsets
     found = np.stack([margins(examples, weights) for weights in each], 1) + np.asarray(offsets, np.float32)
     called = found.argmax(1) if len(each) > 1 else (found[:, 0] > 0).astype(np.int64)
     names = _names(classifier, inputs)
-    hits, unscored, of = (None, "", "") if own is None else _scored(own, found, called, classifier, names)
+    hits, unscored, of = (None, "", "") if own is None else _scored(own, found, called, classifier, names, counts_as)
     counts = {name: int(count) for name, count in zip(names, np.bincount(called, minlength=len(names)), strict=True)}
     return Report(
         str(path), width, len(found), _lines(names, called, found, wanted), counts, hits._asdict() if hits else {}, unscored,
@@ -51,21 +52,22 @@ def apply_linear(path: Path, file: str, wanted: Wanted) -> Report:
 
 
 def _scored(
-    own: Vector, found: Vector, called: npt.NDArray[np.int64], classifier: LinearClassifier, names: tuple[str, ...]
-) -> tuple[Hits | None, str, str]:
-    """How often the predictions are right, else why that can't be said; and of which label against which. `own`: the labels
-    as they stand in the file."""
+    own: Vector, found: Vector, called: npt.NDArray[np.int64], classifier: LinearClassifier, names: tuple[str, ...],
+    weights: Vector | None,
+) -> tuple[Hits | None, str, str]:  # fmt: skip
+    """How often the predictions are right, by the rows' weights, else why that can't be said; and of which label against
+    which. `own`: the labels as they stand in the file."""
     if len(names) > 2:
         places = {name: place for place, name in enumerate(names)}
         there = {label: places.get(f"{label:g}") for label in np.unique(own).tolist()}
         if strange := [f"{label:g}" for label, place in there.items() if place is None]:
             return None, f"the file's labels are {_some(strange)}; the model's classes are {_some(list(names))}", ""
-        return Hits.of_classes(np.array([there[label] for label in own.tolist()]), called), "", ""
+        return Hits.of_classes(np.array([there[label] for label in own.tolist()]), called, weights), "", ""
     known = file_labels(own, classifier.labels)
     if isinstance(known, str):
         return None, known, ""
     others = "all others" if known.negative is None else f"{known.negative:g}"
-    hits = Hits.of(np.where(own == known.positive, 1, -1).astype(np.float32), found[:, 0])
+    hits = Hits.of(np.where(own == known.positive, 1, -1).astype(np.float32), found[:, 0], weights)
     return hits, "", f" (of label {known.positive:g} against {others})"
 
 
@@ -110,11 +112,12 @@ def _names(classifier: LinearClassifier, inputs: Inputs | None) -> tuple[str, ..
     return str(negative), str(positive)
 
 
-def _read(width: int, path: str, model: Path, inputs: Inputs | None) -> tuple[Any, Vector | None]:
-    """The rows, and the labels as they stand in the file, where it has some."""
+def _read(width: int, path: str, model: Path, inputs: Inputs | None) -> tuple[Any, Vector | None, Vector | None]:
+    """The rows, the labels as they stand in the file, where it has some, and the rows' weights, where there are some."""
+    weights = None
     if inputs is not None and ending(Path(path)) in (*ENDINGS, ".npy", ".npz"):
         found = read_new(path, inputs)
-        return found.features, None if found.labels is None else found.labels.astype(np.float32)
+        return found.features, None if found.labels is None else found.labels.astype(np.float32), None
     try:
         with local(path) as file:
             if is_rcv1(file):
@@ -122,9 +125,10 @@ def _read(width: int, path: str, model: Path, inputs: Inputs | None) -> tuple[An
                 rows, labels = read_documents(file, topic, width)
             else:
                 rows, labels = read_rows(file, width)
+                weights = None if labels is None else weights_beside(file, len(labels))
     except DataError as error:
         raise DataError(f"{error} The model {model} has {width:,} features.") from error
-    return rows, None if labels is None else labels.astype(np.float32)
+    return rows, None if labels is None else labels.astype(np.float32), weights
 
 
 def _lines(names: tuple[str, ...], called: npt.NDArray[np.int64], found: Vector, wanted: Wanted) -> list[str]:

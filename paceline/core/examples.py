@@ -62,6 +62,11 @@ class Examples(NamedTuple):
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def uneven(self) -> Vector | None:
+        """The costs (N,) where each row has one of its own."""
+        return self.costs if len(self.costs) == len(self.labels) > 1 else None
+
     def against(self, number: int) -> Self:
         """The same rows, of which those of this class are +1 and all others -1."""
         signs = np.where(self.labels == number, f32(1), f32(-1))

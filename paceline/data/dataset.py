@@ -11,6 +11,7 @@ import numpy.typing as npt
 from paceline.core.errors import DataError
 from paceline.data.columns import Columns
 from paceline.data.out_of_core import is_mapped, ranges, release, row_bytes
+from paceline.data.row_weights import checked_weights
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -29,6 +30,9 @@ class Labelled:
 
     features: Any
     labels: Array
+    weights: Array | None = None
+    """How much each example counts (N,), kept as float32: one of weight 2 counts as two, one of 0 not at all; None: all
+    alike. For linear models only."""
 
     def __post_init__(self) -> None:
         for name, array in (("features", self.features), ("labels", self.labels)):
@@ -45,6 +49,8 @@ class Labelled:
         for name, array in (("features", self.features), ("labels", self.labels)):
             if not is_mapped(values_of(array)):
                 _check_finite(name, array, 0)
+        if self.weights is not None:
+            object.__setattr__(self, "weights", checked_weights(self.weights, len(self.labels)))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -140,6 +146,8 @@ class Dataset:
         for name, part in self.sets():
             for array in (part.features, part.labels):
                 total.update(f"{name}{array.dtype.str}{array.shape}{is_sparse(array)}".encode())
+            if part.weights is not None:
+                total.update(b"weights" + part.weights.data)
         if self.classes is not None or self.columns is not None:
             total.update(f"{self.classes}{self.columns and self.columns.model_dump_json()}".encode())
         for digest in pieces if pieces is not None else map(self.piece_digest, self.pieces()):
@@ -169,6 +177,10 @@ class Selection:
     @property
     def labels(self) -> Array:
         return np.ascontiguousarray(self.source.labels[self.rows])
+
+    @property
+    def weights(self) -> Array | None:
+        return None if self.source.weights is None else self.source.weights[self.rows]
 
     @property
     def ids(self) -> Rows:

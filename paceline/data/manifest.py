@@ -18,10 +18,12 @@ FIX = "Make the shards anew with `paceline shard --fresh`."
 MAX_BYTES = 16 << 20
 """Largest manifest that is read (bytes); one shard takes about a kilobyte."""
 
-FileName = Literal["features", "indptr", "indices", "values", "labels", "ids"]
+FileName = Literal["features", "indptr", "indices", "values", "labels", "ids", "weights"]
 DENSE: tuple[FileName, ...] = ("features", "labels", "ids")
 SPARSE: tuple[FileName, ...] = ("indptr", "indices", "values", "labels", "ids")
 """The files of a shard whose features are sparse rows (CSR): row i has values[indptr[i]:indptr[i + 1]]."""
+OWN: FileName = "weights"
+"""The file of the examples' own weights, where they have some."""
 
 
 class FileEntry(Section):
@@ -48,9 +50,10 @@ class ShardEntry(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ShardEntry":
-        if set(self.files) != set(DENSE if self.columns is None else SPARSE):
+        if set(self.files) - {OWN} != set(DENSE if self.columns is None else SPARSE):
             raise ValueError("every shard has features, dense or sparse, labels and ids.")
-        if any(self.files[file].shape[:1] != (rows,) for file, rows in self._rows().items()):
+        rows = self._rows() | {OWN: self.examples}
+        if any(entry.shape[:1] != (rows[file],) for file, entry in self.files.items()):
             raise ValueError("every shard has features, a label and an id for each of its examples.")
         if self.epoch_len > self.examples:
             raise ValueError("an epoch takes no example of a shard twice.")
@@ -126,6 +129,11 @@ class Manifest(Section):
         description="What the features mean, where they come from a table.",
     )
     train_examples: int = Field(ge=1, description="N: examples in all shards together, duplicates counted once.")
+    train_weights: dict[str, float] | None = Field(
+        None,
+        exclude_if=lambda weights: weights is None,
+        description="Sum of the training examples' own weights, by class, duplicates counted once; none where all are alike.",
+    )
     duplicates: tuple[int, ...] = Field((), description="Ids of the examples that are in several shards.")
     sparse: tuple[int, ...] = Field((), description="Numbers of the clusters that went to every shard.")
     shards: tuple[ShardEntry, ...] = Field(description="By number.")
@@ -141,6 +149,11 @@ class Manifest(Section):
     def fingerprint(self) -> str:
         """Equal for equal shards only: workers of one run compare it at Join."""
         return hashlib.sha256(self.model_dump_json(exclude={"seconds"}).encode()).hexdigest()
+
+    @property
+    def train_weight(self) -> float:
+        """What all training examples count together: their weights, or how many they are."""
+        return self.train_examples if self.train_weights is None else sum(self.train_weights.values())
 
     @property
     def sizes(self) -> list[int]:

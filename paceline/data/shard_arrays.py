@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from paceline.data.dataset import Array, Labelled, Selection, is_sparse
-from paceline.data.manifest import FileEntry, FileName
+from paceline.data.manifest import OWN, FileEntry, FileName
 from paceline.data.progress import Progress
 
 Files = dict[FileName, FileEntry]
 OPEN = 64
-"""Shards that are written in one pass: each has up to five files open."""
+"""Shards that are written in one pass: each has up to six files open."""
 THREADS = 2
 SEALS = 16
 """Shards that are brought to the disk at a time: it commits them together."""
@@ -62,6 +62,8 @@ class PartWriter:
             "labels": (source.labels.dtype, (count, *source.labels.shape[1:])),
             "ids": (np.dtype(np.int64), (count,)),
         }
+        if source.weights is not None:
+            shapes[OWN] = (source.weights.dtype, (count,))
         if is_sparse(source.features):
             ends = source.features.indptr
             stored = int((ends[self._part.rows + 1] - ends[self._part.rows]).sum())
@@ -93,6 +95,8 @@ class PartWriter:
             self._columns["features"].append(features)
         self._columns["labels"].append(part.labels)
         self._columns["ids"].append(part.ids)
+        if part.weights is not None:
+            self._columns[OWN].append(part.weights)
         return len(part)
 
     def seal(self) -> Files:

@@ -85,6 +85,7 @@ def write_shards(
             classes=classes,
             columns=columns,
             train_examples=len(ids),
+            train_weights=_weights(shards),
             duplicates=tuple(twice.tolist()),
             sparse=tuple(dealt.sparse),
             shards=tuple(
@@ -105,6 +106,17 @@ def write_shards(
     for name, part in everything.items():
         progress.say(f"{name}: {len(part):,} examples")
     return manifest
+
+
+def _weights(shards: Sequence[Selection]) -> dict[str, float] | None:
+    """What the examples of all shards count, by class, each once; None where all count alike."""
+    found = [shard.weights for shard in shards]
+    if any(weights is None for weights in found):
+        return None
+    _, first = np.unique(np.concatenate([shard.ids for shard in shards]), return_index=True)
+    every = np.concatenate([np.asarray(weights, np.float64) for weights in found])[first]
+    labels = np.concatenate([shard.labels for shard in shards])[first]
+    return {str(label): float(every[labels == label].sum()) for label in np.unique(labels)}
 
 
 def _entry(part: Selection, files: Files, **more: Any) -> ShardEntry:

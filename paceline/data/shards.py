@@ -10,7 +10,7 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, PartName, Rows, is_sparse
-from paceline.data.manifest import FIX, MANIFEST, FileEntry, FileName, Manifest, ShardEntry, read_manifest
+from paceline.data.manifest import FIX, MANIFEST, OWN, FileEntry, FileName, Manifest, ShardEntry, read_manifest
 from paceline.data.sampler import locate, starts_of
 
 
@@ -22,6 +22,8 @@ class Shard:
     features: Any
     labels: Array
     ids: Rows
+    weights: Array | None = None
+    """What each counts (N,); None: all alike."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -54,6 +56,17 @@ class Shards:
         everything = [self.shard(number) for number in range(len(self))]
         return take(everything, *locate(starts_of(self.manifest.sizes), positions))
 
+    def weights(self, positions: Rows) -> Array | None:
+        """The weights of these training examples, copied; None where they have none. `positions`: in the shards laid end to
+        end."""
+        if self.manifest.train_weights is None:
+            return None
+        where, rows = locate(starts_of(self.manifest.sizes), positions)
+        found = np.empty(len(positions), np.float32)
+        for number in np.unique(where):
+            found[where == number] = self._own(int(number), rows[where == number])
+        return found
+
     def feature_counts(self) -> Rows:
         """How many training examples have each feature (D,), those of several shards counted once. Sparse rows only; reads
         the indices of all shards."""
@@ -85,7 +98,11 @@ class Shards:
         entry = self.entry(name)
         found = {file: self._map(name, file) for file in entry.files}
         features = found["features"] if entry.columns is None else _csr(found, entry, self.folder / name)
-        return Shard(features, found["labels"], found["ids"])
+        return Shard(features, found["labels"], found["ids"], found.get(OWN))
+
+    def _own(self, number: int, rows: Rows) -> Array:
+        """The weights of these rows of one shard."""
+        return self._map(f"shard-{number}", OWN)[rows]
 
     def _map(self, name: str, file: FileName) -> Array:
         return map_file(self.folder / name / f"{file}.npy", self.entry(name).files[file])

@@ -14,6 +14,7 @@ from paceline.data.classes import number_classes
 from paceline.data.dataset import Array, Dataset, Labelled
 from paceline.data.files import at, opened, parsed, reading
 from paceline.data.out_of_core import Growing, csr_rows, ranges
+from paceline.data.row_weights import weights_beside
 
 EXPECTED = "Expected LIBSVM text: lines like '+1 3:0.5 7:1', no index twice."
 _UNSORTED = "sorted and unique"
@@ -36,8 +37,8 @@ def read_svmlight(
     numbers from 0 in rising order (-1 and +1 become 0 and 1), or float32 as they are where `classes` is false. Indices may
     stand in any order; they count from 0 if one is 0 in either file, else from 1; `features` says how many features there
     are, by default as many as occur. A line with a label only is an example of zeros; empty lines and what follows a # are
-    passed over. .gz, .bz2 and .xz are unpacked. DataError: a bad line, named with its file, or more than 4 GiB as dense
-    rows."""
+    passed over. .gz, .bz2 and .xz are unpacked. A file beside each whose name has .weight at its end holds its rows' weights.
+    DataError: a bad line, named with its file, or more than 4 GiB as dense rows."""
     files = [at(file) for file in (path, test) if file is not None]
     names = " and ".join(map(str, files))
     numbering, sets = Numbering(features), [SparseRows() for _ in files]
@@ -53,7 +54,8 @@ def read_svmlight(
     if classes:
         called, labels = number_classes(found, f"The label of {names}")
     every = [rows.array(numbering) for rows in sets]
-    parts = (Labelled(_dense(part) if dense else part, own) for part, own in zip(every, labels, strict=True))
+    weights = [weights_beside(file, len(own)) for file, own in zip(files, labels, strict=True)]
+    parts = map(Labelled, map(_dense, every) if dense else every, labels, weights)
     return Dataset(*parts, classes=called)
 
 

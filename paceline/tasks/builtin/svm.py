@@ -34,7 +34,7 @@ TEST = ".t"
 def data(path: str, positive: str | None = None) -> Dataset:
     """Sparse float32 rows. Of two labels the larger one is class 1; more than two are numbered from 0, in rising order; with
     `positive` that label is 1 and all others are 0. 'train,test' are two files; else a file beside it whose name ends in .t is
-    the test set."""
+    the test set. Files beside these whose names end in .weight hold their rows' weights."""
     users_own(path, "The data set of task svm", "give a file of LIBSVM text, or two: train,test,")
     first, _, second = path.partition(",")
     file = at(first)
@@ -48,13 +48,13 @@ def data(path: str, positive: str | None = None) -> Dataset:
         raise DataError(f"All examples of {path} have the label {names[0]}; expected two classes, or more.")
     if positive is None:
         _check_classes(labels, path)
-        parts = [Labelled(part.features, np.searchsorted(labels, part.labels)) for part in sets]
+        parts = [Labelled(part.features, np.searchsorted(labels, part.labels), part.weights) for part in sets]
         return Dataset(*parts, classes=names)
     wanted = positive.lstrip("+")
     if wanted not in names:
         raise DataError(f"{path} has no class {positive!r} (svm.positive); it has {', '.join(names[:20])}.")
     label = labels[names.index(wanted)]
-    parts = [Labelled(part.features, (part.labels == label).astype(np.int64)) for part in sets]
+    parts = [Labelled(part.features, (part.labels == label).astype(np.int64), part.weights) for part in sets]
     others = [name for name in names if name != wanted]
     return Dataset(*parts, classes=(others[0] if len(others) == 1 else f"not {wanted}", wanted))
 
