@@ -98,8 +98,8 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Seat(self, request, context):
-        """Asks for the seat: the worker is ready and will go on from `clock`. Held back for up to 20 s, then answers what it
-        waits for; the worker asks again. Safe to repeat.
+        """Asks for the seat: the worker is ready and will go on from `clock`. Held back for up to 2 s before the start, then
+        answers what the run waits for; the worker asks again. Safe to repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
