@@ -345,6 +345,16 @@ def test_each_worker_may_stop_by_its_own_loss_and_the_others_go_on(trial: Callab
     assert run.status.examples < 500 * 180
 
 
+@pytest.mark.parametrize("stop", ["own", "all"])
+def test_workers_with_fitted_steps_stop_early_once_they_are_short(trial: Callable[[Config], Trial], stop: str) -> None:
+    stopping = {"rule": "cs449", "preset": "authors"}
+    run = trial(config("bsp", epochs=40, svm={"stopping": stopping, "stop": stop, "steps": "fitted"}))
+
+    run.start().finish()
+
+    assert 0.7 * 40 * 180 < run.status.examples < 0.9 * 40 * 180
+
+
 @pytest.mark.parametrize("transport", ["grpc", "lane"])
 def test_workers_go_on_after_a_server_has_come_back(trial: Callable[[Config], Trial], transport: str) -> None:
     run = trial(config("asp", epochs=60, checkpoint={"every": 0.05}, transport=transport))

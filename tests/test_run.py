@@ -455,6 +455,20 @@ def test_a_loss_that_is_told_again_counts_once():
     assert run.validation_losses == [3.0, 1.5]
 
 
+def test_of_fitted_steps_losses_count_from_the_last_quarter_on():
+    svm = {"stopping": {"rule": "delta"}, "stop": "all", "steps": "fitted"}
+    run, clocks = started("a", epochs=8, svm=svm)
+
+    for epoch in range(5):
+        run.validated("a", epoch, 1.0 + 1e-5 * epoch, 10, clocks, 1.0)
+    assert (run.validation_losses, run.phase) == ([], RunPhase.TRAINING)
+    run.validated("a", 5, 0.5, 10, clocks, 1.0)
+    run.validated("a", 6, 0.5001, 10, clocks, 1.0)
+
+    assert run.validation_losses == [0.5, 0.5001]
+    assert run.phase is RunPhase.STOPPING
+
+
 def test_nobody_waits_for_the_loss_of_a_worker_that_has_left():
     run, clocks = started("a", "b", **TOGETHER)
     run.validated("a", 0, 1.0, 10, clocks, 1.0)

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from paceline.core.errors import ConfigError
 from paceline.core.stopping import Cs449, Delta, Rule, Stopping, Window, tolerance
+from paceline.core.svm_config import SvmConfig
 
 
 def stops_after(rule: Rule, losses: list[float]) -> int | None:
@@ -65,6 +66,18 @@ def test_a_window_needs_no_learning_rate_and_starts_anew_each_time() -> None:
     stopping = Stopping(rule="window", window=2)
     assert stops_after(stopping.build(1.0), [3, 2, 1, 1.5, 1.2]) == 5
     assert stops_after(stopping.build(9.0), [3, 2, 1, 1.5, 1.2]) == 5
+
+
+def test_of_fitted_steps_rules_for_two_losses_in_a_row_look_at_the_last_quarter_only() -> None:
+    for rule in ("delta", "cs449"):
+        seen = [Stopping(rule=rule).looks_at(epoch, 30, is_fitted=True) for epoch in range(30)]  # type: ignore[arg-type]
+        assert seen.index(True) == 22
+        assert all(seen[22:])
+        assert Stopping(rule=rule).looks_at(0, 30, is_fitted=False)  # type: ignore[arg-type]
+    assert Stopping(rule="window").looks_at(0, 30, is_fitted=True)
+    assert SvmConfig(stopping=Stopping(), steps="fitted").judges(29, 30)
+    assert not SvmConfig(stopping=Stopping(), steps="fitted").judges(2, 30)
+    assert not SvmConfig(steps="fitted").judges(29, 30), "there is no rule"
 
 
 @pytest.mark.parametrize("rule", [Delta(0.1), Cs449(0.1), Window(2)])

@@ -286,7 +286,7 @@ class Loop:
             facts |= {"validation_loss": found.total, "validation_accuracy": found.accuracy}
         self._worker.say("epoch", epoch=epoch, seconds=round(time.monotonic() - self._began, 3), **facts)
         self._progress.figure(**facts)
-        if not len(self._validation) or self._config.svm.stopping is None:
+        if not len(self._validation) or not self._config.svm.judges(epoch, self._config.epochs):
             return False
         if self._rule is not None:
             return self._rule.add(facts["validation_loss"])

@@ -149,7 +149,8 @@ class Run:
     def validated(self, worker: str, epoch: int, loss: float, examples: int, clocks: Clocks, now: float) -> None:
         """A worker has ended an epoch of its own (from 0) with this loss on the examples that it keeps back. Once all members
         have ended another one, the mean of their newest losses may end the run (svm.stop: all)."""
-        if self.phase is not RunPhase.TRAINING or self.config.svm.stopping is None or self.config.svm.stop != "all":
+        is_judged = self.config.svm.stop == "all" and self.config.svm.judges(epoch, self.config.epochs)
+        if self.phase is not RunPhase.TRAINING or not is_judged:
             return
         if epoch > self._validated.get(worker, -1):
             self._validated[worker], self._losses[worker] = epoch, (loss, examples)

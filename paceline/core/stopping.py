@@ -11,6 +11,9 @@ from paceline.core.errors import ConfigError
 
 OMEGA = {"report": 1.0, "authors": 50.0}
 """Most features of a sample that the two presets reckon with: as [Hogwild] says, and as its authors' program has it."""
+SETTLING = 0.75
+"""Part of a run with fitted steps behind which delta and cs449 look at losses: until then steps are so long that losses go up
+and down, and the mean of the versions has hardly begun (ratio)."""
 UNSEEN = 3
 """Times in a row that a loss may stay exactly as it is: then no validation batch was seen [Hogwild's authors]."""
 
@@ -86,7 +89,8 @@ class Stopping(BaseModel):
     rule: Literal["delta", "cs449", "window"] = Field(
         "delta",
         description="delta: two losses in a row are close, as in [Hogwild]'s report; cs449: the loss has not fallen enough, "
-        "as in its authors' program; window: the last losses are all above an earlier one.",
+        "as in its authors' program; window: the last losses are all above an earlier one. With fitted steps the first two "
+        "look at the last quarter of the run only.",
     )
     preset: Literal["report", "authors"] = Field(
         "report", description="Which omega delta and cs449 take for their tolerance: 1, or 50."
@@ -95,6 +99,10 @@ class Stopping(BaseModel):
         0, ge=0, allow_inf_nan=False, description="Steps of others during a step, for the same tolerance."
     )
     window: int = Field(20, ge=1, description="Losses that window looks at.")
+
+    def looks_at(self, epoch: int, epochs: int, is_fitted: bool) -> bool:
+        """Whether the rule is told the loss at the end of this epoch (from 0), of so many."""
+        return not is_fitted or self.rule == "window" or epoch + 1 >= SETTLING * epochs
 
     def build(self, gamma: float) -> Rule:
         """A rule that has seen nothing yet. `gamma`: the learning rate that the tolerance follows."""

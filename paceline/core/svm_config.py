@@ -76,6 +76,10 @@ class SvmConfig(Section):
             return 0.0 if self.stopping is None else 0.1
         return self.validation
 
+    def judges(self, epoch: int, epochs: int) -> bool:
+        """Whether there is a stopping rule that is told the loss at the end of this epoch (from 0), of so many."""
+        return self.stopping is not None and self.stopping.looks_at(epoch, epochs, self.steps == "fitted")
+
     def own_batches(self, workers: int, batch_size: int, is_lock_step: bool) -> int:
         """The mini-batches of a push where `batches` does not say how many."""
         if self.steps == "fitted":
