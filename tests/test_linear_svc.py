@@ -10,6 +10,8 @@ from experiments.linear import GENERATED, linear_svc, written
 from paceline.cli.local import settings_of, train_here
 from paceline.cli.options import read_config
 from paceline.core.config import Config
+from paceline.core.effective import told
+from paceline.core.policy import build_policy
 from paceline.core.running_mean import RunningMean
 from paceline.core.schedule import Schedule
 from paceline.core.svm import Examples, Fit, LinearModel, score
@@ -74,7 +76,9 @@ def trained(rows: Examples, config: Config) -> Vector:
 
 
 @pytest.mark.parametrize("name", GENERATED)
-@pytest.mark.parametrize(("workers", "policy"), [(1, "asp"), (2, "bsp"), (4, "bsp"), (2, "asp"), (4, "asp")])
+@pytest.mark.parametrize(
+    ("workers", "policy"), [(1, "asp"), (2, "bsp"), (4, "bsp"), (2, "asp"), (4, "asp"), (8, "asp")]
+)
 def test_workers_reach_linear_svc(name: str, workers: int, policy: str) -> None:
     data, expected = made(name)
     rows, tests = examples(data)
@@ -84,6 +88,23 @@ def test_workers_reach_linear_svc(name: str, workers: int, policy: str) -> None:
 
     assert found.f1 == pytest.approx(expected, abs=CLOSE)
     assert found.majority > 0.89
+
+
+def test_many_workers_take_more_epochs_unless_the_user_says_how_many() -> None:
+    found = {workers: config(workers, "asp").epochs for workers in (1, 4, 5, 8, 16, 64)}
+    assert found == {1: 30, 4: 30, 5: 38, 8: 60, 16: 120, 64: 120}
+    assert read_config("svm", workers=8, epochs=30).epochs == 30
+    assert read_config("svm", workers=8, sets=["svm.steps=plain"]).epochs == 30
+    assert read_config("digits", workers=8).epochs == read_config("digits").epochs
+
+    for epochs in (7, 60):
+        asked = read_config("svm", workers=8, epochs=epochs)
+        assert told(asked, build_policy(asked.policy))[-1] == (
+            "8 workers with fitted steps need about 2 times the epochs of up to 4 (docs/svm.md); "
+            f"this run has {epochs}."
+        )
+    few = read_config("svm", workers=4)
+    assert not any("epochs" in line for line in told(few, build_policy(few.policy)))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

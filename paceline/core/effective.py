@@ -17,6 +17,7 @@ from paceline.core.optimizer import Optimizer, build_optimizer
 from paceline.core.optimizers.sgd import plain_sgd
 from paceline.core.options import Extension
 from paceline.core.schedule import Schedule
+from paceline.core.svm_config import FEW
 
 
 class Scaled(Extension):
@@ -77,8 +78,8 @@ def scheduled(schedule: ScheduleConfig, epochs: float, pool: Pool | None, asked:
 
 
 def told(config: Config, policy: Scaled) -> list[str]:
-    """What the user asked for, and what each worker makes of it, in one line; and another where that may be worse than in
-    one process."""
+    """What the user asked for, and what each worker makes of it, in one line; and others where that may be worse than in
+    one process, or takes longer."""
     asked, pool, workers = build_optimizer(config.optimizer), pool_of(config), config.workers
     rate = asked.lr * scheduled(config.schedule, config.epochs, pool, asked, policy).scale(workers)
     each = f"{workers} worker{'s' if workers > 1 else ''} x {config.worker_batch}"
@@ -90,7 +91,17 @@ def told(config: Config, policy: Scaled) -> list[str]:
         f"for one process: mini-batch {config.batch_size}, {_words(asked, asked.lr)} -> here: {each}, "
         f"{_words(asked, rate)}{where}{how}",
         *([worse] if policy.caution and workers > 1 else []),
+        *_slower(config),
     ]
+
+
+def _slower(config: Config) -> list[str]:
+    """That workers of a linear model need more epochs, where they do."""
+    times = config.svm.slowdown(config.workers) if config.updates == "sparse" else 1.0
+    if times == 1:
+        return []
+    need = f"{config.workers} workers with fitted steps need about {times:g} times the epochs of up to {FEW}"
+    return [f"{need} (docs/svm.md); this run has {config.epochs}."]
 
 
 def _words(optimizer: Optimizer, rate: float) -> str:

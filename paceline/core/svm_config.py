@@ -10,6 +10,8 @@ from paceline.core.stopping import Stopping
 
 FITTED_PUSH = 256
 """Examples of a push of fitted steps, all workers together."""
+FEW, MANY = 4, 16
+"""Workers with fitted steps up to whom a task's own epochs are enough, and from whom on no more are added (measured to 16)."""
 ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -75,6 +77,11 @@ class SvmConfig(Section):
         if self.validation is None:
             return 0.0 if self.stopping is None else 0.1
         return self.validation
+
+    def slowdown(self, workers: int) -> float:
+        """How many times the epochs of up to four workers these need: what many each move a little comes together more slowly
+        [ours, measured: docs/svm.md]."""
+        return max(FEW, min(workers, MANY)) / FEW if self.steps == "fitted" else 1.0
 
     def judges(self, epoch: int, epochs: int) -> bool:
         """Whether there is a stopping rule that is told the loss at the end of this epoch (from 0), of so many."""

@@ -6,6 +6,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -71,10 +72,15 @@ def load_config(
     own_file: bool = True,
 ) -> Config:
     """`settings.load`, with the task's own defaults below all else: two steps, because its name is among the settings.
-    `own_file` False: those of a user's file are left out, for importing it may load torch."""
+    `own_file` False: those of a user's file are left out, for importing it may load torch. The task's own epochs are for up to
+    four workers with fitted steps; more take more."""
     name, model = task_of(path, overrides, preset)
-    settings = load_task(name, model).settings if own_file or not is_own(name) else None
-    return load(path, overrides, settings, preset)
+    settings = load_task(name, model).settings if own_file or not is_own(name) else {}
+    config = load(path, overrides, settings, preset)
+    times = config.svm.slowdown(config.workers) if config.updates == "sparse" else 1
+    if times == 1 or "epochs" not in settings:
+        return config
+    return load(path, overrides, {**settings, "epochs": math.ceil(times * settings["epochs"])}, preset)
 
 
 def load_task(name_or_path: str, model: str | None = None, positive: str | None = None) -> Task:
