@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,14 +10,21 @@ import typer
 from paceline.cli import k8s
 from paceline.cli.arguments import (
     WHAT,
+    By,
     ChiefAddress,
+    Cores,
     Data,
     Device,
+    Engine,
     Epochs,
+    Folds,
+    Grid,
     Json,
     Loop,
     Policy,
+    Preset,
     Run,
+    SearchFolder,
     Servers,
     Sets,
     TokenFile,
@@ -30,12 +36,10 @@ from paceline.cli.exits import exits as _exits
 from paceline.cli.exits import print_json as _json
 from paceline.cli.model_commands import export, predict
 from paceline.core.errors import UsageError
-from paceline.presets import paper_grids, presets
 from paceline.tls_option import Tls
 
 if TYPE_CHECKING:
     from paceline.cli.run_folder import RunFolder
-    from paceline.core.config import Config
 
 USAGE_OF_TYPER = 2
 app = typer.Typer(
@@ -63,13 +67,7 @@ def run(
             help="Pretend that workers are slow: 2=10x, or all=10x@5% at random steps; or a cluster: he0, he1, he2, random.",
         ),
     ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"Start from a paper's settings, all other flags win over them: {', '.join(presets())}.",
-        ),
-    ] = None,
+    preset: Preset = None,
     epochs: Epochs = None,
     data: Data = None,
     name: Annotated[
@@ -115,48 +113,20 @@ def run(
 @app.command()
 def search(
     what: Annotated[str | None, WHAT] = None,
-    grid: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=V1,V2,...|NAME",
-            help="A setting and its values; repeated, all combinations are run. Or a paper's: "
-            f"{', '.join(paper_grids())}.",
-        ),
-    ] = None,
+    grid: Grid = None,
     workers: Workers = None,
     servers: Servers = None,
     policy: Policy = None,
     sets: Sets = None,
-    preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"Start from a paper's settings: {', '.join(presets())}.")
-    ] = None,
+    preset: Preset = None,
     epochs: Epochs = None,
     data: Data = None,
-    folds: Annotated[
-        int | None,
-        typer.Option(help="Cross-validate: run each point so often, each time tested on another part.", min=2),
-    ] = None,
-    cores: Annotated[
-        int | None,
-        typer.Option(
-            help="CPU cores for all runs together, one for each worker and server; default: all this process may use.",
-            min=1,
-        ),
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="METRIC", help="Compare points by this metric, like f1 or 'min mae'; default: the run's own."
-        ),
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(help="runs: each point is a run; local: linear models, in this process, without servers.")
-    ] = "runs",
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder of the search, a new one in searches/; one there is resumed."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="What to compute on, as for run.")] = "auto",
+    folds: Folds = None,
+    cores: Cores = None,
+    by: By = None,
+    engine: Engine = "runs",
+    out: SearchFolder = None,
+    device: Device = "auto",
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start the search in --out over; what it had is deleted.")
     ] = False,
@@ -165,18 +135,12 @@ def search(
 ) -> None:
     """Train with every combination of some settings, several runs at a time, and compare: a table and a picture."""
     with _exits():
-        from paceline.cli.options import read_config
+        from paceline.cli.options import reader_of
         from paceline.search.app import search as go
         from paceline.search.grid import read_grid
 
         found = read_grid(grid or [])
-
-        def read(point: Sequence[str]) -> "Config":
-            settings = [*(sets or []), *point]
-            return read_config(
-                what, workers, servers, policy, settings, epochs=epochs, data=data, preset=preset or found.preset
-            )
-
+        read = reader_of(what, workers, servers, policy, sets or [], epochs, data, preset or found.preset)
         sys.exit(go(found, read, folds, cores, out, fresh, as_json, device, by, engine, yes))
 
 

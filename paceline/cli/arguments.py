@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from paceline.presets import paper_grids, presets
+
 WHAT = typer.Argument(
     metavar="TASK|CONFIG.yaml", help="A task (digits, cifar10, ./mine.py) or a YAML file with all settings."
 )
@@ -17,6 +19,12 @@ Sets = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting, like optimizer.lr=0.05; may be repeated."),
 ]
 Data = Annotated[str | None, typer.Option(metavar="PATH", help="Where the data set is, if the task does not bring it.")]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help=f"Start from a paper's settings, all other flags win over them: {', '.join(presets())}."
+    ),
+]
 Epochs = Annotated[int | None, typer.Option(help="How often to go through the training data.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name of the run; the newest one if not given.")]
@@ -36,4 +44,35 @@ Device = Annotated[
     typer.Option(
         help="What to compute on: auto (the GPUs in turn, several workers on one if need be), cpu, cuda, cuda:1."
     ),
+]
+
+# of `paceline search`
+Grid = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=V1,V2,...|NAME",
+        help=f"A setting and its values; repeated, all combinations are run. Or a paper's: {', '.join(paper_grids())}.",
+    ),
+]
+Folds = Annotated[
+    int | None,
+    typer.Option(help="Cross-validate: run each point so often, each time tested on another part.", min=2),
+]
+Cores = Annotated[
+    int | None,
+    typer.Option(
+        help="CPU cores for all runs together, one for each worker and server; default: all this process may use.",
+        min=1,
+    ),
+]
+By = Annotated[
+    str | None,
+    typer.Option(metavar="METRIC", help="Compare points by this metric, like f1 or 'min mae'; default: the run's own."),
+]
+Engine = Annotated[
+    str, typer.Option(help="runs: each point is a run; local: linear models, in this process, without servers.")
+]
+SearchFolder = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FOLDER", help="Folder of the search, a new one in searches/; one there is resumed."),
 ]

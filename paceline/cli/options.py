@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,24 @@ def read_config(
     pairs += [_pair(key, value) for key, value in flags.items() if value is not None]
     pairs += _slow_pairs(slow)
     return complete(parse_sets([*pairs, *sets]), path, preset)
+
+
+def reader_of(
+    what: str | None,
+    workers: int | None,
+    servers: int | None,
+    policy: str | None,
+    sets: Sequence[str],
+    epochs: int | None,
+    data: str | None,
+    preset: str | None,
+) -> Callable[[Sequence[str]], Config]:
+    """`read_config` with further settings on top, those of one point of a search, say."""
+
+    def read(more: Sequence[str]) -> Config:
+        return read_config(what, workers, servers, policy, [*sets, *more], epochs=epochs, data=data, preset=preset)
+
+    return read
 
 
 def anew(settings: Mapping[str, Any], workers: int | None, sets: Sequence[str], data: str | None) -> Config:
