@@ -86,8 +86,8 @@ class Server:
         else:
             self._follower = Follower(self.driver, chief, credentials, say)
         assert parameter_service_pb2.DESCRIPTOR.services_by_name["ParameterService"].full_name == SERVICE
-        spent, warnings = (None, None) if self.chief is None else (self.chief.budget_spent, self.chief.warnings)
-        metrics.follow_run(lambda: self.phase, lambda: self.driver.lead, spent, warnings)
+        spent, warned = (None, None) if self.chief is None else (self.chief.budget_spent, self.chief.warned)
+        metrics.follow_run(lambda: self.phase, lambda: self.driver.lead, spent, warned)
         reflection.enable_server_reflection(names, self._grpc)
         self.port = bind(self._grpc, port, "gRPC", credentials.tls)
         self.health = Health(health_port)

@@ -10,6 +10,7 @@ from paceline.core.errors import DiskError
 from paceline.core.membership import Membership
 from paceline.core.model_slice import ModelSlice
 from paceline.core.run import Run, Score, WorkerReport
+from paceline.core.watch import Kind
 from server.slice_driver import HOLD, SliceDriver
 from server.store import Store
 
@@ -70,10 +71,10 @@ class Chief:
         with self.changed:
             return min(1.0, self.run.examples / self.run.budget) if self.run.budget else 0.0
 
-    def warnings(self) -> float:
-        """Kinds of what goes wrong just now although the run goes on."""
+    def warned(self, kind: Kind) -> bool:
+        """Whether this goes wrong just now although the run goes on."""
         with self.changed:
-            return sum(not warning.passed for warning in self.run.watch.warnings)
+            return self.run.watch.standing(kind)
 
     def settle(self) -> None:
         """After any change of the run: keeps it on disk before anybody learns of it (joins, views and phases: seldom),

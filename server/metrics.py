@@ -8,9 +8,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from paceline.core.config import NAME
 from paceline.core.run import RunPhase
+from paceline.core.watch import Kind
 
 _SECONDS = (0.001, 0.0025, 0.01, 0.025, 0.1, 0.5, 2.5, 20)
 """Coarse, so that a server with 64 workers stays below 250 series."""
+_ROUGH_SECONDS = (0.01, 0.1, 0.5, 2.5, 20)
+"""For what no panel draws: only long times matter."""
 _DATA_PLANE = {"PushPull", "PushPullSparse", "ExchangeSparse", "Push", "Pull"}
 _REASONS = ("stale_term", "old_version", "too_stale", "BadPush")
 """Why pushes are rejected, mostly: a series that begins at 0 shows its first one."""
@@ -31,8 +34,8 @@ class ServerMetrics:
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(f"paceline_server_{name}", text, labels, registry=registry)
 
-        def seconds(name: str, text: str, *labels: str) -> Histogram:
-            return Histogram(f"paceline_server_{name}", text, labels, registry=registry, buckets=_SECONDS)
+        def seconds(name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+            return Histogram(f"paceline_server_{name}", text, labels, registry=registry, buckets=buckets)
 
         self._registry = registry
         is_name = NAME.fullmatch(task.replace("_", "-")) is not None  # else the path of a user's file
@@ -52,7 +55,7 @@ class ServerMetrics:
         self.received = counter("received_bytes_total", "Encoded tensor bytes received")
         self.sent = counter("sent_bytes_total", "Encoded tensor bytes sent")
         self.queue = gauge("queue_depth", "Pushes waiting for an assembly buffer")
-        self.queue_seconds = seconds("queue_seconds", "Wait for an assembly buffer")
+        self.queue_seconds = seconds("queue_seconds", "Wait for an assembly buffer", buckets=_ROUGH_SECONDS)
         self.fold = seconds("fold_seconds", "Time in the slice for one push, folds included")
         self.staleness = Histogram(
             "paceline_server_staleness", "Folds by others since the weights of a push", registry=registry,
@@ -67,7 +70,7 @@ class ServerMetrics:
         self.checkpoint_time = gauge("checkpoint_timestamp_seconds", "Newest snapshot, or this process's start")
         self.checkpoint_time.set(time.time())
         gauge("checkpoint_interval_seconds", "Time between two snapshots").set(every)
-        self.checkpoint_seconds = seconds("checkpoint_seconds", "Time to write a snapshot")
+        self.checkpoint_seconds = seconds("checkpoint_seconds", "Time to write a snapshot", buckets=_ROUGH_SECONDS)
         self.checkpoint_failures = counter("checkpoint_failures_total", "Snapshots that could not be written")
         self.recoveries = counter("recoveries_total", "Starts from a snapshot")
         gauge("plain_text", "1 where tensors and tokens travel unencrypted").set(not is_encrypted)
@@ -80,19 +83,21 @@ class ServerMetrics:
 
     def follow_run(
         self, phase: Callable[[], RunPhase], lead: Callable[[], float], budget: Callable[[], float] | None,
-        warnings: Callable[[], float] | None = None,
+        warned: Callable[[Kind], bool] | None = None,
     ) -> None:  # fmt: skip
-        """Where to look when somebody asks for the metrics; the `budget` that is spent (ratio) and the number of `warnings`
-        are known to the chief."""
+        """Where to look when somebody asks for the metrics; the `budget` that is spent (ratio) and what is `warned` of are
+        known to the chief."""
         for each in RunPhase:
             self._phase.labels(each).set_function(partial(_is_in, phase, each))
         self._lead.set_function(lead)
         if budget is not None:
             text = "Share of the run's examples that is trained"
             Gauge("paceline_server_budget_ratio", text, registry=self._registry).set_function(budget)
-        if warnings is not None:
-            text = "What goes wrong just now although the run goes on: kinds of it"
-            Gauge("paceline_server_warnings", text, registry=self._registry).set_function(warnings)
+        if warned is not None:
+            text = "1 for what goes wrong just now although the run goes on"
+            gauge = Gauge("paceline_server_warnings", text, ["kind"], registry=self._registry)
+            for kind in Kind:
+                gauge.labels(kind).set_function(partial(warned, kind))
 
     def trains(self, policy: str) -> None:
         """The policy that folds from now on."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from paceline.core.watch import Kind
 from tools.dashboard import ALERTS
 
 pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool here (apt: prometheus)")
@@ -43,6 +44,10 @@ def screened(worker: str) -> str:
 
 def loss(split: str) -> str:
     return f'paceline_eval_loss{{{RUN},process="evaluator",split="{split}"}}'
+
+
+def warned(kind: str) -> str:
+    return f'paceline_server_warnings{{{RUN},process="server-0",kind="{kind}"}}'
 
 
 def computing(slow: int, phase: str = "compute") -> dict[str, str]:
@@ -102,6 +107,11 @@ FIRES = [
          {"process": "evaluator"}),
     Case("LossNotFinite", "the evaluator scores infinity", {loss("test"): "0.5 " + "+Inf " * 20}, 10,
          {"process": "evaluator"}),
+    Case("NotLearning", "the loss stays above its start", {warned("loss_above_start"): "0 0 1x30",
+         warned("majority_class"): "0x30"}, 10, {"kind": "loss_above_start"}),
+    Case("NotLearning", "accuracy is that of the largest class", {warned("majority_class"): "0x5 1x30"}, 10,
+         {"kind": "majority_class"}),
+    Case("NotLearning", "gradients are not finite", {warned("not_finite"): "1x30"}, 10, {"kind": "not_finite"}),
 ]  # fmt: skip
 QUIET = [
     Case("NoProgress", "the run is finished", FINISHED | {UPDATES: "100x40"}, 30),
@@ -127,6 +137,9 @@ QUIET = [
     Case("LossNotFinite", "a step now and then overflows", {steps("worker-0"): "0+60x40", screened("worker-0"): "0+1x40"},
          10),
     Case("LossNotFinite", "losses are numbers", {loss("test"): "0.5x40", loss("train"): "-3x40"}, 10),
+    Case("NotLearning", "nothing is wrong", {warned(kind): "0x30" for kind in Kind}, 10),
+    Case("NotLearning", "it passes at once", {warned("exploding"): "0x3 1 0x30"}, 4),
+    Case("NotLearning", "the run has ended and its chief is gone", {warned("majority_class"): "0x3 1x3 stale"}, 20),
     Case("LossNotFinite", "nobody trains", {steps("worker-0"): "9x40", screened("worker-0"): "0x40"}, 10),
 ]  # fmt: skip
 
@@ -183,7 +196,8 @@ def test_every_alert_is_tried_both_ways_and_says_what_to_do(name: str) -> None:
     assert f"| {name} |" in page
 
 
-def test_there_are_the_six_alerts() -> None:
+def test_there_are_the_seven_alerts() -> None:
     assert set(RULES) == {
         "NoProgress", "CheckpointStale", "RejectRatioHigh", "StragglerSevere", "ServerDown", "LossNotFinite",
+        "NotLearning",
     }  # fmt: skip

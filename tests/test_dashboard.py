@@ -24,7 +24,7 @@ OTHERS = {panel.title for row in ROWS.values() for panel in row if panel.other_e
 NAME = re.compile(r"\b(?:paceline|process)_[a-z0-9_]+")
 LABELS = {
     "run", "process", "policy", "task", "transport", "phase", "reason", "method", "code", "worker", "split", "le",
-    "direction",
+    "direction", "kind", "metric",
 }  # fmt: skip
 UNITS = {"none", "s", "percentunit", "percent", "bytes", "Bps"}
 

@@ -14,6 +14,7 @@ from prometheus_client.samples import Sample
 
 from paceline.core.errors import ConfigError, OutOfMemory, error_classes
 from paceline.core.run import RunPhase
+from paceline.core.watch import Kind
 from paceline.rpc.process import serve_metrics, start_metrics
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
@@ -51,6 +52,7 @@ PLAIN = {
     "phase",
     "lead",
     "warnings",
+    "metric",
 }
 """Numbers that have no unit."""
 
@@ -87,7 +89,7 @@ def badly_named(registry: CollectorRegistry, process: str) -> Iterable[str]:
 def test_a_server_with_64_workers_has_at_most_250_series() -> None:
     registry = CollectorRegistry()
     metrics = ServerMetrics(registry, "ssp", "digits", 5.0)
-    metrics.follow_run(lambda: RunPhase.TRAINING, lambda: 3, lambda: 0.5, lambda: 0)
+    metrics.follow_run(lambda: RunPhase.TRAINING, lambda: 3, lambda: 0.5, lambda kind: False)
     metrics.trains("bsp")
     for index in range(64):
         metrics.saw(f"worker-{index}")
@@ -108,7 +110,7 @@ def test_a_server_with_64_workers_has_at_most_250_series() -> None:
 def test_a_server_says_what_the_run_does() -> None:
     registry = CollectorRegistry()
     metrics = ServerMetrics(registry, "ssp", "digits", 5.0)
-    metrics.follow_run(lambda: RunPhase.SCORING, lambda: 3, lambda: 0.5, lambda: 2)
+    metrics.follow_run(lambda: RunPhase.SCORING, lambda: 3, lambda: 0.5, lambda kind: kind is Kind.LOSS)
     metrics.trains("bsp")
 
     value = registry.get_sample_value
@@ -116,7 +118,8 @@ def test_a_server_says_what_the_run_does() -> None:
     assert phases == {phase: float(phase is RunPhase.SCORING) for phase in RunPhase}
     assert value("paceline_server_lead") == 3
     assert value("paceline_server_budget_ratio") == 0.5
-    assert value("paceline_server_warnings") == 2
+    warned = {kind: value("paceline_server_warnings", {"kind": kind}) for kind in Kind}
+    assert warned == {kind: float(kind is Kind.LOSS) for kind in Kind}
     assert value("paceline_run_info", {"policy": "bsp", "task": "digits", "transport": "lane"}) == 1
     assert value("paceline_run_info", {"policy": "ssp", "task": "digits", "transport": "lane"}) is None
 
@@ -255,6 +258,28 @@ def test_the_evaluator_tells_loss_and_accuracy_of_each_split() -> None:
     assert registry.get_sample_value("paceline_eval_accuracy_ratio", {"split": "test"}) == 0.8
     assert registry.get_sample_value("paceline_eval_loss", {"split": "train"}) == 0.5
     assert list(badly_named(registry, "eval")) == []
+
+
+def test_the_evaluator_tells_whatever_the_task_measures_under_names_that_labels_may_have() -> None:
+    scoring = pytest.importorskip("worker.scoring")
+    registry = CollectorRegistry()
+    metrics = scoring.ScoreMetrics(registry)
+    metrics.note(1, 1.5, {"test": {"loss": 0.7, "f1": 0.2, "mean error": -3.0}})
+    metrics.note(2, 1.5, {"test": {"loss": 0.6, "f1": 0.25}})
+
+    value = registry.get_sample_value
+    assert value("paceline_eval_metric", {"split": "test", "metric": "f1"}) == 0.25
+    assert value("paceline_eval_metric", {"split": "test", "metric": "mean_error"}) == -3
+    assert value("paceline_eval_metric", {"split": "test", "metric": "loss"}) is None
+
+
+def test_a_task_with_very_many_metrics_fills_a_few_series_only() -> None:
+    scoring = pytest.importorskip("worker.scoring")
+    registry = CollectorRegistry()
+    metrics = scoring.ScoreMetrics(registry)
+    before = series(registry)
+    metrics.note(1, 1.5, {"test": {f"recall_{number}": 0.5 for number in range(1000)}})
+    assert series(registry) - before == 20
 
 
 def test_metrics_are_served_on_a_port_of_their_own() -> None:

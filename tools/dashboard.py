@@ -112,7 +112,7 @@ def _body(panel: Panel) -> dict[str, Any]:
     defaults: dict[str, Any] = {"unit": panel.unit, "min": 0}
     if panel.unit == "percentunit":
         defaults["max"] = 1
-    if panel.title == "Loss":
+    if panel.is_signed:
         del defaults["min"]
     if panel.kind == "timeseries":
         fill, mode = (30, "normal") if panel.stacked else (0, "none")

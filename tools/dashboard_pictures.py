@@ -86,7 +86,7 @@ def _draw(axes: Axes, panel: Panel, found: Series) -> None:
     else:
         for legend, times, values in found:
             axes.plot(times, values, label=legend, linewidth=1.2, clip_on=False)
-    if panel.title != "Loss":
+    if not panel.is_signed:
         axes.set_ylim(0, 1 if panel.unit == "percentunit" else None)
     axes.yaxis.set_major_formatter(lambda value, _: tell(value))
     axes.set_xlabel("s", fontsize=8)

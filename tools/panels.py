@@ -56,6 +56,8 @@ class Panel:
     stacked: bool = False
     says: str = "value_and_name"
     """Of a stat: value_and_name, value or name."""
+    is_signed: bool = False
+    """Whether values may be below 0."""
     other_exporter: bool = False
     """Fed by dcgm-exporter, kube-state-metrics or cAdvisor, not by Paceline."""
 
@@ -116,11 +118,16 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Loss", "Does it learn? The mean over the workers' last mini-batches, and of each part of the data at its last "
             "scoring.", "none",
             (Query("avg (paceline_worker_loss{RUN} < Inf)", "mini-batches"),
-             Query("max by (split) (paceline_eval_loss{RUN})", "{{split}}")),
+             Query("max by (split) (paceline_eval_loss{RUN})", "{{split}}")), is_signed=True,
         ),
         Panel(
             "Accuracy", "How good is it? Training accuracy far above test accuracy: it learns by heart.", "percentunit",
             _one("max by (split) (paceline_eval_accuracy_ratio{RUN})", "{{split}}"),
+        ),
+        Panel(
+            "Metrics", "What the task measures, its BEST too: accuracy, or what its metrics() give, like f1 or r2. The model "
+            "that is kept as the best one goes by it on validation data.", "none",
+            _one("max by (split, metric) (paceline_eval_metric{RUN})", "{{metric}}, {{split}}"), is_signed=True,
         ),
     ),
     "Consistency": (
@@ -294,9 +301,9 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     ),
     "Health": (
         Panel(
-            "Warnings", "Kinds of what goes wrong just now although the run goes on, like a loss above its start. `paceline "
+            "Warnings", "1 for what goes wrong just now although the run goes on, like a loss above its start. `paceline "
             "status` says what was seen and what to try.", "none",
-            _one("max (paceline_server_warnings{RUN})", "warnings"),
+            _one("max by (kind) (paceline_server_warnings{RUN})", "{{kind}}"),
         ),
         Panel(
             "Last push", "Time since a worker's last push. One that grows: the worker hangs, or is gone.", "s",

@@ -1,5 +1,6 @@
 """Scores versions of the model on training, validation and test data, and has the last and the best one written down."""
 
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -38,6 +39,9 @@ _CALIBRATION = 2000
 _AHEAD = (0, 4, 16)
 """Versions ahead of the newest that are asked for, one try after the other, until all slices give the same one: the
 newest itself where rounds are slow, or over; later ones where rounds are so quick that it has gone meanwhile."""
+_MOST_METRICS, _LONGEST = 20, 60
+"""Metrics of a task that Prometheus hears of, and letters of their names."""
+_STRANGE = re.compile(r"[^\w+.-]", re.ASCII)
 
 
 class ScoreMetrics:
@@ -48,6 +52,12 @@ class ScoreMetrics:
         self._accuracy = Gauge(
             "paceline_eval_accuracy_ratio", "Accuracy of the version scored last", ["split"], registry=registry
         )
+        self._metric = Gauge(
+            "paceline_eval_metric", "What the task measures, of the version scored last", ["split", "metric"],
+            registry=registry,
+        )  # fmt: skip
+        self._named: dict[str, str] = {}
+        """Each metric's label."""
         self._epoch = Gauge("paceline_eval_epoch", "Epoch of the version scored last", registry=registry)
         self._seconds = Gauge("paceline_eval_score_seconds", "Time that the last scoring took", registry=registry)
 
@@ -60,6 +70,15 @@ class ScoreMetrics:
                 self._loss.labels(split).set(values["loss"])
             if "accuracy" in values:
                 self._accuracy.labels(split).set(values["accuracy"])
+            for name in values.keys() - {"loss"}:
+                if label := self._label(name):
+                    self._metric.labels(split, label).set(values[name])
+
+    def _label(self, name: str) -> str:
+        """A metric's name, of letters that labels may have; '' for one too many."""
+        if name not in self._named and len(self._named) < _MOST_METRICS:
+            self._named[name] = _STRANGE.sub("_", name)[:_LONGEST] or "_"
+        return self._named.get(name, "")
 
 
 class Scorer(ABC):
