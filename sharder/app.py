@@ -84,8 +84,8 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
     train = source.dataset.train
     if config.updates == "dense":
         _check_alike(source.dataset)
-    if source.dataset.columns is not None:
-        progress.say(source.dataset.columns.told)
+    for line in source.dataset.as_read:
+        progress.say(line)
     by = labels_by(strategy, Selection(train, np.arange(len(train))), config)
     parts = cache(
         partial(split, source.dataset, config.data.validation, config.data.test, config.seed, config.data.fold)

@@ -43,7 +43,9 @@ def provide(
         dealt = deal_out(engine, strategy, source, parts.train, recipe, by, progress)
         write = partial(engine.write, source)
         data = source.dataset
-        manifest = write_shards(out, name, recipe, dealt, parts.kept, rule, progress, write, data.classes, data.columns)
+        manifest = write_shards(
+            out, name, recipe, dealt, parts.kept, rule, progress, write, data.classes, data.columns, data.as_read
+        )
         where = f"are in {out}"
     progress.say(f"{len(manifest.shards)} shards of {manifest.train_examples:,} examples {where}.")
     return manifest

@@ -57,7 +57,12 @@ def reshard(old: Path, config: Config, out: Path, fresh: bool = False, progress:
     @cache
     def read() -> Material:
         parts = _parts(shards, progress)
-        dataset = Dataset(parts.train.source, classes=shards.manifest.classes, columns=shards.manifest.columns)
+        dataset = Dataset(
+            parts.train.source,
+            classes=shards.manifest.classes,
+            columns=shards.manifest.columns,
+            as_read=shards.manifest.as_read,
+        )
         return Material(Source(dataset, lambda: dataset), parts, labels_by(strategy, parts.train, config))
 
     if other_task(strategy) is not None:

@@ -419,6 +419,19 @@ def test_status_of_a_run_whose_chief_is_gone_is_an_error_that_says_how_to_resume
         status.show_status(folder, console()[0], as_json=False, connect=lambda *_: OneAnswer(None))
 
 
+def test_status_says_how_a_table_was_read_while_the_run_goes_on_and_afterwards(folder: RunFolder) -> None:
+    line = "a.csv: a feature for each text of 'towns [all]' (3)"
+    folder.write_facts(as_read=[line])
+    screen, text = console()
+    status.show_status(folder, screen, as_json=False, connect=lambda *_: OneAnswer(training()))
+    assert line in text.getvalue()
+
+    folder.write_facts(finished=True, exit_code=0, seconds=3.0)
+    screen, text = console()
+    status.show_status(folder, screen, as_json=False)
+    assert line in text.getvalue()
+
+
 def test_status_of_a_finished_run_tells_its_accuracy(folder: RunFolder) -> None:
     folder.write_facts(finished=True, exit_code=0, accuracy=0.97, metrics={"test_accuracy": 0.97}, seconds=3.0)
     screen, text = console()

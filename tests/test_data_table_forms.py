@@ -152,6 +152,51 @@ def test_a_csv_in_two_encodings_or_in_none_is_refused(tmp_path: Path, small_piec
         read_table(tmp_path / "a.csv", "y")
 
 
+def test_what_was_guessed_and_what_became_of_texts_and_gaps_is_told(tmp_path: Path):
+    text = "n;colour;v;y\n1;süß;0,5;a\n;;0,5;b\n3;süß;;b\n"
+    (tmp_path / "a.csv").write_bytes(text.encode("latin-1"))
+    test = written(tmp_path, "y,v,colour,n\na,,rot,\nb,1.5,blau,2\n", "test.csv")
+
+    dataset = read_table(tmp_path / "a.csv", "y", test)
+
+    assert dataset.as_read == (
+        "a.csv: cells separated by semicolons, fractions with commas, Windows-1252; 3 columns beside the label 'y' (2 classes) "
+        "make 3 features",
+        "a.csv: a feature for each text of 'colour' (1); empty cells become the mean of their column: 1 of 'n', 1 of 'v'; "
+        "empty cells are of no category: 1 of 'colour'",
+        "test.csv: cells separated by commas, UTF-8",
+        "test.csv: empty cells become the mean of their column in training: 1 of 'n', 1 of 'v'; texts that the training data "
+        "lack are of no category: 2 of 'colour' ('rot', 'blau')",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "form"),
+    [
+        ("a.csv", "x\ty\n1\t2\n".encode("utf-16"), "cells separated by tabs, UTF-16"),
+        ("a.csv", b"x|y\n1|2\n", "cells separated by bars, UTF-8"),
+        ("a.parquet", None, "1 columns beside"),
+    ],
+    ids=["tab", "bar", "parquet"],
+)
+def test_how_a_file_is_written_is_told(tmp_path: Path, name: str, content: bytes | None, form: str):
+    if content is None:
+        parquet.write_table(pa.table({"x": [1], "y": [2]}), tmp_path / name)
+    else:
+        (tmp_path / name).write_bytes(content)
+
+    assert read_table(tmp_path / name, "y", classes=False).as_read[0].startswith(f"{name}: {form}")
+
+
+def test_many_columns_with_gaps_are_not_all_named(tmp_path: Path):
+    names = [f"c{number}" for number in range(9)]
+    file = written(tmp_path, f"{','.join(names)},y\n{'1,' * 9}a\n{',' * 9}b\n")
+
+    assert (
+        read_table(file, "y").as_read[-1].endswith("1 of 'c0', 1 of 'c1', 1 of 'c2', 1 of 'c3', 1 of 'c4' and 4 more")
+    )
+
+
 def test_the_label_must_be_named(tmp_path: Path):
     with pytest.raises(DataError, match=r"read_table needs label=\.\.\., .*a\.csv has length, species, width\."):
         read_table(written(tmp_path, TEXT))
@@ -182,7 +227,10 @@ def test_a_new_table_is_read_as_the_one_for_training_with_or_without_labels(tmp_
     ("text", "message"),
     [
         ("colour,y\nred,a\n", r"new\.csv has no column 'n'; it has colour, y\."),
-        ("n,colour,y\nx,red,a\n", r"Column 'n' of .*new\.csv holds 'x' in line 2, which is no number"),
+        (
+            "n,colour,y\nx,red,a\n",
+            r"'n' of .*new\.csv holds 'x' in line 2, which is no number, though .* held numbers in training; repair it\.$",
+        ),
         ("n,colour,y\n1,red,c\n", r"new\.csv has the class 'c', which the model does not know; it has a, b\."),
     ],
 )

@@ -19,6 +19,7 @@ from paceline.cli.stall import STILL, Stall
 from paceline.core.config import Config, DataConfig
 from paceline.core.errors import ConfigError
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
+from sharder.app import make_shards
 
 FAKE = '''
 import json, os, signal, sys, time
@@ -133,6 +134,28 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     made = Stage(tmp_path, restarts=2)
     made.plot()
     return made
+
+
+def test_how_a_table_was_read_is_said_and_kept(stage: Stage) -> None:
+    task = stage.folder / "own.py"
+    task.write_text(
+        "from paceline.data.table import read_table\n\n\ndef data(path):\n    return read_table(path, 'y')\n\n\n"
+        "def model(): ...\n"
+    )
+    rows = "".join(f"{number};1,5;{'ab'[number % 2]}\n" for number in range(40))
+    (stage.folder / "a.csv").write_text(f"x;z;y\n;1,5;a\n{rows}")
+    data = DataConfig(path=str(stage.folder / "a.csv"))
+    make_shards(stage.config.model_copy(update={"task": str(task), "data": data}), stage.run.shards)
+
+    stage.play()
+
+    lines = [
+        "a.csv: cells separated by semicolons, fractions with commas, UTF-8; 2 columns beside the label 'y' (2 classes) make 2 "
+        "features",
+        "a.csv: empty cells become the mean of their column: 1 of 'x'",
+    ]
+    assert stage.said[:2] == lines
+    assert stage.run.facts()["as_read"] == lines
 
 
 def gone(pids: list[int]) -> bool:

@@ -1,6 +1,7 @@
 """`paceline predict` with models of torch: files of every form through the task's own prepare(), classes by their names."""
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +100,7 @@ def test_labels_that_the_model_does_not_know_are_told_and_predicted_all_the_same
     report = predict(flowers, "a.csv")
 
     assert report.lines == ["rose"]
-    assert (
-        report.told()[-1]
-        == "not scored: a.csv has the class 'oak', which the model does not know; it has aster, rose, tulip"
-    )
+    assert report.told()[-1] == "not scored: the labels are oak; the model's classes are aster, rose, tulip"
 
 
 def test_a_column_that_lacks_is_named(flowers: str) -> None:
@@ -157,15 +155,60 @@ def test_columns_without_names_are_taken_in_order(pairs: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        b"a;b\n5;1\n1;5\n",
+        b"5|1\n1|5\n",
+        b"a;b\n5,0;1,0\n1,0;5,0\n",
+        b"\xef\xbb\xbf5\t1\n1\t5\n",
+        "gr\u00f6\u00dfe,b\n5,1\n1,5\n".encode("latin-1"),
+        "a\tb\r\n5\t1\r\n1\t5\r\n".encode("utf-16"),
+        b",a,b\n0,5,1\n1,1,5\n",
+    ],
+    ids=["semicolons", "bars", "decimal commas", "utf-8 mark", "latin-1", "utf-16", "pandas' index"],
+)
+def test_columns_in_order_are_read_in_whichever_form_tables_for_training_are(pairs: str, content: bytes) -> None:
+    Path("a.csv").write_bytes(content)
+
+    assert lines_of(pairs, "a.csv") == ["1", "2"]
+    said = CliRunner().invoke(app, ["predict", pairs, "-"], input=content)
+    assert (said.exit_code, said.stdout) == (0, "1\n2\n")
+
+
+def test_it_is_said_that_a_first_line_of_numbers_is_an_example(pairs: str) -> None:
+    Path("a.csv").write_text("5;1\n1;5\n")
+
+    assert predict(pairs, "a.csv").notes == ("a.csv: cells separated by semicolons, no line of names, UTF-8",)
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ("5,1,rose\n1,5,\n", r"Column 'species' of a\.csv is empty in line 3; every example needs a label"),
+        ("5,1,0.5\n1,5,0.5\n", r"column 'species' of a\.csv holds 0\.5; classes are whole numbers or text"),
+    ],
+)
+def test_labels_that_can_not_be_read_are_told_and_nothing_is_held_back(flowers: str, rows: str, why: str) -> None:
+    Path("a.csv").write_text(f"width,length,species\n{rows}")
+
+    report = predict(flowers, "a.csv")
+
+    assert report.lines == ["rose", "tulip"]
+    assert re.search(f"not scored: {why}", report.told()[-1])
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("a,b,c\n5,1,2\n", r"a\.csv has 3 columns, none of them called label, .*; the model was trained on 2 features"),
         ("a,b\n5,1.5\n", r"Example 0 of .*a\.csv holds 1\.5, but the model was trained on numbers of type uint8"),
         ("a,b\n5,300\n", r"Example 0 of .*a\.csv holds 300, but .* uint8"),
-        ("a,b\n5,x\n", r"Can't read .*a\.csv"),
-        ("a,b\n5,\n", r"NaN"),
-        ("a,b\n", r"holds no examples"),
-        ("", r"Can't read .*a\.csv"),
+        ("a,b\n5,x\n", r"'b' of .*a\.csv holds 'x' in line 2, which is no number, though .* in training; repair it\.$"),
+        ("5,1\n5,x\n", r"Column '2' of .*a\.csv holds 'x' in line 2, which is no number"),
+        ("a,b\n5,\n", r"Column 'b' of .*a\.csv is empty in line 2; .* no mean is known .*: fill it or remove"),
+        ("a,b\n5,1\n1e999,1\n", r"Column 'a' of .*a\.csv holds inf in line 3, no finite float64"),
+        ("a,b\n", r"a\.csv has no examples, only names of columns"),
+        ("", r"a\.csv is empty\. Expected a table"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(pairs: str, text: str, words: str) -> None:
@@ -194,6 +237,40 @@ def test_a_file_that_is_not_there_is_told(pairs: str) -> None:
 def test_margins_are_for_linear_models(pairs: str) -> None:
     with pytest.raises(UsageError, match="--margins are those of a linear model"):
         predict(pairs, "a.csv", Wanted(margins=True))
+
+
+TOWNS = """
+from paceline.data.table import read_table
+
+
+def data(path):
+    return read_table(path, label="y")
+
+
+def model():
+    import torch
+
+    return torch.nn.Linear(3, 2, bias=False)
+"""
+
+
+def test_gaps_and_strange_texts_are_read_by_the_rules_of_training_and_told() -> None:
+    rows = "".join(f"{number % 5};{('Bonn', 'Ulm')[number % 2]};{'ab'[number % 2]}\n" for number in range(40))
+    Path("towns.csv").write_text(f"n;town;y\n{rows}")
+    weights = {"weight": torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.0, 3.0]])}
+    run = trained_run(Path("runs"), task(TOWNS), weights, data={"path": "towns.csv"}).path
+    Path("a.csv").write_text("town,n\nUlm,\nRom,\n,-4\n")
+
+    report = predict(str(run), "a.csv", Wanted(probabilities=True))
+
+    margins = [5.0, 2.0, -4.0]  # 2 is the mean of n
+    shares = [1 / (1 + np.exp(-margin)) for margin in margins]
+    assert [float(line.split(",")[2]) for line in report.lines[1:]] == pytest.approx(shares)
+    assert report.notes == (
+        "a.csv: cells separated by commas, UTF-8",
+        "a.csv: empty cells become the mean of their column in training: 2 of 'n'; empty cells are of no category: 1 of "
+        "'town'; texts that the training data lack are of no category: 1 of 'town' ('Rom')",
+    )
 
 
 # numbers

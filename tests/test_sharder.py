@@ -425,7 +425,11 @@ def test_names_of_classes_and_columns_are_kept_and_dealt_anew(tmp_path):
     assert first.columns is not None
     assert first.columns == anew.columns
     assert (first.columns.label, first.columns.names) == ("y", ("x", "z=u", "z=v", "z=w"))
-    assert heard.said[0] == "2 columns beside the label 'y' make 4 features; a feature for each text of 'z' (3)."
+    assert heard.said[:2] == [
+        "a.csv: cells separated by commas, UTF-8; 2 columns beside the label 'y' (2 classes) make 4 features",
+        "a.csv: a feature for each text of 'z' (3)",
+    ]
+    assert list(first.as_read) == list(anew.as_read) == heard.said[:2]
 
 
 @pytest.mark.parametrize("cut", [{"validation": 0.2, "test": 0.3}, {"fold": [1, 3]}])

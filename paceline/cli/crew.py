@@ -10,6 +10,7 @@ from pathlib import Path
 from paceline.cli.children import Child, child_environment
 from paceline.cli.forker import SCRIPTS, SERVERS, WORKERS, Forker
 from paceline.core.config import Config
+from paceline.core.errors import DataError
 
 
 @contextmanager
@@ -26,6 +27,16 @@ def forking(config: Config) -> Iterator[Mapping[str, Forker]]:
                 workers = stack.enter_context(closing(Forker(modules, environment)))
             forkers = {"server": servers, "worker": workers, "evaluator": workers, "check": workers}
         yield forkers
+
+
+def how_read(shards: Path) -> tuple[str, ...]:
+    """How the data of these shards was read, in lines for people; none where they can't be opened, which their readers tell."""
+    from paceline.data.manifest import read_manifest
+
+    try:
+        return read_manifest(shards).as_read
+    except DataError:
+        return ()
 
 
 def threads_of(config: Config) -> int:

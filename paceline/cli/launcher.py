@@ -14,7 +14,7 @@ from paceline.cli import chief
 from paceline.cli.chief import Chief, News, RemoteChief, Speed, accuracy
 from paceline.cli.children import Child, child_environment, end_all
 from paceline.cli.crashes import Crashes
-from paceline.cli.crew import cores, forking, kept_port, ports_of, threads_of
+from paceline.cli.crew import cores, forking, how_read, kept_port, ports_of, threads_of
 from paceline.cli.forker import Forker
 from paceline.cli.records import Records
 from paceline.cli.run_folder import RunFolder
@@ -154,6 +154,9 @@ class _Launch:
             tls=str(Path(keys).resolve()) if (keys := os.environ.get(TLS)) else None,
         )
         self._shard()
+        self._folder.write_facts(as_read=(read := how_read(self._shards)))
+        for line in read:
+            self._say(line)
         self._check()
         servers = self._serve()
         self._chief = self._connect(servers[0], self._folder.credentials())

@@ -1,7 +1,6 @@
 """What a linear model says about the examples of a file: LIBSVM text, RCV1 as published, or what its task's tables are."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from paceline.core.values import Vector
 from paceline.data.files import ending
 from paceline.data.inputs import Inputs
 from paceline.data.linear_model import LOSS, Labels, LinearClassifier, read_linear_model
-from paceline.data.new_examples import is_rcv1, local, read_new
+from paceline.data.new_examples import NewExamples, is_rcv1, local, read_new
 from paceline.data.rcv1 import read_documents
 from paceline.data.row_weights import weights_beside
 from paceline.data.svmlight import read_rows
@@ -36,18 +35,20 @@ def apply_linear(path: Path, file: str, wanted: Wanted) -> Report:
         )
     inputs = Inputs.read(facts)
     width = classifier.weights.shape[-1]
-    rows, own, counts_as = _read(width, file, path, inputs)
-    examples = Examples.of(rows, np.zeros(rows.shape[0], np.int64))
+    new = _read(width, file, path, inputs)
+    examples = Examples.of(new.features, np.zeros(len(new), np.int64))
     each = classifier.weights if classifier.weights.ndim == 2 else classifier.weights[None]
     offsets = classifier.offset if classifier.offsets is None else classifier.offsets
     found = np.stack([margins(examples, weights) for weights in each], 1) + np.asarray(offsets, np.float32)
     called = found.argmax(1) if len(each) > 1 else (found[:, 0] > 0).astype(np.int64)
     names = _names(classifier, inputs)
-    hits, unscored, of = (None, "", "") if own is None else _scored(own, found, called, classifier, names, counts_as)
+    hits, unscored, of = None, new.unscored, ""
+    if new.labels is not None:
+        hits, unscored, of = _scored(new.labels.astype(np.float32), found, called, classifier, names, new.weights)
     counts = {name: int(count) for name, count in zip(names, np.bincount(called, minlength=len(names)), strict=True)}
     return Report(
         str(path), width, len(found), _lines(names, called, found, wanted), counts, hits._asdict() if hits else {}, unscored,
-        of=of,
+        new.as_read, of,
     )  # fmt: skip
 
 
@@ -112,12 +113,12 @@ def _names(classifier: LinearClassifier, inputs: Inputs | None) -> tuple[str, ..
     return str(negative), str(positive)
 
 
-def _read(width: int, path: str, model: Path, inputs: Inputs | None) -> tuple[Any, Vector | None, Vector | None]:
-    """The rows, the labels as they stand in the file, where it has some, and the rows' weights, where there are some."""
+def _read(width: int, path: str, model: Path, inputs: Inputs | None) -> NewExamples:
+    """The rows, and the labels as they stand in the file, where it has some; those of a table as the model numbers them."""
     weights = None
-    if inputs is not None and ending(Path(path)) in (*ENDINGS, ".npy", ".npz"):
-        found = read_new(path, inputs)
-        return found.features, None if found.labels is None else found.labels.astype(np.float32), None
+    is_table = ending(Path(path)) in (*ENDINGS, ".npy", ".npz")
+    if inputs is not None and (is_table or (path == "-" and inputs.columns is not None)):
+        return read_new(path, inputs)
     try:
         with local(path) as file:
             if is_rcv1(file):
@@ -128,7 +129,7 @@ def _read(width: int, path: str, model: Path, inputs: Inputs | None) -> tuple[An
                 weights = None if labels is None else weights_beside(file, len(labels))
     except DataError as error:
         raise DataError(f"{error} The model {model} has {width:,} features.") from error
-    return rows, None if labels is None else labels.astype(np.float32), weights
+    return NewExamples(rows, labels, weights=weights)
 
 
 def _lines(names: tuple[str, ...], called: npt.NDArray[np.int64], found: Vector, wanted: Wanted) -> list[str]:

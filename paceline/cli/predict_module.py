@@ -45,9 +45,8 @@ def apply_module(trained: Trained, which: str, path: Path, file: str, wanted: Wa
         "the model gives one number an example, which is written as it is; a task file says by probabilities(outputs) what "
         "it means for classes"
     )
-    return Report(
-        str(path), inputs.size, len(examples), lines, counts, score, examples.unscored, (note,) if alone else ()
-    )
+    notes = (*examples.as_read, *([note] if alone else []))
+    return Report(str(path), inputs.size, len(examples), lines, counts, score, examples.unscored, notes)
 
 
 def _rows(outputs: Any, task: "Task", inputs: "Inputs") -> tuple[Rows, bool]:

@@ -56,7 +56,9 @@ def show_status(folder: RunFolder, console: Console, as_json: bool, connect: Con
 def _last_look(folder: RunFolder, console: Console, as_json: bool, status: StatusReply | None) -> None:
     if status is None:
         ended = _ended(folder)
-        _print(console, ended) if as_json else console.print(ended["said"], highlight=False, soft_wrap=True)
+        _print(console, ended) if as_json else console.print(
+            ended["said"], markup=False, highlight=False, soft_wrap=True
+        )
     elif as_json:
         _print(console, {"run": folder.name, "folder": str(folder.path), **plain(status)})
     else:
@@ -118,12 +120,14 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
     else:
         said = f"ended with exit code {code}: {facts.get('reason')}. Resume it with: paceline run {folder.config}"
     warned = standing(RunWarning(**each) for each in facts.get("warnings", []))
-    said = "\n".join([f"run {folder.name} {said}", *warned])
+    said = "\n".join([f"run {folder.name} {said}", *facts.get("as_read", ()), *warned])
     return {"run": folder.name, "folder": str(folder.path), "said": said, **facts}
 
 
 def _picture(folder: RunFolder, status: StatusReply, console: Console, rate: float | None = None) -> None:
     console.print(f"run {folder.name} ({folder.path})", highlight=False)
+    for line in folder.facts().get("as_read", ()):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(picture(status, pace(status) if rate is None else rate))
     for line in standing(warnings(status)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

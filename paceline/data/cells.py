@@ -2,6 +2,7 @@
 cells the mean of their column."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,24 +23,37 @@ _WRITTEN = re.compile(r"[$€£]?\s*[+-]?\d[\d.,' ]*\s*[%$€£]?")
 _WHOLE = "make numbers of it, or leave the column out with columns=[...]"
 _TRUTH = {"true": 1.0, "false": 0.0}
 
-Cells = npt.NDArray[np.float32]
+Cells = npt.NDArray[np.floating[Any]]
 
 
 class Feature:
     """One column while its table is read. It holds numbers, or texts that are categories, whichever is met first; the other
     one is an error then. Not thread-safe."""
 
-    def __init__(self, name: str, known: Column | None = None, is_category: bool = False) -> None:
-        """`known`: the column of the training data; texts that it lacks are of no category then. `is_category`: numbers
-        are names here, too."""
-        self.name = name
-        self._known, self._forced = known, is_category
+    def __init__(
+        self,
+        name: str,
+        known: Column | None = None,
+        is_category: bool = False,
+        dtype: type[np.floating[Any]] = np.float32,
+    ) -> None:
+        """`known`: the column of the training data; texts that it lacks are of no category then, and an empty cell of one
+        without a mean is an error. `is_category`: numbers are names here, too. `dtype`: of the cells that are given."""
+        self.name, self.empty = name, 0
+        """Cells that held nothing."""
+        self.strange: Counter[str] = Counter()
+        """Texts that the training data lack, with their cells."""
+        self._known, self._forced, self.dtype = known, is_category, dtype
         self._places: dict[str, int] = {}
         self._is_category: bool | None = True if is_category else None
         self._total, self._count = 0.0, 0
         if known is not None:
             self._is_category = known.categories is not None
             self._places = {text: place for place, text in enumerate(known.categories or ())}
+
+    @property
+    def _has_no_mean(self) -> bool:
+        return self._known is not None and self._known.categories is None and self._known.fill is None
 
     @property
     def is_text(self) -> bool:
@@ -56,7 +70,7 @@ class Feature:
             column = column.cast(column.type.value_type)
         kind = column.type
         if pa.types.is_null(kind):
-            return np.full(len(column), np.nan, np.float32)
+            return self._of_numbers(np.full(len(column), np.nan), piece)
         if pa.types.is_temporal(kind):
             first = next((row for row, cell in enumerate(column) if cell.is_valid), 0)
             raise self._error(piece, first, f"a date or time, {column[first]},", _WHOLE)
@@ -100,7 +114,8 @@ class Feature:
         if self._known is None and not self._forced:
             self._check_names(names, row, piece)
         self._is_category = True
-        codes: Cells = np.array([*(self._place(text) for text in texts), np.nan], np.float32)
+        codes: Cells = np.array([*(self._place(text) for text in texts), np.nan], self.dtype)
+        self._count_lacking(rows, texts)
         if self._known is None and len(self._places) > MAX_CATEGORIES:
             raise self._error(
                 piece, row, f"the text {names[0]!r:.40}",
@@ -116,6 +131,14 @@ class Feature:
             return np.nan
         return self._places.setdefault(text, len(self._places))
 
+    def _count_lacking(self, rows: npt.NDArray[Any], texts: Sequence[str]) -> None:
+        """Takes down empty cells and strange texts; `rows`: the place of each cell's text, the last one for none."""
+        for text, count in zip((*texts, ""), np.bincount(rows, minlength=len(texts) + 1).tolist(), strict=True):
+            if not text:
+                self.empty += count
+            elif self._known is not None and text not in self._places and count:
+                self.strange[text] += count
+
     def _of_numbers(self, found: Array, piece: Piece) -> Cells:
         if not np.isnan(found).all():
             if self._is_category:
@@ -123,14 +146,20 @@ class Feature:
                 raise self._mixed(piece, row, f"{found[row]:g}", "a number")
             self._is_category = False
         with np.errstate(over="ignore"):
-            numbers = found.astype(np.float32)
+            numbers = found.astype(self.dtype)
         if np.isinf(numbers).any():
             row = int(np.argmax(np.isinf(numbers)))
             raise DataError(
-                f"Column {self.name!r} of {piece.file} holds {found[row]} in {piece.where(row)}, no finite float32; repair "
-                "or remove it."
+                f"Column {self.name!r} of {piece.file} holds {found[row]} in {piece.where(row)}, no finite "
+                f"{np.dtype(self.dtype).name}; repair or remove it."
             )
         there = ~np.isnan(numbers)
+        if self._has_no_mean and not there.all():
+            raise DataError(
+                f"Column {self.name!r} of {piece.file} is empty in {piece.where(int(np.argmin(there)))}; the model was trained "
+                "without columns by name, so no mean is known to take its place: fill it or remove the example."
+            )
+        self.empty += int((~there).sum())
         self._total += float(found[there].sum())
         self._count += int(there.sum())
         return numbers
@@ -145,11 +174,14 @@ class Feature:
                 raise self._error(piece, row, f"{what} {names[0]!r},", advice)
 
     def _mixed(self, piece: Piece, row: int, seen: str, what: str) -> DataError:
-        others = "the others are numbers" if what == "no number" else "others are texts"
+        held = "numbers" if what == "no number" else "texts"
+        others = f"{'the ' if held == 'numbers' else ''}others are {held}"
+        advice = ", leave the column out with columns=[...], or name it in categories=[...] if all of it are names"
+        if self._known is not None:
+            others, advice = f"the column held {held} in training", ""
         return DataError(
-            f"Column {self.name!r} of {piece.file} holds {seen:.40} in {piece.where(row)}, which is {what}, though "
-            f"{others}; repair it, leave the column out with columns=[...], or name it in categories=[...] if all of it "
-            "are names."
+            f"Column {self.name!r} of {piece.file} holds {seen:.40} in {piece.where(row)}, which is {what}, though {others}; "
+            f"repair it{advice}."
         )
 
     def _error(self, piece: Piece, row: int, seen: str, advice: str) -> DataError:
@@ -166,9 +198,9 @@ def spread(cells: Cells, features: Sequence[Feature], columns: Sequence[Column])
     ):
         return cells
     width = sum(len(column.names) for column in columns)
-    found = Growing(np.float32, (width,))
+    found = Growing(cells.dtype, (width,))
     for start, stop in ranges(len(cells), 4 * (width + cells.shape[1])):
-        rows, first = np.zeros((stop - start, width), np.float32), 0
+        rows, first = np.zeros((stop - start, width), cells.dtype), 0
         for feature, column, own in zip(features, columns, cells[start:stop].T, strict=True):
             there = np.flatnonzero(~np.isnan(own))
             if column.categories is None:

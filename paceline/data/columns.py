@@ -32,10 +32,3 @@ class Columns(Section):
     def names(self) -> tuple[str, ...]:
         """What all features are called, in order."""
         return tuple(name for column in self.features for name in column.names)
-
-    @property
-    def told(self) -> str:
-        """How the table was read, for people."""
-        texts = [f"{one.name!r} ({len(one.categories)})" for one in self.features if one.categories is not None]
-        among = f"; a feature for each text of {', '.join(texts)}" if texts else ""
-        return f"{len(self.features)} columns beside the label {self.label!r} make {len(self.names)} features{among}."

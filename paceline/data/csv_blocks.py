@@ -36,6 +36,8 @@ class Piece(NamedTuple):
     where: Callable[[int], str]
     """Where one of its rows stands, for people: 'line 72'."""
     decimal: str = "."
+    form: str = ""
+    """How the file is written, as far as it has been read, for people."""
 
 
 class Form(NamedTuple):
@@ -44,16 +46,28 @@ class Form(NamedTuple):
     delimiter: str = ","
     decimal: str = "."
     is_utf16: bool = False
+    unnamed: int = 0
+    """Columns of a file whose first line holds numbers and no names; 0 where it has names."""
+
+    def told(self, encoding: str | None) -> str:
+        """For people."""
+        fractions = ", fractions with commas" if self.decimal == "," else ""
+        letters = "UTF-16" if self.is_utf16 else _ENCODINGS[encoding]
+        names = ", no line of names" if self.unnamed else ""
+        return f"cells separated by {_SEPARATORS[self.delimiter]}{fractions}{names}, {letters}"
 
 
 PLAIN = Form()
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_ENCODINGS = {None: "UTF-8", "utf-8": "UTF-8", "cp1252": "Windows-1252"}
 
 
-def csv_pieces(file: Path, text: Collection[str]) -> Iterator[Piece]:
+def csv_pieces(file: Path, text: Collection[str], needs_names: bool = True) -> Iterator[Piece]:
     """The rows, block by block, each with types of its own: a column may hold whole numbers first and others later. `text`:
-    the columns that are left as they are. DataError: a damaged file, or one in no known encoding."""
-    form = form_of(file)
-    names: list[str] | None = None
+    the columns that are left as they are. Unless it `needs_names`, columns of a file whose first line holds numbers are
+    called 1, 2 and so on. DataError: a damaged file, or one in no known encoding."""
+    form = form_of(file, needs_names)
+    names: list[str] | None = [str(number) for number in range(1, form.unnamed + 1)] or None
     encoding: str | None = None
     before = 0
 
@@ -63,28 +77,44 @@ def csv_pieces(file: Path, text: Collection[str]) -> Iterator[Piece]:
 
     for block, table, found in parsed(file, parse, EXPECTED, _recoded if form.is_utf16 else opened):
         header, names, encoding = names is None, table.column_names, found
-        yield Piece(file, table, _lines(block, before, header), form.decimal)
+        yield Piece(file, table, _lines(block, before, header), form.decimal, form.told(encoding))
         before += block.count(b"\n")
     if names is None:
         raise DataError(f"{file} is empty. {EXPECTED}")
 
 
-def form_of(file: Path) -> Form:
+def form_of(file: Path, needs_names: bool = True) -> Form:
     """What the file's first lines tell. Cells are separated by whichever of , ; tab and | cuts all of these lines into
     equally many and the most; fractions have a comma where cells are separated otherwise and no number has a point."""
     with reading(file, EXPECTED), opened(file) as stream:
         head = stream.read(SAMPLE)
     is_utf16 = head.startswith(_BOMS)
-    text = head[: len(head) // 2 * 2].decode("utf-16", "replace") if is_utf16 else head.decode("latin-1")
+    text = (
+        head[: len(head) // 2 * 2].decode("utf-16", "replace")
+        if is_utf16
+        else head.removeprefix(codecs.BOM_UTF8).decode("latin-1")
+    )
     lines = [line for line in text.splitlines() if line.strip()]
     if len(head) == SAMPLE and len(lines) > 1:
         lines.pop()  # it is cut
     lines = lines[:LINES]
     order = sorted(DELIMITERS, key=lambda one: one != "\t") if ending(file) == ".tsv" else DELIMITERS
     delimiter = max(order, key=lambda one: _width(lines, one))
-    cells = [cell for row in _rows(lines[1:], delimiter) for cell in row]
+    head_cells, *rows = _rows(lines, delimiter) or [[]]
+    cells = [cell for row in rows or [head_cells] for cell in row]
     has_comma = delimiter != "," and any(map(_COMMA.fullmatch, cells)) and not any(map(_POINT.fullmatch, cells))
-    return Form(delimiter, "," if has_comma else ".", is_utf16)
+    form = Form(delimiter, "," if has_comma else ".", is_utf16)
+    is_example = not needs_names and any(head_cells) and all(_is_number(cell, form) for cell in head_cells)
+    return form._replace(unnamed=len(head_cells)) if is_example else form
+
+
+def _is_number(cell: str, form: Form) -> bool:
+    """Whether it is one, or empty."""
+    try:
+        float(cell.replace(form.decimal, ".").strip() or 0)
+    except ValueError:
+        return False
+    return True
 
 
 def in_utf8(block: bytes, known: str | None) -> Text:

@@ -89,6 +89,8 @@ class Dataset:
     """What class 0, 1 and so on are called, where labels are classes with names."""
     columns: Columns | None = field(default=None, kw_only=True)
     """What the features mean, where they come from a table."""
+    as_read: tuple[str, ...] = field(default=(), kw_only=True)
+    """How the examples were read, in lines for people."""
 
     def __post_init__(self) -> None:
         if self.classes is not None:

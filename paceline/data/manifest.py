@@ -128,6 +128,9 @@ class Manifest(Section):
         exclude_if=lambda columns: columns is None,
         description="What the features mean, where they come from a table.",
     )
+    as_read: tuple[str, ...] = Field(
+        (), exclude_if=lambda lines: not lines, description="How the data was read, for people."
+    )
     train_examples: int = Field(ge=1, description="N: examples in all shards together, duplicates counted once.")
     train_weights: dict[str, float] | None = Field(
         None,
@@ -148,7 +151,7 @@ class Manifest(Section):
     @property
     def fingerprint(self) -> str:
         """Equal for equal shards only: workers of one run compare it at Join."""
-        return hashlib.sha256(self.model_dump_json(exclude={"seconds"}).encode()).hexdigest()
+        return hashlib.sha256(self.model_dump_json(exclude={"seconds", "as_read"}).encode()).hexdigest()
 
     @property
     def train_weight(self) -> float:

@@ -13,25 +13,29 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data import images, table
-from paceline.data.columns import Columns
-from paceline.data.csv_blocks import EXPECTED
 from paceline.data.dataset import Array, Dataset, Labelled, is_sparse
-from paceline.data.files import at, ending, opened, reading
+from paceline.data.files import at, ending, reading
 from paceline.data.inputs import Inputs
+from paceline.data.new_tables import LABELS, read_in_order, read_named
 from paceline.data.npz import EXPECTED as ARRAYS
 from paceline.data.rcv1 import read_documents
 from paceline.data.svmlight import read_rows
 
-LABELS = ("label", "labels", "target", "class", "y")
-"""Columns that hold the label of a table whose columns the model does not know by name, and arrays of an .npz."""
 _TEXT = ("", ".txt", ".libsvm", ".svm", ".svmlight", ".t", ".scale", ".tr", ".te", ".val", ".dat")
 """What the names of LIBSVM text end in."""
 _DOCUMENTS = re.compile(r"lyrl2004_vectors_\w+\.dat")
 _MAGIC = ((b"PAR1", ".parquet"), (b"\x93NUMPY", ".npy"), (b"PK\x03\x04", ".npz"))
 _SHOWN = 5
 
-Read = tuple[Any, Any]
-"""Features, and labels as they stand in the file (None: it has none)."""
+
+class _Read(NamedTuple):
+    """What stands in a file."""
+
+    features: Any
+    labels: Any
+    """As they stand there; None where there are none."""
+    unscored: str = ""
+    as_read: tuple[str, ...] = ()
 
 
 class NewExamples(NamedTuple):
@@ -43,6 +47,10 @@ class NewExamples(NamedTuple):
     """Class numbers as the model has them, or numbers; None where there are none, or none of the model's."""
     unscored: str = ""
     """Why they can't be scored, where the file has some."""
+    as_read: tuple[str, ...] = ()
+    """How a table was read, in lines for people."""
+    weights: Array | None = None
+    """How much each of a linear model's counts in the score; None: all alike."""
 
     def __len__(self) -> int:
         return int(self.features.shape[0])
@@ -53,23 +61,15 @@ def read_new(path: str, inputs: Inputs, own: Callable[[str], Dataset] | None = N
     order where the training data were no table; .npy or .npz; images, or a folder of them; LIBSVM text; RCV1's
     lyrl2004_vectors_*.dat. What ends otherwise goes to `own`, the task's data(): its test set if it has one, else all. '-' is
     stdin, told by its first bytes. DataError: a file that is none of these, or does not fit what the model was trained on."""
-    unscored = ""
     with local(path, inputs) as file:
+        read = _read(file, inputs, own)
+    found, labels, unscored = _fitted(read.features, inputs, file), None, read.unscored
+    if read.labels is not None:
         try:
-            features, labels = _read(file, inputs, own)
-        except table.UnknownClass as error:
-            unscored, unlabelled = (
-                str(error).rstrip("."),
-                inputs.columns and inputs.columns.model_copy(update={"label": ""}),
-            )
-            features, labels = _read(file, inputs.model_copy(update={"columns": unlabelled}), own)
-    found = _fitted(features, inputs, file)
-    if labels is None:
-        return NewExamples(found, None, unscored)
-    try:
-        return NewExamples(found, _numbered(np.asarray(labels), inputs))
-    except ValueError as error:
-        return NewExamples(found, None, str(error))
+            labels = _numbered(np.asarray(read.labels), inputs)
+        except ValueError as error:
+            unscored = str(error)
+    return NewExamples(found, labels, unscored, read.as_read)
 
 
 def is_rcv1(file: Path) -> bool:
@@ -77,24 +77,26 @@ def is_rcv1(file: Path) -> bool:
     return _DOCUMENTS.match(file.name) is not None
 
 
-def _read(file: Path, inputs: Inputs, own: Callable[[str], Dataset] | None) -> Read:
+def _read(file: Path, inputs: Inputs, own: Callable[[str], Dataset] | None) -> _Read:
     kind = ending(file)
     if is_rcv1(file):
-        return read_documents(file, (inputs.classes or ("CCAT",))[-1], inputs.size)
+        return _Read(*read_documents(file, (inputs.classes or ("CCAT",))[-1], inputs.size))
     if kind in table.ENDINGS or _holds(file, table.ENDINGS):
-        return _unnamed(file, inputs) if inputs.columns is None else _named(file, inputs.columns, inputs)
+        if inputs.columns is None:
+            return _Read(*read_in_order(file, inputs.size, inputs.has_classes))
+        return _Read(*read_named(file, inputs.columns, inputs.has_classes))
     if kind in (".npy", ".npz"):
         return _arrays(file, inputs)
     if len(inputs.shape) in (2, 3) and (kind in images.FORMATS or (own is None and file.is_dir()) or _has_images(file)):
-        return images.read_some(file, inputs.shape)
+        return _Read(*images.read_some(file, inputs.shape))
     if len(inputs.shape) == 1 and kind in _TEXT and not file.is_dir():
-        return read_rows(file, inputs.size)
+        return _Read(*read_rows(file, inputs.size))
     if own is None:
         raise DataError(f"{file} can't be read as examples of {inputs.size:,} features; expected {_expected(inputs)}.")
     data = own(str(file))
     part = data.test or data.train
     names = None if data.classes is None else np.array(data.classes, object)[part.labels]
-    return part.features, part.labels if names is None else names
+    return _Read(part.features, part.labels if names is None else names, as_read=data.as_read)
 
 
 def _expected(inputs: Inputs) -> str:
@@ -125,9 +127,13 @@ def _kind(stream: BinaryIO, inputs: Inputs | None) -> str:
             return found
     lines = [line for line in first.splitlines() if line.partition(b"#")[0].strip()]
     words = lines[0].split() if lines else []
-    if inputs is None or inputs.sparse or (words and all(b":" in word for word in words[1:] or words)):
+    if (
+        inputs is None
+        or (inputs.sparse and inputs.columns is None)
+        or (words and all(b":" in word for word in words[1:] or words))
+    ):
         return ""
-    return ".tsv" if lines and b"\t" in lines[0] and b"," not in lines[0] else ".csv"
+    return ".csv"
 
 
 def _holds(file: Path, endings: tuple[str, ...]) -> bool:
@@ -138,58 +144,7 @@ def _has_images(file: Path) -> bool:
     return file.is_dir() and any(found.suffix.lower() in images.FORMATS for found in file.rglob("*"))
 
 
-def _named(file: Path, columns: Columns, inputs: Inputs) -> Read:
-    """A table whose columns are found by their names."""
-    classes = (inputs.classes or ()) if inputs.has_classes else None
-    features, labels = table.read_like(file, columns, classes)
-    return features, labels if labels is None or classes is None else np.array(classes, object)[labels]
-
-
-def _unnamed(file: Path, inputs: Inputs) -> Read:
-    """A table of numbers whose columns are taken in order; the names of its first line may be missing."""
-    with reading(file, EXPECTED):
-        found = _cells(file)
-        names = found.column_names
-        label = next((name for name in names if name.lower() in LABELS), None)
-        chosen = [name for name in names if name != label]
-        if len(chosen) != inputs.size:
-            beside = f" beside the label {label!r}" if label else f", none of them called {', '.join(LABELS)}"
-            raise DataError(
-                f"{file} has {len(chosen):,} columns{beside}; the model was trained on {inputs.size:,} features without names, "
-                "which are taken in order. Leave out the other columns."
-            )
-        features = np.column_stack([found.column(name).to_numpy().astype(np.float64) for name in chosen])
-        return features, None if label is None else found.column(label).to_numpy()
-
-
-def _cells(file: Path) -> Any:
-    """The whole table, a pyarrow.Table."""
-    if ending(file) == table.PARQUET:
-        from pyarrow import parquet
-
-        with opened(file) as stream:
-            return parquet.read_table(stream)
-    from pyarrow import csv
-
-    with opened(file) as stream:
-        first = stream.readline().decode(errors="replace")
-    delimiter = "\t" if ending(file) == ".tsv" or ("," not in first and "\t" in first) else ","
-    is_plain = all(_is_number(cell) for cell in first.split(delimiter))
-    with opened(file) as stream:
-        return csv.read_csv(
-            stream, csv.ReadOptions(autogenerate_column_names=is_plain), csv.ParseOptions(delimiter=delimiter)
-        )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text.strip().strip('"'))
-    except ValueError:
-        return False
-    return True
-
-
-def _arrays(file: Path, inputs: Inputs) -> Read:
+def _arrays(file: Path, inputs: Inputs) -> _Read:
     """The one array of an .npy; of an .npz the one that has the model's shape, and the one that has a label for each of its
     rows, by names where there are several."""
     with reading(file, ARRAYS.format(kind="numpy")), file.open("rb") as stream:
@@ -210,7 +165,7 @@ def _arrays(file: Path, inputs: Inputs) -> Read:
     ]
     named = [label for label in own if label in LABELS]
     label = named[0] if len(named) == 1 else own[0] if len(own) == 1 else None
-    return every[name], None if label is None else every[label]
+    return _Read(every[name], None if label is None else every[label])
 
 
 def _fits(shape: tuple[int, ...], inputs: Inputs) -> bool:
@@ -238,6 +193,11 @@ def _fitted(features: Any, inputs: Inputs, file: Path) -> Any:
     Labelled(found, np.zeros(len(found), np.int64))  # refuses what is no number, NaN and infinity
     with np.errstate(all="ignore"):
         cast: Array = found.astype(kind)
+    if kind.kind == "f" and (wrong := np.isinf(cast)).any():
+        row = int(np.argmax(wrong.reshape(len(found), -1).any(axis=1)))
+        raise DataError(
+            f"Example {row:,} of {file} holds {found[row][wrong[row]].flat[0]:g}, no finite {kind.name}; repair it."
+        )
     if kind.kind in "biu" and (wrong := cast != found).any():
         row = int(np.argmax(wrong.reshape(len(found), -1).any(axis=1)))
         seen = found[row][wrong[row]].flat[0]

@@ -63,10 +63,11 @@ def write_shards(
     write: Write = write_arrays,
     classes: tuple[str, ...] | None = None,
     columns: Columns | None = None,
+    as_read: tuple[str, ...] = (),
 ) -> Manifest:
     """Writes everything beside `folder`, then puts it in the place of whatever shards are there. `write` does the arrays;
-    `classes` and `columns` are those of the `Dataset`. DiskError where the disk is full or not writable, DataError where
-    the folder holds other things; nothing is left behind then."""
+    `classes`, `columns` and `as_read` are those of the `Dataset`. DiskError where the disk is full or not writable, DataError
+    where the folder holds other things; nothing is left behind then."""
     shards = dealt.shards
     ids, holders = np.unique(np.concatenate([shard.ids for shard in shards]), return_counts=True)
     twice = ids[holders > 1]
@@ -84,6 +85,7 @@ def write_shards(
             seconds=dealt.seconds,
             classes=classes,
             columns=columns,
+            as_read=as_read,
             train_examples=len(ids),
             train_weights=_weights(shards),
             duplicates=tuple(twice.tolist()),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paceline.core.errors import DataError
+from paceline.data.as_read import new_lines, training_lines
 from paceline.data.cells import Feature, spread
 from paceline.data.classes import number_classes
 from paceline.data.columns import Columns
@@ -21,10 +22,6 @@ PARQUET = ".parquet"
 ENDINGS = (".csv", ".tsv", PARQUET)
 _SHOWN = 30
 """Names of columns that an error shows."""
-
-
-class UnknownClass(DataError):
-    """A table has labels that are none of the model's classes."""
 
 
 def read_table(
@@ -42,28 +39,32 @@ def read_table(
     false they stay numbers, float32. A folder is read as one table, part by part in order of names. DataError: no such
     column, a column of more than 100 texts, of dates, or of numbers and texts, a label that is empty, a damaged file."""
     if label is None:
-        there: list[str] = next((piece.table.column_names for piece in _pieces(_files(at(path)), ())), [])
+        there: list[str] = next((piece.table.column_names for piece in pieces_of(files_of(at(path)))), [])
         raise DataError(f"read_table needs label=..., the column that is to be predicted; {path} has {_shown(there)}.")
     files = [at(file) for file in (path, test) if file is not None]
 
     def pick(names: Sequence[str]) -> list[Feature]:
         for wanted in (*(columns or ()), *categories):
             _check_there(files[0], wanted, names)
-        chosen = [name for name in names if _is_feature(name, label)] if columns is None else columns
+        chosen = [name for name in names if is_feature(name, label)] if columns is None else columns
         if not chosen:
             raise DataError(f"{files[0]} has no column of features beside the label {label!r}.")
         return [Feature(name, is_category=name in categories) for name in chosen]
 
-    parts = [_read(files[0], label, classes, pick, categories)]
+    parts = [read_part(files[0], label, classes, pick, categories)]
     described = tuple(feature.found(files[0]) for feature in parts[0].features)
     found = Columns(label=label, features=described)
-    parts += [_read_known(file, found, classes) for file in files[1:]]
+    parts += [read_known(file, found, classes) for file in files[1:]]
     everything = [spread(part.cells, part.features, described) for part in parts]
     names, labels = None, [part.labels for part in parts]
     if classes:
         names, ranks = number_classes([own.names for own in labels], f"Column {label!r} of {files[0]}")
         labels = [rank[own.numbers] for rank, own in zip(ranks, labels, strict=True)]
-    return Dataset(*map(Labelled, everything, labels), classes=names, columns=found)
+    kind = "numbers" if names is None else f"{len(names):,} classes"
+    said = training_lines(files[0], parts[0].forms, parts[0].features, found, kind)
+    for file, part in zip(files[1:], parts[1:], strict=True):
+        said += new_lines(file, part.forms, part.features, found)
+    return Dataset(*map(Labelled, everything, labels), classes=names, columns=found, as_read=said)
 
 
 def read_like(path: str | Path, columns: Columns, classes: Sequence[str] | None = None) -> tuple[Array, Array | None]:
@@ -71,14 +72,14 @@ def read_like(path: str | Path, columns: Columns, classes: Sequence[str] | None 
     numbers of these classes, int64, or float32 without classes; None where it has no column of labels or none is filled.
     Categories that the training data lack are none. DataError as for `read_table`, and for a class that is none of these."""
     file = at(path)
-    part = _read_known(file, columns, classes is not None, is_optional=True)
+    part = read_known(file, columns, classes is not None, is_new=True)
     found = spread(part.cells, part.features, columns.features)
     if part.labels is None or classes is None:
         return found, part.labels
     names, (ranks,) = number_classes([part.labels.names], f"Column {columns.label!r} of {file}")
     unknown = next((name for name in names if name not in classes), None)
     if unknown is not None:
-        raise UnknownClass(
+        raise DataError(
             f"{file} has the class {unknown!r}, which the model does not know; it has {', '.join(classes)}."
         )
     places = np.array([classes.index(name) for name in names], np.int64)
@@ -93,61 +94,102 @@ class _Classes(NamedTuple):
     """Each example's place in `names`."""
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """A table that was read."""
 
     features: list[Feature]
     cells: Array
     """(N, columns)"""
     labels: Any
-    """float32 (N,), or _Classes; None: there are none."""
+    """float32 (N,), or _Classes; None: there are none, or some that can't be read."""
+    forms: tuple[str, ...]
+    """How each of its files is written, for people."""
+    unscored: str = ""
+    """Why labels can't be read, where there are some."""
 
 
-def _read_known(path: Path, columns: Columns, classes: bool, is_optional: bool = False) -> _Part:
-    """A table with columns like those of the training data. `is_optional`: labels may be missing."""
+def read_known(path: Path, columns: Columns, classes: bool, is_new: bool = False, needs_names: bool = True) -> Part:
+    """A table with columns like those of the training data. `is_new`: labels may be missing, or of no use."""
+    texts = [column.name for column in columns.features if column.categories is not None]
+    dtype = np.float32 if needs_names else np.float64
 
     def known(names: Sequence[str]) -> list[Feature]:
-        return [Feature(column.name, column) for column in columns.features]
+        return [Feature(column.name, column, dtype=dtype) for column in columns.features]
 
-    texts = [column.name for column in columns.features if column.categories is not None]
-    return _read(path, columns.label, classes, known, texts, is_optional)
+    return read_part(path, columns.label, classes, known, texts, is_new, needs_names)
 
 
-def _read(
+def read_part(
     path: Path,
-    label: str,
+    label: str | None,
     classes: bool,
     pick: Callable[[Sequence[str]], list[Feature]],
     texts: Collection[str],
-    is_optional: bool = False,
-) -> _Part:
+    is_new: bool = False,
+    needs_names: bool = True,
+) -> Part:
     """`pick` gives the columns to read, from those of the table; `texts` are those of them whose cells are names."""
-    files, features, places = _files(path), list[Feature](), dict[Any, int]()
-    cells, labels = Growing(np.float32), Growing(np.int64 if classes else np.float32)
-    count, has_labels = 0, True
-    for piece in _pieces(files, {*texts, label} if classes else texts):
+    files, features, forms = files_of(path), list[Feature](), dict[Path, str]()
+    labels, cells = _Labels(label, classes, is_new), Growing(np.float32)
+    for piece in pieces_of(files, {*texts, *labels.texts}, needs_names):
         names = piece.table.column_names
-        has_labels = has_labels and not (is_optional and _lacks_some(piece.table, label))
-        if has_labels:
-            _check_there(piece.file, label, names)
-        if not count:
+        labels.check(piece)
+        if not features:
             features = pick(names)
-            cells = Growing(np.float32, (len(features),))
+            cells = Growing(features[0].dtype, (len(features),))
         for feature in features:
             _check_there(piece.file, feature.name, names)
-        if has_labels:
-            labels.append(_labels(piece, label, places if classes else None))
+        labels.read(piece)
         cells.append(_cells(features, piece))
-        count += len(piece.table)
-    if not count:
+        forms[piece.file] = piece.form
+    if not forms:
         raise DataError(f"{path} has no examples, only names of columns.")
-    if not has_labels:
-        return _Part(features, cells.array(), None)
-    numbers = labels.array()
-    if not classes:
-        return _Part(features, cells.array(), numbers)
-    called = np.array(list(places)) if ending(files[0]) == PARQUET else _typed(list(places))
-    return _Part(features, cells.array(), _Classes(called, numbers))
+    found = labels.found(is_typed=ending(files[0]) == PARQUET)
+    return Part(features, cells.array(), found, tuple(forms.values()), labels.unscored)
+
+
+class _Labels:
+    """The column of labels while its table is read. Not thread-safe."""
+
+    def __init__(self, name: str | None, are_classes: bool, is_optional: bool) -> None:
+        self._name, self._is_optional = name or "", is_optional
+        self._places: dict[Any, int] | None = {} if are_classes else None
+        self._numbers = Growing(np.int64 if are_classes else np.float32)
+        self._is_there = bool(name)
+        self.unscored = ""
+        """Why they can't be read although they may be missing."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The column, where its cells are names."""
+        return [self._name] if self._is_there and self._places is not None else []
+
+    def check(self, piece: Piece) -> None:
+        """DataError where there is no such column but must be."""
+        if self._is_optional and self._name not in piece.table.column_names:
+            self._is_there = False
+        if self._is_there:
+            _check_there(piece.file, self._name, piece.table.column_names)
+
+    def read(self, piece: Piece) -> None:
+        """DataError where there are some that can't be read but must be."""
+        if not self._is_there:
+            return
+        try:
+            self._numbers.append(_labels(piece, self._name, self._places))
+        except DataError as error:
+            if not self._is_optional:
+                raise
+            self._is_there, self.unscored = False, str(error).rstrip(".")
+
+    def found(self, is_typed: bool) -> Any:
+        """As a `Part` has them. `is_typed`: names of classes have their types already."""
+        if not self._is_there:
+            return None
+        if self._places is None:
+            return self._numbers.array()
+        names = list(self._places)
+        return _Classes(np.array(names) if is_typed else _typed(names), self._numbers.array())
 
 
 def _labels(piece: Piece, label: str, places: dict[Any, int] | None) -> Array:
@@ -165,14 +207,9 @@ def _labels(piece: Piece, label: str, places: dict[Any, int] | None) -> Array:
         return _places(column, places)
 
 
-def _lacks_some(table: Any, label: str) -> bool:
-    """Whether there is no such column, or not in every row."""
-    return label not in table.column_names or table.column(label).null_count > 0
-
-
 def _cells(features: Sequence[Feature], piece: Piece) -> Array:
     """The cells of these columns (N, columns). DataError for the first that can't be read, with what can be."""
-    cells = np.empty((piece.table.num_rows, len(features)), np.float32)
+    cells = np.empty((piece.table.num_rows, len(features)), features[0].dtype)
     error, fine = None, []
     for place, feature in enumerate(features):
         try:
@@ -188,11 +225,12 @@ def _cells(features: Sequence[Feature], piece: Piece) -> Array:
     raise error
 
 
-def _pieces(files: Sequence[Path], text: Collection[str]) -> Iterator[Piece]:
-    """The rows of all files, piece by piece. `text`: the columns that are left as they are in a CSV."""
+def pieces_of(files: Sequence[Path], text: Collection[str] = (), needs_names: bool = True) -> Iterator[Piece]:
+    """The rows of all files, piece by piece. `text`: the columns that are left as they are in a CSV, which may lack a line of
+    names unless it `needs_names`."""
     names: list[str] = []
     for file in files:
-        for piece in _parquet(file) if ending(file) == PARQUET else csv_pieces(file, text):
+        for piece in _parquet(file) if ending(file) == PARQUET else csv_pieces(file, text, needs_names):
             own = piece.table.column_names
             names = names or own
             twice = next((name for name in own if name and own.count(name) > 1), None)
@@ -226,7 +264,7 @@ def _example(first: int) -> Callable[[int], str]:
     return lambda row: f"example {first + row:,}"
 
 
-def _files(path: Path) -> list[Path]:
+def files_of(path: Path) -> list[Path]:
     """The file, or all tables in the folder; they have one form."""
     with reading(path, EXPECTED):
         files = [path]
@@ -242,7 +280,7 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _is_feature(name: str, label: str) -> bool:
+def is_feature(name: str, label: str) -> bool:
     """Whether the column is neither the label nor an index that pandas saved: row numbers tell the label of sorted
     examples."""
     return name != label and name != "" and not name.startswith("__index_level_")

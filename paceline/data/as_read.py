@@ -1,0 +1,53 @@
+"""How a table was read, in lines for people: what was guessed of its form, and what became of texts and empty cells."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from paceline.data.cells import Feature
+from paceline.data.columns import Column, Columns
+
+_SHOWN = 5
+"""Columns, or texts, that are named."""
+
+
+def training_lines(
+    file: Path, forms: Iterable[str], features: Sequence[Feature], columns: Columns, label: str
+) -> tuple[str, ...]:
+    """Of the table that `columns` come from. `forms`: how its files are written; `label`: what the labels are."""
+    beside = f"{len(columns.features)} columns beside the label {columns.label!r} ({label})"
+    said = [_head(file, forms, f"{beside} make {len(columns.names)} features")]
+    texts = [(f"{one.name!r} ({len(one.categories)})") for one in columns.features if one.categories is not None]
+    parts = [f"a feature for each text of {_some(texts)}"] if texts else []
+    parts += _of_empty(features, columns.features, "the mean of their column")
+    return (*said, f"{file.name}: {'; '.join(parts)}") if parts else tuple(said)
+
+
+def new_lines(file: Path, forms: Iterable[str], features: Sequence[Feature], columns: Columns) -> tuple[str, ...]:
+    """Of another table that is read as that one was."""
+    parts = _of_empty(features, columns.features, "the mean of their column in training")
+    strange = [(one.name, one.strange) for one in features if one.strange]
+    if strange:
+        each = [f"{sum(found.values()):,} of {name!r} ({_some(list(map(repr, found)))})" for name, found in strange]
+        parts.append(f"texts that the training data lack are of no category: {_some(each)}")
+    said = [_head(file, forms)]
+    return (*said, f"{file.name}: {'; '.join(parts)}") if parts else tuple(said)
+
+
+def _head(file: Path, forms: Iterable[str], *more: str) -> str:
+    return f"{file.name}: {'; '.join([*dict.fromkeys(filter(None, forms)), *more])}"
+
+
+def _of_empty(features: Sequence[Feature], columns: Sequence[Column], mean: str) -> list[str]:
+    both = [(feature, column) for feature, column in zip(features, columns, strict=True) if feature.empty]
+    found = []
+    for are_texts, become in ((False, f"become {mean}"), (True, "are of no category")):
+        cells = [
+            f"{one.empty:,} of {one.name!r}" for one, column in both if (column.categories is not None) == are_texts
+        ]
+        if cells:
+            found.append(f"empty cells {become}: {_some(cells)}")
+    return found
+
+
+def _some(parts: Sequence[str]) -> str:
+    return ", ".join(parts[:_SHOWN]) + (f" and {len(parts) - _SHOWN:,} more" if len(parts) > _SHOWN else "")
