@@ -74,6 +74,48 @@ def test_after_a_good_run_of_ones_own_it_proposes_other_rates(tmp_path: Path) ->
     assert line.endswith(f"paceline search {file} -w 2 --grid optimizer.lr=0.0333,0.1,0.3")
 
 
+@pytest.mark.parametrize(
+    ("flags", "proposed"),
+    [
+        ({}, "--data a9a --engine local --by f1 --grid svm.objective.c=0.1,1,10"),
+        ({"workers": 8, "policy": "bsp"}, "--data a9a --engine local --by f1 --grid svm.objective.c=0.1,1,10"),
+        ({"epochs": 5}, "--data a9a --epochs 5 --engine local --by f1 --grid svm.objective.c=0.1,1,10"),
+    ],
+)
+def test_after_a_good_run_of_a_linear_model_it_proposes_other_costs_of_errors(
+    tmp_path: Path, flags: dict[str, Any], proposed: str
+) -> None:
+    line = hint(read_config("svm", data="a9a", **flags), tmp_path / "one")
+    assert line == f"Next, see whether another C is better: paceline search svm {proposed}"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "proposes"),
+    [
+        ({"test_recall": 0.04, "test_majority": 0.8}, True),
+        ({"test_recall": 0.6, "test_majority": 0.8}, False),
+        ({"test_recall": 0.04, "test_majority": 0.5}, False),
+        ({"test_recall": 0.04, "test_majority": 0.8, "validation_recall": 0.5, "validation_majority": 0.8}, False),
+        ({}, False),
+    ],
+)
+def test_a_linear_model_that_hardly_finds_a_rare_class_is_answered_with_class_weights(
+    tmp_path: Path, metrics: dict[str, float], proposes: bool
+) -> None:
+    config, folder = read_config("svm", data="a9a", workers=2), RunFolder(tmp_path)
+    (line,) = next_lines(config, folder, (), metrics)
+    command = "paceline run svm --data a9a -w 2 --set svm.class_weights=balanced"
+    assert (line == f"Next, see whether class weights find more of the rare class: {command}") is proposes
+    weighed = read_config("svm", data="a9a", workers=2, sets=["svm.class_weights=balanced"])
+    assert not any("see whether class" in each for each in next_lines(weighed, folder, (), metrics))
+
+
+def test_after_a_bad_run_of_a_linear_model_it_proposes_what_costs_errors_more(tmp_path: Path) -> None:
+    line = hint(read_config("svm", data="a9a"), tmp_path / "one", bad("svm.class_weights=balanced"))
+    assert line.endswith("paceline run svm --data a9a --set svm.class_weights=balanced")
+    assert starts(line).svm.class_weights == "balanced"
+
+
 @pytest.mark.parametrize("sets", [[], ["optimizer.lr=1e9"]], ids=["flags", "its own file"])
 def test_after_a_bad_run_it_proposes_what_to_try_for_it(tmp_path: Path, sets: list[str]) -> None:
     line = hint(read_config("digits", sets=sets), tmp_path / "one", bad(), bad("optimizer.lr=0.01"))

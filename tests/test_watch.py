@@ -168,6 +168,75 @@ def test_a_rate_that_is_taken_as_it_is_by_several_workers_is_named(workers: int,
     assert ("schedule.lr_scale=auto (it is linear" in watch.warnings[0].advice) is is_told
 
 
+# a linear model
+LINEAR = {"updates": "sparse", "optimizer": Options(name="sgd", lr=0.5), "epochs": 20}
+UNEVEN = {"train_loss": 1.0, "train_majority": 0.7, "train_examples": 1000}
+
+
+def linear(**svm: Any) -> Watch:
+    return watching(UNEVEN, svm={"steps": "fitted", "objective": {"c": 1.0}} | svm, **LINEAR)
+
+
+@pytest.mark.parametrize(
+    ("svm", "settings", "advice"),
+    [
+        ({}, ["svm.objective.c=0.1"], "svm.objective.c=0.1 (it is 1)"),
+        ({"objective": {"lam": 1e-4}}, ["svm.objective.lam=0.001"], "svm.objective.lam=0.001 (it is 0.0001)"),
+        ({"objective": {"lam": 0}}, ["svm.objective.lam=1e-05"], "svm.objective.lam=1e-05 (it is 0)"),
+        ({"steps": "plain"}, ["optimizer.lr=0.05"], "optimizer.lr=0.05 (it is 0.5)"),
+    ],
+)
+def test_a_loss_above_its_start_of_fitted_steps_is_told_with_dearer_weights(
+    svm: dict[str, Any], settings: list[str], advice: str
+) -> None:
+    watch = linear(**svm)
+    watch.scored(metrics(4.6), 20, 100, final=True)
+    assert (watch.warnings[0].settings, watch.warnings[0].advice) == (settings, advice)
+
+
+@pytest.mark.parametrize(
+    ("svm", "settings", "advice"),
+    [
+        ({}, ["svm.class_weights=balanced"], "(errors in rare classes cost more), or svm.objective.c=10 (it is 1)"),
+        ({"class_weights": "balanced"}, ["svm.objective.c=10"], "svm.objective.c=10 (it is 1)"),
+        ({"objective": {"c": 0.001}}, ["svm.objective.c=0.01"], "svm.objective.c=0.01 (it is 0.001)"),
+        ({"objective": {"lam": 0.1}}, ["svm.objective.lam=0.01"], "svm.objective.lam=0.01 (it is 0.1)"),
+        ({"objective": {"lam": 0}}, ["svm.class_weights=balanced"], "or epochs=40 (it is 20)"),
+        ({"steps": "plain"}, ["optimizer.lr=0.05"], "optimizer.lr=0.05 (it is 0.5)"),
+    ],
+)
+def test_fitted_steps_that_learn_nothing_are_answered_with_dearer_errors(
+    svm: dict[str, Any], settings: list[str], advice: str
+) -> None:
+    watch = linear(**svm)
+    watch.scored({"train_loss": 0.9, "train_accuracy": 0.7}, 20, 100, final=True)
+    assert watch.warnings[0].settings == settings
+    assert advice in watch.warnings[0].advice
+
+
+@pytest.mark.parametrize(("precision", "told"), [(0.4, 0), (0.31, 1)])
+def test_with_class_weights_more_of_the_rare_class_than_by_chance_is_learning(precision: float, told: int) -> None:
+    watch = linear(class_weights="balanced")
+    found = {"train_accuracy": 0.6, "train_recall": 0.6, "train_precision": precision}
+    watch.scored({"train_loss": 0.9, **found}, 20, 100, final=True)
+    assert len(watch.warnings) == told
+
+
+@pytest.mark.parametrize(("epoch", "told"), [(2, 0), (14, 0), (15, 2)])
+def test_of_fitted_steps_nothing_but_nan_is_told_before_they_are_short(epoch: int, told: int) -> None:
+    watch = linear()
+    watch.scored({"train_loss": 1.5, "train_accuracy": 0.7}, epoch, 100, final=False)
+    assert len(watch.warnings) == told
+    watch.scored({"train_loss": math.nan, "train_accuracy": 0.9}, epoch, 100, final=False)
+    assert "not_finite" in kinds(watch)
+
+
+def test_a_linear_models_loss_has_no_logarithm_of_ones_own_to_look_for() -> None:
+    watch = linear(steps="plain")
+    watch.scored(metrics(math.nan), 3, 100, final=False)
+    assert watch.warnings[0].advice == "optimizer.lr=0.05 (it is 0.5)"
+
+
 # what workers say
 def test_three_steps_in_a_row_without_a_finite_gradient_are_told_and_pass_when_gradients_are_back() -> None:
     watch = watching()

@@ -6,6 +6,7 @@ from typing import Any
 
 from paceline.cli.options import read_config
 from paceline.cli.run_folder import RunFolder
+from paceline.core.advice import strength
 from paceline.core.config import NAME, Config
 from paceline.core.errors import PacelineError
 from paceline.core.optimizer import build_optimizer
@@ -15,11 +16,16 @@ from paceline.tasks.task import is_own
 
 _FLAGS = {"workers": "-w", "servers": "-s", "epochs": "--epochs", "data": "--data", "policy": "--policy"}
 """Of `paceline run`, by their names in `read_config`."""
+_FOUND, _UNEVEN = 0.25, 0.6
+"""Recall below which a class is hardly found, and share of the largest one from which on another is rare (ratios)."""
 
 
-def next_lines(config: Config, folder: RunFolder, warnings: Sequence[RunWarning]) -> list[str]:
-    """The line that proposes it; none where there is nothing to propose. `warnings`: those that stand at the end."""
-    found = _repair(config, folder, warnings) if warnings else _more(config, folder)
+def next_lines(
+    config: Config, folder: RunFolder, warnings: Sequence[RunWarning], metrics: Mapping[str, float] | None = None
+) -> list[str]:
+    """The line that proposes it; none where there is nothing to propose. `warnings`: those that stand at the end; `metrics`:
+    the final scores."""
+    found = _repair(config, folder, warnings) if warnings else _more(config, folder, metrics or {})
     return [f"Next, {found}"] if found else []
 
 
@@ -30,8 +36,11 @@ def _repair(config: Config, folder: RunFolder, warnings: Sequence[RunWarning]) -
     return f"try {' '.join(settings)}: {command}" if command else ""
 
 
-def _more(config: Config, folder: RunFolder) -> str:
+def _more(config: Config, folder: RunFolder, metrics: Mapping[str, float]) -> str:
     """After a run that went well: other rates for data of one's own; what a policy is for, for the others."""
+    if config.updates == "sparse" and config.svm.class_weights is None and _misses(metrics):
+        command = _command(config, folder, sets=["svm.class_weights=balanced"])
+        return f"see whether class weights find more of the rare class: {command}" if command else ""
     if is_own(config.task) or config.data.path != "bundled":
         return _search(config)
     if config.workers == 1:
@@ -46,13 +55,40 @@ def _more(config: Config, folder: RunFolder) -> str:
     return f"see what one slow worker does: {command}" if command else ""
 
 
+def _misses(metrics: Mapping[str, float]) -> bool:
+    """Whether a linear model finds few of a class that is rare."""
+    split = "validation" if "validation_recall" in metrics else "test"
+    recall, majority = metrics.get(f"{split}_recall", 1.0), metrics.get(f"{split}_majority", 0.0)
+    return recall < _FOUND and majority > _UNEVEN
+
+
 def _search(config: Config) -> str:
     flags, rate = _short(config), build_optimizer(config.optimizer).lr
     if flags is None:
         return ""
+    if config.updates == "sparse" and config.svm.steps == "fitted":
+        return _search_linear(config, flags)
     rates = ",".join(f"{rate * factor:.3g}" for factor in (1 / 3, 1, 3))
     words = _words(config.task, flags)
     return f"see whether another rate is better: paceline search {words} --grid optimizer.lr={rates}"
+
+
+def _search_linear(config: Config, flags: Mapping[str, Any]) -> str:
+    """Of fitted steps the rate needs no tuning, but how much errors cost does. Workers don't matter for that, so none are
+    started."""
+    key, value = strength(config)
+    kept = {name: flags[name] for name in ("data", "epochs") if name in flags}
+    if "epochs" in kept and config.epochs == _epochs_of(config):
+        del kept["epochs"]
+    values = ",".join(f"{value * factor:.3g}" for factor in (0.1, 1, 10))
+    words = f"{_words(config.task, kept)} --engine local --by f1 --grid {key}={values}"
+    return f"see whether another {'C' if key.endswith('.c') else 'lam'} is better: paceline search {words}"
+
+
+def _epochs_of(config: Config) -> int | None:
+    """Those of the task where nobody says how many, for so many workers."""
+    found = _read(config.task, data=config.data.path, workers=config.workers)
+    return None if found is None else found.epochs
 
 
 def _command(config: Config, folder: RunFolder, sets: Sequence[str] = (), slow: Sequence[str] = (), **more: Any) -> str:

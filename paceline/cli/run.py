@@ -86,7 +86,7 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
         *_loading(config, folder),
         f"Curves: tensorboard --logdir {folder.path}",
         *standing(outcome.warnings),
-        *next_lines(config, folder, [each for each in outcome.warnings if not each.passed]),
+        *next_lines(config, folder, [each for each in outcome.warnings if not each.passed], outcome.metrics),
         *([f"Scores: {by_split(outcome.metrics, outcome.scored)}"] if outcome.metrics else []),
         result(outcome.metrics, outcome.measure),
     ]

@@ -9,6 +9,8 @@ _USUAL = {"sgd": 0.1, "adagrad": 0.01, "rmsprop": 0.001, "adam": 0.001, "adamw":
 """A rate that most models bear, for each optimizer."""
 _ABSURD = 30.0
 """Times the usual rate beyond which a tenth would not help."""
+_C, _LAM = 1.0, 1e-5
+"""What errors cost of a linear model, and how strongly its weights are pulled, by default."""
 _TIMID = 0.01
 """Part of the usual rate below which a rate may be too low."""
 
@@ -25,6 +27,8 @@ class Advice:
 
 def lower_rate(config: Config, limited: bool = False) -> Advice:
     """Against steps that are too long; `limited`: a limit on gradients would help, too."""
+    if _is_fitted(config):
+        return _of_objective(config, 0.1)
     rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
     lower = usual if rate > _ABSURD * usual else rate / 10
     first = f"optimizer.lr={lower:.3g}"
@@ -33,7 +37,10 @@ def lower_rate(config: Config, limited: bool = False) -> Advice:
 
 
 def other_rate(config: Config, has_moved: bool) -> Advice:
-    """Where nothing is learned: a lower rate, or a higher one where a very low one has hardly changed the loss."""
+    """Where nothing is learned: a lower rate, or a higher one where a very low one has hardly changed the loss. With fitted
+    steps of a linear model: another cost of errors."""
+    if _is_fitted(config):
+        return _dearer(config)
     rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
     if has_moved or rate >= _TIMID * usual:
         return lower_rate(config)
@@ -44,6 +51,8 @@ def other_rate(config: Config, has_moved: bool) -> Advice:
 def finite_gradients(config: Config) -> Advice:
     """Against losses and gradients that are no finite numbers."""
     found = lower_rate(config, limited=True)
+    if config.updates == "sparse":
+        return found
     if build_optimizer(config.optimizer).lr > _ABSURD * _usual(config):
         return found
     return Advice(f"{found.text}, and look for log(0), a root of 0 or a division by 0 in the loss", found.settings)
@@ -55,6 +64,37 @@ def fewer_drops(config: Config) -> Advice:
         first = "batch=speed"
         return Advice(f"{first} (a slower worker takes fewer examples), or a looser policy like asp", (first,))
     return Advice("a looser policy: paceline set RUN policy=asp")
+
+
+def strength(config: Config) -> tuple[str, float]:
+    """What a linear model's regularisation goes by: the setting and its value."""
+    objective = config.svm.objective
+    return ("svm.objective.lam", objective.lam) if objective.c is None else ("svm.objective.c", objective.c)
+
+
+def _is_fitted(config: Config) -> bool:
+    """Whether the steps are a linear model's whose rate needs no tuning."""
+    return config.updates == "sparse" and config.svm.steps == "fitted"
+
+
+def _of_objective(config: Config, factor: float) -> Advice:
+    """Errors that cost so many times as much, by C, or by lam, which goes the other way."""
+    key, value = strength(config)
+    other = factor * value if key.endswith(".c") else value / factor or _LAM
+    first = f"{key}={other:.3g}"
+    return Advice(f"{first} (it is {value:g})", (first,))
+
+
+def _dearer(config: Config) -> Advice:
+    """Against a model that names one class whatever it sees: dearer errors where they are cheap, else in rare classes."""
+    key, value = strength(config)
+    epochs = f"epochs={2 * config.epochs}"
+    more = _of_objective(config, 10) if value else Advice(f"{epochs} (it is {config.epochs})", (epochs,))
+    is_cheap = value < _C if key.endswith(".c") else value > _LAM
+    if is_cheap or config.svm.class_weights is not None:
+        return more
+    first = "svm.class_weights=balanced"
+    return Advice(f"{first} (errors in rare classes cost more), or {more.text}", (first,))
 
 
 def _usual(config: Config) -> float:

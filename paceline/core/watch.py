@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline.core.advice import Advice, fewer_drops, finite_gradients, lower_rate, other_rate
 from paceline.core.config import Config
+from paceline.core.stopping import SETTLING
 
 ROW = 3
 """Steps in a row of one worker that are no accident."""
@@ -120,12 +121,13 @@ class Watch:
     def scored(self, metrics: Mapping[str, float], epoch: int, steps: int, final: bool) -> None:
         """A version was scored after so many whole epochs, in which each worker makes so many steps."""
         if epoch >= 1 or final:
-            self._judge_loss(metrics, epoch)
+            self._judge_loss(metrics, epoch, final)
         if epoch >= 1:
             self._judge_accuracy(metrics, epoch, steps, final)
 
-    def _judge_loss(self, metrics: Mapping[str, float], epoch: int) -> None:
-        """The lowest of the models that are scored counts. Before a whole epoch it may have risen."""
+    def _judge_loss(self, metrics: Mapping[str, float], epoch: int, final: bool) -> None:
+        """The lowest of the models that are scored counts. Before a whole epoch it may have risen, and with a linear model's
+        fitted steps until these are short."""
         losses = [metrics[f"{kind}train_loss"] for kind in ("", "mean_") if f"{kind}train_loss" in metrics]
         start = self._baseline.get("train_loss", math.nan)
         if not losses:
@@ -135,7 +137,8 @@ class Watch:
             self._see(Kind.NOT_FINITE, said, finite_gradients(self._config), epoch)
             return
         loss = min(filter(math.isfinite, losses))
-        if epoch >= 1 and loss > start + (_ABOVE - 1) * abs(start):
+        is_early = epoch < 1 or (self._is_unsettled(epoch) and not final)
+        if not is_early and loss > start + (_ABOVE - 1) * abs(start):
             said = f"after epoch {epoch} the loss is {loss:.4g}, above the {start:.4g} that it began with"
             self._see(Kind.LOSS, said, lower_rate(self._config), epoch, renewed=True)
         elif loss <= start + (_ABOVE - 1) * abs(start):
@@ -149,7 +152,7 @@ class Watch:
             return
         majority = self._baseline[f"{shown}_majority"]
         is_early = steps < _FEWEST or epoch <= self._config.schedule.warmup_epochs or majority > _UNEVEN
-        if is_early and not final:
+        if (is_early or self._is_unsettled(epoch)) and not final:
             return
         loss, start = metrics.get("train_loss", math.nan), self._baseline.get("train_loss", math.nan)
         has_moved = not abs(loss - start) <= _MOVED * abs(start)
@@ -159,16 +162,26 @@ class Watch:
         )
         self._see(Kind.MAJORITY, said, other_rate(self._config, has_moved), epoch, renewed=True)
 
+    def _is_unsettled(self, epoch: int) -> bool:
+        """Whether fitted steps are still so long that a linear model's scores go up and down."""
+        fitted = self._config.updates == "sparse" and self._config.svm.steps == "fitted"
+        return fitted and epoch < SETTLING * self._config.epochs
+
     def _is_at_majority(self, metrics: Mapping[str, float], split: str) -> bool:
         """Whether no model that is scored is better than always naming the largest class, by more than luck."""
         majority, accuracy = self._baseline.get(f"{split}_majority"), _best(metrics, split)
         if majority is None or math.isnan(accuracy):
             return False
-        positives = min(majority, 1 - majority)
-        if metrics.get(f"{split}_recall", 0.0) > 0 and metrics.get(f"{split}_precision", 0.0) > 2 * positives:
+        recall, precision = metrics.get(f"{split}_recall", 0.0), metrics.get(f"{split}_precision", 0.0)
+        positives, examples = min(majority, 1 - majority), self._baseline.get(f"{split}_examples", 1.0)
+        more = 2 * positives
+        if (
+            self._config.svm.class_weights is not None and recall > 0 and precision > 0
+        ):  # accuracy is not what is trained
+            more = positives + _luck(positives, examples * positives * recall / precision)
+        if recall > 0 and precision > more:
             return False  # a rare class is found, at the cost of accuracy
-        luck = 2 * math.sqrt(majority * (1 - majority) / max(1.0, self._baseline.get(f"{split}_examples", 1.0)))
-        return accuracy <= majority + min(luck, (1 - majority) / 10)
+        return accuracy <= majority + min(_luck(majority, examples), (1 - majority) / 10)
 
     # snapshots
     def state(self) -> dict[str, Any]:
@@ -193,6 +206,11 @@ class Watch:
         for kind in kinds:
             if kind in self._found:
                 self._found[kind].passed = True
+
+
+def _luck(share: float, examples: float) -> float:
+    """How far a share of so many examples may be off by chance: two standard deviations."""
+    return 2 * math.sqrt(share * (1 - share) / max(1.0, examples))
 
 
 def _over(members: Sequence[Mapping[str, float]], row: str) -> bool:
