@@ -60,6 +60,14 @@ def test_the_changelog_knows_the_version() -> None:
     assert re.search(rf"^## \[{re.escape(PROJECT['version'])}\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
+def test_what_contributing_sends_people_to_is_there() -> None:
+    named = re.findall(r"`([\w./*<> -]+)`", (ROOT / "CONTRIBUTING.md").read_text())
+    paths = {word for text in named for word in text.split() if "/" in word and not re.search(r"[*<>]", word)}
+
+    assert len(paths) > 40
+    assert sorted(path for path in paths if not (ROOT / path).exists() and not path.startswith(".venv/")) == []
+
+
 @pytest.mark.parametrize("line", sorted({line for job in JOBS for line in runs(job)}))
 def test_a_line_of_the_workflow_is_a_make_target_or_a_script_that_there_is(line: str) -> None:
     program, *arguments = shlex.split(line)
