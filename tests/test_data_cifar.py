@@ -55,6 +55,36 @@ def test_a_folder_is_read(tmp_path):
     assert len(dataset.test) == 3
 
 
+def test_classes_are_called_as_the_file_beside_the_images_says_or_by_their_known_names(tmp_path):
+    names = [f"kind {number}" for number in range(10)]
+    meta = {"batches.meta.txt": ("\n".join(names) + "\n\n").encode()}
+
+    assert read_cifar10(write_folder(tmp_path / "a", small_files() | meta)).classes == tuple(names)
+    assert read_cifar10(write_archive(tmp_path / "b.tar.gz", small_files() | meta)).classes == tuple(names)
+    assert read_cifar10(write_folder(tmp_path / "c", small_files())).classes[3] == "cat"
+
+
+@pytest.mark.parametrize("names", [b"cat\ndog\n", b"cat\n" * 10, b"\n".join(b"%d" % n for n in range(11))])
+def test_a_file_of_other_than_ten_names_is_left_alone_and_told(tmp_path, names):
+    found = read_cifar10(write_folder(tmp_path / "cifar", small_files() | {"batches.meta.txt": names}))
+
+    assert found.classes[9] == "truck"
+    assert "expected 10 different names of classes, which have their usual names instead" in found.as_read[0]
+
+
+def test_classes_of_cifar100_have_names_where_the_files_are_there(tmp_path):
+    names = {"fine_label_names.txt": "\n".join(f"f{n}" for n in range(100)).encode(),
+             "coarse_label_names.txt": "\n".join(f"c{n}" for n in range(20)).encode()}  # fmt: skip
+    with_names = write_folder(tmp_path / "named", hundred_files() | names)
+    without = write_folder(tmp_path / "plain", hundred_files() | {"fine_label_names.txt": b"apple\n"})
+
+    assert read_cifar100(with_names, "fine").classes[99] == "f99"
+    assert read_cifar100(with_names, "coarse").classes[19] == "c19"
+    assert read_cifar100(without, "coarse").classes is None
+    assert read_cifar100(without, "fine").classes is None
+    assert read_cifar100(without, "fine").as_read[0].startswith("fine_label_names.txt holds 1 lines; expected 100")
+
+
 def test_pixels_are_red_green_and_blue_planes_of_rows(tmp_path):
     files = small_files(1)
     record = np.zeros(RECORD, np.uint8)

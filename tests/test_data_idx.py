@@ -37,6 +37,7 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
 def test_the_four_files_are_read(tmp_path: Path):
     dataset = read_mnist(write(tmp_path / "mnist", small_files()))
 
+    assert dataset.classes == tuple("0123456789")
     assert dataset.train.features.shape == (5, 28, 28)
     assert dataset.train.features.dtype == np.uint8
     assert dataset.train.features[:, 27, 27].tolist() == [0, 1, 2, 3, 4]

@@ -1,9 +1,11 @@
 """A run's model in files for use elsewhere, from a folder that may have been moved, and refusals in one sentence."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 from trained_run import trained_run
 from typer.testing import CliRunner
 
@@ -59,6 +61,24 @@ def test_torch_export_needs_no_code_and_takes_mini_batches_of_any_size(run: RunF
     for rows in (1, 7):
         inputs = torch.randn(rows, 4)
         assert torch.allclose(program.module()(inputs), result.model(inputs))
+
+
+def test_names_of_classes_go_with_the_model_in_every_form(tmp_path: Path) -> None:
+    file = own(tmp_path)
+    file.write_text(file.read_text().replace("astype(np.int64))", 'astype(np.int64)), classes=("no", "süß")'))
+    result = paceline.Result(trained_run(tmp_path / "runs", file).path)
+    expected = '["no", "süß"]'
+
+    program, script = {"classes": ""}, {"classes": ""}
+    torch.export.load(result.export(tmp_path / "model.pt2"), extra_files=program)
+    torch.jit.load(result.export(tmp_path / "model.pt"), _extra_files=script)
+    onnx = pytest.importorskip("onnx")
+    found = onnx.load(result.export(tmp_path / "model.onnx"))
+
+    assert program["classes"] == bytes(script["classes"]).decode() == expected
+    assert {prop.key: prop.value for prop in found.metadata_props}["classes"] == expected
+    with safe_open(result.export(tmp_path / "model.safetensors"), "np") as kept:
+        assert json.loads(kept.metadata()["inputs"])["classes"] == ["no", "süß"]
 
 
 @pytest.mark.parametrize("ending", [".pt", ".pt2", ".onnx"])

@@ -355,6 +355,22 @@ def test_images_are_scaled_to_what_the_model_was_trained_on() -> None:
     assert predict(run, "both").score.keys() == {"accuracy", "loss"}
 
 
+def test_images_of_cifar_are_called_by_the_names_of_their_classes() -> None:
+    Path("cifar").mkdir()
+    for name in ("test_batch", *(f"data_batch_{number}" for number in range(1, 6))):
+        images = np.random.default_rng(0).integers(0, 256, (20, 3073), np.uint8)
+        images[:, 0] = np.arange(20) % 10
+        Path(f"cifar/{name}.bin").write_bytes(images.tobytes())
+    run = trained_run(Path("runs"), "cifar10", data={"path": "cifar"}, model="cnn")
+
+    report = predict(str(run.path), "cifar", Wanted(probabilities=True))
+
+    assert report.lines[0] == ("label,airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck")
+    assert sum(report.counts.values()) == 20
+    assert set(report.counts) <= set(report.lines[0].split(","))
+    assert "accuracy" in report.score
+
+
 def test_what_has_another_ending_goes_to_the_tasks_own_data() -> None:
     own = task(
         f"{HEAD}def data(path):\n    rows = np.fromfile(path, np.uint8).reshape(-1, 1, 2, 1)\n"

@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import json
 import logging
 import re
 import shutil
@@ -20,6 +21,8 @@ from paceline.data.shards import open_shards
 if TYPE_CHECKING:
     import torch
 
+CLASSES = "classes"
+"""Where a file has the names of classes: an extra file of torch's forms, a key of ONNX' metadata."""
 ENDINGS = ".safetensors (weights), .pt2 (torch.export), .pt (TorchScript) or .onnx"
 LINEAR = (".safetensors", ".liblinear")
 """What a linear model is exported as: the files that its run has written."""
@@ -65,7 +68,7 @@ def _program(trained: Trained, target: Path, which: str) -> None:
     import torch
 
     with _refusals(trained, target, ".pt or .safetensors"):
-        torch.export.save(_exported(trained, which), target)
+        torch.export.save(_exported(trained, which), target, extra_files=_names(trained, which))
 
 
 def _trace(trained: Trained, target: Path, which: str) -> None:
@@ -75,7 +78,7 @@ def _trace(trained: Trained, target: Path, which: str) -> None:
         model, inputs = trained.module(which), _inputs(trained, which)
         traced = torch.jit.trace(model, inputs)  # type: ignore[no-untyped-call]
         _check(traced, model, inputs)
-        content = traced.save_to_buffer()
+        content = traced.save_to_buffer(_extra_files=_names(trained, which))
     target.write_bytes(content)
 
 
@@ -88,7 +91,14 @@ def _convert(trained: Trained, target: Path, which: str) -> None:
     with _refusals(trained, target, ".pt2, .pt or .safetensors"):
         program = torch.onnx.export(_exported(trained, which), dynamo=True, verbose=False)
         assert program is not None
+        program.model.metadata_props.update(_names(trained, which))
         program.save(target, external_data=False)
+
+
+def _names(trained: Trained, which: str) -> dict[str, str]:
+    """What classes 0, 1 and so on are called, for the file's metadata, as JSON; nothing where it is not known."""
+    classes = trained.inputs(which).classes
+    return {CLASSES: json.dumps(classes, ensure_ascii=False)} if classes else {}
 
 
 def _exported(trained: Trained, which: str) -> Any:

@@ -24,11 +24,18 @@ class Source(NamedTuple):
     """Folder that the archive unpacks to."""
     where: str
     """A sentence for people: where to get it."""
+    optional: tuple[str, ...] = ()
+    """Names of files that are wanted but may be missing."""
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Names of all files that are read."""
+        return (*self.files, *self.optional)
 
 
 def read_files(path: Path, source: Source) -> dict[str, bytes]:
-    """The wanted files by name. DataError where there is nothing at the path, where a file is missing, or where the
-    archive is damaged, too big or not the data set."""
+    """The wanted files by name. DataError where there is nothing at the path, where one that must be there is missing, or
+    where the archive is damaged, too big or not the data set."""
     with reading(f"{source.name} from {path}", f"The file may be damaged. {source.where}"):
         is_folder = path.is_dir()
         if not is_folder and not path.exists():
@@ -44,7 +51,7 @@ def _from_folder(path: Path, source: Source) -> dict[str, bytes]:
     """The wanted files by name, from the folder itself or from the one that the archive makes in it."""
     inner = path / source.folder
     folder = inner if inner.is_dir() else path
-    files = [folder / name for name in source.files if (folder / name).is_file()]
+    files = [folder / name for name in source.wanted if (folder / name).is_file()]
     total = sum(file.stat().st_size for file in files)
     if total > MAX_BYTES:
         raise DataError(
@@ -64,7 +71,7 @@ def _from_archive(path: Path, source: Source) -> dict[str, bytes]:
                         f"{path} holds more than {MAX_MEMBERS} members; this is not {source.name}. {source.where}"
                     )
                 name = _checked_name(member, path, source)
-                if name not in source.files:
+                if name not in source.wanted:
                     continue
                 if name in files:
                     raise DataError(f"{path} holds {name} twice; this is not {source.name}. {source.where}")

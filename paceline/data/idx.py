@@ -26,7 +26,8 @@ def read_mnist(folder: str | Path) -> Dataset:
     """Training and test images, features uint8 (N, 28, 28), labels int64 (N,), from a folder with the four files; any
     number of examples will do. DataError where a file is missing, truncated, too long or not MNIST."""
     folder = folder_at(folder, WHERE)
-    return Dataset(train=_part(folder, "train"), test=_part(folder, "t10k"))
+    names = tuple(map(str, range(CLASSES)))
+    return Dataset(train=_part(folder, "train"), test=_part(folder, "t10k"), classes=names)
 
 
 def _part(folder: Path, name: str) -> Labelled:
