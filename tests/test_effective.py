@@ -91,11 +91,40 @@ def test_a_momentum_of_zero_leaves_the_servers_the_whole_optimizer(policy):
 @pytest.mark.parametrize(("workers", "factor"), [(1, 1.0), (4, 0.5), (16, 0.25)])
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop", "adagrad"])
 def test_an_adaptive_rate_goes_by_the_root_of_the_examples(optimizer, workers, factor):
-    """Malladi et al. 2022; in lock-step it stays."""
+    """Malladi et al. 2022; in lock-step it stays. What a policy divides by staleness is as large among equal workers."""
     own = {"optimizer": {"name": optimizer, "lr": 0.003}}
 
     assert carried_out(settings("asp", workers, **own))[1] == pytest.approx(0.003 * factor)
     assert carried_out(settings("bsp", workers, **own))[1] == pytest.approx(0.003)
+    assert carried_out(settings("allreduce", workers, **own))[1] == pytest.approx(0.003)
+    divided = carried_out(settings("staleness_aware", workers, **own))[1] / max(1, workers - 1)
+    assert divided == pytest.approx(0.003 * factor)
+
+
+@pytest.mark.parametrize(("policy", "factor"), [("local_sgd", 2.0), ("adpsgd", 2.0), ("easgd", 2.0), ("gosgd", 2**0.5)])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop", "adagrad"])
+def test_own_adaptive_steps_make_up_for_the_noise_of_small_mini_batches(policy, factor, optimizer):
+    """Each worker divides by the noise of a quarter of the examples, which is twice as large."""
+    own = {"optimizer": {"name": optimizer, "lr": 0.003}}
+
+    assert carried_out(settings(policy, **own))[1] == pytest.approx(0.003 * factor)
+    assert carried_out(settings(policy, batch="worker", **own))[1] == pytest.approx(0.003)
+    assert carried_out(settings(policy, workers=1, **own))[1] == pytest.approx(0.003)
+
+
+@pytest.mark.parametrize(
+    ("policy", "share"), [("asp", 0.25), ("kbuffered", 0.5), ("staleness_aware", 0.25), ("bsp", 1), ("local_sgd", 1)]
+)
+@pytest.mark.parametrize(
+    ("optimizer", "name", "asked"),
+    [("adam", "betas", (0.9, 0.999)), ("adamw", "betas", (0.8, 0.0)), ("rmsprop", "alpha", (0.99,))],
+)
+def test_running_means_go_over_as_many_examples_as_in_one_process(policy, share, optimizer, name, asked):
+    given = asked if name == "betas" else asked[0]
+    config = settings(policy, optimizer={"name": optimizer, name: given})
+    found = getattr(effective(pool_of(config), build_optimizer(config.optimizer), build_policy(config.policy)), name)
+
+    assert np.atleast_1d(found) == pytest.approx([1 - (1 - each) * share for each in asked])
 
 
 @pytest.mark.parametrize("policy", ["bsp", "asp"])
@@ -180,6 +209,10 @@ def test_the_first_lines_of_a_run_say_what_was_asked_for_and_what_is_done():
         f"{asked}rate 0.025, momentum 0.9 at each worker"
     ]
     assert told(settings("bsp"), build_policy(Options(name="bsp"))) == [f"{asked}rate 0.1, momentum 0.9"]
+    assert told(settings("ssp", optimizer={"name": "adam", "lr": 0.004}), build_policy(Options(name="ssp"))) == [
+        "for one process: mini-batch 32, adam, rate 0.004, betas 0.9 0.999 -> here: 4 workers x 8, adam, rate 0.002, "
+        "betas 0.975 0.99975"
+    ]
 
 
 @pytest.mark.parametrize("policy", ["easgd", "gosgd"])

@@ -25,16 +25,26 @@ class Scaled(Extension):
 
     plain: ClassVar[bool] = False
     """Whether all steps are plain SGD's, whatever the optimizer."""
-    caution: ClassVar[str] = ""
-    """Why several workers may end below plain torch with the same settings, in words; empty: they don't (docs/policies.md)."""
     worker_momentum: ClassVar[bool] = True
     """Whether each worker keeps SGD's momentum where there are several. Not in lock-step, nor where workers step models of
     their own: there one step follows the other."""
+
+    averages: ClassVar[bool] = False
+    """Whether workers step models of their own, with the run's optimizer, and these are averaged."""
 
     def step_pushes(self, members: int) -> float:
         """Pushes whose mean makes one step: 1, or all members' in lock-step. Own steps of workers whose models are averaged
         count like lock-step's."""
         return 1.0
+
+    def divides(self, members: int) -> float:
+        """What the policy itself divides the rate of equal workers' pushes by."""
+        return 1.0
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        """Why several workers may end below plain torch with the same settings, in words; empty: they don't
+        (docs/policies.md). `optimizer`: the user's."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,8 @@ class Pool:
 
     def scale(self, asked: Optimizer, policy: Scaled) -> Callable[[int], float]:
         """Factor of the user's rate for so many live workers."""
-        return lambda live: asked.scaled(self.share * policy.step_pushes(live))
+        alone = self.share if policy.averages else 1.0
+        return lambda live: asked.scaled(self.share * policy.step_pushes(live), alone) * policy.divides(live)
 
     def momentum(self, asked: Optimizer, policy: Scaled) -> WorkerMomentum | None:
         """What each worker keeps in place of the servers."""
@@ -69,7 +80,12 @@ def effective(pool: Pool | None, asked: Optimizer, policy: Scaled) -> Optimizer:
     """What is stepped with in place of the optimizer that the user asked for; its rate is the schedule's."""
     if pool is not None and pool.corrects:
         return asked.model_copy(update={"momentum": 0.0})
-    return asked if pool is None or pool.momentum(asked, policy) is None else plain_sgd(asked.lr)
+    if pool is None or policy.averages:
+        return asked
+    if pool.momentum(asked, policy) is not None:
+        return plain_sgd(asked.lr)
+    share = pool.share * policy.step_pushes(pool.workers)
+    return asked.spread(share) if share < 1 else asked
 
 
 def scheduled(schedule: ScheduleConfig, epochs: float, pool: Pool | None, asked: Optimizer, policy: Scaled) -> Schedule:
@@ -85,14 +101,19 @@ def told(config: Config, policy: Scaled) -> list[str]:
     each = f"{workers} worker{'s' if workers > 1 else ''} x {config.worker_batch}"
     where = "" if pool is None or not (pool.corrects or pool.momentum(asked, policy)) else " at each worker"
     how = "" if pool is not None else f" (schedule.lr_scale: {config.schedule.lr_scale})"
-    name = config.policy.name
-    worse = f"{name} may end below what one process reaches with the same settings: {policy.caution}."
-    return [
+    here = asked if where else effective(pool, asked, policy)
+    lines = [
         f"for one process: mini-batch {config.batch_size}, {_words(asked, asked.lr)} -> here: {each}, "
-        f"{_words(asked, rate)}{where}{how}",
-        *([worse] if policy.caution and workers > 1 else []),
-        *_slower(config),
+        f"{_words(here, rate)}{where}{how}"
     ]
+    if why := cautioned(config, policy):
+        lines.append(f"{config.policy.name} may end below what one process reaches with the same settings: {why}.")
+    return [*lines, *_slower(config)]
+
+
+def cautioned(config: Config, policy: Scaled) -> str:
+    """Why the run may end below one process, in words; empty: nothing speaks for it."""
+    return "" if config.workers == 1 else policy.caution(build_optimizer(config.optimizer), config.workers)
 
 
 def _slower(config: Config) -> list[str]:
@@ -106,5 +127,11 @@ def _slower(config: Config) -> list[str]:
 
 def _words(optimizer: Optimizer, rate: float) -> str:
     """'sgd, rate 0.1, momentum 0.9'."""
-    momentum = getattr(optimizer, "momentum", None)
-    return f"{optimizer.name}, rate {rate:.4g}" + ("" if momentum is None else f", momentum {momentum:.4g}")
+    parts = [optimizer.name, f"rate {rate:.4g}"]
+    for name in ("momentum", "betas", "alpha"):
+        value = getattr(optimizer, name, None)
+        if value is not None:
+            parts.append(
+                " ".join([name, *(f"{each:.6g}" for each in (value if isinstance(value, tuple) else (value,)))])
+            )
+    return ", ".join(parts)

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -51,10 +51,17 @@ class Optimizer(BaseModel, ABC):
         """The slots before the first step."""
         return [np.zeros(length, dtype=np.float32) for _ in range(self.slots)]
 
-    def scaled(self, share: float) -> float:
+    def scaled(self, share: float, alone: float = 1.0) -> float:
         """Factor of the rate for a step on this share of the mini-batch that the rate is meant for (ratio): by default that of
-        adaptive steps, which don't follow the size of gradients [Malladi et al. 2022]. It never raises such a rate."""
-        return min(1.0, math.sqrt(share))
+        adaptive steps, which don't follow the size of gradients [Malladi et al. 2022]. `alone`: the share in each of the
+        steps whose mean it is; each is divided by the noise of so few examples, which the factor makes up for. Larger
+        mini-batches never raise it."""
+        return min(1.0, math.sqrt(share)) / min(1.0, math.sqrt(alone))
+
+    def spread(self, share: float) -> Self:
+        """The rule for steps on this share of the mini-batch, at most 1: running means go over as many examples as they would
+        [Malladi et al. 2022]. By default it has none."""
+        return self
 
     def worker_momentum(self) -> WorkerMomentum | None:
         """The momentum that workers can keep in place of the servers; None: there is none."""

@@ -116,6 +116,7 @@ class PeerPolicy(Scaled, ABC):
     usual_topology: ClassVar[str] = "ring"
     """Where none is chosen."""
     worker_momentum: ClassVar[bool] = False  # each has a model of its own, and an optimizer
+    averages: ClassVar[bool] = True
     kinds: ClassVar[frozenset[Kind]]
     """Of the messages that it takes."""
 

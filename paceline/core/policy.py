@@ -220,8 +220,11 @@ class Unserved(Policy):
         return self._peers.step_pushes(members)
 
     @property
-    def caution(self) -> str:  # type: ignore[override]
-        return self._peers.caution
+    def averages(self) -> bool:  # type: ignore[override]
+        return self._peers.averages
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        return self._peers.caution(optimizer, members)
 
     @property
     def worker_momentum(self) -> bool:  # type: ignore[override]

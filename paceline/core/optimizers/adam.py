@@ -1,7 +1,7 @@
 """Adam: momentum, divided by the size that the weight's last gradients had."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from pydantic import Field
 
@@ -25,6 +25,10 @@ class Adam(Optimizer):
     @property
     def slots(self) -> int:
         return 2
+
+    def spread(self, share: float) -> Self:
+        first, second = (1 - (1 - beta) * share for beta in self.betas)
+        return self.model_copy(update={"betas": (first, second)})
 
     def step(
         self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,

@@ -1,7 +1,7 @@
 """RMSProp: each gradient is divided by the size that the weight's last gradients had."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from pydantic import Field
 
@@ -23,6 +23,9 @@ class RmsProp(Optimizer):
     @property
     def slots(self) -> int:
         return 2 if self.momentum else 1
+
+    def spread(self, share: float) -> Self:
+        return self.model_copy(update={"alpha": 1 - (1 - self.alpha) * share})
 
     def step(
         self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,

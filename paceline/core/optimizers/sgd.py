@@ -34,7 +34,7 @@ class Sgd(Optimizer):
     def slots(self) -> int:
         return 1 if self.momentum else 0
 
-    def scaled(self, share: float) -> float:
+    def scaled(self, share: float, alone: float = 1.0) -> float:
         return share
 
     def worker_momentum(self) -> WorkerMomentum | None:

@@ -35,6 +35,7 @@ class Allreduce(PeerPolicy):
     )
 
     kinds: ClassVar[frozenset[Kind]] = frozenset({"part", "mean", "meet"})
+    averages: ClassVar[bool] = False  # gradients are
     _place: int = PrivateAttr()
     _size: int = PrivateAttr()
     _buffers: Buffers = PrivateAttr(default_factory=Buffers)

@@ -19,6 +19,7 @@ class Broadcast(PeerPolicy):
     usual_topology: ClassVar[str] = "complete"
     plain: ClassVar[bool] = True
     worker_momentum: ClassVar[bool] = True
+    averages: ClassVar[bool] = False
     tau: float = Field(
         0.1, gt=0, allow_inf_nan=False, description="What must have piled up before it is sent (gradient units)."
     )

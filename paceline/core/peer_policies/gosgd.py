@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from paceline.core.optimizer import Optimizer
 from paceline.core.peer_policy import Kind, Message
 from paceline.core.push_sum import PushSum
 from paceline.core.values import Vector
@@ -16,12 +17,14 @@ class Gosgd(PushSum):
 
     kinds: ClassVar[frozenset[Kind]] = frozenset({"model"})
     usual_topology: ClassVar[str] = "complete"
-    caution: ClassVar[str] = "workers' models meet seldom; policy.probability=1 lets them meet after each step"
     probability: float = Field(0.1, gt=0, le=1, description="Share of the steps after which the model is sent (ratio).")
 
     def step_pushes(self, members: int) -> float:
         """Models meet too seldom to take a whole mini-batch's rate on a small one."""
         return math.sqrt(members)
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        return "workers' models meet seldom; policy.probability=1 lets them meet after each step"
 
     def _push(self, gradient: Vector | None) -> list[Message]:
         if gradient is not None:

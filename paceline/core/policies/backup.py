@@ -7,6 +7,7 @@ from pydantic import Field
 from paceline.core.clocks import Clocks
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.optimizer import Optimizer
 from paceline.core.policy import Policy, unless_old
 from paceline.core.values import Push, Verdict
 
@@ -17,7 +18,6 @@ class Backup(Policy):
 
     sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
-    caution: ClassVar[str] = "what comes late is left out, so a slow worker's data hardly counts"
     worker_momentum: ClassVar[bool] = False
     shorthand: ClassVar[str | None] = "backups"
     backups: int | None = Field(None, ge=0, description="Workers not waited for; default: a sixteenth, at least 1.")
@@ -32,6 +32,9 @@ class Backup(Policy):
 
     def step_pushes(self, members: int) -> float:
         return max(1, members - self._spare(members))
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        return "what comes late is left out, so a slow worker's data hardly counts"
 
     def _spare(self, members: int) -> int:
         """b."""

@@ -5,6 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from paceline.core.clocks import Clocks
+from paceline.core.optimizer import Optimizer
 from paceline.core.policy import Policy
 from paceline.core.values import Outcome, Push, Verdict
 
@@ -15,11 +16,14 @@ class DelayThreshold(Policy):
 
     sparse: ClassVar[bool] = True
     overlaps: ClassVar[bool] = True
-    caution: ClassVar[str] = "what comes very late is left out, so a much slower worker's data hardly counts"
     shorthand: ClassVar[str | None] = "threshold"
     threshold: int | None = Field(
         None, ge=1, description="R, in versions; default: 4 times the members, a safety valve."
     )
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        """The more workers, the less of the data one has."""
+        return "what comes very late is left out, so a much slower worker's data hardly counts" if members < 8 else ""
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
         is_late = clocks.version - push.base.version >= (self.threshold or 4 * len(clocks.view.seats))

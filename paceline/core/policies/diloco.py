@@ -1,7 +1,5 @@
 """DiLoCo: local SGD whose outer step has Nesterov momentum."""
 
-from typing import ClassVar
-
 from pydantic import Field
 
 from paceline.core.optimizer import Optimizer
@@ -13,7 +11,6 @@ class Diloco(LocalSgd):
     """[Douillard et al. 2023]: with d the mean of (w - w_i), v <- m v + d, w <- w - outer_lr (d + m v). Its inner optimizer is
     the run's; the paper has AdamW and 500 steps."""
 
-    caution: ClassVar[str] = "its outer steps are few, so a short run may lag behind"
     outer_lr: float | None = Field(
         None,
         gt=0,
@@ -21,6 +18,9 @@ class Diloco(LocalSgd):
         "once in the end (the paper's .7 counts it 7 times, for runs of very many rounds).",
     )
     outer_momentum: float = Field(0.9, gt=0, lt=1, description="m, momentum of the outer step (ratio).")
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        return "its outer steps are few, so a short run may lag behind"
 
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
         lr = round(1 - self.outer_momentum, 12) if self.outer_lr is None else self.outer_lr

@@ -20,10 +20,10 @@ class Easgd(Policy):
     tau own steps the worker pushes x = w_i; then d = a (w_i - w), w += d, w_i -= d, with a = beta / n.
     The worker sees w after the fold: d = a / (1 - a) * (w_i - w_after), hence alpha = a / (1 - a)."""
 
+    averages: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "tau"
     pushes: ClassVar[Pushes] = "weights"
     worker_momentum: ClassVar[bool] = False
-    caution: ClassVar[str] = "workers' models only lean towards one another, less with a larger policy.tau"
     beta: float = Field(0.9, gt=0, lt=1, description="Strength of all elastic forces together (ratio).")
     tau: int = Field(
         1, ge=1, description="Own steps between two pushes (steps). More of them send less, and tie the models looser."
@@ -33,6 +33,9 @@ class Easgd(Policy):
         """Own steps: of models that are tied after each one they take a whole mini-batch's rate, of others too much of it is
         noise (docs/policies.md)."""
         return members if self.tau == 1 else math.sqrt(members)
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        return "workers' models only lean towards one another, less with a larger policy.tau"
 
     # server half
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:

@@ -17,7 +17,6 @@ class Ensemble(Policy):
     global model is the mean of the workers' models; ours: mean and vote of the local ones are scored too."""
 
     plain: ClassVar[bool] = True
-    caution: ClassVar[str] = "workers' models never meet, and each learns from its own part of the data"
     takes_local_step: ClassVar[bool] = True
     scores: ClassVar[tuple[str, ...]] = ("global", "mean", "vote")
 
@@ -32,6 +31,9 @@ class Ensemble(Policy):
     def step_pushes(self, members: int) -> float:
         """Own models: between one push a step and lock-step's."""
         return math.sqrt(members)
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        return "workers' models never meet, and each learns from its own part of the data"
 
     def fold(
         self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float,

@@ -7,6 +7,7 @@ from pydantic import Field
 from paceline.core.clocks import Clocks
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.optimizer import Optimizer
 from paceline.core.policy import Policy
 from paceline.core.values import Outcome, Push, Verdict
 
@@ -17,7 +18,6 @@ class Everyone(Policy):
 
     sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
-    caution: ClassVar[str] = "each step waits for a push of the slowest worker, so a slow one leaves few steps"
     overlaps: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "merge"
     merge: Literal["sum", "overwrite"] = Field(
@@ -40,6 +40,9 @@ class Everyone(Policy):
 
     def step_pushes(self, members: int) -> float:
         return members
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        return "each step waits for a push of the slowest worker, so a slow one leaves few steps"
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
         return Verdict(Outcome.BUFFERED)

@@ -23,6 +23,7 @@ class LocalSgd(Bsp):
 
     keeps_start: ClassVar[bool] = True
     pushes: ClassVar[Pushes] = "differences"
+    averages: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "steps"
     steps: int = Field(8, ge=1, description="H, own steps in a round (steps).")
     dynamic: bool = Field(False, description="Fewer steps for slower workers.")

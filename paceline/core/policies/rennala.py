@@ -6,6 +6,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from paceline.core.clocks import Clocks
+from paceline.core.optimizer import Optimizer
 from paceline.core.policy import Policy, unless_old
 from paceline.core.values import Push, Verdict
 
@@ -15,12 +16,14 @@ class Rennala(Policy):
     nobody waits."""
 
     gathers: ClassVar[bool] = True
-    caution: ClassVar[str] = "gradients that come late are left out, though their examples count"
     shorthand: ClassVar[str | None] = "b"
     b: int | None = Field(None, ge=1, description="Gradients in a step; default: half of the members, rounded up.")
 
     def step_pushes(self, members: int) -> float:
         return self.b or max(1, math.ceil(members / 2))
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        return "gradients that come late are left out, though their examples count"
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
         return unless_old(push, clocks)

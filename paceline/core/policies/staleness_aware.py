@@ -17,8 +17,8 @@ class StalenessAware(Policy):
     shorthand: ClassVar[str | None] = "damp"
     damp: Literal["all", "outliers"] = Field("all", description="Which pushes get a lower rate.")
 
-    def step_pushes(self, members: int) -> float:
-        """The staleness of equal workers' pushes, which the rate is divided by."""
+    def divides(self, members: int) -> float:
+        """The staleness of equal workers' pushes."""
         return max(1, members - 1) if self.damp == "all" else 1.0
 
     def rate(self, lr: float, staleness: int, members: int) -> float:
