@@ -11,7 +11,7 @@ import torch
 import typer
 
 from experiments.defaults_cells import USERS, Cell, Kept, planned, problem, run_cell
-from experiments.defaults_table import compact, full
+from experiments.defaults_table import compact, full, summary
 from experiments.options import among
 from paceline.core.errors import UsageError
 from paceline.settings import exits, run_command
@@ -59,6 +59,7 @@ def main(
         for name, text in (("full", full(found)), ("compact", compact(found))):
             (out / f"{name}.md").write_text(text)
         print(compact(found))
+        print(summary(found))
 
 
 def in_processes(kept: Kept, out: Path, seeds: int, data: str | None) -> None:

@@ -14,8 +14,9 @@ import torch
 from experiments.virtual_model import Problem, problem_of
 from experiments.virtual_training import train
 from paceline.core.config import Config, Options
+from paceline.core.effective import cautioned
 from paceline.core.errors import ConfigError
-from paceline.core.policy import from_shorthand, is_served
+from paceline.core.policy import build_policy, from_shorthand, is_served
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import open_shards
 from paceline.tasks.task import load_config, load_task
@@ -119,6 +120,12 @@ def config_of(cell: Cell, data: str = "bundled") -> Config:
             "slow": slow, "seed": cell.seed, "data": {"path": data},
         }
     )  # fmt: skip
+
+
+def is_told(cell: Cell) -> bool:
+    """Whether the first lines of such a run say that it may end below one process."""
+    config = config_of(cell)
+    return bool(cautioned(config, build_policy(config.policy)))
 
 
 def run_cell(cell: Cell, folder: Path) -> Found:

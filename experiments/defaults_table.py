@@ -1,13 +1,14 @@
 """The tables of experiments/defaults.py. A combination is as good as plain torch where its mean score, over the seeds, is at
 most a point below plain torch's mean on the same splits, or at most the spread: the standard deviation of plain torch's
-scores over orders of the same examples, where that is more."""
+scores over orders of the same examples, where that is more. What is worse is told where the first lines of the run say so,
+else silent."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, variance
 from typing import TypeVar
 
-from experiments.defaults_cells import TORCH, Cell, Found
+from experiments.defaults_cells import TORCH, Cell, Found, is_told
 
 T = TypeVar("T")
 POINT = 0.01
@@ -41,6 +42,19 @@ class Compared:
     """By how much plain torch's is better."""
     is_within: bool
     note: str
+    is_told: bool = False
+    """Whether it is worse, and its run says so."""
+
+    @property
+    def is_silent(self) -> bool:
+        return not self.is_within and not self.is_told
+
+
+COUNTS: dict[str, Callable[[Compared], bool]] = {
+    "as good": lambda result: result.is_within,
+    "told": lambda result: result.is_told,
+    "silent": lambda result: result.is_silent,
+}
 
 
 def references(found: Results) -> dict[tuple[str, str], Reference]:
@@ -66,15 +80,23 @@ def compared(found: Results) -> dict[Combination, Compared]:
             what = cell.task, cell.optimizer, cell.workers, cell.cluster, cell.policy
             scores.setdefault(what, {})[cell.seed] = result
     known = references(found)
-    return {what: _compared(seeds, known[what[:2]]) for what, seeds in scores.items()}
+    return {what: _compared(what, seeds, known[what[:2]]) for what, seeds in scores.items()}
 
 
-def _compared(seeds: Mapping[int, Found], torch: Reference) -> Compared:
+def _compared(what: Combination, seeds: Mapping[int, Found], torch: Reference) -> Compared:
     scores = {seed: result.score for seed, result in seeds.items() if result.score is not None}
     if not scores:
         return Compared(None, 0.0, True, next(iter(seeds.values())).note)
     less = mean(torch.by_seed[seed] - score for seed, score in scores.items())
-    return Compared(mean(scores.values()), less, less <= max(POINT, torch.spread), "")
+    is_within = less <= max(POINT, torch.spread)
+    return Compared(mean(scores.values()), less, is_within, "", not is_within and is_told(Cell(0, *what)))
+
+
+def summary(found: Results) -> str:
+    """How many runs, and what became of their combinations, in one line."""
+    results = [result for result in compared(found).values() if result.score is not None]
+    good, told, silent = (sum(map(count, results)) for count in COUNTS.values())
+    return f"{len(found):,} runs, {good:,} of {len(results):,} combinations as good, {told} told, {silent} silent"
 
 
 def full(found: Results) -> str:
@@ -92,19 +114,20 @@ def full(found: Results) -> str:
 
 
 def compact(found: Results) -> str:
-    """A line for each policy: its mean score on each task, how many combinations are as good as plain torch, and the worst."""
+    """A line for each policy: its mean score on each task, how many combinations are as good as plain torch, how many worse
+    ones are told or silent, and the worst."""
     known, results = references(found), compared(found)
     tasks, optimizers = _unique(what[0] for what in results), _unique(what[1] for what in results)
-    lines = [_line(["policy", *(f"{NAMES[name]}: {', '.join(tasks)}" for name in optimizers), "as good", "worst"])]
-    lines += ["|" + "---|" * (3 + len(optimizers))]
+    lines = [_line(["policy", *(f"{NAMES[name]}: {', '.join(tasks)}" for name in optimizers), *COUNTS, "worst"])]
+    lines += ["|" + "---|" * (5 + len(optimizers))]
     torch = [" ".join(_number(known[task, name].mean) for task in tasks) for name in optimizers]
-    lines.append(_line(["plain torch", *torch, "", ""]))
+    lines.append(_line(["plain torch", *torch, "", "", "", ""]))
     for policy in _unique(what[4] for what in results):
         mine = {what: result for what, result in results.items() if what[4] == policy}
         means = [_means(mine, tasks, name) for name in optimizers]
         ran = {what: result for what, result in mine.items() if result.score is not None}
-        good = sum(result.is_within for result in ran.values())
-        lines.append(_line([f"`{policy}`", *means, f"{good} of {len(ran)}", _worst(ran)]))
+        good, told, silent = (sum(map(count, ran.values())) for count in COUNTS.values())
+        lines.append(_line([f"`{policy}`", *means, f"{good} of {len(ran)}", _some(told), _some(silent), _worst(ran)]))
     return "\n".join(lines) + "\n"
 
 
@@ -148,11 +171,16 @@ def _worst(ran: Mapping[Combination, Compared]) -> str:
 def _cell(result: Compared | None) -> str:
     if result is None:
         return ""
-    return "refused" if result.score is None else f"{_number(result.score)}{'' if result.is_within else ' **<**'}"
+    mark = " **<**" if result.is_silent else " <" if result.is_told else ""
+    return "refused" if result.score is None else f"{_number(result.score)}{mark}"
 
 
 def _column(workers: int, cluster: str) -> str:
     return f"{workers}{'' if cluster == 'equal' else ', one slow'}"
+
+
+def _some(count: int) -> str:
+    return str(count) if count else ""
 
 
 def _number(score: float) -> str:

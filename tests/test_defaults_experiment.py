@@ -24,7 +24,7 @@ from experiments.defaults_cells import (
     problem,
     run_cell,
 )
-from experiments.defaults_table import compact, compared, full, references
+from experiments.defaults_table import compact, compared, full, references, summary
 from experiments.processes import Ran
 from experiments.virtual_model import Net
 from experiments.virtual_training import Trained, train
@@ -42,6 +42,8 @@ FOUND = {
     Cell(1, "digits", "sgd", 2, "equal", "ssp"): Found(0.91),
     Cell(0, "digits", "sgd", 2, "slow", "ssp"): Found(0.93),
     Cell(1, "digits", "sgd", 2, "slow", "ssp"): Found(0.90),
+    Cell(0, "digits", "sgd", 2, "slow", "easgd"): Found(0.93),
+    Cell(1, "digits", "sgd", 2, "slow", "easgd"): Found(0.90),
     Cell(0, "digits", "sgd", 2, "equal", "dana"): Found(None, "it can't"),
 }
 
@@ -124,16 +126,19 @@ def test_a_combination_is_as_good_within_a_point_or_the_spread() -> None:
     assert results["digits", "sgd", 2, "equal", "dana"].note == "it can't"
 
 
-def test_the_tables_name_what_is_worse_and_what_is_refused() -> None:
+def test_the_tables_name_what_is_worse_whether_its_run_says_so_and_what_is_refused() -> None:
     assert full(FOUND).splitlines()[2:] == [
         "| `ssp` | SGD, momentum | digits | 0.935 ± 0.014 | 0.930 | 0.915 **<** |",
+        "| `easgd` | SGD, momentum | digits | 0.935 ± 0.014 |  | 0.915 < |",
         "| `dana` | SGD, momentum | digits | 0.935 ± 0.014 | refused |  |",
     ]
     assert compact(FOUND).splitlines()[2:] == [
-        "| plain torch | 0.935 |  |  |",
-        "| `ssp` | 0.922 | 1 of 2 | 0.915: digits, SGD, momentum, 2, one slow |",
-        "| `dana` | refused | 0 of 0 |  |",
+        "| plain torch | 0.935 |  |  |  |  |",
+        "| `ssp` | 0.922 | 1 of 2 |  | 1 | 0.915: digits, SGD, momentum, 2, one slow |",
+        "| `easgd` | 0.915 | 0 of 1 | 1 |  | 0.915: digits, SGD, momentum, 2, one slow |",
+        "| `dana` | refused | 0 of 0 |  |  |  |",
     ]
+    assert summary(FOUND) == "11 runs, 1 of 3 combinations as good, 1 told, 1 silent"
 
 
 # the command
@@ -150,11 +155,13 @@ def test_one_worker_has_no_slow_one_beside_it() -> None:
     assert clusters == {(1, "equal"), (2, "equal"), (2, "slow")}
 
 
-def test_a_very_small_table_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_a_very_small_table_nothing_is_worse_without_a_word_and_it_goes_on_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = {
-        "policies": ["bsp"],
+        "policies": ["bsp", "asp", "local_sgd", "backup"],
         "tasks": "wine",
-        "optimizers": "sgd",
+        "optimizers": "sgd,adam",
         "workers": "2",
         "seeds": 1,
         "out": tmp_path,
@@ -163,11 +170,12 @@ def test_a_very_small_table_goes_on_where_it_was(tmp_path: Path, capsys: pytest.
     main(**options)  # type: ignore[arg-type]
     main(**options)  # type: ignore[arg-type]
 
-    assert "5 runs, 5 of them to do" in (said := capsys.readouterr().out)
-    assert "5 runs, 0 of them to do" in said
+    assert "22 runs, 22 of them to do" in (said := capsys.readouterr().out)
+    assert "22 runs, 0 of them to do" in said
     assert said.count("| `bsp` | ") == 2
-    assert len(Kept(tmp_path / "runs.jsonl").found) == 5
-    assert (tmp_path / "full.md").read_text().count("| wine |") == 1
+    assert said.count(" of 16 combinations as good, ") == said.count(" told, 0 silent") == 2
+    assert len(Kept(tmp_path / "runs.jsonl").found) == 22
+    assert (tmp_path / "full.md").read_text().count("| wine |") == 8
 
 
 def test_a_number_of_workers_that_is_none_is_refused() -> None:
