@@ -1,1 +1,1 @@
-"""Measurements against the targets of performance.md: ratios of one interleaved run, never a bare time."""
+"""Measurements against the targets of benchmarks/results.md#targets: ratios of one interleaved run, never a bare time."""

@@ -47,7 +47,7 @@ BATCHES = 4
 WARM_UP = 5
 """Steps at each start that do not count."""
 ORACLE: Shapes = [("a", (10,)), ("b", (90,)), ("c", (3,)), ("d", (4,))]
-"""The example of algorithms.md 5."""
+"""The example of docs/model-parallelism.md."""
 Matrix = npt.NDArray[np.float32]
 Pipe = Connection  # both ends of a pair of sockets
 
@@ -391,7 +391,7 @@ def main() -> None:
             print(f"  {way:62}{median(times):9.2f}{min(times):9.2f}{figures[0].sent / 1e3:10,.0f}", flush=True)
     print(f"{f'at most so many times one of {SERVERS} servers':64}{'layerwise':>14}{'memorywise':>14}")
     for name, shapes, alignment in (
-        ("the example of algorithms.md 5", ORACLE, 1), *((name, make(), 16) for name, make in LAYOUTS.items()),
+        ("layers of 10, 90, 3 and 4 values", ORACLE, 1), *((name, make(), 16) for name, make in LAYOUTS.items()),
     ):  # fmt: skip
         print(f"  {name:62}" + "".join(f"{value:14.2f}" for value in bounds(shapes, alignment).values()))
 

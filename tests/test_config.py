@@ -305,7 +305,7 @@ def test_a_cluster_by_name_and_one_in_entries_replace_each_other(task, flag):
     [("worker", 128, 12, 128), ("global", 128, 12, 10), ("global", 128, 4, 32), ("global", 3, 4, 1)],
 )
 def test_a_global_batch_is_shared_by_the_workers(batch, batch_size, workers, each):
-    """[Sharding], algorithms.md 3.8: B = 128, n = 12 -> 10; at least 1."""
+    """[Sharding]: B = 128, n = 12 -> 10; at least 1."""
     assert load(None, {"batch": batch, "batch_size": batch_size, "workers": workers}).worker_batch == each
 
 

@@ -1,4 +1,4 @@
-"""Peer policies against worked examples (algorithms 3.9, 3.10, docs/decentralised.md), what mixing keeps under any schedule,
+"""Peer policies against the worked examples of docs/decentralised.md and others by hand, what mixing keeps under any schedule,
 and one contract for all in the folder."""
 
 from random import Random
@@ -408,7 +408,7 @@ GRADIENTS = [[0.3, -0.6, 0.1, 1.2], [0.3, 0.2, 0.1, -0.1], [0, -0.4, 0.35, 0.1]]
     ],
 )
 def test_broadcast_sends_what_crosses_the_threshold(quantised, sent, residual):
-    """The examples of algorithms 3.10, tau .5."""
+    """By hand, tau .5."""
     steps = iter(GRADIENTS)
     peers = Peers(
         "broadcast", dict.fromkeys((0, 1, 2), [0.0] * 4), tau=0.5, quantised=quantised, lr=1.0,

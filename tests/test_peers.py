@@ -108,7 +108,7 @@ def test_two_members_average_their_models_while_one_computes(member: Callable[..
     passive.begin("adpsgd")
     active.begin("adpsgd")
     seen = active.step(1.0)
-    assert (seen[0], passive.own.local[0], active.own.local[0]) == (3.0, 2.0, 1.5)  # algorithms 3.9's oracle
+    assert (seen[0], passive.own.local[0], active.own.local[0]) == (3.0, 2.0, 1.5)  # by hand
 
 
 @pytest.mark.parametrize("policy", ["allreduce", "dpsgd"])

@@ -1,4 +1,4 @@
-"""Policies against the worked examples of the design (algorithms 2, 3 and 6), and one contract for all in the folder."""
+"""Policies against examples worked by hand, and one contract for all in the folder."""
 
 import itertools
 import math

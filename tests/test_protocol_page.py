@@ -18,7 +18,7 @@ from paceline.core.errors import PacelineError
 from paceline.core.membership import Membership
 from paceline.core.model_slice import ModelSlice
 from paceline.core.optimizers.sgd import Sgd
-from paceline.core.plan import make_plan
+from paceline.core.plan import make_plan, server_memory
 from paceline.core.policy import build_policy
 from paceline.core.slice_state import Standing
 from paceline.core.values import Base, Dense, Empty, Push, Reply, View
@@ -440,6 +440,17 @@ def test_recovery_of_a_server():
     row("worker-0 pushes clock 4, gradient 1, base 2, 2", answered(server.push(W0, 4, 1.0)))
 
     assert rows == example("Recovery of a server")
+
+
+def test_memory_of_a_server():
+    arrays = build_policy(Options(name="bsp")).server_arrays(4)
+    found = server_memory(1_000_000, Sgd(momentum=0.9).slots, arrays, 4, 0)
+
+    rows = [
+        (purposes, f"{sum(found[purpose] for purpose in purposes.split(', ')) // 4:,}")
+        for purposes in ("weights, published", "optimizer", "snapshot", "policy", "assembly")
+    ]
+    assert rows == example("Memory of a server")
 
 
 def test_every_example_of_the_page_has_its_test():

@@ -94,7 +94,7 @@ def test_the_rule_of_the_sharding_paper():
 
 # warm-up
 def test_the_warm_up_of_shat():
-    """algorithms.md 3.8: base .01, n = 8, epoch 10 of 20 -> .045."""
+    """[SHAT]: base .01, n = 8, epoch 10 of 20 -> .045."""
     one = schedule(epochs=250, lr_scale="linear", warmup_epochs=20)
 
     assert [0.01 * one.factor(epoch, 8) for epoch in (0, 10, 20, 249)] == pytest.approx([0.01, 0.045, 0.08, 0.08])

@@ -1,4 +1,4 @@
-"""The rules of early stopping, with the oracles of algorithms 3.11."""
+"""The rules of early stopping, with examples worked by hand."""
 
 from typing import Any
 

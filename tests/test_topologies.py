@@ -58,7 +58,7 @@ def test_a_ring_of_one_or_two(ranks, weights):
     ("size", "hops"), [(1, []), (2, [1]), (3, [1]), (4, [1, 3]), (8, [1, 3, 5]), (9, [1, 3, 5]), (18, [1, 3, 5, 9, 17])]
 )
 def test_the_hops_of_a_ring_with_shortcuts(size, hops):
-    """{1} and {2^i + 1 : i >= 1, < n}; n = 8 gives {1, 3, 5} (algorithms 3.9)."""
+    """{1} and {2^i + 1 : i >= 1, < n}; n = 8 gives {1, 3, 5}: only odd hops, between actives and passives."""
     assert Ring(shortcuts=True).hops(size) == hops
 
 

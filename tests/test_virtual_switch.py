@@ -1,5 +1,6 @@
-"""Changes of policy in mid-run, in virtual time (protocol.md 19): nothing stalls, nothing acknowledged is lost or folded
-twice, all slices begin at the same version with all members level, and every worker ends up with the new policy."""
+"""Changes of policy in mid-run (docs/protocol.md#changes-of-policy), in virtual time: nothing stalls, nothing acknowledged
+is lost or folded twice, all slices begin at the same version with all members level, and every worker ends up
+with the new policy."""
 
 import random
 from itertools import permutations

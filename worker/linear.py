@@ -265,7 +265,7 @@ class Loop:
                 self._model.rebase(np.arange(start, stop), pulled[start:stop])
 
     def _adopt(self, message: Switch) -> None:
-        """Goes on under another policy, with the weights that it begins with (protocol.md 19)."""
+        """Goes on under another policy, with the weights that it begins with (docs/protocol.md#changes-of-policy)."""
         switch = switch_value(message)
         if switch is None or switch.number <= self._switches:
             return

@@ -87,7 +87,7 @@ def is_direct(training: Training, head: pb.PullHead) -> bool:
 
 
 def mix(training: Training, heads: list[pb.PullHead], step: Step | None, has_pulled: bool) -> None:
-    """Own plain step with the reply's rate, then the mix, slice by slice (law 5); but for weights that came
+    """Own plain step with the reply's rate, then the mix, slice by slice; but for weights that came
     straight into the local model."""
     for link, head in zip(training.client.links, heads, strict=True):
         for part in () if is_direct(training, head) else link.ranges:
@@ -104,8 +104,8 @@ def mix(training: Training, heads: list[pb.PullHead], step: Step | None, has_pul
 
 
 def change_policy(training: Training, heads: list[pb.PullHead]) -> bool:
-    """Begins this worker's half of a new policy where a slice has begun its own: local := pulled (protocol.md 19).
-    Returns whether one has."""
+    """Begins this worker's half of a new policy where a slice has begun its own: local := pulled
+    (docs/protocol.md#changes-of-policy). Returns whether one has."""
     return adopt(training, max((head.switch for head in heads), key=lambda switch: switch.number))
 
 

@@ -65,7 +65,7 @@ class Replica:
         self._flat.refresh()
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
-        """The gradient of the mean loss over a mini-batch at the present weights; `seed` fixes dropout (protocol 21),
+        """The gradient of the mean loss over a mini-batch at the present weights; `seed` fixes dropout,
         `rng` the augmentation. ConfigError where the task's loss can't be used."""
         torch.manual_seed(seed)
         self.model.train()
@@ -145,7 +145,7 @@ class Replica:
 
     @torch.no_grad()
     def recalibrate(self, features: Array, labels: Array, batch: int = 512) -> None:
-        """Estimates BatchNorm statistics anew, as the mean over these examples without augmentation (protocol 22)."""
+        """Estimates BatchNorm statistics anew, as the mean over these examples without augmentation."""
         self.model.train()
         # not swa_utils.update_bn: it resets layers that the model's own train() keeps in eval mode (frozen backbones)
         norms = (module for module in self.model.modules() if isinstance(module, _BatchNorm))

@@ -35,7 +35,7 @@ Rank = tuple[float, float]
 
 _WORST: Rank = (float("-inf"), float("-inf"))
 _CALIBRATION = 2000
-"""Training examples that BatchNorm statistics are estimated on, and training accuracy is measured on (protocol 22)."""
+"""Training examples that BatchNorm statistics are estimated on, and training accuracy is measured on."""
 _AHEAD = (0, 4, 16)
 """Versions ahead of the newest that are asked for, one try after the other, until all slices give the same one: the
 newest itself where rounds are slow, or over; later ones where rounds are so quick that it has gone meanwhile."""

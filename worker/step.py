@@ -15,6 +15,7 @@ class Step:
     loss: float
     examples: int
     finite: bool
-    """False where the loss or any element of the gradient is not finite: push an empty update instead (protocol 6)."""
+    """False where the loss or any element of the gradient is not finite: push an empty update instead
+    (docs/protocol.md#clocks)."""
     size: float = math.nan
     """The gradient's largest element, before clipping; NaN where it is not known."""

@@ -6,7 +6,7 @@ from typing import Any
 
 class AdaScale:
     """The gain r = (v + m) / (v / S + m), 1 to S, that the learning rate is multiplied by and the schedule advances by
-    [Johnson et al. 2020; algorithms 6.10]. v is the variance of one worker's gradient (summed over the elements), m the
+    [Johnson et al. 2020]. v is the variance of one worker's gradient (summed over the elements), m the
     squared norm of the true one; both are moving averages of their unbiased estimates. Sums of squares of one slice are
     enough; then the gain is that slice's. Not thread-safe.
 

@@ -18,7 +18,7 @@ on every machine (elements)."""
 
 
 class Clip:
-    """What to multiply a gradient by so that its norm keeps the limits [algorithms 6.11]: a fixed one, the running
+    """What to multiply a gradient by so that its norm keeps the limits: a fixed one, the running
     quantile of this worker's own last 200 norms (before clipping, this one among them), or the smaller of both. The
     quantile limits nothing until 20 norms are seen. Not thread-safe."""
 

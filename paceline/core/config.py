@@ -122,7 +122,7 @@ class PlanConfig(Section):
 
 
 class ClipConfig(Section):
-    """A limit for the norm of every push, over the whole model [algorithms 6.11]; both may be set, the smaller wins."""
+    """A limit for the norm of every push, over the whole model; both may be set, the smaller wins."""
 
     norm: float | None = Field(None, gt=0, allow_inf_nan=False, description="Largest L2 norm of a gradient.")
     quantile: float | None = Field(

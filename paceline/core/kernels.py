@@ -57,7 +57,7 @@ def add_scaled(total: Vector, values: Vector, weight: float) -> None:
 
 
 def mix(local: Vector, pulled: Vector, alpha: float) -> None:
-    """A worker's mixing (law 5): local <- local + alpha * (pulled - local); alpha 1 copies, alpha 0 touches nothing."""
+    """A worker's mixing: local <- local + alpha * (pulled - local); alpha 1 copies, alpha 0 touches nothing."""
     check_lengths(local, pulled)
     if alpha == 1:
         np.copyto(local, pulled)
@@ -66,7 +66,7 @@ def mix(local: Vector, pulled: Vector, alpha: float) -> None:
 
 
 def plain_step(local: Vector, gradient: Vector, lr: float) -> None:
-    """A worker's own step (law 5): local <- local - lr * gradient."""
+    """A worker's own step: local <- local - lr * gradient."""
     check_lengths(local, gradient)
     _plain_step(local, gradient, f32(lr))
 

@@ -311,7 +311,7 @@ class ModelSlice:
 
     def _maybe_switch(self) -> None:
         """Begins the policies that the view names: at once one that the others made while this server was away, a newer one
-        as soon as every member has done its last clock under the old one (protocol.md 19)."""
+        as soon as every member has done its last clock under the old one (docs/protocol.md#changes-of-policy)."""
         view = self.clocks.view
         are_done = all(seat.hold is None or self.clocks.is_done(worker) for worker, seat in view.seats.items())
         for switch in (view.made, view.switch):

@@ -12,7 +12,7 @@ from paceline.core.values import Vector
 
 class Objective(BaseModel):
     """The loss of a sample with label y (-1 or +1) and margin z = x.w, and a pull of its features' weights towards zero
-    [algorithms 3.11; Niu et al. 2011]. A sample's gradient has values at its own features k only: slope(y, z) * x_k +
+    [Hogwild; Niu et al. 2011]. A sample's gradient has values at its own features k only: slope(y, z) * x_k +
     decay_k * w_k. Its samples are summed over a batch, each at the weights before it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

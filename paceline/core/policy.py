@@ -154,7 +154,7 @@ class Policy(Scaled, ABC):
 
     # worker half
     takes_local_step: ClassVar[bool] = False
-    """Whether the worker makes its own plain step before it mixes (law 5)."""
+    """Whether the worker makes its own plain step before it mixes."""
     keeps_start: ClassVar[bool] = False
     """Whether the worker keeps the model of its last mix."""
 

@@ -182,8 +182,9 @@ class Run:
         return self.membership.is_switching
 
     def switch(self, policy: Options, clocks: Clocks) -> None:
-        """Lets a new policy begin as soon as every member has reached a clock that is named now (protocol.md 19).
-        ConfigError where it doesn't go with the run's other settings; NotYet where the run can't do it just now."""
+        """Lets a new policy begin as soon as every member has reached a clock that is named now
+        (docs/protocol.md#changes-of-policy). ConfigError where it doesn't go with the run's other settings; NotYet
+        where the run can't do it just now."""
         if self.phase is not RunPhase.TRAINING or clocks.is_recovering or self.is_switching:
             raise NotYet(f"The run is {self.phase}, or just restarting or changing; the policy is changed in training.")
         if not self.config.servers:

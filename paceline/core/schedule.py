@@ -10,7 +10,7 @@ from typing import Any
 from paceline.core.config import ScheduleConfig
 
 RAMP = 1.0
-"""How long a rate takes to rise to that of more workers [algorithms 1; ours] (epochs)."""
+"""How long a rate takes to rise to that of more workers (epochs)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A change of the policy in mid-run (protocol.md 19)."""
+    """A change of the policy in mid-run (docs/protocol.md#changes-of-policy)."""
 
     number: int
     """Changes so far, this one included."""

@@ -1,5 +1,5 @@
 """The messages of the data plane framed by hand: byte for byte what protobuf makes of PushPart and PullPart, without
-copying the tensor bytes into a protobuf object (performance.md, 3)."""
+copying the tensor bytes into a protobuf object."""
 
 from typing import NamedTuple
 

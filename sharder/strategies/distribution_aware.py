@@ -12,7 +12,7 @@ from sharder.turns import Turns, grouped
 
 class DistributionAware(ByClasses):
     """Finds clusters with PCA and KMeans, deals the examples of dense ones round robin, one cluster after the other, and
-    gives those of sparse ones to every shard [algorithms 4]."""
+    gives those of sparse ones to every shard [Sharding]."""
 
     clusters: int | None = Field(None, ge=1, description="Clusters; default: twice the classes [Sharding].")
     components: int = Field(50, ge=1, description="Principal components that KMeans sees; at most the features.")

@@ -11,7 +11,7 @@ from sharder.turns import Turns, grouped
 
 class Stratified(ByClasses):
     """Deals the examples of one class after the other round robin. The counter goes on across classes, so that totals
-    and counts of each class differ by at most one [algorithms 4]."""
+    and counts of each class differ by at most one [Sharding, but for the counter]."""
 
     literal: bool = Field(
         False, description="As the paper writes it: the counter restarts for each class, and nothing is shuffled."
