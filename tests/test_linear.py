@@ -28,6 +28,7 @@ from paceline.rpc.auth import OPEN
 from paceline.settings import task_of
 from paceline.v1 import run_service_pb2 as pb
 from worker.linear import LinearWorker, touched
+from worker.linear_data import LinearData
 from worker.sparse_client import bounds
 
 D, N = 60, 200
@@ -115,13 +116,12 @@ def trial(tmp_path: Path) -> Iterator[Callable[[Config], Trial]]:
 def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
     """What lock-step training must give: each round every worker's batches from the same weights and at the rate that it was
     told with these, then the sum as it is."""
-    worker = LinearWorker.__new__(LinearWorker)
-    worker.config, worker._shards, worker._width = config, shards, D
-    lens = worker.epoch_lens()
-    steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], worker.clock_batch)
-    data = [worker._data([place]) for place in range(config.workers)]
+    own, batch = LinearData(config, shards), config.worker_batch * config.push_batches
+    lens = own.epoch_lens()
+    steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], batch)
+    data = [own.rows([place]) for place in range(config.workers)]
     samplers = [
-        Sampler(worker.sizes([place]), worker.clock_batch, steps, config.seed, f"worker-{place}", lens[place])
+        Sampler(own.sizes([place]), batch, steps, config.seed, f"worker-{place}", lens[place])
         for place in range(config.workers)
     ]
     weights = np.zeros(D, np.float32)
@@ -141,7 +141,7 @@ def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
                 total[place] = total.get(place, np.float32(0)) + value
         for place, value in total.items():
             weights[place] += value
-        told = 0.1 * falls ** (folded // worker.train_examples)
+        told = 0.1 * falls ** (folded // own.train_examples)
     return weights
 
 
@@ -244,7 +244,7 @@ def test_an_example_of_several_shards_trains_in_all_or_validates_in_all(tmp_path
     trained, kept = set[int](), set[int]()
 
     for number in (0, 1):
-        _, _, train, validation = worker._data([number])
+        _, _, train, validation = worker.data.rows([number])
         ids = shards.shard(number).ids
         assert sorted([*train, *validation]) == list(range(len(ids)))
         trained |= set(ids[train].tolist())

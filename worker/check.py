@@ -20,6 +20,11 @@ def main(
     """Ends with 0 where a run can start; else says why not, with the exit code that the run would have."""
     with exits("check"):
         found = load(config)
+        if found.updates == "sparse":
+            from worker.linear_check import check_linear
+
+            check_linear(found, open_shards(shards))
+            return
         from worker.module_check import check
         from worker.replica import use_threads
 

@@ -4,16 +4,12 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from prometheus_client import CollectorRegistry
 
 from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError
-from paceline.core.objective import Objective
 from paceline.core.one_vs_rest import OneVsRest, linear_model
 from paceline.core.plan import make_plan
 from paceline.core.policy import Policy, build_policy
@@ -21,14 +17,14 @@ from paceline.core.sparse import distinct
 from paceline.core.stopping import Rule
 from paceline.core.svm import Examples, Fit, LinearModel, Longs, score
 from paceline.core.values import Base, Places, Vector
-from paceline.data.costs import class_counts, costs_of
-from paceline.data.linear_model import classes_of, shapes_of
+from paceline.data.linear_model import shapes_of
 from paceline.data.sampler import Sampler
-from paceline.data.shards import Shards, stacked
+from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.rpc.views import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.v1.switch_pb2 import Switch
+from worker.linear_data import LinearData, Rows
 from worker.member import Member
 from worker.sparse_client import Answer, SparseClient, bounds
 from worker.start import Start, run_process
@@ -46,31 +42,22 @@ class LinearWorker(Member):
         stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
     ) -> None:  # fmt: skip
         plan = make_plan(shapes_of(shards.manifest, config.svm.intercept), config.servers, config.plan)
-        self._width = plan.total
+        self.data, self._width = LinearData(config, shards), plan.total
         super().__init__(config, name, shards, addresses, credentials, plan, stop, say, registry)
 
     def epoch_lens(self) -> list[int]:
-        entries = self._shards.manifest.shards
-        trained = self.sizes(range(len(entries)))
-        if self.config.data.access == "all":
-            return [-(-self.train_examples // self.config.workers)] * self.config.workers
-        lens = [
-            max(1, round(entry.epoch_len * count / entry.examples))
-            for entry, count in zip(entries, trained, strict=True)
-        ]
-        return [sum(lens[place :: self.config.workers]) for place in range(self.config.workers)]
+        return self.data.epoch_lens()
 
     @property
     def train_examples(self) -> int:
-        kept = np.concatenate([ids[keeps] for ids, keeps in zip(self._ids, self._keeps, strict=True)])
-        return self._shards.manifest.train_examples - len(np.unique(kept))
+        return self.data.train_examples
 
     @property
     def clock_batch(self) -> int:
         return self.config.worker_batch * self.config.push_batches
 
     def sizes(self, mine: Sequence[int]) -> list[int]:
-        return [int(np.count_nonzero(~self._kept(shard))) for shard in mine]
+        return self.data.sizes(mine)
 
     def first_weights(self) -> Vector:
         return np.zeros(self._width, np.float32)
@@ -78,75 +65,16 @@ class LinearWorker(Member):
     def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
         switch = switch_value(seat.switch)
         policy = build_policy(Options(**switch.policy) if switch else self.config.policy)
-        rows = self._data(mine)
+        rows = self.data.rows(mine)
         examples, train = rows.examples, rows.train
         weights = np.zeros(self._width, np.float32)
         self.client.pull(weights, clock + seat.handicap if policy.rounds else None)
         fit = Fit.of(examples, self.config.svm.intercept) if self.config.svm.steps == "fitted" else None
-        decays = self.config.svm.objective.decays(self._counts)
-        model = linear_model(weights, self.classes, self.objective, decays, tracks=True, fit=fit)
+        decays = self.config.svm.objective.decays(self.data.counts)
+        model = linear_model(weights, self.data.classes, self.data.objective, decays, tracks=True, fit=fit)
         self.say("training", clock=clock, view=seat.view, shards=list(mine), examples=len(train))
         loop = Loop(self, model, fit, rows, sampler, policy, seat)
         loop.run(clock, switch.number if switch else 0, self._slowness(place).delay)
-
-    def _data(self, mine: Sequence[int]) -> "Rows":
-        """The rows of these shards."""
-        parts = [self._shards.shard(shard) for shard in mine]
-        features = stacked([part.features for part in parts]) if len(parts) > 1 else parts[0].features
-        labels = np.concatenate([part.labels for part in parts])
-        keeps = np.concatenate([self._kept(shard) for shard in mine])
-        manifest = self._shards.manifest
-        found = [part.weights for part in parts if part.weights is not None]
-        own = np.concatenate(found) if found else None
-        costs = costs_of(labels, self.config.svm.class_weights, manifest.classes or (), class_counts(manifest), own)
-        examples = Examples.of(features, labels, classes=self.classes, costs=costs)
-        return Rows(examples, own, np.flatnonzero(~keeps), np.flatnonzero(keeps))
-
-    @cached_property
-    def objective(self) -> Objective:
-        """What is made small, of all training examples."""
-        return self.config.svm.objective.over(self._shards.manifest.train_weight)
-
-    @property
-    def classes(self) -> int:
-        """Classes that the model tells apart."""
-        return classes_of(self._shards.manifest)
-
-    def _counts(self) -> Longs:
-        """Training examples that have each feature, and behind these all of them where there is an intercept."""
-        found = self._shards.feature_counts()
-        return np.append(found, self._shards.manifest.train_examples) if self.config.svm.intercept else found
-
-    @cached_property
-    def _ids(self) -> list[Longs]:
-        """Of every shard."""
-        return [self._shards.ids(number) for number in range(len(self._shards))]
-
-    @cached_property
-    def _keeps(self) -> list[npt.NDArray[np.bool_]]:
-        """Which examples of every shard are kept for validation, in whichever shards they are."""
-        found = []
-        for ids in self._ids:
-            mixed = (ids.astype(np.uint64) + np.uint64(self.config.seed)) * np.uint64(0x9E3779B97F4A7C15)
-            mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
-            found.append((mixed >> np.uint64(32)) < np.uint64(round(self.config.svm.kept * 2**32)))
-        return found
-
-    def _kept(self, shard: int) -> npt.NDArray[np.bool_]:
-        """Those of one shard, of which at least one trains."""
-        keeps = self._keeps[shard].copy()
-        keeps[:1] &= not keeps.all()
-        return keeps
-
-
-class Rows(NamedTuple):
-    """The rows of a seat's shards."""
-
-    examples: Examples
-    own: Vector | None
-    """Their own weights (N,); None: all count alike."""
-    train: Longs
-    validation: Longs
 
 
 class Loop:
@@ -161,7 +89,7 @@ class Loop:
         self._examples, self._own, self._train, self._validation = rows
         self._policy, self._view, self._incarnation = policy, seat.view, worker.incarnation
         self._client, self._config, self._progress = worker.client, worker.config, worker.progress
-        self._classes, self._fit, self._members = worker.classes, fit, 1
+        self._classes, self._fit, self._members = worker.data.classes, fit, 1
         self._join(self._config.workers)
         self._rule: Rule | None = None
         if self._config.svm.stopping is not None and self._config.svm.stop == "own":
@@ -214,7 +142,7 @@ class Loop:
         """Sends what has changed since the last push. `bases`: the weights that it was computed on."""
         moved = self._model.moves()
         if not np.isfinite(moved.values).all():
-            raise ConfigError("Training has diverged: weights are no finite numbers any more. Lower optimizer.lr.")
+            raise diverged()
         self._sent = Step(moved.values, math.nan, len(rows), True)
         self._progress.sparse(len(moved.places), len(self._model.weights))
         return self._client.begin_sparse(clock, self._view, moved, len(rows), bases, self._wanted(clock))
@@ -278,7 +206,7 @@ class Loop:
         epoch = self._sampler.place(clock).epoch
         if self._config.svm.pull == "wanted":
             self._refresh()
-        how = self._model.weights, self._worker.objective
+        how = self._model.weights, self._worker.data.objective
         trained = score(self._examples, *how, self._train, self._classes, self._own)
         facts = {"loss": trained.total, "accuracy": trained.accuracy}
         if len(self._validation):
@@ -292,6 +220,11 @@ class Loop:
             return self._rule.add(facts["validation_loss"])
         self._worker.chief.validated(self._incarnation, epoch, facts["validation_loss"], len(self._validation))
         return False
+
+
+def diverged() -> ConfigError:
+    """What to say of weights that can't be pushed."""
+    return ConfigError("Training has diverged: weights are no finite numbers any more. Lower optimizer.lr.")
 
 
 def touched(examples: Examples, rows: Longs) -> Places:

@@ -13,8 +13,10 @@ from paceline.data.dataset import Array, is_class_label
 from paceline.data.shards import Shard, Shards, stacked, take
 from paceline.rpc.transport import encoded_parts
 from paceline.tasks.task import load_task
+from worker.app import epoch_lens
 from worker.device import check_compiler
 from worker.explain import explained
+from worker.member import check_batch
 from worker.replica import Replica
 
 MOST = 8
@@ -30,6 +32,7 @@ Batch = tuple[Array, Array]
 
 def check(config: Config, shards: Shards, device: str = "auto") -> None:
     """ConfigError or DataError where no worker or evaluator could do its work."""
+    check_batch(config, max(epoch_lens(config, shards.manifest)))
     task = load_task(config.task, config.model)
     replica = Replica(task, device, config.seed, precision=config.precision, accumulate=config.accumulate)
     if config.compile:

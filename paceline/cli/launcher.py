@@ -209,11 +209,10 @@ class _Launch:
         self._shard_server = kept_port(sharder, ports)
 
     def _check(self) -> None:
-        """One mini-batch through all that a task of torch needs, in one process, before all others."""
-        if self._config.updates == "dense":
-            place = ["--shards", str(self._shards), "--device", self._device, "--threads", str(cores())]
-            check = self._start("check", "check", *place)
-            self._wait_for(lambda: check.poll() == 0)
+        """One mini-batch through all that the task needs, in one process, before all others."""
+        place = ["--shards", str(self._shards), "--device", self._device, "--threads", str(cores())]
+        check = self._start("check", "check", *place)
+        self._wait_for(lambda: check.poll() == 0)
 
     def _serve(self) -> list[str]:
         """Starts the servers, the chief first; their addresses."""

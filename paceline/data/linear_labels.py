@@ -1,0 +1,56 @@
+"""Which labels a linear model can be trained on, so that a mistake in them is told before training."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from paceline.core.errors import DataError
+from paceline.data.dataset import Array
+
+_WRITE = "(labels > 0).astype('int64') in data()"
+
+
+def check_labels(train: Sequence[Array], parts: Mapping[str, Array], names: Sequence[str], task: str) -> None:
+    """DataError where the training labels are no classes from 0, are all the same, or lack a class that `parts` (validation,
+    test) show to be another writing of theirs. `names`: what classes are called, by number; empty where they have no names."""
+    for labels in (*train, *parts.values()):
+        _check_form(labels, task)
+    found, counts = np.unique(np.concatenate(list(train)), return_counts=True)
+    if len(found) == 1:
+        raise DataError(
+            f"All {counts[0]:,} training examples of task '{task}' have the label {_called(found[0], names)}; expected two "
+            "classes, or more."
+        )
+    low, high = int(found[0]), int(found[-1])
+    if low == 1 and not names and not any((labels == 0).any() for labels in parts.values()):
+        raise DataError(
+            f"The labels of task '{task}' go from 1 to {high}; expected classes from 0. They seem to count from 1: subtract 1 "
+            "in data()."
+        )
+    known = len(found) if len(found) == 2 else max(high + 1, len(names))
+    for part, labels in parts.items():
+        new = np.setdiff1d(labels, found)
+        if len(new) and (len(found) == 2 or new[-1] >= known):
+            listed = ", ".join(_called(label, names) for label in new[:5])
+            raise DataError(
+                f"The {part} examples of task '{task}' have the label {listed}, which no training example has: these have "
+                f"{_called(low, names)} {'and' if known == 2 else 'to'} {_called(high, names)}. Write the labels of both alike."
+            )
+
+
+def _check_form(labels: Array, task: str) -> None:
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        what = f"{labels.dtype} of shape {labels.shape}"
+        raise DataError(
+            f"The labels of task '{task}' are {what}; a linear model tells classes apart: give one whole number from 0 for "
+            f"each example, like {_WRITE}."
+        )
+    if len(labels) and labels.min() < 0:
+        raise DataError(
+            f"The labels of task '{task}' go from {labels.min()} to {labels.max()}; expected classes from 0. Of -1 and +1 make "
+            f"0 and 1: {_WRITE}."
+        )
+
+
+def _called(label: int, names: Sequence[str]) -> str:
+    return names[label] if label < len(names) else str(label)
