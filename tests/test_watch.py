@@ -199,8 +199,10 @@ def test_a_loss_above_its_start_of_fitted_steps_is_told_with_dearer_weights(
     [
         ({}, ["svm.class_weights=balanced"], "(errors in rare classes cost more), or svm.objective.c=10 (it is 1)"),
         ({"class_weights": "balanced"}, ["svm.objective.c=10"], "svm.objective.c=10 (it is 1)"),
-        ({"objective": {"c": 0.001}}, ["svm.objective.c=0.01"], "svm.objective.c=0.01 (it is 0.001)"),
-        ({"objective": {"lam": 0.1}}, ["svm.objective.lam=0.01"], "svm.objective.lam=0.01 (it is 0.1)"),
+        ({"objective": {"c": 0.1}}, ["svm.objective.c=1"], "svm.objective.c=1 (it is 0.1)"),
+        ({"objective": {"c": 1e-7}}, ["svm.objective.c=1"], "svm.objective.c=1 (it is 1e-07)"),
+        ({"objective": {"lam": 1e-4}}, ["svm.objective.lam=1e-05"], "svm.objective.lam=1e-05 (it is 0.0001)"),
+        ({"objective": {"lam": 0.1}}, ["svm.objective.lam=1e-05"], "svm.objective.lam=1e-05 (it is 0.1)"),
         ({"objective": {"lam": 0}}, ["svm.class_weights=balanced"], "or epochs=40 (it is 20)"),
         ({"steps": "plain"}, ["optimizer.lr=0.05"], "optimizer.lr=0.05 (it is 0.5)"),
     ],

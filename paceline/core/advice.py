@@ -78,9 +78,11 @@ def _is_fitted(config: Config) -> bool:
 
 
 def _of_objective(config: Config, factor: float) -> Advice:
-    """Errors that cost so many times as much, by C, or by lam, which goes the other way."""
+    """Errors that cost so many times as much, by C, or by lam, which goes the other way; as usual where it is far off."""
     key, value = strength(config)
-    other = factor * value if key.endswith(".c") else value / factor or _LAM
+    usual, times = (_C, factor) if key.endswith(".c") else (_LAM, 1 / factor)
+    is_far = value > _ABSURD * usual if times < 1 else value < usual / _ABSURD
+    other = usual if is_far else times * value
     first = f"{key}={other:.3g}"
     return Advice(f"{first} (it is {value:g})", (first,))
 
