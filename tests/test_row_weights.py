@@ -53,6 +53,7 @@ def test_a_file_beside_the_examples_holds_their_weights(tmp_path: Path) -> None:
         assert part.weights is not None
         assert part.weights.dtype == np.float32
         assert part.weights.tolist() == [0.5, 2, 0]
+    assert data.as_read == ("a.weight: its 3 rows have weights from 0 to 2",) * 2
     assert read_svmlight(labelled(tmp_path, "1\n1\n1"), dense=False).train.weights is not None
 
 
@@ -270,7 +271,9 @@ def test_one_machine_reaches_linear_svc_with_sample_weight(
 
     assert told.metrics["test_f1"] == pytest.approx(expected, abs=CLOSE)
     assert told.metrics["test_recall"] > 0.8
+    assert told.lines()[0].startswith("scales.weight: its 6,000 rows have weights from 0 to ")
     applied = CliRunner().invoke(app, ["predict", str(tmp_path / "last.safetensors"), f"{path}.t"])
+    assert "scales.t.weight: its 6,000 rows have weights from" in applied.output
     assert f"f1 {told.metrics['test_f1']:.4f}" in applied.output, applied.output
 
 

@@ -31,12 +31,15 @@ class Report:
     """Of the steps, without reading and scoring."""
     epochs: list[Epoch]
     test: Score | None
+    as_read: tuple[str, ...] = ()
+    """How the data was read."""
 
     def lines(self) -> list[str]:
         """For people; the last line is the test accuracy."""
         told = [f"epoch {number}: {_told(epoch)}" for number, epoch in enumerate(self.epochs)]
         rate = self.examples * len(self.epochs) / self.seconds if self.seconds else 0.0
         return [
+            *self.as_read,
             *told,
             f"{len(self.epochs)} epochs of {self.examples:,} examples in {self.seconds:.3f} s, {rate:,.0f} a second",
             f"The model is {self.folder}/last.safetensors and last.liblinear. Apply it: paceline predict "
@@ -54,7 +57,7 @@ class Report:
         return {
             "folder": str(self.folder), "examples": self.examples, "seconds": self.seconds,
             "epochs": [{"seconds": one.seconds, "validation": one.score and one.score._asdict()} for one in self.epochs],
-            "test": self.test and self.test._asdict(),
+            "test": self.test and self.test._asdict(), "as_read": self.as_read,
         }  # fmt: skip
 
 
@@ -83,7 +86,7 @@ def train_here(config: Config, threads: int, average: bool, out: Path, data: Dat
     objective, test = config.svm.objective.over(total), parts.get("test")
     found = None if test is None else score(test, trained.weights, objective, classes=classes, own=test.uneven)
     seconds = float(np.sum([epoch.seconds for epoch in trained.history]))
-    return Report(out, len(train_set), seconds, trained.history, found)
+    return Report(out, len(train_set), seconds, trained.history, found, dataset.as_read)
 
 
 def read_data(task: str, model: str | None, positive: str | None, path: str) -> Dataset:

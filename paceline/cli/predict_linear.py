@@ -16,7 +16,7 @@ from paceline.data.inputs import Inputs
 from paceline.data.linear_model import LOSS, Labels, LinearClassifier, read_linear_model
 from paceline.data.new_examples import NewExamples, is_rcv1, local, read_new
 from paceline.data.rcv1 import read_documents
-from paceline.data.row_weights import weights_beside
+from paceline.data.row_weights import said_of, weights_beside
 from paceline.data.svmlight import read_rows
 from paceline.data.table import ENDINGS
 
@@ -115,7 +115,7 @@ def _names(classifier: LinearClassifier, inputs: Inputs | None) -> tuple[str, ..
 
 def _read(width: int, path: str, model: Path, inputs: Inputs | None) -> NewExamples:
     """The rows, and the labels as they stand in the file, where it has some; those of a table as the model numbers them."""
-    weights = None
+    weights, told = None, tuple[str, ...]()
     is_table = ending(Path(path)) in (*ENDINGS, ".npy", ".npz")
     if inputs is not None and (is_table or (path == "-" and inputs.columns is not None)):
         return read_new(path, inputs)
@@ -127,9 +127,10 @@ def _read(width: int, path: str, model: Path, inputs: Inputs | None) -> NewExamp
             else:
                 rows, labels = read_rows(file, width)
                 weights = None if labels is None else weights_beside(file, len(labels))
+                told = said_of(file, weights)
     except DataError as error:
         raise DataError(f"{error} The model {model} has {width:,} features.") from error
-    return NewExamples(rows, labels, weights=weights)
+    return NewExamples(rows, labels, as_read=told, weights=weights)
 
 
 def _lines(names: tuple[str, ...], called: npt.NDArray[np.int64], found: Vector, wanted: Wanted) -> list[str]:

@@ -27,6 +27,13 @@ def weights_beside(path: Path, examples: int) -> Vector | None:
     return checked_weights(found.array(), examples, str(file))
 
 
+def said_of(path: Path, weights: Vector | None) -> tuple[str, ...]:
+    """A line for people where there are such beside this file."""
+    if weights is None:
+        return ()
+    return (f"{path.name}{WEIGHT}: its {len(weights):,} rows have weights from {weights.min():g} to {weights.max():g}",)
+
+
 def checked_weights(weights: Any, examples: int, where: str = "") -> Vector:
     """The weights of so many examples, float32. DataError where they are no such. `where`: the file that they are from."""
     given = f"{where}: " if where else ""

@@ -14,7 +14,7 @@ from paceline.data.classes import number_classes
 from paceline.data.dataset import Array, Dataset, Labelled
 from paceline.data.files import at, opened, parsed, reading
 from paceline.data.out_of_core import Growing, csr_rows, ranges
-from paceline.data.row_weights import weights_beside
+from paceline.data.row_weights import said_of, weights_beside
 
 EXPECTED = "Expected LIBSVM text: lines like '+1 3:0.5 7:1', no index twice."
 _UNSORTED = "sorted and unique"
@@ -56,7 +56,8 @@ def read_svmlight(
     every = [rows.array(numbering) for rows in sets]
     weights = [weights_beside(file, len(own)) for file, own in zip(files, labels, strict=True)]
     parts = map(Labelled, map(_dense, every) if dense else every, labels, weights)
-    return Dataset(*parts, classes=called)
+    told = (line for file, own in zip(files, weights, strict=True) for line in said_of(file, own))
+    return Dataset(*parts, classes=called, as_read=tuple(told))
 
 
 def read_rows(path: str | Path, features: int) -> tuple[Any, Array | None]:

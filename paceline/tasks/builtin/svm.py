@@ -49,14 +49,15 @@ def data(path: str, positive: str | None = None) -> Dataset:
     if positive is None:
         _check_classes(labels, path)
         parts = [Labelled(part.features, np.searchsorted(labels, part.labels), part.weights) for part in sets]
-        return Dataset(*parts, classes=names)
+        return Dataset(*parts, classes=names, as_read=found.as_read)
     wanted = positive.lstrip("+")
     if wanted not in names:
         raise DataError(f"{path} has no class {positive!r} (svm.positive); it has {', '.join(names[:20])}.")
     label = labels[names.index(wanted)]
     parts = [Labelled(part.features, (part.labels == label).astype(np.int64), part.weights) for part in sets]
     others = [name for name in names if name != wanted]
-    return Dataset(*parts, classes=(others[0] if len(others) == 1 else f"not {wanted}", wanted))
+    called = (others[0] if len(others) == 1 else f"not {wanted}", wanted)
+    return Dataset(*parts, classes=called, as_read=found.as_read)
 
 
 def _check_classes(labels: Array, path: str) -> None:
