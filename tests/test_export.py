@@ -86,6 +86,7 @@ def test_names_of_classes_go_with_the_model_in_every_form(tmp_path: Path) -> Non
     "forward",
     [
         "return self.layer(inputs if inputs.sum() > 0 else -2 * inputs)",
+        "return sum(self.layer(inputs) for _ in range(1 + int(inputs.abs().sum())))",
         "return self.layer(inputs.reshape(2, 4)) if len(inputs) == 2 else 0 * self.layer(inputs)",
     ],
 )
@@ -105,10 +106,32 @@ def test_a_model_that_goes_by_values_or_by_rows_is_refused_in_a_sentence(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("ending", [".pt", ".pt2", ".onnx"])
+def test_a_model_that_is_random_is_called_that(ending: str, tmp_path: Path) -> None:
+    run = trained_run(tmp_path / "runs", own(tmp_path, "return torch.nn.functional.dropout(self.layer(inputs))"))
+
+    with pytest.raises(
+        ConfigError, match=r"other outputs each time .* random, like functional\.dropout without training"
+    ):
+        paceline.Result(run.path).export(tmp_path / f"model{ending}")
+
+
+def test_a_model_that_takes_some_values_only_is_exported(tmp_path: Path) -> None:
+    """What is made up to try an export on may be beyond the rows of a table."""
+    run = trained_run(
+        tmp_path / "runs", own(tmp_path, "return self.layer(TABLE[(inputs[:, 0] + 9).long()] + 0 * inputs)")
+    )
+    file = run.kept_task("own.py")
+    for each in (file, tmp_path / "own.py"):
+        each.write_text("import torch\n\nTABLE = torch.ones(20, 4)\n" + each.read_text())
+
+    assert paceline.Result(run.path).export(tmp_path / "model.pt").exists()
+
+
 def test_the_refusal_names_the_line_where_torch_tells_it(tmp_path: Path) -> None:
     run = trained_run(tmp_path / "runs", own(tmp_path, "return self.layer(inputs) if inputs.sum() > 0 else inputs"))
 
-    with pytest.raises(ConfigError, match=r"exported to \.pt2 \(own\.py, line 21\): "):
+    with pytest.raises(ConfigError, match=r"exported to \.pt2 \(own\.py, line 21\): which way it goes"):
         paceline.Result(run.path).export(tmp_path / "model.pt2")
 
 
