@@ -11,15 +11,13 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from paceline.cli import plan, status
-from paceline.cli.__main__ import app
 from paceline.cli.chief import Speed, plain
 from paceline.cli.launcher import Outcome
 from paceline.cli.options import read_config
 from paceline.cli.run import run, summary
-from paceline.cli.run_folder import RunFolder, differences, find_run, home_of, new_name, open_run
+from paceline.cli.run_folder import RunFolder, differences, find_run, new_name, open_run
 from paceline.cli.table import EVERY, PlainLines, headline, newest_score, picture
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, ServersGone, UsageError
@@ -556,23 +554,3 @@ def test_a_run_elsewhere_is_asked_at_its_chiefs_address(tmp_path: Path) -> None:
     with pytest.raises(ServersGone, match="Nobody answers at chief:50051"):
         status.show_status(status.Elsewhere(Path("chief:50051"), tmp_path / "token"), Console(), False, connect)
     assert asked == [("chief:50051", Credentials("secret"))]
-
-
-def test_a_runs_settings_given_from_another_folder_lead_back_to_where_it_was_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, _ = open_run(Config(run="one"), runs=tmp_path / "runs")
-    monkeypatch.chdir("/")
-    assert home_of(str(folder.config)) is None
-
-    folder.write_facts(finished=True, accuracy=0.5)
-    assert home_of(str(folder.config)) == tmp_path
-    assert home_of("digits") is None
-    assert home_of(None) is None
-    done = CliRunner().invoke(app, ["run", str(folder.config)])
-    assert done.exit_code == 0
-    assert f"{folder.config} is of a run in {tmp_path}, which goes on there." in done.stderr
-    assert "run one is finished already" in done.stdout
-
-    monkeypatch.chdir(tmp_path)
-    assert home_of("runs/one/config.yaml") is None

@@ -1,6 +1,5 @@
 """The command `paceline`. Only what reads a command line is imported here, so that help and mistakes show at once."""
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -89,14 +88,11 @@ def run(
     """Train a model on this machine: starts servers and workers, shows how it goes, says where the model is."""
     with _exits():
         from paceline.cli.options import read_config, use_keys
-        from paceline.cli.run_folder import home_of
+        from paceline.cli.resume import resumed
 
         if tls is not None:
             use_keys(tls)
-        if home := home_of(what):
-            what = str(Path(str(what)).resolve())
-            print(f"{what} is of a run in {home}, which goes on there.", file=sys.stderr)
-            os.chdir(home)
+        what, runs = resumed(what, lambda line: print(line, file=sys.stderr))
         config = read_config(what, workers, servers, policy, sets or [], slow or [], epochs, data, name, preset, loop)
         from paceline.cli.capacity import refuse_too_many
 
@@ -106,8 +102,9 @@ def run(
 
             sys.exit(repeat(config, repeats, fresh, as_json, device))
         from paceline.cli.run import run as go
+        from paceline.cli.run_folder import RUNS
 
-        sys.exit(go(config, fresh, as_json, device))
+        sys.exit(go(config, fresh, as_json, device, runs if name is None else RUNS))
 
 
 @app.command()

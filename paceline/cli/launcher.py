@@ -147,6 +147,7 @@ class _Launch:
             self._say(changed)
         self._folder.write_facts(
             run=self._folder.name,
+            home=str(Path.cwd()),
             launcher=os.getpid(),
             exit_code=None,
             chief=None,

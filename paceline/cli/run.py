@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 
 from rich.console import Console
 
@@ -11,7 +12,7 @@ from paceline.cli.chief import standing
 from paceline.cli.forker import Forker
 from paceline.cli.hints import next_lines
 from paceline.cli.launcher import Outcome, run_local
-from paceline.cli.run_folder import RunFolder, open_run
+from paceline.cli.run_folder import RUNS, RunFolder, open_run
 from paceline.cli.table import Display, LiveTable, PlainLines
 from paceline.core.config import Config
 from paceline.core.effective import told
@@ -20,11 +21,11 @@ from paceline.core.policy import build_policy
 from paceline.core.watch import RunWarning
 
 
-def run(config: Config, fresh: bool, as_json: bool, device: str = "auto") -> int:
+def run(config: Config, fresh: bool, as_json: bool, device: str = "auto", runs: Path = RUNS) -> int:
     """Starts or resumes the run; returns the exit code. With `as_json` stdout gets one object, people read stderr. Raises what
     ended it before anything was learned."""
     console = Console(stderr=as_json, highlight=False)
-    folder, outcome = finish(config, fresh, console, device)
+    folder, outcome = finish(config, fresh, console, device, runs=runs)
     if as_json:
         print(
             json.dumps(
@@ -40,10 +41,16 @@ def run(config: Config, fresh: bool, as_json: bool, device: str = "auto") -> int
 
 
 def finish(
-    config: Config, fresh: bool, console: Console, device: str = "auto", forkers: Mapping[str, Forker] | None = None
+    config: Config,
+    fresh: bool,
+    console: Console,
+    device: str = "auto",
+    forkers: Mapping[str, Forker] | None = None,
+    runs: Path = RUNS,
 ) -> tuple[RunFolder, Outcome]:
-    """Trains, shown while it goes on, unless the run has been finished before. `forkers`: as in `run_local`."""
-    folder, config = open_run(config, fresh)
+    """Trains, shown while it goes on, unless the run has been finished before. `forkers`: as in `run_local`;
+    `runs`: as in `open_run`."""
+    folder, config = open_run(config, fresh, runs)
     facts = folder.facts()
     if facts.get("finished"):
         _print(console, f"run {folder.name} is finished already; --fresh starts it over.")

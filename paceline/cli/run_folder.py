@@ -7,17 +7,19 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from pydantic import ValidationError
 
 from paceline.core.config import RUN, Config
 from paceline.core.errors import ConfigError, DiskError, ServersGone, UsageError
 from paceline.core.registry import explain
+from paceline.data.whole_file import replacing
 from paceline.settings import read_yaml, write_yaml
 
 if TYPE_CHECKING:
@@ -91,6 +93,11 @@ class RunFolder:
         except ValidationError as error:
             wrong = " ".join(explain(error, Config))
             raise ConfigError(f"Can't read {self.config}: {wrong} Start the run over with --fresh.") from error
+
+    def rewrite(self, settings: Mapping[str, Any]) -> None:
+        """Puts these in place of the run's settings. DiskError where they can't be written."""
+        with replacing(self.config, "the settings") as temporary:
+            temporary.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
 
     def log(self, name: str) -> Path:
         return self.path / "logs" / f"{name}.log"
@@ -206,17 +213,6 @@ def open_run(config: Config, fresh: bool = False, runs: Path = RUNS) -> tuple[Ru
             f"Can't use the run folder {folder.path}: {error.strerror}. Is there space, and may this user write?"
         ) from error
     return folder, config
-
-
-def home_of(what: str | None) -> Path | None:
-    """The folder that a run was started in, from which its folder and relative paths count, where `what` is the config.yaml
-    of its folder in `runs` and the present working folder is another one; else None."""
-    if what is None or Path(what).name != "config.yaml":
-        return None
-    folder = RunFolder(Path(what).resolve().parent)
-    home = folder.path.parent.parent
-    is_elsewhere = folder.path.parent.name == RUNS.name and home != Path.cwd()
-    return home if is_elsewhere and folder.facts() else None
 
 
 def new_name(config: Config, runs: Path = RUNS) -> str:

@@ -1,5 +1,7 @@
 """What a worker and the servers must have set alike, so that Join can compare it."""
 
+from pathlib import PurePath
+
 from paceline.core.config import Config
 
 _SHARED = (
@@ -9,6 +11,7 @@ _SHARED = (
 
 
 def agreed_settings(config: Config) -> list[str]:
-    """'key=value' for every setting that all processes of a run share."""
-    values = config.model_dump(mode="json", include=set(_SHARED))
+    """'key=value' for every setting that all processes of a run share. A task's file goes by its name: it may have been moved,
+    as the run's folder with a copy of it may."""
+    values = config.model_dump(mode="json", include=set(_SHARED)) | {"task": PurePath(config.task).name}
     return [f"{key}={values[key]}" for key in _SHARED] + [f"data.access={config.data.access}"]

@@ -1,0 +1,47 @@
+"""A run that is resumed by the config.yaml of its folder, wherever the folder is now."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from paceline.cli.run_folder import RUNS, RunFolder
+from paceline.settings import read_yaml
+from paceline.tasks.task import is_own
+
+
+def resumed(what: str | None, say: Callable[[str], None]) -> tuple[str | None, Path]:
+    """The config's path, and the folder around the run's folder, where `what` is the config.yaml of such a folder; else `what`
+    as it is, and `runs`. The working folder becomes the one that the run's relative paths count from. ConfigError where the
+    run is going on."""
+    folder = None if what is None or Path(what).name != "config.yaml" else RunFolder(Path(what).resolve().parent)
+    if folder is None or not folder.facts():
+        return what, RUNS
+    home = home_of(folder)
+    _settle(folder, home)
+    if home != Path.cwd():
+        say(f"{folder.config} is of a run whose relative paths count from {home}; it goes on in {folder.path}.")
+        os.chdir(home)
+    usual = home / RUNS == folder.path.parent
+    return str(folder.config), RUNS if usual else folder.path.parent
+
+
+def home_of(folder: RunFolder) -> Path:
+    """The folder that relative paths of a run's settings count from: the one that holds `runs`, or where the run was started if
+    its folder was moved from there; of several the first one that has the task's file."""
+    task = str(read_yaml(folder.config).get("task", ""))
+    usual = [folder.path.parent.parent] if folder.path.parent.name == RUNS.name else []
+    told = [Path(home) for home in [folder.facts().get("home")] if home and Path(home).is_dir()]
+    places = [*usual, *told, Path.cwd()]
+    return next((place for place in places if not is_own(task) or (place / task).is_file()), places[0])
+
+
+def _settle(folder: RunFolder, home: Path) -> None:
+    """The settings follow where the folder was given another name, or lost its task's file, of which it has a copy."""
+    settings = read_yaml(folder.config)
+    task = str(settings.get("task", ""))
+    now = settings | {"run": folder.name}
+    if is_own(task) and not (home / task).is_file() and folder.kept_task(task).is_file():
+        now["task"] = str(folder.kept_task(task))
+    if now != settings:
+        with folder.locked():
+            folder.rewrite(now)

@@ -1,0 +1,105 @@
+"""A run is resumed by its folder's config.yaml from anywhere, also after the folder was moved or given another name."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from paceline.cli.__main__ import app
+from paceline.cli.resume import resumed
+from paceline.cli.run_folder import RUNS, RunFolder, open_run
+from paceline.core.config import Config
+from paceline.core.errors import ConfigError
+from paceline.rpc.agreement import agreed_settings
+
+TASK = "def data(path):\n    pass\n\n\ndef model():\n    pass\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """Started in tmp_path/home, with a task of one's own, and finished."""
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path / "home")
+    Path("own.py").write_text(TASK)
+    folder, config = open_run(Config(run="one", task="./own.py"), runs=tmp_path / "home" / RUNS)
+    folder.keep_task(config.task)
+    folder.write_facts(home=str(Path.cwd()), finished=True, accuracy=0.5)
+    return folder
+
+
+def resume(config: Path) -> tuple[RunFolder, Config, list[str]]:
+    """The folder in which it goes on, with which settings, and what is said."""
+    said: list[str] = []
+    what, runs = resumed(str(config), said.append)
+    assert what is not None
+    settings = RunFolder(Path(what).parent).settings()
+    return open_run(settings, runs=runs)[0], settings, said
+
+
+def test_from_another_folder_it_goes_on_where_it_was_started(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    done = CliRunner().invoke(app, ["run", str(run.config)])
+
+    assert done.exit_code == 0
+    assert f"{run.config} is of a run whose relative paths count from {tmp_path / 'home'}; it goes on" in done.stderr
+    assert "run one is finished already" in done.stdout
+    assert Path.cwd() == tmp_path / "home"
+    assert resume(Path("runs/one/config.yaml"))[0] == RunFolder(Path("runs/one"))
+
+
+def test_a_moved_folder_goes_on_in_its_new_place(run: RunFolder, tmp_path: Path) -> None:
+    moved = Path(shutil.move(run.path, tmp_path / "archive" / "one"))
+
+    folder, config, said = resume(moved / "config.yaml")
+
+    assert folder.path == moved
+    assert (config.task, Path.cwd(), said) == ("./own.py", tmp_path / "home", [])
+    assert not (tmp_path / "home/runs/one").exists()
+
+
+def test_a_moved_folder_whose_task_file_is_gone_goes_on_with_its_copy(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    for place in ("a", "b"):  # moved twice
+        moved = Path(shutil.move(run.path, tmp_path / place / "one"))
+        shutil.rmtree(tmp_path / "home", ignore_errors=True)
+        folder, config, _ = resume(moved / "config.yaml")
+        run = folder
+
+        assert folder.path == moved
+        assert config.task == str(moved / "task/own.py")
+    done = CliRunner().invoke(app, ["run", str(run.config)])
+    assert (done.exit_code, "run one is finished already" in done.stdout) == (0, True)
+
+
+def test_a_folder_with_another_name_goes_on_under_that(run: RunFolder) -> None:
+    run.path.rename("runs/two")
+
+    folder, config, _ = resume(Path("runs/two/config.yaml"))
+
+    assert (folder.name, config.run) == ("two", "two")
+    assert not run.path.exists()
+
+
+def test_a_run_that_is_going_on_is_not_touched(run: RunFolder) -> None:
+    run.path.rename("runs/two")
+
+    with RunFolder(Path("runs/two")).locked(), pytest.raises(ConfigError, match="Run 'two' is going on already"):
+        resumed("runs/two/config.yaml", print)
+
+
+def test_what_is_no_runs_config_is_left_alone(run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("task: digits\n")
+
+    for what in ("digits", None, "my-run.yaml", str(tmp_path / "config.yaml")):
+        assert resumed(what, print) == (what, RUNS)
+
+
+def test_servers_know_a_run_again_whose_task_file_was_moved() -> None:
+    before, now = (agreed_settings(Config(task=task)) for task in ("./own.py", "/elsewhere/one/task/own.py"))
+
+    assert before == now != agreed_settings(Config(task="./other.py"))
