@@ -3,15 +3,18 @@
 import csv
 import os
 import signal
+from dataclasses import asdict, replace
 
 import pytest
 
+from paceline.cli.run_folder import open_run
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, DiskError
+from paceline.core.watch import RunWarning
 from paceline.search.folder import open_search
 from paceline.search.grid import Grid, Published
 from paceline.search.jobs import Job, own_cores, run_jobs
-from paceline.search.results import NOT_RUN, Measured, Results, Row
+from paceline.search.results import NOT_RUN, Measured, Results, Row, measured
 from sharder.app import make_shards
 
 WHAT = {"grid": {"seed": [0, 1]}, "folds": None, "settings": {"epochs": 1}}
@@ -225,3 +228,19 @@ def test_nothing_is_drawn_while_nothing_is_scored():
     from paceline.search.pictures import draw
 
     assert draw(Grid({"seed": [1, 2]}), Results([row(1, error="it burst"), row(2, error=NOT_RUN)])) is None
+
+
+def test_what_went_wrong_in_a_point_stands_below_the_table_once(tmp_path):
+    warning = RunWarning("majority_class", "nothing is learned", "--set optimizer.lr=0.01", ["optimizer.lr=0.01"], 1.0)
+    passed = replace(warning, kind="dropped", passed=True)
+    folder, _ = open_run(Config(run="one"), runs=tmp_path)
+    facts = {"finished": True, "warnings": [asdict(warning), asdict(passed)]}
+    folder.write_facts(**facts)
+    run = measured(folder)
+    results = Results([Row(1, {"seed": 1}, [run, run]), Row(2, {"seed": 2}, [Measured({"test_loss": 1.0}, 1, 1)])])
+
+    line = "Point 1: warning: nothing is learned. Try --set optimizer.lr=0.01."
+    assert results.warnings() == [line]
+    assert results.markdown().count(line) == 1
+    assert results.plain()["points"][0]["warnings"] == [asdict(warning)]
+    assert results.csv().splitlines()[2].endswith(",[]")

@@ -78,6 +78,8 @@ def search(
         print(json.dumps({"folder": str(path), "exit_code": code, **results.plain()}))
     else:
         console.print(results.table(f"{first.task}, {first.policy.name}"))
+        for line in results.warnings():
+            _print(console, line)
         _print(console, _last(results, path, code))
     return code
 

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich import box
@@ -14,6 +14,7 @@ from rich.table import Table
 
 from paceline.cli.run_folder import RunFolder
 from paceline.core.measure import Measure, measure_of, scores_of
+from paceline.core.watch import RunWarning
 from paceline.search.grid import Published, shown
 
 ACCURACY, LOSS = "test_accuracy", "test_loss"
@@ -32,6 +33,8 @@ class Measured:
     """Of training."""
     measure: str = ""
     """What the run goes by, like 'max accuracy'."""
+    warnings: Sequence[RunWarning] = ()
+    """What still went wrong at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,11 @@ class Row:
         """Standard deviation of the sample (n - 1); None for a single run."""
         values = [run.metrics[name] for run in self.runs if name in run.metrics]
         return statistics.stdev(values) if len(values) > 1 else None
+
+    @property
+    def warnings(self) -> list[RunWarning]:
+        """Of its runs, each kind once."""
+        return list({each.kind: each for run in reversed(self.runs) for each in run.warnings}.values())
 
     @property
     def failed(self) -> bool:
@@ -134,13 +142,18 @@ class Results:
         return found
 
     def markdown(self) -> str:
-        """The same table, and below it why points have failed."""
+        """The same table, and below it why points have failed, and what went wrong in others."""
         header, cells = self._cells()
         lines = [header, ["---"] * len(header), *cells]
         escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
         table = "".join(f"| {' | '.join(line)} |\n" for line in escaped)
         errors = [f"\nPoint {row.number} failed: {row.error}\n" for row in self.rows if row.failed]
-        return "".join([table, "\n\\* the best one\n", *errors])
+        told = [f"\n{line}\n" for line in self.warnings()]
+        return "".join([table, "\n\\* the best one\n", *errors, *told])
+
+    def warnings(self) -> list[str]:
+        """A line on whatever went wrong in a point that was trained all the same."""
+        return [f"Point {row.number}: {each}" for row in self.rows for each in row.warnings]
 
     def csv(self) -> str:
         """One line for each point, with full precision."""
@@ -164,6 +177,7 @@ class Results:
             "paper_accuracy": row.paper.accuracy if row.paper else None,
             "paper_epochs": row.paper.epochs if row.paper else None,
             "error": row.error,
+            "warnings": [asdict(each) for each in row.warnings],
         }
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
@@ -201,9 +215,10 @@ def measured(folder: RunFolder) -> Measured | None:
     facts = folder.facts()
     if not facts.get("finished"):
         return None
+    warnings = [RunWarning(**each) for each in facts.get("warnings", [])]
     return Measured(
         folder.final_metrics(), float(folder.last_status().get("epoch", 0.0)), float(facts.get("seconds", 0.0)),
-        facts.get("measure", ""),
+        facts.get("measure", ""), tuple(each for each in warnings if not each.passed),
     )  # fmt: skip
 
 
