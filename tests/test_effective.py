@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from paceline.core.config import Config, Options
-from paceline.core.effective import effective, pool_of, told
+from paceline.core.effective import cautioned, effective, pool_of, told
 from paceline.core.model_slice import ModelSlice
 from paceline.core.momentum import WorkerMomentum
 from paceline.core.optimizer import build_optimizer
@@ -224,3 +224,26 @@ def test_a_policy_that_may_end_below_one_process_says_so_and_why(policy):
         f"{policy} may end below what one process reaches with the same settings: work"
     )
     assert len(told(settings(policy, workers=1), found)) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "optimizer", "workers", "why"),
+    [
+        ("shat", "adam", 4, "own steps are plain ones, which lag behind adam's"),
+        ("shat_root", "adamw", 2, "own steps are plain ones, which lag behind adamw's"),
+        ("shat", "sgd", 4, ""),
+        ("staleness_aware", "sgd", 2, "the slower of two workers"),
+        ("staleness_aware", "sgd", 4, ""),
+        ("delay_threshold", "adam", 4, "a much slower worker's data"),
+        ("delay_threshold", "adam", 8, ""),
+        ("diloco", "adam", 2, "its outer steps are few"),
+        ("asp", "adam", 8, ""),
+        ("adpsgd", "adam", 8, ""),
+    ],
+)
+def test_who_is_as_good_with_so_many_workers_and_this_optimizer_cautions_nobody(policy, optimizer, workers, why):
+    config = settings(policy, workers, optimizer={"name": optimizer})
+    found = cautioned(config, build_policy(config.policy))
+
+    assert why in found
+    assert bool(why) == bool(found)

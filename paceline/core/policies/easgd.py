@@ -18,7 +18,8 @@ from paceline.core.values import Vector
 class Easgd(Policy):
     """Asynchronous EASGD [SHAT; Zhang et al. 2015]; with momentum in the run's optimizer, which the workers use, EAMSGD. After
     tau own steps the worker pushes x = w_i; then d = a (w_i - w), w += d, w_i -= d, with a = beta / n.
-    The worker sees w after the fold: d = a / (1 - a) * (w_i - w_after), hence alpha = a / (1 - a)."""
+    The worker sees w after the fold: d = a / (1 - a) * (w_i - w_after), hence alpha = a / (1 - a). Ours: a worker alone is
+    the centre, so that it trains as one process does."""
 
     averages: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "tau"
@@ -49,7 +50,7 @@ class Easgd(Policy):
 
         if out is not weights:
             np.copyto(out, weights)
-        kernels.mix(out, gathered.total, self.beta / gathered.members)
+        kernels.mix(out, gathered.total, self._force(gathered.members))
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
         return True
@@ -67,4 +68,8 @@ class Easgd(Policy):
         return own.local.copy()
 
     def alpha(self, others: int | None, members: int) -> float:
-        return self.beta / max(1, members) / (1 - self.beta / max(1, members))
+        return 0.0 if members <= 1 else self._force(members) / (1 - self._force(members))
+
+    def _force(self, members: int) -> float:
+        """a."""
+        return 1.0 if members <= 1 else self.beta / members

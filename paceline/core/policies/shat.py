@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from paceline.core.clocks import Clocks
+from paceline.core.optimizer import Optimizer
 from paceline.core.policy import Policy
 
 
@@ -23,6 +24,12 @@ class Shat(Policy):
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
         return True
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        """Measured with Adam and AdamW."""
+        if optimizer.name == "sgd":
+            return ""
+        return f"its workers' own steps are plain ones, which lag behind {optimizer.name}'s at the servers"
 
     def alpha(self, others: int | None, members: int) -> float:
         if others is None or members <= 1:

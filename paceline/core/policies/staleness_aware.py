@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from paceline.core.clocks import Clocks
+from paceline.core.optimizer import Optimizer
 from paceline.core.policy import Policy
 
 
@@ -20,6 +21,14 @@ class StalenessAware(Policy):
     def divides(self, members: int) -> float:
         """The staleness of equal workers' pushes."""
         return max(1, members - 1) if self.damp == "all" else 1.0
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        """Among more workers one has less of the data."""
+        return (
+            "what comes late counts less, so the data of the slower of two workers hardly counts"
+            if members == 2
+            else ""
+        )
 
     def rate(self, lr: float, staleness: int, members: int) -> float:
         return lr / max(1, staleness) if self.damp == "all" else lr * min(1.0, members / max(1, staleness))
