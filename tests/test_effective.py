@@ -238,7 +238,9 @@ def test_a_policy_that_may_end_below_one_process_says_so_and_why(policy):
         ("delay_threshold", "adam", 8, ""),
         ("diloco", "adam", 2, "its outer steps are few"),
         ("asp", "adam", 8, ""),
-        ("adpsgd", "adam", 8, ""),
+        ("adpsgd", "adam", 8, "a much slower one"),
+        ("adpsgd", "adam", 4, ""),
+        ("adpsgd", "sgd", 8, ""),
     ],
 )
 def test_who_is_as_good_with_so_many_workers_and_this_optimizer_cautions_nobody(policy, optimizer, workers, why):
