@@ -24,8 +24,6 @@ from sharder.app import make_shards
 
 TORCH = "plain torch"
 """In the place of a policy: one process without Paceline."""
-ORDERS = 3
-"""In how many orders of the examples plain torch trains with each seed."""
 HERE = Path(__file__).parent
 
 
@@ -40,6 +38,8 @@ class User:
     """By optimizer."""
     metric: str = "accuracy"
     """Of the task, the higher the better (ratio)."""
+    orders: int = 3
+    """In how many orders of the examples plain torch trains with each seed."""
 
     def optimizer(self, name: str) -> dict[str, Any]:
         """As in the config."""
@@ -53,8 +53,8 @@ USERS = {
     "diabetes": User(str(HERE / "diabetes.py"), 16, 10, {"sgd": 0.003, "adam": 0.003, "adamw": 0.003}, "r2"),
 }
 NETWORKS = {
-    "cnn": User(str(HERE / "small_cifar10.py"), 32, 3, {"sgd": 0.01}),
-    "transformer": User(str(HERE / "transformer.py"), 32, 3, {"adam": 0.003}),
+    "cnn": User(str(HERE / "small_cifar10.py"), 32, 3, {"sgd": 0.01}, orders=8),
+    "transformer": User(str(HERE / "transformer.py"), 32, 3, {"adam": 0.001}, orders=8),
 }
 """Larger ones, trained in processes: CIFAR-10, which is the user's own, and letters that are made up."""
 CLUSTERS = {"equal": "1x", "slow": "10x"}
@@ -151,7 +151,9 @@ def problem(task: str, workers: int, seed: int, folder: Path) -> Problem:
 
 def torch_cells(task: str, optimizer: str, seed: int) -> list[Cell]:
     """Plain torch's, one for each order of the examples."""
-    return [Cell(seed, task, optimizer, 1, "equal", f"{TORCH} {order}") for order in range(ORDERS)]
+    return [
+        Cell(seed, task, optimizer, 1, "equal", f"{TORCH} {order}") for order in range((USERS | NETWORKS)[task].orders)
+    ]
 
 
 def plain(cell: Cell, folder: Path, data: str = "bundled") -> float:

@@ -1,4 +1,4 @@
-"""A task for experiments: a tiny transformer that repeats. Made up: 8 letters, the same 8 again, and which one comes next?"""
+"""A task for experiments: a tiny transformer that counts. Made up: 16 letters out of 8, and which one comes most often?"""
 
 from typing import TYPE_CHECKING
 
@@ -10,34 +10,35 @@ from paceline.tasks.data_path import refuse_path
 if TYPE_CHECKING:
     import torch
 
-LETTERS, HALF, EXAMPLES = 16, 8, 6000
+LETTERS, LENGTH, EXAMPLES = 8, 16, 6000
 
 
 def data(path: str) -> Dataset:
-    """uint8 letters (6000, 15), of which the last 7 are the first 7 again, and the eighth as label."""
+    """uint8 letters (6000, 16), and as label the one that comes most often; of several, the first of the alphabet."""
     refuse_path(path, "the letters are made up")
-    found = np.random.default_rng(0).integers(LETTERS, size=(EXAMPLES, HALF)).astype(np.uint8)
-    return Dataset(train=Labelled(np.concatenate([found, found[:, :-1]], axis=1), found[:, -1].astype(np.int64)))
+    letters = np.random.default_rng(0).integers(LETTERS, size=(EXAMPLES, LENGTH)).astype(np.uint8)
+    counts = (letters[:, :, None] == np.arange(LETTERS)).sum(1)
+    return Dataset(train=Labelled(letters, counts.argmax(1)))
 
 
 def model() -> "torch.nn.Module":
-    """Two layers of four heads, 32 wide: about 27,000 parameters."""
+    """Two layers of four heads, 32 wide, normalised behind each sum, where high rates hurt: 18,120 parameters."""
     import torch
     from torch import nn
 
-    class Repeats(nn.Module):
+    class Counts(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.letters, self.places = nn.Embedding(LETTERS, 32), nn.Parameter(torch.randn(2 * HALF - 1, 32))
-            layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True, norm_first=True)
+            self.letters, self.places = nn.Embedding(LETTERS, 32), nn.Parameter(torch.randn(LENGTH, 32))
+            layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
             self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
             self.last = nn.Linear(32, LETTERS)
 
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.last(self.layers(self.letters(inputs) + self.places)[:, -1])
+            found: torch.Tensor = self.last(self.layers(self.letters(inputs) + self.places).mean(1))
             return found
 
-    return Repeats()
+    return Counts()
 
 
 def prepare(
