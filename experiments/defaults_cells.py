@@ -53,8 +53,8 @@ USERS = {
     "diabetes": User(str(HERE / "diabetes.py"), 16, 10, {"sgd": 0.003, "adam": 0.003, "adamw": 0.003}, "r2"),
 }
 NETWORKS = {
-    "cnn": User(str(HERE / "small_cifar10.py"), 32, 3, {"sgd": 0.01}, orders=8),
-    "transformer": User(str(HERE / "transformer.py"), 32, 3, {"adam": 0.001}, orders=8),
+    "cnn": User(str(HERE / "small_cifar10.py"), 32, 3, {"sgd": 0.01}, orders=5),
+    "transformer": User(str(HERE / "transformer.py"), 32, 3, {"adam": 0.001}, orders=5),
 }
 """Larger ones, trained in processes: CIFAR-10, which is the user's own, and letters that are made up."""
 CLUSTERS = {"equal": "1x", "slow": "10x"}
