@@ -113,7 +113,20 @@ def told(config: Config, policy: Scaled) -> list[str]:
 
 def cautioned(config: Config, policy: Scaled) -> str:
     """Why the run may end below one process, in words; empty: nothing speaks for it."""
-    return "" if config.workers == 1 else policy.caution(build_optimizer(config.optimizer), config.workers)
+    if config.workers == 1:
+        return ""
+    asked = build_optimizer(config.optimizer)
+    return policy.caution(asked, config.workers) or _noisier(config, asked, policy)
+
+
+def _noisier(config: Config, asked: Optimizer, policy: Scaled) -> str:
+    """That the servers' adaptive steps are on few examples each, where they are; the Adam of workers is told otherwise."""
+    pool = pool_of(config)
+    if pool is None or policy.averages or policy.step_pushes(config.workers) >= config.workers:
+        return ""
+    if asked.scaled(0.25) == 0.25:  # SGD, whose rate follows the examples
+        return ""
+    return f"{asked.name}'s steps on few of the workers' pushes each are noisy; policy=bsp steps on all"
 
 
 def _slower(config: Config) -> list[str]:
