@@ -25,7 +25,7 @@ from benchmarks.training import Epoch, settings
 from paceline.core.config import Config
 from paceline.core.errors import PacelineError
 from paceline.settings import write_yaml
-from sharder.app import make_shards
+from paceline.sharder.app import make_shards
 
 ELEMENTS = 545_098
 """Parameters of the small CNN."""

@@ -19,7 +19,7 @@ from paceline.data.cifar import read_cifar10
 from paceline.data.dataset import Labelled, Rows, Selection
 from paceline.data.manifest import Recipe
 from paceline.data.shard_writer import Dealt, write_shards
-from sharder.strategy import build_strategy, deal
+from paceline.sharder.strategy import build_strategy, deal
 
 SHARDS = 12
 """Workers of [Sharding]."""

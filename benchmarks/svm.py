@@ -30,7 +30,7 @@ from paceline.core.values import Vector
 from paceline.data.dataset import Dataset, Labelled
 from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like
 from paceline.data.svmlight import read_svmlight
-from worker.hogwild import LocalSettings, train
+from paceline.worker.hogwild import LocalSettings, train
 
 ACCURACY = 0.923
 """What [Hogwild] reports for RCV1."""

@@ -61,7 +61,7 @@ def arguments(description: str | None) -> tuple[Path, Config, Shards]:
 
 def tell(config: Config, shards: Shards, snapshots: Sequence[Snapshot]) -> None:
     """Scores every snapshot on the test data and prints a line for it. For models without BatchNorm."""
-    from worker.replica import Replica
+    from paceline.worker.replica import Replica
 
     replica = Replica(load_task(config.task, config.model), "cpu", config.seed)
     test = shards.part("test")

@@ -7,7 +7,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
-from sharder.report.panels import FAINT, INK, STYLE, colour_of, png
+from paceline.sharder.report.panels import FAINT, INK, STYLE, colour_of, png
 
 MARKERS = ("o", "s", "^")
 """Of each form, so that colour is not all that tells them apart."""

@@ -19,7 +19,7 @@ from paceline.cli.run_folder import RunFolder, open_run
 from paceline.core.config import Options
 from paceline.core.errors import PacelineError
 from paceline.tasks.task import load_task
-from worker.replica import Replica
+from paceline.worker.replica import Replica
 
 TASK = str(Path(__file__).parents[1] / "examples" / "actors_xor.py")
 RATE = 0.5

@@ -15,11 +15,11 @@ from paceline.core.config import Config
 from paceline.core.run import Score
 from paceline.data.shards import open_shards
 from paceline.rpc.auth import OPEN
-from server.app import Server
-from sharder.app import make_shards
-from worker.app import Worker
-from worker.module_scorer import ModuleScorer
-from worker.replica import use_threads
+from paceline.server.app import Server
+from paceline.sharder.app import make_shards
+from paceline.worker.app import Worker
+from paceline.worker.module_scorer import ModuleScorer
+from paceline.worker.replica import use_threads
 
 PATIENCE = 600.0
 """Longest time for one run (seconds)."""

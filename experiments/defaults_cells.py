@@ -19,8 +19,8 @@ from paceline.core.errors import ConfigError
 from paceline.core.policy import build_policy, from_shorthand, is_served
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import open_shards
+from paceline.sharder.app import make_shards
 from paceline.tasks.task import load_config, load_task
-from sharder.app import make_shards
 
 TORCH = "plain torch"
 """In the place of a policy: one process without Paceline."""

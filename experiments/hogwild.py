@@ -36,8 +36,8 @@ from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like, write_lyrl2004
 from paceline.data.shards import is_there
 from paceline.result import Result
 from paceline.settings import exits
+from paceline.sharder.app import make_shards
 from paceline.v1.run_service_pb2 import StatusReply
-from sharder.app import make_shards
 
 MODES: dict[str, dict[str, Any]] = {
     "sync": {"policy": {"name": "bsp"}, "svm": {"stop": "all"}},
@@ -234,7 +234,7 @@ class Disturbance:
 
     def _join(self) -> Child:
         name, place = f"worker-{JOINER}", self._place
-        command = ["-m", "worker", "--config", place.config, "--rank", JOINER, "--shards", self._shards, "--servers",
+        command = ["-m", "paceline.worker", "--config", place.config, "--rank", JOINER, "--shards", self._shards, "--servers",
                    ",".join(place.facts()["servers"]), "--token-file", place.token]  # fmt: skip
         child = Child(name, "worker", [str(word) for word in command], place.log(name), child_environment(1))
         child.start()

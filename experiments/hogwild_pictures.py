@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from sharder.report.panels import FAINT, STYLE, colour_of, png
+from paceline.sharder.report.panels import FAINT, STYLE, colour_of, png
 
 MARKERS = ("o", "s", "^")
 """Of each mode, so that colour is not all that tells them apart."""

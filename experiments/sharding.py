@@ -14,8 +14,8 @@ from paceline.core.config import Config
 from paceline.data.dataset import Rows
 from paceline.data.shards import open_shards
 from paceline.settings import load, parse_sets
+from paceline.sharder.app import make_shards
 from paceline.tasks.task import load_task
-from sharder.app import make_shards
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 HIDDEN, STRATA = str(EXAMPLES / "hidden_strata.py"), str(EXAMPLES / "hidden_strata_groups.py")

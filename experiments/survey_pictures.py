@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from paceline.core.run import Score
-from sharder.report.panels import FAINT, STYLE, colour_of, png
+from paceline.sharder.report.panels import FAINT, STYLE, colour_of, png
 
 MARKERS = ("o", "s", "^", "D", "v", "P")
 """Of each policy, so that colour is not all that tells them apart."""

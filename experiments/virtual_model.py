@@ -13,9 +13,9 @@ from torch import nn
 from paceline.core.config import Config
 from paceline.core.values import Vector
 from paceline.data.shards import Shard, open_shards
+from paceline.sharder.app import make_shards
 from paceline.tasks.task import Task, load_task
-from sharder.app import make_shards
-from worker.replica import Replica
+from paceline.worker.replica import Replica
 
 Array = npt.NDArray[Any]
 Part = tuple[Array, Array]

@@ -30,7 +30,7 @@ from paceline.tasks.task import BUILTIN, FILE_MODULE
 if TYPE_CHECKING:
     import torch
 
-    from worker.own_loop import Session
+    from paceline.worker.own_loop import Session
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -117,9 +117,9 @@ def connect(
 
     `model`: has the parameters of the task's model, with the same names, order and shapes; default: the task's model itself.
     It is moved to the device. In a process that `paceline run --loop` has started, nothing else is needed. Elsewhere, in a
-    pod say, the rest is what `python -m worker` takes: the YAML file `config`, the worker's `rank`, the folder `shards`,
-    `servers` as host:port of each in order with commas, `token_file`, `tls`, and `shard_server` with data.source=server; or
-    PACELINE_CONNECT holds them as JSON. Arguments win over it. ConfigError: neither is there, or the model is another one."""
+    pod say, the rest is what `python -m paceline.worker` takes: the YAML file `config`, the worker's `rank`, the folder
+    `shards`, `servers` as host:port of each in order with commas, `token_file`, `tls`, and `shard_server` with
+    data.source=server; or PACELINE_CONNECT holds them as JSON. Arguments win over it. ConfigError: neither is there, or the model is another one."""
     given = {"config": config, "rank": rank, "shards": shards, "servers": servers, "token_file": token_file, "tls": tls,
              "device": device, "threads": threads, "shard_server": shard_server}  # fmt: skip
     place = _place({key: value for key, value in given.items() if value is not None})
@@ -128,8 +128,8 @@ def connect(
         _exit_as_a_worker(name)
     settings = load(place.config)
     from paceline.rpc.auth import read_credentials
-    from worker.own_loop import Session
-    from worker.start import Start
+    from paceline.worker.own_loop import Session
+    from paceline.worker.start import Start
 
     credentials = read_credentials(place.token_file, place.tls)
     start = Start(
@@ -137,7 +137,7 @@ def connect(
         place.report, place.peer_host, place.peer_port, place.shard_server, place.residuals,
     )  # fmt: skip
     if place.rehearsal:
-        from worker.rehearsal import Rehearsal
+        from paceline.worker.rehearsal import Rehearsal
 
         return Rehearsal(start, model)
     return Session(start, model)

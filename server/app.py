@@ -22,16 +22,16 @@ from paceline.rpc.lane.call import parameter_routes
 from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
 from paceline.rpc.watchdog import Watchdog
+from paceline.server.chief import Chief
+from paceline.server.durability import Durability
+from paceline.server.follower import Follower
+from paceline.server.metrics import ServerMetrics
+from paceline.server.parameter_servicer import ParameterServicer
+from paceline.server.run_servicer import RunServicer
+from paceline.server.slice_driver import SliceDriver
+from paceline.server.store import Store
 from paceline.v1 import parameter_service_pb2, run_service_pb2
 from paceline.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
-from server.chief import Chief
-from server.durability import Durability
-from server.follower import Follower
-from server.metrics import ServerMetrics
-from server.parameter_servicer import ParameterServicer
-from server.run_servicer import RunServicer
-from server.slice_driver import SliceDriver
-from server.store import Store
 
 
 class Server:

@@ -11,8 +11,8 @@ from paceline.core.membership import Membership
 from paceline.core.model_slice import ModelSlice
 from paceline.core.run import Run, Score, WorkerReport
 from paceline.core.watch import Kind
-from server.slice_driver import HOLD, SliceDriver
-from server.store import Store
+from paceline.server.slice_driver import HOLD, SliceDriver
+from paceline.server.store import Store
 
 _TICK = 0.25
 """Time between two looks at leases and time-outs (seconds)."""

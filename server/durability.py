@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 
 from paceline.core.errors import DiskError
-from server.metrics import ServerMetrics
-from server.slice_driver import SliceDriver
-from server.store import Store
+from paceline.server.metrics import ServerMetrics
+from paceline.server.slice_driver import SliceDriver
+from paceline.server.store import Store
 
 
 class Durability:

@@ -15,11 +15,11 @@ from paceline.core.sparse import decode_places, encode_places
 from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Reply, Sparse, Update, Vector
 from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts, weights_codec
 from paceline.rpc.views import switch_message
+from paceline.server.durability import Durability
+from paceline.server.metrics import ServerMetrics
+from paceline.server.quarantine import Quarantine
+from paceline.server.slice_driver import SliceDriver
 from paceline.v1 import parameter_service_pb2 as pb
-from server.durability import Durability
-from server.metrics import ServerMetrics
-from server.quarantine import Quarantine
-from server.slice_driver import SliceDriver
 
 _MOST = 1 << 19
 """Places in a sparse reply; beyond that it says that the whole slice is to be pulled (4 MiB at 8 bytes each)."""

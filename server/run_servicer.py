@@ -12,10 +12,10 @@ from paceline.core.run import RunPhase, Score, WorkerReport
 from paceline.core.values import worker_order
 from paceline.rpc.agreement import agreed_settings
 from paceline.rpc.views import switch_message, view_message
+from paceline.server.chief import Chief
+from paceline.server.slice_driver import HOLD
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer
-from server.chief import Chief
-from server.slice_driver import HOLD
 
 _SWITCHING = 0.1
 """Hold of a server's call while the policy changes (seconds)."""

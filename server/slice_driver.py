@@ -18,8 +18,8 @@ from paceline.core.slice_state import Phase, SliceState, Standing
 from paceline.core.sparse_slice import SparseSlice
 from paceline.core.values import Base, Outcome, Places, Published, Push, Reply, Sparse, Vector, View
 from paceline.rpc.transport import IsThere
-from server.buffers import AssemblyBuffers
-from server.metrics import ServerMetrics
+from paceline.server.buffers import AssemblyBuffers
+from paceline.server.metrics import ServerMetrics
 
 HOLD = 20.0
 """Longest time that a reply is held back before the caller has to ask again (seconds)."""

@@ -1,4 +1,4 @@
-"""Entry point of `python -m sharder` (writes shards) and `python -m sharder serve` (streams them as well)."""
+"""Entry point of `python -m paceline.sharder` (writes shards) and `python -m paceline.sharder serve` (streams them as well)."""
 
 import paceline.early  # noqa: F401  # isort: skip
 
@@ -9,12 +9,12 @@ def main() -> None:
     """One of the two commands."""
     if sys.argv[1:2] == ["serve"]:
         from paceline.settings import run_command
-        from sharder.serve import main as serve
+        from paceline.sharder.serve import main as serve
 
         sys.argv[:2] = [f"{sys.argv[0]} serve"]
         run_command(serve)
     else:
-        from sharder.app import main as shard
+        from paceline.sharder.app import main as shard
 
         shard()
 

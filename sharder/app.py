@@ -19,12 +19,12 @@ from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_writer import already_there
 from paceline.data.splits import split
 from paceline.settings import exits, load, parse_sets
+from paceline.sharder.dealing import Material, described, digest_of, labels_by, provide
+from paceline.sharder.engine import Source, build_engine
+from paceline.sharder.progress import progress_of
+from paceline.sharder.reshard import reshard, settings_of
+from paceline.sharder.strategy import build_strategy
 from paceline.tasks.task import load_config, load_task
-from sharder.dealing import Material, described, digest_of, labels_by, provide
-from sharder.engine import Source, build_engine
-from sharder.progress import progress_of
-from sharder.reshard import reshard, settings_of
-from sharder.strategy import build_strategy
 
 USAGE_OF_TYPER = 2
 LITERAL = "data.strategy.literal=true"
@@ -123,7 +123,7 @@ def _rule(config: Config) -> Rule:
 
 
 def main() -> None:
-    """`python -m sharder`, with the exit codes of all Paceline processes."""
+    """`python -m paceline.sharder`, with the exit codes of all Paceline processes."""
     try:
         app()
     except SystemExit as stop:

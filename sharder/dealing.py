@@ -16,10 +16,10 @@ from paceline.data.manifest import Manifest, Recipe, Rule
 from paceline.data.progress import Progress
 from paceline.data.shard_writer import Dealt, already_there, write_shards
 from paceline.data.splits import Split
+from paceline.sharder.clustering import Clustering
+from paceline.sharder.engine import Engine, Source
+from paceline.sharder.strategy import ByClasses, ShardingStrategy, deal
 from paceline.tasks.task import load_task
-from sharder.clustering import Clustering
-from sharder.engine import Engine, Source
-from sharder.strategy import ByClasses, ShardingStrategy, deal
 
 
 class Material(NamedTuple):

@@ -13,9 +13,9 @@ from paceline.core.config import Options
 from paceline.data.dataset import Dataset, Rows, Selection
 from paceline.data.progress import Progress
 from paceline.data.shard_arrays import Files
-from sharder.clustering import Clustering
+from paceline.sharder.clustering import Clustering
 
-PACKAGE = "sharder.engines"
+PACKAGE = "paceline.sharder.engines"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

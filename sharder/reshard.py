@@ -17,10 +17,10 @@ from paceline.data.sampler import locate, starts_of
 from paceline.data.shard_writer import already_there
 from paceline.data.shards import Shards, open_shards, take
 from paceline.data.splits import Split
-from sharder.dealing import Material, described, digest_of, labels_by, other_task, provide
-from sharder.engine import Source, build_engine
-from sharder.engines.local import Local
-from sharder.strategy import build_strategy
+from paceline.sharder.dealing import Material, described, digest_of, labels_by, other_task, provide
+from paceline.sharder.engine import Source, build_engine
+from paceline.sharder.engines.local import Local
+from paceline.sharder.strategy import build_strategy
 
 PARTS = ("validation", "test", "fold")
 """Settings of data that decide what trains."""

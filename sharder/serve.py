@@ -1,4 +1,4 @@
-"""`python -m sharder serve`: the one process that mounts the shards' volume streams them to workers and evaluator."""
+"""`python -m paceline.sharder serve`: the one process that mounts the shards' volume streams them to workers and evaluator."""
 
 import os
 import signal
@@ -23,12 +23,12 @@ from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.watchdog import Watchdog
 from paceline.settings import exits, parse_sets
+from paceline.sharder.app import make_shards
+from paceline.sharder.progress import progress_of
 from paceline.tasks.task import load_config
 from paceline.tls_option import Tls
 from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceServicer, add_ShardServiceServicer_to_server
-from sharder.app import make_shards
-from sharder.progress import progress_of
 
 PART = 1 << 20
 """Bytes of a message, the last one excepted."""

@@ -11,10 +11,10 @@ from paceline.core import registry
 from paceline.core.config import Options
 from paceline.core.errors import ConfigError, DataError
 from paceline.data.dataset import Rows, Selection
-from sharder.clustering import Clustering, cluster
-from sharder.turns import Turns
+from paceline.sharder.clustering import Clustering, cluster
+from paceline.sharder.turns import Turns
 
-PACKAGE = "sharder.strategies"
+PACKAGE = "paceline.sharder.strategies"
 Cluster = Callable[[Selection, Clustering, np.random.Generator], Rows]
 """Finds the cluster of each example, 0 to k - 1 (N,)."""
 

@@ -1,4 +1,4 @@
-"""`python -m worker` without torch: the same loop, client and exit codes around a replica in numpy, so that process
+"""`python -m paceline.worker` without torch: the same loop, client and exit codes around a replica in numpy, so that process
 tests start fast. NUMPY_WORKER chooses the replica: softmax (trains), ledger (counts pushes), or a big one's size."""
 
 import os
@@ -17,7 +17,7 @@ WORKERS = 4
 
 @dataclass(frozen=True)
 class Step:
-    """As worker.replica.Step."""
+    """As paceline.worker.replica.Step."""
 
     gradient: Array
     loss: float
@@ -90,23 +90,22 @@ def stand_in(mode: str, rank: int) -> type[Softmax]:
 
 def main() -> None:
     """Puts the replica in torch's place and runs the worker; notes which clocks each server answered with DROPPED."""
-    replica = ModuleType("worker.replica")
+    replica = ModuleType("paceline.worker.replica")
     rank = int(sys.argv[sys.argv.index("--rank") + 1])
     vars(replica).update(
         Replica=stand_in(os.environ.get("NUMPY_WORKER", ""), rank), Step=Step, use_threads=lambda threads: None
     )
-    sys.modules["worker.replica"] = replica
-    import worker.app
-    import worker.loop
+    sys.modules["paceline.worker.replica"] = replica
+    from paceline.worker import loop
 
     assert "torch" not in sys.modules, "torch takes each worker of these tests two seconds"
     from paceline.rpc.process import make_log
     from paceline.settings import run_command
     from paceline.v1.parameter_service_pb2 import DROPPED
-    from worker.__main__ import main as work
+    from paceline.worker.__main__ import main as work
 
     dropped: dict[int, list[int]] = {}
-    mix, say = worker.loop.mix, make_log(f"worker-{rank}")
+    mix, say = loop.mix, make_log(f"worker-{rank}")
 
     def noting(training: Any, heads: Any, *facts: Any) -> None:
         mix(training, heads, *facts)
@@ -115,7 +114,7 @@ def main() -> None:
         if any(head.stop for head in heads):
             say("last reply", clock=heads[0].clock, dropped=[dropped[server] for server in sorted(dropped)])
 
-    worker.loop.mix = noting
+    loop.mix = noting
     run_command(work)
 
 

@@ -20,9 +20,9 @@ from paceline.core.plan import SlicePlan
 from paceline.core.slice_state import SliceState
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
+from paceline.server.store import Store
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
-from server.store import Store
 
 PATIENCE = 90.0
 """Longest wait for anything that must happen (seconds); generous, because several suites may share two cores."""
@@ -31,19 +31,20 @@ NUMPY_WORKER = Path(__file__).with_name("numpy_worker.py")
 QUIET = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 """Read while modules load: no pool of threads that a fork would lose."""
 LIGHT = (
-    "grpc_health.v1.health", "paceline.core.steps", "paceline.tasks.builtin.digits", "server.app", "sharder.app",
-    "sharder.serve", "sklearn.datasets", "sklearn.model_selection", "typer.rich_utils", "worker.client", "worker.member",
-    "worker.progress", "worker.shard_client", "worker.slowness", "worker.start", "worker.step",
+    "grpc_health.v1.health", "paceline.core.steps", "paceline.server.app", "paceline.sharder.app", "paceline.sharder.serve",
+    "paceline.tasks.builtin.digits", "paceline.worker.client", "paceline.worker.member", "paceline.worker.progress",
+    "paceline.worker.shard_client", "paceline.worker.slowness", "paceline.worker.start", "paceline.worker.step",
+    "sklearn.datasets", "sklearn.model_selection", "typer.rich_utils",
 )  # fmt: skip
 """What a forker loads for servers, sharders and workers in numpy, whose replica is not the real one."""
 TORCH = (
     *LIGHT,
     "torch",
-    "worker.app",
-    "worker.linear",
-    "worker.linear_scorer",
-    "worker.module_scorer",
-    "worker.replica",
+    "paceline.worker.app",
+    "paceline.worker.linear",
+    "paceline.worker.linear_scorer",
+    "paceline.worker.module_scorer",
+    "paceline.worker.replica",
 )
 """For real workers and evaluators, too."""
 
@@ -166,14 +167,14 @@ class Cluster:
         """A Python process of this cluster."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("PACELINE_")}
         own = QUIET | {"NUMPY_WORKER": mode}
-        real = {"worker", "worker.evaluator"} & {*map(str, arguments[:2])}
+        real = {"paceline.worker", "paceline.worker.evaluator"} & {*map(str, arguments[:2])}
         forker = forker_of(TORCH if real else LIGHT)
         process = Process(name, list(arguments), self.folder, inherited | own, forker)
         self.processes.append(process)
         return process
 
     def sharder(self, *more: Any) -> Process:
-        return self.start("sharder", "-m", "sharder", "--config", self.config, "--out", self.shards, *more)
+        return self.start("sharder", "-m", "paceline.sharder", "--config", self.config, "--out", self.shards, *more)
 
     def server(self, index: int, *more: Any) -> Process:
         """A server; one that was there before comes back on its port and in its folder."""
@@ -182,7 +183,7 @@ class Cluster:
         report = self.folder / f"ports-{index}.json"
         report.unlink(missing_ok=True)
         return self.start(
-            f"server-{index}", "-m", "server", "--config", self.config, "--index", index, *chief, "--port", port,
+            f"server-{index}", "-m", "paceline.server", "--config", self.config, "--index", index, *chief, "--port", port,
             "--folder", self.folder / f"s{index}", "--token-file", self.token, "--report", report, *more,
         )  # fmt: skip
 
@@ -203,7 +204,7 @@ class Cluster:
 
     def worker(self, rank: int, *more: Any, torch: bool = False, mode: str = "softmax") -> Process:
         """A worker: the real one, or its loop around a replica in numpy that starts faster."""
-        program = ["-m", "worker", "--device", "cpu"] if torch else [NUMPY_WORKER]
+        program = ["-m", "paceline.worker", "--device", "cpu"] if torch else [NUMPY_WORKER]
         return self.start(
             f"worker-{rank}", *program, "--config", self.config, "--rank", rank, "--shards", self.shards, "--servers",
             ",".join(self.addresses), "--token-file", self.token, *more, mode=mode,
@@ -211,7 +212,7 @@ class Cluster:
 
     def evaluator(self, *more: Any) -> Process:
         return self.start(
-            "evaluator", "-m", "worker.evaluator", "--config", self.config, "--shards", self.shards, "--servers",
+            "evaluator", "-m", "paceline.worker.evaluator", "--config", self.config, "--shards", self.shards, "--servers",
             ",".join(self.addresses), "--token-file", self.token, "--models", self.folder / "models", "--device", "cpu",
             *more,
         )  # fmt: skip

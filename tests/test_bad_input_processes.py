@@ -29,8 +29,8 @@ Status = grpc.StatusCode
 
 
 # command lines and settings
-SERVER = ("-m", "server", "--folder", "s0")
-WORKER = ("-m", "worker", "--shards", "shards", "--servers", "localhost:1", "--set", "servers=1")
+SERVER = ("-m", "paceline.server", "--folder", "s0")
+WORKER = ("-m", "paceline.worker", "--shards", "shards", "--servers", "localhost:1", "--set", "servers=1")
 REFUSED = [
     ((*SERVER, "--set", "policy.name=sssp"), 78, "There is no 'sssp' among the policies: .*Did you mean 'ssp'"),
     ((*SERVER, "--set", "polcy.bound=3"), 78, "polcy: there is no such setting. Did you mean 'policy'"),
@@ -44,10 +44,14 @@ REFUSED = [
     ((*SERVER, "--token-file", "none"), 78, "Can't read the token file none"),
     ((*SERVER, "--port", "70000"), 64, "Invalid value for '--port'"),
     ((*SERVER, "--bogus"), 64, "No such option: --bogus"),
-    (("-m", "server", "--folder", "config.yaml/s0"), 73, "Can't use the folder .*Give --folder a place to write"),
+    (
+        ("-m", "paceline.server", "--folder", "config.yaml/s0"),
+        73,
+        "Can't use the folder .*Give --folder a place to write",
+    ),
     ((*WORKER, "--servers", "localhost:1,localhost:2"), 78, "names 2 addresses, but the config has 1 servers"),
-    (("-m", "sharder", "--out", "x", "--set", "task=none.py"), 78, "task file none.py does not exist"),
-    (("-m", "sharder", "--out", "config.yaml/x"), 73, "Can't write the shards"),
+    (("-m", "paceline.sharder", "--out", "x", "--set", "task=none.py"), 78, "task file none.py does not exist"),
+    (("-m", "paceline.sharder", "--out", "config.yaml/x"), 73, "Can't write the shards"),
 ]
 
 
@@ -77,8 +81,10 @@ def test_a_server_is_refused_a_port_or_folder_that_is_taken(tmp_path: Path) -> N
         port = cluster.addresses[0].rpartition(":")[2]
 
         same_folder = cluster.start("same-folder", *SERVER, "--config", cluster.config)
-        same_port = cluster.start("same-port", "-m", "server", "--folder", "other", "--port", port)
-        same_metrics = cluster.start("same-metrics", "-m", "server", "--folder", "third", "--metrics-port", taken_port)
+        same_port = cluster.start("same-port", "-m", "paceline.server", "--folder", "other", "--port", port)
+        same_metrics = cluster.start(
+            "same-metrics", "-m", "paceline.server", "--folder", "third", "--metrics-port", taken_port
+        )
 
         assert_ended(same_folder, 78, "Another server uses s0")
         assert_ended(same_port, 78, f"Can't listen on gRPC port {port}: it is in use. Choose another one")

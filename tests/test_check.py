@@ -8,8 +8,8 @@ from paceline.core.config import Config
 from paceline.core.errors import ConfigError
 from paceline.data.shards import Shards, open_shards
 from paceline.settings import load
-from sharder.app import make_shards
-from worker.module_check import check, telling
+from paceline.sharder.app import make_shards
+from paceline.worker.module_check import check, telling
 
 TASK = """
 def data(path):

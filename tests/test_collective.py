@@ -25,7 +25,7 @@ from paceline.rpc.auth import Credentials
 from paceline.settings import load
 
 torch = pytest.importorskip("torch")
-collective = pytest.importorskip("worker.collective")
+collective = pytest.importorskip("paceline.worker.collective")
 BY_TORCH = {"name": "allreduce", "by": "torch"}
 BY_TORCH_RUN = run("allreduce", 3) | {"policy": BY_TORCH}
 FEW = settings(max_examples=12)

@@ -31,7 +31,7 @@ from experiments.virtual_training import Trained, train
 from paceline.core.config import Config
 from paceline.core.errors import UsageError
 from paceline.tasks.task import load_task
-from worker.replica import Replica
+from paceline.worker.replica import Replica
 
 FOUND = {
     Cell(0, "digits", "sgd", 1, "equal", f"{TORCH} 0"): Found(0.95),

@@ -13,12 +13,12 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-import server.__main__
-import worker.__main__
-import worker.evaluator
 from paceline.rpc.process import MALLOC_ENVIRONMENT
+from paceline.server.__main__ import main as serve
 from paceline.settings import load
-from sharder.app import shard
+from paceline.sharder.app import shard
+from paceline.worker.__main__ import main as work
+from paceline.worker.evaluator import main as evaluate
 
 ROOT = Path(__file__).parent.parent
 DOCKER = ROOT / "docker"
@@ -140,7 +140,7 @@ def test_an_image_starts_one_process_in_exec_form_that_is_not_root(image):
     instructions = chain(image)
 
     (entrypoint,) = (rest for word, rest in instructions if word == "ENTRYPOINT")
-    assert json.loads(entrypoint) == ["python", "-P", "-m", ENTRYPOINT[image]]
+    assert json.loads(entrypoint) == ["python", "-P", "-m", f"paceline.{ENTRYPOINT[image]}"]
     assert (ROOT / ENTRYPOINT[image] / "__main__.py").exists()
     assert [rest for word, rest in instructions if word == "USER"] == ["10001:10001"]
     assert not [word for word, _ in instructions if word == "CMD"]
@@ -220,8 +220,8 @@ def test_compose_starts_as_many_servers_and_workers_as_its_config_says():
 @pytest.mark.parametrize(
     ("part", "main"),
     [
-        ("server-0", server.__main__.main), ("server-1", server.__main__.main), ("worker-0", worker.__main__.main),
-        ("worker-1", worker.__main__.main), ("evaluator", worker.evaluator.main), ("sharder", shard),
+        ("server-0", serve), ("server-1", serve), ("worker-0", work),
+        ("worker-1", work), ("evaluator", evaluate), ("sharder", shard),
     ],
 )  # fmt: skip
 def test_compose_gives_options_that_there_are(part, main):

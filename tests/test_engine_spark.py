@@ -16,11 +16,11 @@ from paceline.data.dataset import Selection
 from paceline.data.manifest import read_manifest
 from paceline.data.npz import read_npy
 from paceline.data.progress import SILENT, Progress
-from sharder.app import make_shards
-from sharder.clustering import Clustering
-from sharder.engine import Source
-from sharder.engines.local import Local
-from sharder.engines.spark import Spark
+from paceline.sharder.app import make_shards
+from paceline.sharder.clustering import Clustering
+from paceline.sharder.engine import Source
+from paceline.sharder.engines.local import Local
+from paceline.sharder.engines.spark import Spark
 
 pytest.importorskip("pyspark", reason="pyspark is not installed here: make spark")
 pytestmark = [
@@ -53,7 +53,7 @@ def small_jobs():
     """Java that does not warm up for long, and several tasks for few examples."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        patch.setattr("sharder.engines.spark.ROWS", 1_000)
+        patch.setattr("paceline.sharder.engines.spark.ROWS", 1_000)
         yield
 
 
@@ -254,7 +254,7 @@ def test_a_missing_pyspark_is_told(blobs, monkeypatch):
 )
 def test_a_spark_that_does_not_start_is_told(tmp_path, master, environment):
     ended = run(
-        sys.executable, "-m", "sharder", "--out", tmp_path / "out", "--set", "task=digits",
+        sys.executable, "-m", "paceline.sharder", "--out", tmp_path / "out", "--set", "task=digits",
         "--set", "data.engine.name=spark", "--set", f"data.engine.master={master}", **environment,
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from paceline.core.objective import Objective
 from paceline.core.stopping import Stopping
 from paceline.core.svm import Examples, score
 from paceline.data.rcv1_like import rcv1_like
-from worker.hogwild import LocalSettings, train
+from paceline.worker.hogwild import LocalSettings, train
 
 
 @pytest.fixture(scope="module")

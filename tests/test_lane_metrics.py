@@ -25,8 +25,8 @@ from paceline.rpc.lane.stream import UNOPENED
 from paceline.rpc.lane.traffic import Counts, Traffic
 from paceline.rpc.transport import Transport
 from paceline.v1 import parameter_service_pb2 as pb
+from paceline.worker.client import ParameterClient
 from tests.lane_peer import TOKEN, Lane, Peer, data, pull
-from worker.client import ParameterClient
 
 NO_WINDOW = frames.settings_frame({Setting.INITIAL_WINDOW_SIZE: 0})
 ON_THE_WAY = ("sent_bytes_total", "sent_parts_total", "received_bytes_total", "received_parts_total")

@@ -18,8 +18,8 @@ from paceline.cli.run_folder import RunFolder, open_run
 from paceline.cli.stall import STILL, Stall
 from paceline.core.config import Config, DataConfig
 from paceline.core.errors import ConfigError
+from paceline.sharder.app import make_shards
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
-from sharder.app import make_shards
 
 FAKE = '''
 import json, os, signal, sys, time
@@ -55,14 +55,16 @@ def play(name):
         os.kill(os.getpid(), -act)
     sys.exit(act)
 '''
+ROOT = Path(__file__).parent.parent
 SCRIPTS = {
     "fakes.py": FAKE,
-    "server.py": "import fakes\nfakes.play('server-' + fakes.option('--index'))\n",
-    "sharder.py": "import fakes\nfakes.play('sharder')\n",
-    "worker/__init__.py": "",
-    "worker/__main__.py": "import fakes\nfakes.play('worker-' + fakes.option('--rank'))\n",
-    "worker/check.py": "import fakes\nfakes.play('check')\n",
-    "worker/evaluator.py": "import fakes\nfakes.play('evaluator')\n",
+    "paceline/__init__.py": f"__path__.append({str(ROOT / 'paceline')!r})\n",
+    "paceline/server.py": "import fakes\nfakes.play('server-' + fakes.option('--index'))\n",
+    "paceline/sharder.py": "import fakes\nfakes.play('sharder')\n",
+    "paceline/worker/__init__.py": "",
+    "paceline/worker/__main__.py": "import fakes\nfakes.play('worker-' + fakes.option('--rank'))\n",
+    "paceline/worker/check.py": "import fakes\nfakes.play('check')\n",
+    "paceline/worker/evaluator.py": "import fakes\nfakes.play('evaluator')\n",
 }
 
 

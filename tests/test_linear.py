@@ -27,9 +27,9 @@ from paceline.data.shards import Shards, open_shards
 from paceline.rpc.auth import OPEN
 from paceline.settings import task_of
 from paceline.v1 import run_service_pb2 as pb
-from worker.linear import LinearWorker, touched
-from worker.linear_data import LinearData
-from worker.sparse_client import bounds
+from paceline.worker.linear import LinearWorker, touched
+from paceline.worker.linear_data import LinearData
+from paceline.worker.sparse_client import bounds
 
 D, N = 60, 200
 RECIPE = Recipe(task="made", strategy="random", shards=2, validation=0, test=0, seed=0, examples="a" * 64)
@@ -171,7 +171,7 @@ def test_workers_step_with_the_falling_rate_that_they_were_told_and_servers_add_
 def test_workers_pull_the_slices_whose_replies_would_be_too_large(
     trial: Callable[[Config], Trial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.parameter_servicer._MOST", 3)
+    monkeypatch.setattr("paceline.server.parameter_servicer._MOST", 3)
     run = trial(config("bsp", servers=3))
 
     weights = run.start().finish()
@@ -199,7 +199,9 @@ def test_a_push_that_reached_one_server_of_two_leaves_no_change_that_the_servers
             super().__init__(*arguments, **more)
             models.append(self)
 
-    monkeypatch.setattr("worker.linear.linear_model", lambda weights, _, *rest, **more: Kept(weights, *rest, **more))
+    monkeypatch.setattr(
+        "paceline.worker.linear.linear_model", lambda weights, _, *rest, **more: Kept(weights, *rest, **more)
+    )
     run = trial(config("asp", workers=1, batch_size=100, epochs=1, budget="per_worker", svm={"batches": 2}))
     dead = run.worker(0)
     joined = dead.chief.join(False, dead.train_examples, 1, run.shards.manifest.fingerprint, 1)

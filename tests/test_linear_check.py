@@ -9,9 +9,9 @@ from paceline.cli.local import train_here
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, PacelineError
 from paceline.data.shards import open_shards
+from paceline.sharder.app import make_shards
 from paceline.tasks.task import load_config
-from sharder.app import make_shards
-from worker.linear_check import check_linear
+from paceline.worker.linear_check import check_linear
 
 TASK = """
 import numpy as np

@@ -28,9 +28,9 @@ from paceline.data.shards import Shards, open_shards
 from paceline.rpc.auth import OPEN
 from paceline.settings import write_yaml
 from paceline.v1 import run_service_pb2 as pb
-from worker.chief import ChiefClient
-from worker.linear_scorer import LinearScorer
-from worker.sparse_client import SparseClient
+from paceline.worker.chief import ChiefClient
+from paceline.worker.linear_scorer import LinearScorer
+from paceline.worker.sparse_client import SparseClient
 
 D = 40
 RECIPE = Recipe(task="tiny", strategy="random", shards=2, validation=0.2, test=0.4, seed=0, examples="a" * 64)
@@ -125,7 +125,7 @@ def test_the_final_version_of_all_slices_is_scored_and_written(cluster: Cluster,
 def test_the_evaluators_process_never_imports_torch(cluster: Cluster, tmp_path: Path) -> None:
     write_yaml(cluster.config, tmp_path / "config.yaml")
     command = [
-        sys.executable, "-X", "importtime", "-m", "worker.evaluator", "--config", str(tmp_path / "config.yaml"),
+        sys.executable, "-X", "importtime", "-m", "paceline.worker.evaluator", "--config", str(tmp_path / "config.yaml"),
         "--shards", str(tmp_path / "shards"), "--servers", ",".join(cluster.addresses), "--models", str(tmp_path / "models"),
     ]  # fmt: skip
 
@@ -133,7 +133,7 @@ def test_the_evaluators_process_never_imports_torch(cluster: Cluster, tmp_path: 
 
     assert done.returncode == 0, done.stderr[-2000:]
     imported = set(re.findall(r"^import time:.*\| +(\S+)$", done.stderr, re.MULTILINE))
-    assert "worker.linear_scorer" in imported
+    assert "paceline.worker.linear_scorer" in imported
     assert "torch" not in imported
     check_metrics(scored(cluster))
 

@@ -17,7 +17,7 @@ from paceline.core.schedule import Schedule
 from paceline.core.svm import Examples, Fit, LinearModel, score
 from paceline.core.values import Vector
 from paceline.data.dataset import Dataset
-from worker.hogwild import train
+from paceline.worker.hogwild import train
 
 CLOSE = 0.01
 """Of F1."""

@@ -20,8 +20,8 @@ from paceline.core.errors import BadPush, DataError, Fenced, Gap, ServersGone, S
 from paceline.core.plan import make_plan
 from paceline.rpc.transport import OpenSink, Parts, Transport, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
-from worker import link as link_module
-from worker.link import Link, SliceSink
+from paceline.worker import link as link_module
+from paceline.worker.link import Link, SliceSink
 
 CODECS = registry.names(PACKAGE)
 SHAPES = tuple((f"layer{index}.weight", (size,)) for index, size in enumerate((3, 5, 2, 4)))

@@ -19,10 +19,10 @@ from paceline.data.sampler import Sampler
 from paceline.rpc.views import switch_message
 from paceline.v1 import parameter_service_pb2 as pb
 
-loop = pytest.importorskip("worker.loop")
-steps_module = pytest.importorskip("worker.steps")
-Training = pytest.importorskip("worker.training").Training
-Step = pytest.importorskip("worker.replica").Step
+loop = pytest.importorskip("paceline.worker.loop")
+steps_module = pytest.importorskip("paceline.worker.steps")
+Training = pytest.importorskip("paceline.worker.training").Training
+Step = pytest.importorskip("paceline.worker.replica").Step
 SHAPES = (("a.weight", (2,)), ("b.weight", (3,)), ("c.weight", (2,)))
 PLAN = make_plan(SHAPES, 2, PlanConfig(slices="layerwise"))
 """Server 0 has a and c, two ranges; server 1 has b."""

@@ -452,18 +452,18 @@ def test_threads_follow_the_cpu_limit(everything):
 
 def command_of(module, args):
     """The typer command that a pod starts, and what is left of its arguments."""
-    if module == "sharder" and args[:1] == ["serve"]:
-        from sharder.serve import main
+    if module == "paceline.sharder" and args[:1] == ["serve"]:
+        from paceline.sharder.serve import main
 
         args = args[1:]
-    elif module == "sharder":
-        from sharder.app import shard as main
-    elif module == "server":
-        from server.__main__ import main
-    elif module == "worker":
-        from worker.__main__ import main
-    elif module == "worker.evaluator":
-        from worker.evaluator import main
+    elif module == "paceline.sharder":
+        from paceline.sharder.app import shard as main
+    elif module == "paceline.server":
+        from paceline.server.__main__ import main
+    elif module == "paceline.worker":
+        from paceline.worker.__main__ import main
+    elif module == "paceline.worker.evaluator":
+        from paceline.worker.evaluator import main
     else:
         assert module == "paceline.k8s.autostop"
         from paceline.k8s.autostop import main

@@ -27,12 +27,12 @@ from paceline.rpc.auth import OPEN  # noqa: E402
 from paceline.tasks import defaults  # noqa: E402
 from paceline.tasks.task import Task, load_task  # noqa: E402
 from paceline.v1 import run_service_pb2 as pb  # noqa: E402
-from worker import measuring  # noqa: E402
-from worker.chief import ChiefClient  # noqa: E402
-from worker.client import ParameterClient  # noqa: E402
-from worker.measuring import Measuring  # noqa: E402
-from worker.module_scorer import ModuleScorer  # noqa: E402
-from worker.replica import Replica  # noqa: E402
+from paceline.worker import measuring  # noqa: E402
+from paceline.worker.chief import ChiefClient  # noqa: E402
+from paceline.worker.client import ParameterClient  # noqa: E402
+from paceline.worker.measuring import Measuring  # noqa: E402
+from paceline.worker.module_scorer import ModuleScorer  # noqa: E402
+from paceline.worker.replica import Replica  # noqa: E402
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(1100, 4)).astype(np.float32)

@@ -10,9 +10,9 @@ from torch import nn
 from paceline.core.errors import DiskError
 from paceline.tasks import defaults
 from paceline.tasks.task import Task, load_task
-from worker import model_file
-from worker.model_file import save_model
-from worker.replica import Replica
+from paceline.worker import model_file
+from paceline.worker.model_file import save_model
+from paceline.worker.replica import Replica
 
 
 def tied() -> nn.Module:

@@ -14,13 +14,13 @@ from paceline.data.sampler import Sampler
 from paceline.data.shards import open_shards
 from paceline.rpc.auth import OPEN
 from paceline.settings import check_own_loop
+from paceline.sharder.app import make_shards
 from paceline.v1 import run_service_pb2 as run_pb
-from sharder.app import make_shards
 
 torch = pytest.importorskip("torch")
-own_loop = pytest.importorskip("worker.own_loop")
-start = pytest.importorskip("worker.start")
-worker_of = pytest.importorskip("worker.app").worker_of
+own_loop = pytest.importorskip("paceline.worker.own_loop")
+start = pytest.importorskip("paceline.worker.start")
+worker_of = pytest.importorskip("paceline.worker.app").worker_of
 functional = torch.nn.functional
 Connect = Callable[..., Any]
 

@@ -26,9 +26,9 @@ from paceline.v1 import parameter_service_pb2 as parameters_pb
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.peer_service_pb2_grpc import PeerServiceStub
 
-peer = pytest.importorskip("worker.peer")
-replicas = pytest.importorskip("worker.replica")
-local_models = pytest.importorskip("worker.local_models")
+peer = pytest.importorskip("paceline.worker.peer")
+replicas = pytest.importorskip("paceline.worker.replica")
+local_models = pytest.importorskip("paceline.worker.local_models")
 PLAN = make_plan(SHAPES, 2, PlanConfig())
 MODEL = np.arange(PLAN.total, dtype=np.float32)
 

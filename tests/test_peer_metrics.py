@@ -18,8 +18,8 @@ from paceline.core.topology import build_topology
 from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import Peer
 
-peer, peers = pytest.importorskip("worker.peer"), pytest.importorskip("worker.peers")
-PeerMetrics = pytest.importorskip("worker.peer_metrics").PeerMetrics
+peer, peers = pytest.importorskip("paceline.worker.peer"), pytest.importorskip("paceline.worker.peers")
+PeerMetrics = pytest.importorskip("paceline.worker.peer_metrics").PeerMetrics
 PLAN = make_plan(SHAPES, 0, PlanConfig())
 MODEL = 2 * PLAN.total
 """Bytes of a model as bf16."""

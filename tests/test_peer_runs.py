@@ -15,8 +15,8 @@ from paceline.core.plan import make_plan
 from paceline.rpc.auth import Credentials
 from paceline.v1 import run_service_pb2 as pb
 
-peer = pytest.importorskip("worker.peer")
-replicas = pytest.importorskip("worker.replica")
+peer = pytest.importorskip("paceline.worker.peer")
+replicas = pytest.importorskip("paceline.worker.replica")
 POLICIES = ("adpsgd", "allreduce", "broadcast", "dpsgd", "gosgd", "sgp")
 
 

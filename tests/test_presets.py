@@ -76,7 +76,7 @@ def test_a_preset_names_models_and_strategies_that_exist(name):
     config = load(preset=name)
 
     assert load_task(config.task, config.model).settings
-    assert config.data.strategy.name in registry.names("sharder.strategies")
+    assert config.data.strategy.name in registry.names("paceline.sharder.strategies")
 
 
 def test_a_preset_lies_above_the_tasks_settings_and_below_the_users(tmp_path):

@@ -23,9 +23,9 @@ from paceline.core.error_feedback import Owed
 from paceline.core.plan import make_plan
 from paceline.core.values import Vector
 from paceline.v1 import parameter_service_pb2 as pb
-from worker import residuals as residuals_module
-from worker.link import Link
-from worker.residuals import open_owed
+from paceline.worker import residuals as residuals_module
+from paceline.worker.link import Link
+from paceline.worker.residuals import open_owed
 
 LENGTH = 12
 GRADIENTS = st.lists(st.floats(-8, 8, width=16), min_size=LENGTH, max_size=LENGTH)

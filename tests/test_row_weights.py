@@ -24,9 +24,9 @@ from paceline.data.costs import class_counts, costs_of, counted
 from paceline.data.dataset import Dataset, Labelled
 from paceline.data.shards import Shards, open_shards
 from paceline.data.svmlight import read_svmlight
-from sharder.app import make_shards
-from sharder.reshard import reshard, settings_of
-from worker.scoring import majorities, split_weights
+from paceline.sharder.app import make_shards
+from paceline.sharder.reshard import reshard, settings_of
+from paceline.worker.scoring import majorities, split_weights
 
 TEXT = "+1 1:1\n-1 2:1\n\n-1 1:1 2:1\n"
 CLOSE = 0.01

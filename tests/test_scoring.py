@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from paceline.core.measure import Measure
 from paceline.v1 import run_service_pb2 as pb
-from worker import scoring
+from paceline.worker import scoring
 
 
 class Client:

@@ -15,7 +15,7 @@ from paceline.search.folder import open_search
 from paceline.search.grid import Grid, Published
 from paceline.search.jobs import Job, own_cores, run_jobs
 from paceline.search.results import NOT_RUN, Measured, Results, Row, measured
-from sharder.app import make_shards
+from paceline.sharder.app import make_shards
 
 WHAT = {"grid": {"seed": [0, 1]}, "folds": None, "settings": {"epochs": 1}}
 

@@ -18,9 +18,9 @@ from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcTransport
 from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.transport import Parts, Transport
+from paceline.server.app import Server
+from paceline.server.quarantine import STRIKES
 from paceline.v1 import parameter_service_pb2 as pb
-from server.app import Server
-from server.quarantine import STRIKES
 
 Begin = Callable[..., Cluster]
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, DiskError, UsageError
 from paceline.data.manifest import MANIFEST, FileEntry, Manifest, Recipe, ShardEntry, read_manifest, render
-from sharder.app import make_shards
-from sharder.report.page import page
-from sharder.report.report import write_report
-from sharder.report.shard_set import Clusters, ShardSet, digits, divergence, find_clusters, read_sets
+from paceline.sharder.app import make_shards
+from paceline.sharder.report.page import page
+from paceline.sharder.report.report import write_report
+from paceline.sharder.report.shard_set import Clusters, ShardSet, digits, divergence, find_clusters, read_sets
 
 PNG = b"\x89PNG\r\n\x1a\n"
 FILE = FileEntry(bytes=1, dtype="<f4", shape=(), sha256="0" * 64)
@@ -401,7 +401,7 @@ def test_a_place_that_cannot_be_written_is_said(uneven, tmp_path):
 def test_without_matplotlib_the_command_says_what_to_install(uneven, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for module in ("pictures", "panels"):
-        monkeypatch.delitem(sys.modules, f"sharder.report.{module}", raising=False)
+        monkeypatch.delitem(sys.modules, f"paceline.sharder.report.{module}", raising=False)
 
     with pytest.raises(ConfigError, match=r"needs matplotlib.*pip install 'paceline\[report\]'"):
         write_report([uneven], tmp_path / "report")

@@ -26,12 +26,12 @@ from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
 from paceline.rpc.auth import OPEN, Credentials
 from paceline.rpc.channel import open_channel
+from paceline.sharder import serve
 from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceStub
-from sharder import serve
-from worker import shard_client
-from worker.shard_client import RemoteShards, ShardClient
-from worker.start import Start, find_shards
+from paceline.worker import shard_client
+from paceline.worker.shard_client import RemoteShards, ShardClient
+from paceline.worker.start import Start, find_shards
 
 RECIPE = Recipe(task="made", strategy="random", shards=2, validation=0, test=0, seed=0, examples="a" * 64)
 ROWS, D = 40, 9

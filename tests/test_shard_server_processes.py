@@ -1,4 +1,4 @@
-"""Whole runs whose shards come from `python -m sharder serve`, and what that process says and ends with."""
+"""Whole runs whose shards come from `python -m paceline.sharder serve`, and what that process says and ends with."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def serving(cluster: Cluster, *more: Any) -> tuple[Process, dict[str, int]]:
     report = cluster.folder / "sharder.json"
     report.unlink(missing_ok=True)
     process = cluster.start(
-        "sharder", "-m", "sharder", "serve", "--config", cluster.config, "--out", cluster.shards, "--token-file",
+        "sharder", "-m", "paceline.sharder", "serve", "--config", cluster.config, "--out", cluster.shards, "--token-file",
         cluster.token, "--report", report, *more,
     )  # fmt: skip
     eventually(lambda: report.exists() or not process.is_running, process.text)
@@ -106,10 +106,19 @@ def test_shards_that_are_there_are_served_again_and_others_are_refused(tmp_path:
         before = (cluster.shards / "manifest.json").stat().st_mtime_ns
         second, _ = serving(cluster, "--port", ports["port"])
         other = cluster.start(
-            "other", "-m", "sharder", "serve", "--config", cluster.config, "--out", cluster.shards, "--set", "seed=5"
+            "other",
+            "-m",
+            "paceline.sharder",
+            "serve",
+            "--config",
+            cluster.config,
+            "--out",
+            cluster.shards,
+            "--set",
+            "seed=5",
         )
         taken = cluster.start(
-            "taken", "-m", "sharder", "serve", "--config", cluster.config, "--out", cluster.shards, "--port",
+            "taken", "-m", "paceline.sharder", "serve", "--config", cluster.config, "--out", cluster.shards, "--port",
             ports["port"],
         )  # fmt: skip
 
@@ -136,7 +145,7 @@ def test_a_server_that_is_stopped_while_it_writes_leaves_nothing(tmp_path: Path)
     (tmp_path / "slow.py").write_text(SLOW)
     with Cluster(tmp_path, task=str(tmp_path / "slow.py"), data={"source": "server"}) as cluster:
         process = cluster.start(
-            "sharder", "-m", "sharder", "serve", "--config", cluster.config, "--out", cluster.shards
+            "sharder", "-m", "paceline.sharder", "serve", "--config", cluster.config, "--out", cluster.shards
         )
         eventually(lambda: "reading" in process.text(), process.text)
         process.send(signal.SIGTERM)

@@ -14,8 +14,8 @@ from paceline.data.manifest import Rule, read_manifest
 from paceline.data.progress import Progress
 from paceline.data.shards import open_shards
 from paceline.settings import load, parse_sets
-from sharder.app import make_shards
-from sharder.reshard import reshard, settings_of
+from paceline.sharder.app import make_shards
+from paceline.sharder.reshard import reshard, settings_of
 
 REAL = Path(__file__).parents[2] / "shared/data/cifar10-small/cifar-10-small-binary.tar.gz"
 TASK = """
@@ -86,7 +86,7 @@ def written(folder):
 def run_sharder(*arguments):
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
     return subprocess.run(
-        [sys.executable, "-m", "sharder", *map(str, arguments)],
+        [sys.executable, "-m", "paceline.sharder", *map(str, arguments)],
         capture_output=True,
         text=True,
         env=plain,
@@ -356,7 +356,7 @@ def test_the_command_ends_with_the_documented_exit_codes(task, tmp_path):
 @pytest.mark.parametrize(
     ("modules", "absent"),
     [
-        ("sharder.app, sharder.strategies.distribution_aware, paceline.data.splits", {"torch", "sklearn"}),
+        ("paceline.sharder.app, sharder.strategies.distribution_aware, paceline.data.splits", {"torch", "sklearn"}),
         ("paceline.data.shards, paceline.data.sampler", {"torch", "sklearn", "typer", "grpc"}),
     ],
 )

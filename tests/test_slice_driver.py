@@ -15,10 +15,10 @@ from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, Fenced, PlanMismatch, TryAgain, VersionGone
 from paceline.core.plan import make_plan
 from paceline.core.values import Base, Dense, Outcome, Push, Reply, Seat, Sparse, View
-from server import slice_driver
-from server.buffers import AssemblyBuffers
-from server.metrics import ServerMetrics
-from server.slice_driver import SliceDriver
+from paceline.server import slice_driver
+from paceline.server.buffers import AssemblyBuffers
+from paceline.server.metrics import ServerMetrics
+from paceline.server.slice_driver import SliceDriver
 
 SHAPES = (("layer.weight", (4,)),)
 PLAIN = Options(name="sgd", lr=1.0, momentum=0.0, weight_decay=0.0)

@@ -14,7 +14,7 @@ os.getpid = lambda: 1  # as in a container, where the kernel lets the first proc
 
 class ToldToStop:
     def find_spec(self, name, path=None, target=None):
-        if name in ("typer", "sharder.app"):
+        if name in ("typer", "paceline.sharder.app"):
             os.kill(own, signal.SIGTERM)
 
 
@@ -24,18 +24,21 @@ runpy.run_module(module, run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("module", ["server", "worker", "worker.evaluator", "sharder", "paceline.k8s.autostop"])
+@pytest.mark.parametrize(
+    "module",
+    ["paceline.server", "paceline.worker", "paceline.worker.evaluator", "paceline.sharder", "paceline.k8s.autostop"],
+)
 def test_a_containers_first_process_can_be_stopped_while_it_loads(module: str):
     done = subprocess.run([sys.executable, "-c", SCRIPT, module, "--help"], capture_output=True, text=True, check=False)
 
     assert done.returncode == 143, done.stderr
 
 
-@pytest.mark.parametrize("module", ["worker", "worker.evaluator"])
+@pytest.mark.parametrize("module", ["paceline.worker", "paceline.worker.evaluator"])
 def test_a_dense_run_without_torch_says_which_image_has_it(module: str, tmp_path: Path):
     hidden = f"import runpy, sys; sys.modules['torch'] = None; runpy.run_module({module!r}, run_name='__main__')"
     options = ["--set", "task=digits", "--shards", tmp_path, "--servers", "localhost:1"]
-    options += ["--models", tmp_path] if module == "worker.evaluator" else []
+    options += ["--models", tmp_path] if module == "paceline.worker.evaluator" else []
 
     done = subprocess.run([sys.executable, "-c", hidden, *options], capture_output=True, text=True, check=False)
 

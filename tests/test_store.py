@@ -13,11 +13,11 @@ from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.plan import SlicePlan, make_plan
 from paceline.core.slice_state import SliceState
-from server import store as store_module
-from server.durability import Durability
-from server.metrics import ServerMetrics
-from server.slice_driver import SliceDriver
-from server.store import Store
+from paceline.server import store as store_module
+from paceline.server.durability import Durability
+from paceline.server.metrics import ServerMetrics
+from paceline.server.slice_driver import SliceDriver
+from paceline.server.store import Store
 
 SHAPES = (("a.weight", (3, 2)), ("a.bias", (3,)))
 CONFIG = Config(workers=1, servers=1, policy=Options(name="asp"))

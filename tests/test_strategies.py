@@ -13,11 +13,11 @@ from paceline.core.errors import ConfigError, DataError
 from paceline.core.registry import names
 from paceline.data import out_of_core
 from paceline.data.dataset import Labelled, Selection
-from sharder import clustering
-from sharder.clustering import Clustering, cluster
-from sharder.strategies.distribution_aware import DistributionAware
-from sharder.strategy import PACKAGE, build_strategy, deal
-from sharder.turns import Turns
+from paceline.sharder import clustering
+from paceline.sharder.clustering import Clustering, cluster
+from paceline.sharder.strategies.distribution_aware import DistributionAware
+from paceline.sharder.strategy import PACKAGE, build_strategy, deal
+from paceline.sharder.turns import Turns
 
 WEIGHTS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 LABELS = st.lists(st.integers(-2, 4), min_size=6, max_size=120).filter(lambda labels: len(set(labels)) > 1)
@@ -279,7 +279,7 @@ def test_an_option_that_a_strategy_does_not_have_is_refused():
 
 
 OWN = """
-from sharder.strategy import Assignment, ShardingStrategy
+from paceline.sharder.strategy import Assignment, ShardingStrategy
 class Halves(ShardingStrategy):
     forgets: int = 0
     def assign(self, train, turns, rng, cluster):
@@ -290,12 +290,12 @@ class Halves(ShardingStrategy):
 
 @pytest.fixture
 def halves(tmp_path, monkeypatch):
-    import sharder.strategies
+    from paceline.sharder import strategies
 
     Path(tmp_path / "halves.py").write_text(OWN)
-    monkeypatch.setattr(sharder.strategies, "__path__", [*sharder.strategies.__path__, str(tmp_path)])
+    monkeypatch.setattr(strategies, "__path__", [*strategies.__path__, str(tmp_path)])
     yield "halves"
-    sys.modules.pop("sharder.strategies.halves", None)
+    sys.modules.pop("paceline.sharder.strategies.halves", None)
 
 
 def test_a_strategy_is_added_as_one_file(halves):

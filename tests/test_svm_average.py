@@ -24,11 +24,11 @@ from paceline.core.sparse_slice import SparseSlice
 from paceline.core.values import Base, Sparse
 from paceline.data.linear_model import read_linear_model, shapes_of
 from paceline.rpc.auth import OPEN
+from paceline.server.store import Store
 from paceline.v1 import run_service_pb2 as pb
-from server.store import Store
-from worker.chief import ChiefClient
-from worker.linear_scorer import LinearScorer
-from worker.sparse_client import SparseClient
+from paceline.worker.chief import ChiefClient
+from paceline.worker.linear_scorer import LinearScorer
+from paceline.worker.sparse_client import SparseClient
 
 LENGTH, PER_EPOCH, EXAMPLES = 8, 10, 3
 SGD = {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0}

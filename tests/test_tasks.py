@@ -13,9 +13,9 @@ from safetensors.numpy import load_file
 from paceline.cli.options import read_config
 from paceline.core import registry
 from paceline.core.errors import ConfigError, DataError, OutOfMemory
+from paceline.sharder.app import make_shards
 from paceline.tasks.task import BUILTIN, Task, load_task
-from sharder.app import make_shards
-from worker.replica import Replica
+from paceline.worker.replica import Replica
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "wine.py"
 DATA = """

@@ -12,9 +12,9 @@ from paceline.core.errors import ConfigError, DataError, Fenced
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 
-app = pytest.importorskip("worker.app")
-member = pytest.importorskip("worker.member")
-start = pytest.importorskip("worker.start")
+app = pytest.importorskip("paceline.worker.app")
+member = pytest.importorskip("paceline.worker.member")
+start = pytest.importorskip("paceline.worker.start")
 
 
 class Manifest:

@@ -30,7 +30,7 @@ Durations may be written as 500ms, 5s, 10m, 1h; sizes as 1MiB. What has a `name`
 `policy: ssp:3`, `optimizer: adam`, `schedule: cosine`, `PACELINE_POLICY=bsp`.
 
 `paceline run` writes the whole config, the task's own settings included, into the run folder and gives that file to all its
-processes. Others, started by hand (`python -m server`, `python -m worker`, ...) take their file as it is: give them that one.
+processes. Others, started by hand (`python -m paceline.server`, ...), take their file as it is: give them that one.
 
 | key | default | meaning |
 |---|---|---|

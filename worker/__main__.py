@@ -1,4 +1,4 @@
-"""`python -m worker`: trains on its shard against the servers."""
+"""`python -m paceline.worker`: trains on its shard against the servers."""
 
 import paceline.early  # noqa: F401  # isort: skip
 
@@ -47,12 +47,12 @@ def main(
     with exits(f"worker-{rank}"):
         loaded = load_config(config, parse_sets(settings or []), own_file=False)
         from paceline.rpc.auth import read_credentials
-        from worker.start import Start
+        from paceline.worker.start import Start
 
         if loaded.updates == "sparse":
-            from worker.linear import work
+            from paceline.worker.linear import work
         else:
-            from worker.app import work
+            from paceline.worker.app import work
 
         credentials, name = read_credentials(token_file, tls), f"worker-{rank}"
         code = work(

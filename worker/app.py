@@ -22,15 +22,15 @@ from paceline.rpc.auth import Credentials
 from paceline.rpc.views import switch_value
 from paceline.tasks.task import load_task
 from paceline.v1.run_service_pb2 import HeartbeatReply, SeatReply
-from worker.loop import train
-from worker.member import Member
-from worker.peer import PeerServer
-from worker.peer_loop import train_among
-from worker.peer_metrics import PeerMetrics
-from worker.peers import Peers
-from worker.replica import Replica
-from worker.start import Start, Surroundings, rank_of, run_process
-from worker.training import Training
+from paceline.worker.loop import train
+from paceline.worker.member import Member
+from paceline.worker.peer import PeerServer
+from paceline.worker.peer_loop import train_among
+from paceline.worker.peer_metrics import PeerMetrics
+from paceline.worker.peers import Peers
+from paceline.worker.replica import Replica
+from paceline.worker.start import Start, Surroundings, rank_of, run_process
+from paceline.worker.training import Training
 
 
 class Worker(Member):
@@ -49,7 +49,7 @@ class Worker(Member):
             metrics = PeerMetrics(registry)
             self._peers = Peers(name, credentials, config.transport, plan, codec, config.part_bytes, say, metrics)
             if config.policy.options.get("by") == "torch":
-                from worker.collective import Collective  # and torch.distributed with it
+                from paceline.worker.collective import Collective  # and torch.distributed with it
 
                 together = Collective(plan.total, self.replica.device, credentials, self._peers.act, say)
                 self._peers.follow = together.follow

@@ -1,4 +1,4 @@
-"""`python -m worker.check`: one mini-batch through all that a run needs, so that a mistake is told before anything
+"""`python -m paceline.worker.check`: one mini-batch through all that a run needs, so that a mistake is told before anything
 is started."""
 
 import sys
@@ -21,17 +21,17 @@ def main(
     with exits("check"):
         found = load(config)
         if found.updates == "sparse":
-            from worker.linear_check import check_linear
+            from paceline.worker.linear_check import check_linear
 
             check_linear(found, open_shards(shards))
             return
-        from worker.module_check import check
-        from worker.replica import use_threads
+        from paceline.worker.module_check import check
+        from paceline.worker.replica import use_threads
 
         use_threads(threads)
         check(found, open_shards(shards), device)
         if found.loop is not None:
-            from worker.rehearsal import rehearse
+            from paceline.worker.rehearsal import rehearse
 
             rehearse(found.loop, config, shards, device, threads)
         sys.stderr.flush()

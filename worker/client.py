@@ -16,7 +16,7 @@ from paceline.rpc.auth import Credentials
 from paceline.rpc.chosen import open_transport
 from paceline.rpc.lane.traffic import Traffic
 from paceline.v1 import parameter_service_pb2 as pb
-from worker.link import Link
+from paceline.worker.link import Link
 
 T = TypeVar("T")
 Choose = Callable[[int, pb.PullHead], Vector]

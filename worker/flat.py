@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.values import Vector
-from worker.device import on_host
+from paceline.worker.device import on_host
 
 
 class Flat(NamedTuple):

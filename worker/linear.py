@@ -24,11 +24,11 @@ from paceline.rpc.auth import Credentials
 from paceline.rpc.views import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.v1.switch_pb2 import Switch
-from worker.linear_data import LinearData, Rows
-from worker.member import Member
-from worker.sparse_client import Answer, SparseClient, bounds
-from worker.start import Start, run_process
-from worker.step import Step
+from paceline.worker.linear_data import LinearData, Rows
+from paceline.worker.member import Member
+from paceline.worker.sparse_client import Answer, SparseClient, bounds
+from paceline.worker.start import Start, run_process
+from paceline.worker.step import Step
 
 
 class LinearWorker(Member):

@@ -12,9 +12,9 @@ from paceline.data.linear_labels import check_labels
 from paceline.data.linear_model import shapes_of
 from paceline.data.shards import Shards
 from paceline.rpc.transport import decoded, encoded
-from worker.linear import diverged
-from worker.linear_data import LinearData
-from worker.member import check_batch
+from paceline.worker.linear import diverged
+from paceline.worker.linear_data import LinearData
+from paceline.worker.member import check_batch
 
 ROWS = 2048
 """Of the first shard, and of each part, at most."""

@@ -16,8 +16,8 @@ from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
-from worker.scoring import Scorer, Scores, majorities, open_splits, sizes_of, split_weights
-from worker.start import Start, Surroundings, run_process
+from paceline.worker.scoring import Scorer, Scores, majorities, open_splits, sizes_of, split_weights
+from paceline.worker.start import Start, Surroundings, run_process
 
 
 class LinearScorer(Scorer):

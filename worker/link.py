@@ -21,7 +21,7 @@ from paceline.rpc.channel import backoff, retried
 from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts, room_for, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor
-from worker.residuals import open_owed
+from paceline.worker.residuals import open_owed
 
 _HOLD = 20.0
 _SLOWEST = 4e6

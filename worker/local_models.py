@@ -12,9 +12,9 @@ from paceline.core.errors import BadPush, PacelineError, Stopped
 from paceline.core.plan import SlicePlan
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
-from worker.measuring import Measuring
-from worker.peer import pull_local
-from worker.replica import Array, Replica
+from paceline.worker.measuring import Measuring
+from paceline.worker.peer import pull_local
+from paceline.worker.replica import Array, Replica
 
 Splits = Mapping[str, tuple[Array, Array]]
 """Features and labels of each split."""

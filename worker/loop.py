@@ -11,10 +11,10 @@ from paceline.core.values import Dense, Empty, Update
 from paceline.rpc.views import switch_value
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.switch_pb2 import Switch
-from worker.client import Choose
-from worker.step import Step
-from worker.steps import Work, work
-from worker.training import Training
+from paceline.worker.client import Choose
+from paceline.worker.step import Step
+from paceline.worker.steps import Work, work
+from paceline.worker.training import Training
 
 
 def train(training: Training, clock: int) -> int:

@@ -17,11 +17,11 @@ from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import HeartbeatReply, JoinReply, SeatReply
-from worker.chief import ChiefClient, Heartbeat
-from worker.client import ParameterClient
-from worker.link import no_snapshot
-from worker.progress import Progress
-from worker.slowness import Slowness
+from paceline.worker.chief import ChiefClient, Heartbeat
+from paceline.worker.client import ParameterClient
+from paceline.worker.link import no_snapshot
+from paceline.worker.progress import Progress
+from paceline.worker.slowness import Slowness
 
 _PATIENCE = 10.0
 """Time that a worker without place 0 gives the others to send the first weights (seconds)."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 from paceline.data.whole_file import replacing
-from worker.replica import Replica
+from paceline.worker.replica import Replica
 
 
 def save_model(path: Path, replica: Replica, metadata: dict[str, str]) -> None:

@@ -13,11 +13,11 @@ from paceline.data.dataset import Array, is_class_label
 from paceline.data.shards import Shard, Shards, stacked, take
 from paceline.rpc.transport import encoded_parts
 from paceline.tasks.task import load_task
-from worker.app import epoch_lens
-from worker.device import check_compiler
-from worker.explain import explained
-from worker.member import check_batch
-from worker.replica import Replica
+from paceline.worker.app import epoch_lens
+from paceline.worker.device import check_compiler
+from paceline.worker.explain import explained
+from paceline.worker.member import check_batch
+from paceline.worker.replica import Replica
 
 MOST = 8
 """Examples of a mini-batch that are computed at most: a deep network takes 0.05 s and more for each on a core."""

@@ -13,11 +13,11 @@ from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
-from worker.local_models import LocalModels
-from worker.model_file import save_model
-from worker.replica import Replica
-from worker.scoring import Scorer, Scores, majorities, open_splits, sizes_of
-from worker.start import Start, Surroundings, run_process
+from paceline.worker.local_models import LocalModels
+from paceline.worker.model_file import save_model
+from paceline.worker.replica import Replica
+from paceline.worker.scoring import Scorer, Scores, majorities, open_splits, sizes_of
+from paceline.worker.start import Start, Surroundings, run_process
 
 
 class ModuleScorer(Scorer):

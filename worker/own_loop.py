@@ -19,10 +19,10 @@ from paceline.core.errors import ConfigError, PacelineError, PlanMismatch, Stopp
 from paceline.rpc.process import stop_on_signals
 from paceline.settings import check_own_loop
 from paceline.tasks.task import load_task
-from worker.app import worker_of
-from worker.replica import Array, Replica, use_threads
-from worker.start import Start, rank_of, run_process
-from worker.step import Step
+from paceline.worker.app import worker_of
+from paceline.worker.replica import Array, Replica, use_threads
+from paceline.worker.start import Start, rank_of, run_process
+from paceline.worker.step import Step
 
 _CTRL_C = 130
 Batch = tuple[Tensor, Tensor]

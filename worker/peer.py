@@ -24,7 +24,7 @@ from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.transport import IsThere, OpenSink, Outgoing, Parts, Upload, encoded_parts, weights_codec
 from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2 as pb
-from worker.link import SliceSink
+from paceline.worker.link import SliceSink
 
 SERVICE = "paceline.v1.PeerService"
 _PULL_LOCAL, _DELIVER, _WELCOME = (f"/{SERVICE}/{name}" for name in ("PullLocal", "Deliver", "Welcome"))

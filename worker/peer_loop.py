@@ -1,10 +1,10 @@
 """The training loop without servers: gradient, then whatever the policy has to say to the other workers."""
 
 from paceline.core.values import Empty
-from worker.loop import epoch, weight
-from worker.peers import Peers
-from worker.steps import work
-from worker.training import Training
+from paceline.worker.loop import epoch, weight
+from paceline.worker.peers import Peers
+from paceline.worker.steps import work
+from paceline.worker.training import Training
 
 
 def train_among(training: Training, peers: Peers, clock: int) -> int:

@@ -16,9 +16,9 @@ from paceline.core.topology import SEATS
 from paceline.core.values import Vector
 from paceline.rpc.transport import Outgoing, room_for, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
-from worker.link import SliceSink
-from worker.peer import PeerLine
-from worker.start import rank_of
+from paceline.worker.link import SliceSink
+from paceline.worker.peer import PeerLine
+from paceline.worker.start import rank_of
 
 
 def member_id(worker: str, incarnation: int) -> int:

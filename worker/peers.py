@@ -20,10 +20,10 @@ from paceline.rpc.channel import backoff
 from paceline.rpc.transport import IsThere, Outgoing, encoded_parts, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import Peer
-from worker.link import SliceSink
-from worker.peer import PeerLine
-from worker.peer_messages import Delivery, Line, member_id, message_of
-from worker.peer_metrics import PeerMetrics
+from paceline.worker.link import SliceSink
+from paceline.worker.peer import PeerLine
+from paceline.worker.peer_messages import Delivery, Line, member_id, message_of
+from paceline.worker.peer_metrics import PeerMetrics
 
 _PLAIN = load_codec("none")
 _WAITING = 8

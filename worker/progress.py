@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from paceline.core.errors import DataError
 from paceline.core.watch import ROW
 from paceline.v1 import parameter_service_pb2 as pb
-from worker.rows import Rows
-from worker.step import Step
+from paceline.worker.rows import Rows
+from paceline.worker.step import Step
 
 _FIRST_WARNING, _WARN_EVERY, _GIVE_UP = 10, 100, 1000
 """Steps in a row without a finite gradient after which the worker says so, and after which it ends."""

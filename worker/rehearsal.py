@@ -17,10 +17,10 @@ from paceline.data.shards import open_shards, take
 from paceline.settings import CONNECT
 from paceline.tasks.checks import told, where
 from paceline.tasks.task import load_task
-from worker.module_check import check_wire, telling
-from worker.own_loop import Session
-from worker.replica import Replica
-from worker.start import Start
+from paceline.worker.module_check import check_wire, telling
+from paceline.worker.own_loop import Session
+from paceline.worker.replica import Replica
+from paceline.worker.start import Start
 
 
 def rehearse(script: str, config: Path, shards: Path, device: str, threads: int) -> None:

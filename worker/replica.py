@@ -14,12 +14,12 @@ from torch.nn.parameter import is_lazy
 from paceline.core.errors import ConfigError, DataError, is_out_of_memory
 from paceline.core.values import Vector
 from paceline.tasks.task import Task
-from worker.device import check_compiler, choose_device, send
-from worker.explain import explained
-from worker.flat import FlatModel
-from worker.measuring import Measuring
-from worker.precision import Precision
-from worker.step import Step
+from paceline.worker.device import check_compiler, choose_device, send
+from paceline.worker.explain import explained
+from paceline.worker.flat import FlatModel
+from paceline.worker.measuring import Measuring
+from paceline.worker.precision import Precision
+from paceline.worker.step import Step
 
 Array = npt.NDArray[Any]
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from worker.step import Step
+from paceline.worker.step import Step
 
 _FIRST = 3
 """Steps that tell what losses and gradients begin with."""

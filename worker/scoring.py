@@ -23,8 +23,8 @@ from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.rpc.views import switch_value
 from paceline.v1 import run_service_pb2 as pb
-from worker.chief import ChiefClient
-from worker.client import ParameterClient
+from paceline.worker.chief import ChiefClient
+from paceline.worker.client import ParameterClient
 
 Splits = dict[str, tuple[Any, Array]]
 """Features and labels of each split."""

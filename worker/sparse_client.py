@@ -9,8 +9,8 @@ from paceline.core.sparse import decode_places
 from paceline.core.values import Base, Places, Sparse, Vector
 from paceline.rpc.transport import decoded
 from paceline.v1 import parameter_service_pb2 as pb
-from worker.client import ParameterClient
-from worker.link import Link
+from paceline.worker.client import ParameterClient
+from paceline.worker.link import Link
 
 
 @dataclass(frozen=True, slots=True, eq=False)

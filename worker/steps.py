@@ -10,8 +10,8 @@ from paceline.core.clip import l2_norm
 from paceline.core.values import Base
 from paceline.data.sampler import Batch
 from paceline.data.shards import take
-from worker.step import Step
-from worker.training import Training
+from paceline.worker.step import Step
+from paceline.worker.training import Training
 
 
 @dataclass(frozen=True, slots=True, eq=False)

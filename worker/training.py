@@ -13,11 +13,11 @@ from paceline.core.policy import Own, Policy
 from paceline.core.values import Base, Vector
 from paceline.data.sampler import Sampler
 from paceline.data.shards import Shard
-from worker.client import ParameterClient
-from worker.peer import LocalModel
-from worker.progress import Progress
-from worker.replica import Replica
-from worker.slowness import Slowness
+from paceline.worker.client import ParameterClient
+from paceline.worker.peer import LocalModel
+from paceline.worker.progress import Progress
+from paceline.worker.replica import Replica
+from paceline.worker.slowness import Slowness
 
 
 @dataclass

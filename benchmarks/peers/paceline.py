@@ -1,4 +1,4 @@
-"""Paceline itself: `server.app.Server` and the worker's links, as `python -m server` and `python -m worker` use them.
+"""Paceline itself: `paceline.server.app.Server` and the worker's links, as the server's and worker's processes use them.
 
 The gradient is given, so no torch is loaded. Snapshots are put off: the peers write none.
 """
@@ -23,9 +23,9 @@ from paceline.core.plan import Shapes, make_plan
 from paceline.core.values import Dense
 from paceline.rpc.auth import Credentials
 from paceline.rpc.process import MALLOC_ENVIRONMENT, tune_malloc
-from server.app import Server
-from worker.chief import ChiefClient
-from worker.client import ParameterClient
+from paceline.server.app import Server
+from paceline.worker.chief import ChiefClient
+from paceline.worker.client import ParameterClient
 
 FOREVER = 3600.0
 

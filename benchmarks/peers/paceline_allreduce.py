@@ -1,4 +1,4 @@
-"""Paceline without servers: the ring allreduce of `worker.peers` on the lane, then every worker's own SGD step on the mean.
+"""Paceline without servers: the ring allreduce of `paceline.worker.peers` on the lane, then own SGD steps on the mean.
 
 What gloo.py does, by our own means; `--servers` means nothing to it. The gradient is given, so no torch is loaded.
 """
@@ -23,8 +23,8 @@ from paceline.core.topology import build_topology
 from paceline.rpc.auth import Credentials
 from paceline.rpc.process import MALLOC_ENVIRONMENT, tune_malloc
 from paceline.v1.run_service_pb2 import Peer
-from worker.peer import PeerServer
-from worker.peers import Peers
+from paceline.worker.peer import PeerServer
+from paceline.worker.peers import Peers
 
 
 class RingWorker:

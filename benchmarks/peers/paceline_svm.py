@@ -1,5 +1,5 @@
-"""Paceline's sparse SVM: `server.app.Server` and `worker.linear.LinearWorker`, as `python -m server` and `python -m worker`
-use them. Snapshots are put off, and nobody scores while it trains: the peers do neither."""
+"""Paceline's sparse SVM: `paceline.server.app.Server` and `paceline.worker.linear.LinearWorker`, as the server's and worker's
+processes use them. Snapshots are put off, and nobody scores while it trains: the peers do neither."""
 
 import math
 import tempfile
@@ -19,8 +19,8 @@ from paceline.core.policy import from_shorthand
 from paceline.data.shards import open_shards
 from paceline.rpc.auth import OPEN
 from paceline.rpc.process import tune_malloc
-from server.app import Server
-from worker.linear import LinearWorker
+from paceline.server.app import Server
+from paceline.worker.linear import LinearWorker
 
 FOREVER = 3600.0
 

@@ -21,9 +21,9 @@ from paceline.data.sampler import steps_per_epoch
 from paceline.data.shards import Shards
 from paceline.rpc.auth import OPEN
 from paceline.tasks.task import load_task
-from worker.chief import ChiefClient
-from worker.client import ParameterClient
-from worker.replica import Replica
+from paceline.worker.chief import ChiefClient
+from paceline.worker.client import ParameterClient
+from paceline.worker.replica import Replica
 
 T = TypeVar("T")
 PATIENCE = 60.0

@@ -19,7 +19,7 @@ from benchmarks.peers.svm_team import BATCH, LEARNING_RATE, Final, Job
 from paceline.core.objective import Objective
 from paceline.core.svm import Examples, LinearModel
 from paceline.data.shards import open_shards
-from worker.linear import touched
+from paceline.worker.linear import touched
 
 SERVICE = "tutorial.SparseServer"
 

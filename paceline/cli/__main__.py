@@ -203,9 +203,9 @@ def shard(
     """Cut a data set into one shard for each worker, a validation and a test part."""
     with _exits():
         from paceline.cli.options import anew, read_config
-        from sharder.app import LITERAL, make_shards
-        from sharder.progress import progress_of
-        from sharder.reshard import reshard, settings_of
+        from paceline.sharder.app import LITERAL, make_shards
+        from paceline.sharder.progress import progress_of
+        from paceline.sharder.reshard import reshard, settings_of
 
         sets = [*(sets or []), *([LITERAL] if literal else [])]
         with progress_of(_console()) as progress:
@@ -236,7 +236,7 @@ def shard_report(
         if data is not None and by is None:
             raise UsageError("--data is the data set of --by's task; give --by TASK too, or leave --data out.")
         from paceline.data.files import BUNDLED
-        from sharder.report.report import write_report
+        from paceline.sharder.report.report import write_report
 
         print(write_report(folders, out, by, data or BUNDLED))
 

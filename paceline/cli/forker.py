@@ -23,11 +23,11 @@ from typing import Any
 
 from paceline.cli import tether
 
-SERVERS = ("grpc_health.v1.health", "server.app")
+SERVERS = ("grpc_health.v1.health", "paceline.server.app")
 """What servers import."""
-WORKERS = ("worker.app", "worker.module_scorer", "worker.replica", "worker.scoring")
+WORKERS = ("paceline.worker.app", "paceline.worker.module_scorer", "paceline.worker.replica", "paceline.worker.scoring")
 """What workers and evaluators import: torch too, which takes seconds."""
-SCRIPTS = ("paceline.api", "worker.own_loop", "worker.rehearsal")
+SCRIPTS = ("paceline.api", "paceline.worker.own_loop", "paceline.worker.rehearsal")
 """What scripts with a training loop of their own import besides."""
 _PATIENCE = 10.0
 """Longest that a fork may take (seconds)."""

@@ -265,10 +265,18 @@ class _Launch:
         return ["--shards", str(self._shards)]
 
     def _start(self, name: str, role: str, *arguments: str) -> Child:
-        modules = {"check": ["worker.check"], "evaluator": ["worker.evaluator"], "shard server": ["sharder", "serve"]}
-        module, is_short = modules.get(role, [role]), role in ("sharder", "check")
+        others = {"check": "worker.check", "evaluator": "worker.evaluator", "shard server": "sharder serve"}
+        module, is_short = others.get(role, role).split(), role in ("sharder", "check")
         report = [] if is_short else ["--report", str(self._folder.ports(name))]
-        command = ["-m", *module, "--config", str(self._folder.config), *report, *arguments]
+        command = [
+            "-m",
+            f"paceline.{module[0]}",
+            *module[1:],
+            "--config",
+            str(self._folder.config),
+            *report,
+            *arguments,
+        ]
         return self._begin(name, role, command, self._environment, 0 if is_short else self._config.restarts)
 
     def _start_own_loop(self, rank: int, script: str, servers: list[str]) -> Child:

@@ -18,7 +18,7 @@ from paceline.data.linear_labels import check_labels
 from paceline.data.linear_model import LOSS, Labels, Parts, save_liblinear, save_safetensors
 from paceline.data.splits import split
 from paceline.tasks.task import load_task
-from worker.hogwild import Epoch, LocalSettings, train
+from paceline.worker.hogwild import Epoch, LocalSettings, train
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class _Going:
         for path, configs in users.items():
             if not is_there(Path(path)):
                 user = self._folder.run(str(configs[0].run))
-                arguments = ["-m", "sharder", "--config", str(user.config), "--out", path]
+                arguments = ["-m", "paceline.sharder", "--config", str(user.config), "--out", path]
                 jobs.append(Job(path, arguments, user.log("sharder")))
         return run_jobs(jobs, self._cores, ended)
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from paceline.search.grid import Grid, shown
 from paceline.search.results import ACCURACY, FAILED, Results, Row
-from sharder.report.panels import COLOURS, FAINT, INK, STYLE, png
+from paceline.sharder.report.panels import COLOURS, FAINT, INK, STYLE, png
 
 CELL_WIDE, CELL_HIGH = 1.0, 0.6
 """Inches."""

@@ -9,8 +9,8 @@ import numpy as np
 from paceline.data.dataset import Rows, Selection
 from paceline.data.progress import Progress
 from paceline.data.shard_arrays import Files, write_arrays
-from sharder.clustering import Clustering, cluster
-from sharder.engine import Engine, Source
+from paceline.sharder.clustering import Clustering, cluster
+from paceline.sharder.engine import Engine, Source
 
 THREADS = 2
 

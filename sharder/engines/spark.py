@@ -21,8 +21,8 @@ from paceline.core.errors import ConfigError, DiskError, PacelineError, error_cl
 from paceline.data.dataset import Dataset, Rows, Selection
 from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_arrays import Files, write_arrays
-from sharder.clustering import FIRST_ITERATIONS, TOLERANCE, Clustering, Directions, cluster, summary
-from sharder.engine import Engine, Source
+from paceline.sharder.clustering import FIRST_ITERATIONS, TOLERANCE, Clustering, Directions, cluster, summary
+from paceline.sharder.engine import Engine, Source
 
 PIECES = 8
 """Pieces that one task checks and hashes: 128 MiB, as much as Spark's own readers take."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sharder.report.shard_set import Sets, ShardSet, digits
+from paceline.sharder.report.shard_set import Sets, ShardSet, digits
 
 MOST_CELLS = 2000
 """Largest table of classes x workers; of more the picture says enough."""

@@ -9,8 +9,8 @@ from paceline.core.errors import DataError
 from paceline.data.dataset import Labelled, Rows, Selection
 from paceline.data.manifest import Manifest
 from paceline.data.shards import Shard, Shards
+from paceline.sharder.dealing import alike
 from paceline.tasks.task import load_task
-from sharder.dealing import alike
 
 COMPARED = 100
 """Examples of each shard whose features must be the task's."""

@@ -4,8 +4,8 @@ import base64
 from collections.abc import Mapping
 from html import escape
 
-from sharder.report.findings import PARTS, Part, Table, result, summary
-from sharder.report.shard_set import Sets
+from paceline.sharder.report.findings import PARTS, Part, Table, result, summary
+from paceline.sharder.report.shard_set import Sets
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d1d1f; --paper: #ffffff; --faint: #6b6b70; --line: #d5d5da; --band: #f4f4f6; }

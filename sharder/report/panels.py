@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sharder.report.shard_set import Sets
+from paceline.sharder.report.shard_set import Sets
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 INK, FAINT = "#222222", "#8a8a8a"

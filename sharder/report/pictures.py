@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
-from sharder.report.panels import (
+from paceline.sharder.report.panels import (
     CELL,
     INK,
     STYLE,
@@ -22,7 +22,7 @@ from sharder.report.panels import (
     png,
     whole_ticks,
 )
-from sharder.report.shard_set import Clusters, Sets, ShardSet, digits
+from paceline.sharder.report.shard_set import Clusters, Sets, ShardSet, digits
 
 MARKERS = ("o", "s", "^", "D", "v", "P")
 """Of each set, so that colour is not all that tells them apart."""

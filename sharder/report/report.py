@@ -5,9 +5,9 @@ from pathlib import Path
 from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.data.files import BUNDLED
 from paceline.data.manifest import MANIFEST
-from sharder.report.findings import PARTS, result
-from sharder.report.page import page
-from sharder.report.shard_set import read_sets
+from paceline.sharder.report.findings import PARTS, result
+from paceline.sharder.report.page import page
+from paceline.sharder.report.shard_set import read_sets
 
 PAGE = "report.html"
 
@@ -20,7 +20,7 @@ def write_report(folders: list[Path], out: Path, by: str | None = None, path: st
     if (out / MANIFEST).exists():
         raise DataError(f"{out} is a folder of shards; give the report a folder of its own.")
     try:
-        from sharder.report.pictures import draw
+        from paceline.sharder.report.pictures import draw
 
         pictures = draw(sets)
     except ModuleNotFoundError as error:

@@ -13,7 +13,7 @@ from paceline.core.config import Options
 from paceline.core.errors import DataError, UsageError
 from paceline.data.files import BUNDLED
 from paceline.data.manifest import Manifest, read_manifest
-from sharder.report.other_labels import labelled_by
+from paceline.sharder.report.other_labels import labelled_by
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

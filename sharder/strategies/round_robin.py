@@ -3,8 +3,8 @@
 import numpy as np
 
 from paceline.data.dataset import Selection
-from sharder.strategy import Assignment, Cluster, ShardingStrategy
-from sharder.turns import Turns
+from paceline.sharder.strategy import Assignment, Cluster, ShardingStrategy
+from paceline.sharder.turns import Turns
 
 
 class RoundRobin(ShardingStrategy):
