@@ -23,6 +23,7 @@ from paceline.cli.table import PlainLines
 from paceline.core.config import Config, Section
 from paceline.core.errors import ConfigError, PacelineError, in_brief
 from paceline.core.registry import explain
+from paceline.own_folder import installed_first
 from paceline.result import Result
 from paceline.settings import CONNECT, TLS, load
 from paceline.tasks.task import BUILTIN, FILE_MODULE
@@ -54,6 +55,7 @@ def brief(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @brief
+@installed_first()
 def train(
     task: str | Path | ModuleType,
     *,
@@ -99,6 +101,7 @@ def train(
 
 
 @brief
+@installed_first()
 def connect(
     model: "torch.nn.Module | None" = None,
     *,
@@ -119,7 +122,8 @@ def connect(
     It is moved to the device. In a process that `paceline run --loop` has started, nothing else is needed. Elsewhere, in a
     pod say, the rest is what `python -m paceline.worker` takes: the YAML file `config`, the worker's `rank`, the folder
     `shards`, `servers` as host:port of each in order with commas, `token_file`, `tls`, and `shard_server` with
-    data.source=server; or PACELINE_CONNECT holds them as JSON. Arguments win over it. ConfigError: neither is there, or the model is another one."""
+    data.source=server; or PACELINE_CONNECT holds them as JSON. Arguments win over it. ConfigError: neither is there, or the
+    model is another one."""
     given = {"config": config, "rank": rank, "shards": shards, "servers": servers, "token_file": token_file, "tls": tls,
              "device": device, "threads": threads, "shard_server": shard_server}  # fmt: skip
     place = _place({key: value for key, value in given.items() if value is not None})
