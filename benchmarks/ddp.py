@@ -22,10 +22,10 @@ from benchmarks.contenders import Contender, Entry, Shape
 from benchmarks.harness import Measured, StartFailed, start
 from benchmarks.targets import Target, judge
 from benchmarks.training import Epoch, settings
-from paceline.core.config import Config
 from paceline.core.errors import PacelineError
+from paceline.core.settings.config import Config
 from paceline.settings import write_yaml
-from paceline.sharder.app import make_shards
+from paceline.sharder.sharding import make_shards
 
 ELEMENTS = 545_098
 """Parameters of the small CNN."""

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paceline.core import kernels, steps
-from paceline.core.optimizers.adam import Adam
-from paceline.core.optimizers.adamw import AdamW
+from paceline.core import kernels
+from paceline.core.steps import loops as steps
+from paceline.core.steps.optimizers.adam import Adam
+from paceline.core.steps.optimizers.adamw import AdamW
 from paceline.core.values import Vector
 
 ELEMENTS = 23_500_000

@@ -15,8 +15,8 @@ from rich.console import Console
 from benchmarks import report
 from experiments.network import UNLIMITED
 from experiments.processes import SERVERS, Ran, run
-from paceline.core.config import Config
 from paceline.core.errors import UsageError
+from paceline.core.settings.config import Config
 from paceline.settings import exits, load, run_command
 from paceline.tasks.task import load_task
 

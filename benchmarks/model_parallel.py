@@ -29,9 +29,9 @@ import numpy.typing as npt
 from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vector, WrongResult
 from benchmarks.layouts import LAYOUTS, Shapes
 from benchmarks.peers import paceline
-from paceline.core.config import Options, PlanConfig
-from paceline.core.optimizer import build_optimizer
-from paceline.core.plan import make_plan
+from paceline.core.settings.config import Options, PlanConfig
+from paceline.core.slice.plan import make_plan
+from paceline.core.steps.optimizer import build_optimizer
 from paceline.rpc.process import MALLOC_ENVIRONMENT
 
 ALONE, WHOLE, PIPED, SINGLE, DATA = (

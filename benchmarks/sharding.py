@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.kernels import Row, show
-from paceline.core.config import Options
+from paceline.core.settings.config import Options
 from paceline.data.cifar import read_cifar10
 from paceline.data.dataset import Labelled, Rows, Selection
 from paceline.data.manifest import Recipe

@@ -19,9 +19,9 @@ from benchmarks import report
 from benchmarks.contenders import Contender, Entry, Shape
 from benchmarks.harness import Limits, Measured, measure
 from benchmarks.layouts import LAYOUTS, layout
-from paceline.core.config import PlanConfig
 from paceline.core.errors import PacelineError
-from paceline.core.plan import make_plan
+from paceline.core.settings.config import PlanConfig
+from paceline.core.slice.plan import make_plan
 
 SLICES = ("whole", "layerwise", "memorywise")
 SERVERS = 4

@@ -25,12 +25,12 @@ from benchmarks.kernels import Row, show
 from benchmarks.peers import paceline_svm, rpc_per_batch_svm
 from benchmarks.peers.svm_team import Job, Team, Training, deal
 from benchmarks.svm_push import print_push_costs, push_costs
-from paceline.core.svm import Examples, margins
+from paceline.core.linear.model import Examples, margins
 from paceline.core.values import Vector
 from paceline.data.dataset import Dataset, Labelled
 from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like
 from paceline.data.svmlight import read_svmlight
-from paceline.worker.hogwild import LocalSettings, train
+from paceline.worker.linear.hogwild import LocalSettings, train
 
 ACCURACY = 0.923
 """What [Hogwild] reports for RCV1."""

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from paceline.core.optimizers.sgd import Sgd
-from paceline.core.policies.asp import Asp
-from paceline.core.sparse_slice import SparseSlice
+from paceline.core.slice.sparse_slice import SparseSlice
+from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.sync.policies.asp import Asp
 from paceline.core.values import Base, Push, Seat, Sparse, View
 
 WIDTHS, PLACES = (10**4, 10**6, 10**8), 20_000

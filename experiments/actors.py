@@ -15,8 +15,8 @@ import typer
 from experiments.actors_pictures import Line, against_tau
 from experiments.actors_virtual import LENGTH, Centralised, Decentralised, Setting, Trained
 from experiments.options import among
-from paceline.core.config import Options
 from paceline.core.errors import UsageError
+from paceline.core.settings.config import Options
 from paceline.settings import exits
 
 PUBLISHED: dict[float | None, tuple[float, int]] = {None: (0.04, 18009), 0.1: (0.25, 28866), 1.0: (0.29, 769)}

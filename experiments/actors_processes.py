@@ -13,13 +13,13 @@ from urllib.request import urlopen
 import numpy as np
 
 from experiments.actors_virtual import LENGTH, SERVERS, Centralised, Decentralised, Setting
-from paceline.cli.launcher import run_local
-from paceline.cli.options import complete
-from paceline.cli.run_folder import RunFolder, open_run
-from paceline.core.config import Options
 from paceline.core.errors import PacelineError
+from paceline.core.settings.config import Options
+from paceline.local.launcher import run_local
+from paceline.local.read_config import complete
+from paceline.local.run_folder import RunFolder, open_run
 from paceline.tasks.task import load_task
-from paceline.worker.replica import Replica
+from paceline.worker.training.replica import Replica
 
 TASK = str(Path(__file__).parents[1] / "examples" / "actors_xor.py")
 RATE = 0.5

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from experiments.timeline import Timeline
 from paceline.core import kernels
-from paceline.core.config import Options, PlanConfig
-from paceline.core.model_slice import ModelSlice
-from paceline.core.optimizers.sgd import plain_sgd
-from paceline.core.peer_policy import Group, Message, build_peer_policy
-from paceline.core.plan import make_plan
-from paceline.core.policy import Own, build_policy
-from paceline.core.topology import build_topology
+from paceline.core.peers.peer_policy import Group, Message, build_peer_policy
+from paceline.core.peers.topology import build_topology
+from paceline.core.settings.config import Options, PlanConfig
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.plan import make_plan
+from paceline.core.steps.optimizers.sgd import plain_sgd
+from paceline.core.sync.policy import Own, build_policy
 from paceline.core.values import Base, Dense, Places, Push, Seat, Vector, View
 
 SHAPES = (("0.weight", (2, 2)), ("0.bias", (2,)), ("2.weight", (1, 2)), ("2.bias", (1,)))

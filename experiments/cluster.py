@@ -11,15 +11,15 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from paceline.core.config import Config
-from paceline.core.run import Score
+from paceline.core.run.run import Score
+from paceline.core.settings.config import Config
 from paceline.data.shards import open_shards
 from paceline.rpc.auth import OPEN
-from paceline.server.app import Server
-from paceline.sharder.app import make_shards
-from paceline.worker.app import Worker
-from paceline.worker.module_scorer import ModuleScorer
-from paceline.worker.replica import use_threads
+from paceline.server.server import Server
+from paceline.sharder.sharding import make_shards
+from paceline.worker.scoring.module_scorer import ModuleScorer
+from paceline.worker.training.replica import use_threads
+from paceline.worker.worker import Worker
 
 PATIENCE = 600.0
 """Longest time for one run (seconds)."""

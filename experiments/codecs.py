@@ -9,7 +9,7 @@ import typer
 from experiments.cluster import run
 from experiments.policies import base_config
 from paceline.core.errors import UsageError
-from paceline.core.policy import from_shorthand
+from paceline.core.sync.policy import from_shorthand
 from paceline.settings import exits
 
 EVERY: tuple[dict[str, Any], ...] = (

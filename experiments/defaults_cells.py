@@ -13,13 +13,13 @@ import torch
 
 from experiments.virtual_model import Problem, problem_of
 from experiments.virtual_training import train
-from paceline.core.config import Config, Options
-from paceline.core.effective import cautioned
 from paceline.core.errors import ConfigError
-from paceline.core.policy import build_policy, from_shorthand, is_served
+from paceline.core.settings.config import Config, Options
+from paceline.core.steps.effective import cautioned
+from paceline.core.sync.policy import build_policy, from_shorthand, is_served
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import open_shards
-from paceline.sharder.app import make_shards
+from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_config, load_task
 
 TORCH = "plain torch"

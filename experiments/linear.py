@@ -11,13 +11,13 @@ import typer
 
 import paceline
 from experiments.options import among
-from paceline.cli.local import train_here
-from paceline.cli.options import read_config
 from paceline.core.errors import PacelineError
-from paceline.core.policy import from_shorthand
+from paceline.core.sync.policy import from_shorthand
 from paceline.data.dataset import Dataset, Labelled
 from paceline.data.rcv1_like import write_svmlight
 from paceline.data.svmlight import read_svmlight
+from paceline.local.hogwild import train_here
+from paceline.local.read_config import read_config
 from paceline.settings import exits
 
 REAL = {

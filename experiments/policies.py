@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cluster import Outcome, run
-from paceline.core.config import Config, Options
-from paceline.core.policy import from_shorthand, is_served
+from paceline.core.settings.config import Config, Options
+from paceline.core.sync.policy import from_shorthand, is_served
 from paceline.settings import load
 from paceline.tasks.task import load_task
 

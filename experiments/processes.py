@@ -19,16 +19,16 @@ from prometheus_client import CollectorRegistry
 
 from experiments.cluster import PATIENCE, Outcome, outcome_of, silent
 from experiments.network import Network, Node, Traffic, traffic
-from paceline.cli.tether import end_with
-from paceline.core.config import Config
 from paceline.core.errors import TryAgain
+from paceline.core.settings.config import Config
 from paceline.data.shards import open_shards
+from paceline.local.end_with_parent import end_with
 from paceline.rpc.auth import OPEN
-from paceline.server.app import Server
-from paceline.sharder.app import make_shards
-from paceline.worker.app import Worker
-from paceline.worker.module_scorer import ModuleScorer
-from paceline.worker.replica import use_threads
+from paceline.server.server import Server
+from paceline.sharder.sharding import make_shards
+from paceline.worker.scoring.module_scorer import ModuleScorer
+from paceline.worker.training.replica import use_threads
+from paceline.worker.worker import Worker
 
 LOOPBACK = "127.0.0.1"
 SERVERS = "servers"

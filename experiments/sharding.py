@@ -10,11 +10,11 @@ import numpy as np
 import typer
 
 from experiments.cluster import Outcome, run
-from paceline.core.config import Config
+from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
 from paceline.data.shards import open_shards
 from paceline.settings import load, parse_sets
-from paceline.sharder.app import make_shards
+from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_task
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -14,10 +14,10 @@ from experiments.options import among
 from experiments.policies import base_config
 from experiments.processes import SERVERS, Ran, Worked, run
 from experiments.survey_pictures import accuracies, speed_ups
-from paceline.core.config import Config
 from paceline.core.errors import UsageError
-from paceline.core.policy import from_shorthand
-from paceline.core.run import Score
+from paceline.core.run.run import Score
+from paceline.core.settings.config import Config
+from paceline.core.sync.policy import from_shorthand
 from paceline.settings import exits, run_command
 
 SLOW_LINK = "slow-link"

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from paceline.core.config import Config
+from paceline.core.settings.config import Config
 from paceline.core.values import Vector
 from paceline.data.shards import Shard, open_shards
-from paceline.sharder.app import make_shards
+from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import Task, load_task
-from paceline.worker.replica import Replica
+from paceline.worker.training.replica import Replica
 
 Array = npt.NDArray[Any]
 Part = tuple[Array, Array]

@@ -13,17 +13,17 @@ import numpy as np
 from experiments.timeline import Timeline
 from experiments.virtual_model import Problem
 from paceline.core import kernels
-from paceline.core.config import Config
-from paceline.core.effective import effective, pool_of
-from paceline.core.model_slice import ModelSlice
-from paceline.core.momentum import WorkerMomentum
-from paceline.core.optimizer import build_optimizer
-from paceline.core.peer_policy import Group, Message, build_peer_policy
-from paceline.core.peer_run import topology_of
-from paceline.core.plan import make_plan
-from paceline.core.policy import Own, Policy, build_policy, is_served
-from paceline.core.run import Run, RunPhase
-from paceline.core.slow import slowness
+from paceline.core.peers.peer_policy import Group, Message, build_peer_policy
+from paceline.core.peers.peer_run import topology_of
+from paceline.core.run.run import Run, RunPhase
+from paceline.core.settings.config import Config
+from paceline.core.settings.slow import slowness
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.plan import make_plan
+from paceline.core.steps.effective import effective, pool_of
+from paceline.core.steps.momentum import WorkerMomentum
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.sync.policy import Own, Policy, build_policy, is_served
 from paceline.core.values import Base, Dense, Empty, Outcome, Push, Reply, Vector, View
 from paceline.data.sampler import Sampler, steps_per_epoch
 
@@ -208,7 +208,7 @@ class Training(ABC):
 
 
 class Served(Training):
-    """As worker/steps.py and worker/loop.py."""
+    """As worker/training/steps.py and worker/training/loop.py."""
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
@@ -273,7 +273,7 @@ class Served(Training):
 
 
 class Among(Training):
-    """As worker/peer_loop.py: the workers' models are their own, and the chief counts."""
+    """As worker/peers/loop.py: the workers' models are their own, and the chief counts."""
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)

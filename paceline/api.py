@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pydantic import Field, ValidationError
 
-from paceline.cli.capacity import refuse_too_many
-from paceline.cli.chief import standing
-from paceline.cli.launcher import run_local
-from paceline.cli.options import complete
-from paceline.cli.run_folder import RUNS, RunFolder, open_run
-from paceline.cli.signals import CTRL_C
-from paceline.cli.table import PlainLines
-from paceline.core.config import Config, Section
 from paceline.core.errors import ConfigError, PacelineError, in_brief
 from paceline.core.registry import explain
+from paceline.core.settings.config import Config, Section
+from paceline.local.capacity import refuse_too_many
+from paceline.local.launcher import run_local
+from paceline.local.read_config import complete
+from paceline.local.run_folder import RUNS, RunFolder, open_run
+from paceline.local.signals import CTRL_C
 from paceline.own_folder import installed_first
 from paceline.result import Result
 from paceline.settings import CONNECT, TLS, load
 from paceline.tasks.task import BUILTIN, FILE_MODULE
+from paceline.watch.chief_client import standing
+from paceline.watch.table import PlainLines
 
 if TYPE_CHECKING:
     import torch
@@ -133,7 +133,7 @@ def connect(
     settings = load(place.config)
     from paceline.rpc.auth import read_credentials
     from paceline.worker.own_loop import Session
-    from paceline.worker.start import Start
+    from paceline.worker.startup.start import Start
 
     credentials = read_credentials(place.token_file, place.tls)
     start = Start(
@@ -141,7 +141,7 @@ def connect(
         place.report, place.peer_host, place.peer_port, place.shard_server, place.residuals,
     )  # fmt: skip
     if place.rehearsal:
-        from paceline.worker.rehearsal import Rehearsal
+        from paceline.worker.checking.rehearsal import Rehearsal
 
         return Rehearsal(start, model)
     return Session(start, model)

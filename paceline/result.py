@@ -5,11 +5,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.cli.export import export
-from paceline.cli.run_folder import RunFolder
-from paceline.cli.trained import Trained
-from paceline.core.run import Score
-from paceline.core.watch import RunWarning
+from paceline.core.run.run import Score
+from paceline.core.run.watch import RunWarning
+from paceline.local.run_folder import RunFolder
+from paceline.trained.export import export
+from paceline.trained.run_model import Trained
 
 if TYPE_CHECKING:
     import torch

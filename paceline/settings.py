@@ -16,11 +16,11 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from paceline.core import registry
-from paceline.core.config import Config, named
 from paceline.core.errors import ConfigError, OutOfMemory, PacelineError, UsageError, is_out_of_memory, out_of_memory
-from paceline.core.optimizer import build_optimizer
-from paceline.core.peer_run import check_peers
-from paceline.core.policy import build_policy, from_shorthand, is_served
+from paceline.core.peers.peer_run import check_peers
+from paceline.core.settings.config import Config, named
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.sync.policy import build_policy, from_shorthand, is_served
 from paceline.presets import PRESETS, presets
 
 PREFIX = "PACELINE_"

@@ -1,6 +1,6 @@
 """`python -m paceline.server`: holds one slice of the model and answers pushes and pulls."""
 
-import paceline.early  # noqa: F401  # isort: skip
+import paceline.first_process  # noqa: F401  # isort: skip
 
 import os
 import sys
@@ -32,7 +32,7 @@ def main(
     with exits(f"server-{index}"):
         loaded = load_config(config, parse_sets(settings or []), own_file=False)
         from paceline.rpc.auth import read_credentials
-        from paceline.server.app import serve
+        from paceline.server.server import serve
 
         code = serve(
             loaded, index, folder, read_credentials(token_file, tls), chief, port, lane_port, metrics_port, health_port, report

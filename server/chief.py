@@ -4,15 +4,15 @@ import threading
 import time
 from collections.abc import Callable
 
-from paceline.core.clocks import Clocks
-from paceline.core.config import Options
 from paceline.core.errors import DiskError
-from paceline.core.membership import Membership
-from paceline.core.model_slice import ModelSlice
-from paceline.core.run import Run, Score, WorkerReport
-from paceline.core.watch import Kind
+from paceline.core.run.membership import Membership
+from paceline.core.run.run import Run, Score, WorkerReport
+from paceline.core.run.watch import Kind
+from paceline.core.settings.config import Options
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.sync.clocks import Clocks
+from paceline.server.folder import Store
 from paceline.server.slice_driver import HOLD, SliceDriver
-from paceline.server.store import Store
 
 _TICK = 0.25
 """Time between two looks at leases and time-outs (seconds)."""

@@ -8,17 +8,17 @@ from contextlib import AbstractContextManager, closing, contextmanager
 import numpy as np
 
 from paceline.core import kernels
-from paceline.core.codec import Codec, load_codec
-from paceline.core.config import NAME
+from paceline.core.coding.codec import Codec, load_codec
 from paceline.core.errors import BadPush, NotYet, PacelineError, PlanMismatch, TryAgain
-from paceline.core.sparse import decode_places, encode_places
+from paceline.core.linear.sparse import decode_places, encode_places
+from paceline.core.settings.config import NAME
 from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Reply, Sparse, Update, Vector
 from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts, weights_codec
 from paceline.rpc.views import switch_message
-from paceline.server.durability import Durability
 from paceline.server.metrics import ServerMetrics
 from paceline.server.quarantine import Quarantine
 from paceline.server.slice_driver import SliceDriver
+from paceline.server.snapshots import Durability
 from paceline.v1 import parameter_service_pb2 as pb
 
 _MOST = 1 << 19

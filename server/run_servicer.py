@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from paceline.core.config import NAME, Config, Options
 from paceline.core.errors import BadPush, ConfigError
-from paceline.core.run import RunPhase, Score, WorkerReport
+from paceline.core.run.run import RunPhase, Score, WorkerReport
+from paceline.core.settings.config import NAME, Config, Options
 from paceline.core.values import worker_order
 from paceline.rpc.agreement import agreed_settings
 from paceline.rpc.views import switch_message, view_message

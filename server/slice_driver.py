@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from paceline.core.clocks import Clocks
-from paceline.core.config import Config
-from paceline.core.effective import pool_of
 from paceline.core.errors import ConfigError, NotYet, Overloaded, TryAgain, VersionGone
-from paceline.core.model_slice import ModelSlice
-from paceline.core.optimizer import build_optimizer
-from paceline.core.plan import Shapes, SlicePlan, assembly_buffers, make_plan
-from paceline.core.policy import build_policy
-from paceline.core.slice_state import Phase, SliceState, Standing
-from paceline.core.sparse_slice import SparseSlice
+from paceline.core.settings.config import Config
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.plan import Shapes, SlicePlan, assembly_buffers, make_plan
+from paceline.core.slice.sparse_slice import SparseSlice
+from paceline.core.slice.state import Phase, SliceState, Standing
+from paceline.core.steps.effective import pool_of
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.sync.clocks import Clocks
+from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Outcome, Places, Published, Push, Reply, Sparse, Vector, View
 from paceline.rpc.transport import IsThere
 from paceline.server.buffers import AssemblyBuffers

@@ -1,6 +1,6 @@
 """Entry point of `python -m paceline.sharder` (writes shards) and `python -m paceline.sharder serve` (streams them as well)."""
 
-import paceline.early  # noqa: F401  # isort: skip
+import paceline.first_process  # noqa: F401  # isort: skip
 
 import sys
 
@@ -14,7 +14,7 @@ def main() -> None:
         sys.argv[:2] = [f"{sys.argv[0]} serve"]
         run_command(serve)
     else:
-        from paceline.sharder.app import main as shard
+        from paceline.sharder.sharding import main as shard
 
         shard()
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paceline.core.config import Config, Options
 from paceline.core.errors import DataError
+from paceline.core.settings.config import Config, Options
 from paceline.data.dataset import Array, Labelled, Rows, Selection, is_sparse
 from paceline.data.manifest import Manifest, Recipe, Rule
 from paceline.data.progress import Progress

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from paceline.core import registry
-from paceline.core.config import Options
+from paceline.core.settings.config import Options
 from paceline.data.dataset import Dataset, Rows, Selection
 from paceline.data.progress import Progress
 from paceline.data.shard_arrays import Files

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Config
 from paceline.data.dataset import Dataset, Labelled, Selection, release_features
 from paceline.data.manifest import Manifest, Recipe, read_manifest
 from paceline.data.out_of_core import Growing, GrowingRows

@@ -13,8 +13,8 @@ import typer
 from prometheus_client import CollectorRegistry, Counter
 from rich.console import Console
 
-from paceline.core.config import Config
 from paceline.core.errors import DataError, Stopped, TryAgain, UsageError
+from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
 from paceline.data.manifest import render
 from paceline.data.shards import Shards, open_shards
@@ -23,8 +23,8 @@ from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.watchdog import Watchdog
 from paceline.settings import exits, parse_sets
-from paceline.sharder.app import make_shards
 from paceline.sharder.progress import progress_of
+from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_config
 from paceline.tls_option import Tls
 from paceline.v1 import shard_service_pb2 as pb

@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from paceline.core import registry
-from paceline.core.config import Options
 from paceline.core.errors import ConfigError, DataError
+from paceline.core.settings.config import Options
 from paceline.data.dataset import Rows, Selection
 from paceline.sharder.clustering import Clustering, cluster
 from paceline.sharder.turns import Turns

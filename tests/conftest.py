@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import settings
 
-from paceline.core.optimizer import Optimizer
+from paceline.core.steps.optimizer import Optimizer
 from paceline.core.values import Vector
 
 settings.register_profile("any machine", deadline=None)

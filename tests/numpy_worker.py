@@ -17,7 +17,7 @@ WORKERS = 4
 
 @dataclass(frozen=True)
 class Step:
-    """As paceline.worker.replica.Step."""
+    """As paceline.worker.training.replica.Step."""
 
     gradient: Array
     loss: float
@@ -90,13 +90,13 @@ def stand_in(mode: str, rank: int) -> type[Softmax]:
 
 def main() -> None:
     """Puts the replica in torch's place and runs the worker; notes which clocks each server answered with DROPPED."""
-    replica = ModuleType("paceline.worker.replica")
+    replica = ModuleType("paceline.worker.training.replica")
     rank = int(sys.argv[sys.argv.index("--rank") + 1])
     vars(replica).update(
         Replica=stand_in(os.environ.get("NUMPY_WORKER", ""), rank), Step=Step, use_threads=lambda threads: None
     )
-    sys.modules["paceline.worker.replica"] = replica
-    from paceline.worker import loop
+    sys.modules["paceline.worker.training.replica"] = replica
+    from paceline.worker.training import loop
 
     assert "torch" not in sys.modules, "torch takes each worker of these tests two seconds"
     from paceline.rpc.process import make_log

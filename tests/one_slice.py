@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.core import kernels
-from paceline.core.config import Options, ScheduleConfig
-from paceline.core.model_slice import ModelSlice
-from paceline.core.optimizer import Optimizer
-from paceline.core.optimizers.sgd import Sgd
-from paceline.core.policy import Own, build_policy
+from paceline.core.settings.config import Options, ScheduleConfig
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.sync.policy import Own, build_policy
 from paceline.core.values import Base, Dense, Empty, Push, Reply, Seat, Update, View
 
 PLAIN = Sgd(lr=0.1, momentum=0.0, weight_decay=0.0)

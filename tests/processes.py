@@ -14,13 +14,13 @@ from typing import Any
 import grpc
 import yaml
 
-from paceline.cli.forker import Forked, Forker
-from paceline.core.config import Config
-from paceline.core.plan import SlicePlan
-from paceline.core.slice_state import SliceState
+from paceline.core.settings.config import Config
+from paceline.core.slice.plan import SlicePlan
+from paceline.core.slice.state import SliceState
+from paceline.local.forker import Forked, Forker
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
-from paceline.server.store import Store
+from paceline.server.folder import Store
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
 
@@ -31,20 +31,32 @@ NUMPY_WORKER = Path(__file__).with_name("numpy_worker.py")
 QUIET = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 """Read while modules load: no pool of threads that a fork would lose."""
 LIGHT = (
-    "grpc_health.v1.health", "paceline.core.steps", "paceline.server.app", "paceline.sharder.app", "paceline.sharder.serve",
-    "paceline.tasks.builtin.digits", "paceline.worker.client", "paceline.worker.member", "paceline.worker.progress",
-    "paceline.worker.shard_client", "paceline.worker.slowness", "paceline.worker.start", "paceline.worker.step",
-    "sklearn.datasets", "sklearn.model_selection", "typer.rich_utils",
-)  # fmt: skip
+    "grpc_health.v1.health",
+    "paceline.core.steps.loops",
+    "paceline.server.server",
+    "paceline.sharder.serve",
+    "paceline.sharder.sharding",
+    "paceline.tasks.builtin.digits",
+    "paceline.worker.exchange.client",
+    "paceline.worker.membership.member",
+    "paceline.worker.startup.shard_client",
+    "paceline.worker.startup.start",
+    "paceline.worker.training.progress",
+    "paceline.worker.training.slowness",
+    "paceline.worker.training.step",
+    "sklearn.datasets",
+    "sklearn.model_selection",
+    "typer.rich_utils",
+)
 """What a forker loads for servers, sharders and workers in numpy, whose replica is not the real one."""
 TORCH = (
     *LIGHT,
     "torch",
-    "paceline.worker.app",
-    "paceline.worker.linear",
-    "paceline.worker.linear_scorer",
-    "paceline.worker.module_scorer",
-    "paceline.worker.replica",
+    "paceline.worker.worker",
+    "paceline.worker.linear.worker",
+    "paceline.worker.scoring.linear_scorer",
+    "paceline.worker.scoring.module_scorer",
+    "paceline.worker.training.replica",
 )
 """For real workers and evaluators, too."""
 

@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 import numpy as np
 
-from paceline.core.config import Config
-from paceline.core.plan import make_plan
+from paceline.core.settings.config import Config
+from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
 from paceline.rpc.agreement import agreed_settings
 from paceline.v1 import parameter_service_pb2 as pb

@@ -17,10 +17,10 @@ from processes import Process, eventually
 
 import paceline
 from paceline.api import brief
-from paceline.cli.options import complete, read_config
-from paceline.cli.run_folder import RunFolder, open_run
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, PacelineError
+from paceline.core.settings.config import Config
+from paceline.local.read_config import complete, read_config
+from paceline.local.run_folder import RunFolder, open_run
 from paceline.settings import CONNECT
 
 torch = pytest.importorskip("torch")

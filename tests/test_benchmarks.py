@@ -36,9 +36,9 @@ from benchmarks.kernels import kernel_rows
 from benchmarks.layouts import layout, resnet50, vgg16
 from benchmarks.targets import TARGETS, judge
 from benchmarks.training import Epoch, settings
-from paceline.core.config import PlanConfig
 from paceline.core.errors import UsageError
-from paceline.core.plan import make_plan
+from paceline.core.settings.config import PlanConfig
+from paceline.core.slice.plan import make_plan
 
 HONEST = """
 import json

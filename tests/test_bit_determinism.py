@@ -11,7 +11,7 @@ from numpy_worker import Softmax
 from processes import Cluster
 
 from paceline.core import kernels
-from paceline.core.optimizers.sgd import Sgd
+from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.values import Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import open_shards, take
@@ -105,7 +105,7 @@ def test_the_bits_are_those_of_one_process(
 @pytest.mark.timeout(110)
 def test_the_bits_are_those_of_one_process_with_torch(tmp_path: Path) -> None:
     from paceline.tasks.task import load_task
-    from paceline.worker.replica import Replica, use_threads
+    from paceline.worker.training.replica import Replica, use_threads
 
     with Cluster(tmp_path, epochs=3, optimizer=OPTIMIZER) as cluster:
         model, rounds = from_processes(cluster, True, nothing)

@@ -18,7 +18,7 @@ from paceline.settings import load
 from paceline.tasks import cifar
 from paceline.tasks.builtin import cifar10
 from paceline.tasks.task import BUILTIN, load_task
-from paceline.worker.replica import Replica
+from paceline.worker.training.replica import Replica
 
 NAMES = [name for name in registry.names(BUILTIN) if name not in ("rcv1", "svm")]
 """Those whose model is one of torch."""

@@ -4,10 +4,10 @@ import io
 
 import pytest
 
-from paceline.cli import capacity
-from paceline.cli.capacity import refuse_too_many, too_many
-from paceline.core.config import Config
 from paceline.core.errors import UsageError
+from paceline.core.settings.config import Config
+from paceline.local import capacity
+from paceline.local.capacity import refuse_too_many, too_many
 
 GIB = 1 << 30
 

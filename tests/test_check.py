@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Config
 from paceline.data.shards import Shards, open_shards
 from paceline.settings import load
-from paceline.sharder.app import make_shards
-from paceline.worker.module_check import check, telling
+from paceline.sharder.sharding import make_shards
+from paceline.worker.checking.module import check, telling
 
 TASK = """
 def data(path):

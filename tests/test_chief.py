@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from in_process import LENGTH, Cluster, Context, Pusher, config_of, join_request
 
-from paceline.core.config import Config, Options, ScheduleConfig
 from paceline.core.errors import BadPush, ConfigError, Fenced, PoolFull
-from paceline.core.run import Run, RunPhase, Score
+from paceline.core.run.run import Run, RunPhase, Score
+from paceline.core.settings.config import Config, Options, ScheduleConfig
 from paceline.server.chief import Chief
 from paceline.v1 import run_service_pb2 as pb
 
@@ -311,7 +311,9 @@ def test_a_disk_that_fails_costs_the_chief_its_notes_but_not_the_run(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = begin(config_of(epochs=100))
-    monkeypatch.setattr("paceline.server.store._sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left")))
+    monkeypatch.setattr(
+        "paceline.server.folder._sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left"))
+    )
     (pusher,) = started(cluster)
     assert pusher.push(1.0)[0].version == 1
     assert cluster.said[0].has("can't keep the run's state; training goes on")

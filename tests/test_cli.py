@@ -12,17 +12,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from paceline.cli import plan, status
-from paceline.cli.chief import Speed, plain
-from paceline.cli.launcher import Outcome
-from paceline.cli.options import read_config
+from paceline.cli import plan
 from paceline.cli.run import run, summary
-from paceline.cli.run_folder import RunFolder, differences, find_run, new_name, open_run
-from paceline.cli.table import EVERY, PlainLines, headline, newest_score, picture
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError, ServersGone, UsageError
+from paceline.core.settings.config import Config
+from paceline.local import status
+from paceline.local.outcome import Outcome
+from paceline.local.read_config import read_config
+from paceline.local.run_folder import RunFolder, differences, find_run, new_name, open_run
 from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
+from paceline.watch.chief_client import Speed, plain
+from paceline.watch.table import EVERY, PlainLines, headline, newest_score, picture
 
 
 def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

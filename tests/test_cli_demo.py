@@ -10,9 +10,9 @@ from rich.console import Console
 
 from paceline.cli import demo
 from paceline.cli.demo import comparison, digits_demo, lesson, seconds_to, waiting
-from paceline.cli.launcher import Outcome
-from paceline.core.config import Config
-from paceline.core.run import Score
+from paceline.core.run.run import Score
+from paceline.core.settings.config import Config
+from paceline.local.outcome import Outcome
 
 
 def outcome(accuracy: float, seconds: float = 10.0, wait: float = 4.0) -> Outcome:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.clip import Clip, l2_norm
-from paceline.core.config import ClipConfig
+from paceline.core.settings.config import ClipConfig
+from paceline.core.steps.clip import Clip, l2_norm
 
 
 def clip(**limits):

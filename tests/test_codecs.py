@@ -9,10 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from paceline.core import registry
-from paceline.core.codec import PACKAGE, Codec, build_codec, load_codec
-from paceline.core.config import Config, Options
+from paceline.core.coding.codec import PACKAGE, Codec, build_codec, load_codec
 from paceline.core.errors import BadPush, ConfigError
-from paceline.core.policy import build_policy
+from paceline.core.settings.config import Config, Options
+from paceline.core.sync.policy import build_policy
 from paceline.core.values import Vector
 from paceline.rpc.transport import encoded_parts, room_for, weights_codec
 from paceline.server.parameter_servicer import _Assembly

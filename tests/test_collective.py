@@ -16,16 +16,16 @@ from processes import Cluster
 from test_peer_runs import after, run, started
 from test_peers import PLAN, Member, side_by_side, told
 
-from paceline.core.config import Options
 from paceline.core.errors import BadPush, ConfigError
-from paceline.core.optimizers.sgd import Sgd
-from paceline.core.peer_policy import Meeting, Message, build_peer_policy
-from paceline.core.topologies.ring import Ring
+from paceline.core.peers.peer_policy import Meeting, Message, build_peer_policy
+from paceline.core.peers.topologies.ring import Ring
+from paceline.core.settings.config import Options
+from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.rpc.auth import Credentials
 from paceline.settings import load
 
 torch = pytest.importorskip("torch")
-collective = pytest.importorskip("paceline.worker.collective")
+collective = pytest.importorskip("paceline.worker.peers.collective")
 BY_TORCH = {"name": "allreduce", "by": "torch"}
 BY_TORCH_RUN = run("allreduce", 3) | {"policy": BY_TORCH}
 FEW = settings(max_examples=12)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, UsageError
-from paceline.core.slow import slowness
+from paceline.core.settings.config import Config, Options
+from paceline.core.settings.slow import slowness
 from paceline.settings import load, parse_sets, read_yaml, write_yaml
 
 

@@ -28,10 +28,10 @@ from experiments.defaults_table import compact, compared, full, references, summ
 from experiments.processes import Ran
 from experiments.virtual_model import Net
 from experiments.virtual_training import Trained, train
-from paceline.core.config import Config
 from paceline.core.errors import UsageError
+from paceline.core.settings.config import Config
 from paceline.tasks.task import load_task
-from paceline.worker.replica import Replica
+from paceline.worker.training.replica import Replica
 
 FOUND = {
     Cell(0, "digits", "sgd", 1, "equal", f"{TORCH} 0"): Found(0.95),

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_error_feedback import owing, through
 
-from paceline.core.codec import Codec, build_codec
-from paceline.core.config import Config, Options
+from paceline.core.coding.codec import Codec, build_codec
+from paceline.core.coding.sparse_codec import SparseCodec
 from paceline.core.errors import ConfigError
-from paceline.core.optimizers.sgd import Sgd
-from paceline.core.policy import build_policy
-from paceline.core.sparse_codec import SparseCodec
+from paceline.core.settings.config import Config, Options
+from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.sync.policy import build_policy
 from paceline.settings import load
 
 PLAIN = {"name": "sgd", "lr": 0.1, "momentum": 0, "weight_decay": 0}

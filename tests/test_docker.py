@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from paceline.rpc.process import MALLOC_ENVIRONMENT
 from paceline.server.__main__ import main as serve
 from paceline.settings import load
-from paceline.sharder.app import shard
+from paceline.sharder.sharding import shard
 from paceline.worker.__main__ import main as work
 from paceline.worker.evaluator import main as evaluate
 
@@ -201,7 +201,7 @@ def test_a_build_sees_all_that_it_copies():
              for source in rest.split()[:-1]]  # fmt: skip
 
     assert {"pyproject.toml", "paceline", "server", "sharder", "worker"} < set(taken)
-    for path in [*taken, "paceline/core/run.py", "paceline/presets/hogwild.yaml"]:
+    for path in [*taken, "paceline/core/run/run.py", "paceline/presets/hogwild.yaml"]:
         assert (ROOT / path).exists()
         assert not ignored(path)
 

@@ -1,16 +1,16 @@
-"""One process's mini-batch, rate and momentum, carried out by n workers (core/effective.py)."""
+"""One process's mini-batch, rate and momentum, carried out by n workers (core/steps/effective.py)."""
 
 import numpy as np
 import pytest
 
-from paceline.core.config import Config, Options
-from paceline.core.effective import cautioned, effective, pool_of, told
-from paceline.core.model_slice import ModelSlice
-from paceline.core.momentum import WorkerMomentum
-from paceline.core.optimizer import build_optimizer
-from paceline.core.optimizers.sgd import Sgd
-from paceline.core.policy import PACKAGE, PEERS, build_policy
 from paceline.core.registry import names
+from paceline.core.settings.config import Config, Options
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.steps.effective import cautioned, effective, pool_of, told
+from paceline.core.steps.momentum import WorkerMomentum
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.sync.policy import PACKAGE, PEERS, build_policy
 from paceline.core.values import Base, Dense, Push, Seat, View
 from paceline.settings import load
 

@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, DiskError
+from paceline.core.settings.config import Config
 from paceline.data.dataset import Selection
 from paceline.data.manifest import read_manifest
 from paceline.data.npz import read_npy
 from paceline.data.progress import SILENT, Progress
-from paceline.sharder.app import make_shards
 from paceline.sharder.clustering import Clustering
 from paceline.sharder.engine import Source
 from paceline.sharder.engines.local import Local
 from paceline.sharder.engines.spark import Spark
+from paceline.sharder.sharding import make_shards
 
 pytest.importorskip("pyspark", reason="pyspark is not installed here: make spark")
 pytestmark = [

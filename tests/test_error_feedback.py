@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from test_codecs import CODECS, every_codec
 
-from paceline.core.codec import Codec, build_codec
-from paceline.core.config import Options
-from paceline.core.error_feedback import ErrorFeedback, Owed
+from paceline.core.coding.codec import Codec, build_codec
+from paceline.core.coding.error_feedback import ErrorFeedback, Owed
 from paceline.core.errors import BadPush
+from paceline.core.settings.config import Options
 from paceline.core.values import Vector
 from paceline.rpc.transport import encoded_parts, room_for
 

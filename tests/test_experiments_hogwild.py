@@ -7,8 +7,8 @@ import pytest
 
 from experiments.hogwild import MODES, Cell, Study, curve_of, disturbed, main, written
 from experiments.hogwild_pictures import Curve, Disturbed, Pace, loss_curves, members_over_time, time_by_workers
-from paceline.core.config import NAME
 from paceline.core.errors import UsageError
+from paceline.core.settings.config import NAME
 
 PNG = b"\x89PNG"
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import paceline
 from paceline.cli.__main__ import app
-from paceline.cli.run_folder import RunFolder
 from paceline.core.errors import ConfigError, DataError, DiskError
+from paceline.local.run_folder import RunFolder
 
 torch = pytest.importorskip("torch")
 TASK = """

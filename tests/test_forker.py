@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from processes import eventually
 
-from paceline.cli.children import Child, child_environment, end_all
-from paceline.cli.forker import Forked, Forker
+from paceline.local.children import Child, child_environment, end_all
+from paceline.local.forker import Forked, Forker
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
 TELLS = """
@@ -110,7 +110,7 @@ def test_what_cannot_be_forked_in_time_is_not_forked_later(
 ) -> None:
     one = forker()
     started(one, tmp_path, HANGS)
-    monkeypatch.setattr("paceline.cli.forker._PATIENCE", 0.2)
+    monkeypatch.setattr("paceline.local.forker._PATIENCE", 0.2)
     os.kill(one._process.pid, signal.SIGSTOP)
     begun = time.monotonic()
     assert one.start(["-m", "this"], tmp_path / "log", tmp_path, dict(os.environ)) is None

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from paceline.cli.hints import next_lines
-from paceline.cli.options import read_config
-from paceline.cli.run_folder import RunFolder
-from paceline.core.config import Config
-from paceline.core.watch import RunWarning
+from paceline.core.run.watch import RunWarning
+from paceline.core.settings.config import Config
+from paceline.local.read_config import read_config
+from paceline.local.run_folder import RunFolder
 from paceline.settings import write_yaml
 
 FLAGS = {"-w": "workers", "-s": "servers", "--epochs": "epochs", "--data": "data", "--policy": "policy", "--run": "run"}

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from paceline.core.config import ScheduleConfig
 from paceline.core.errors import ConfigError
-from paceline.core.objective import Objective
-from paceline.core.stopping import Stopping
-from paceline.core.svm import Examples, score
+from paceline.core.linear.model import Examples, score
+from paceline.core.linear.objective import Objective
+from paceline.core.linear.stopping import Stopping
+from paceline.core.settings.config import ScheduleConfig
 from paceline.data.rcv1_like import rcv1_like
-from paceline.worker.hogwild import LocalSettings, train
+from paceline.worker.linear.hogwild import LocalSettings, train
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from in_process import SHAPES, Cluster, Pusher, config_of
 from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import TryAgain
-from paceline.core.plan import make_plan
+from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
 from paceline.rpc.auth import OPEN, Credentials
 from paceline.rpc.lane import frames, server
@@ -25,7 +25,7 @@ from paceline.rpc.lane.stream import UNOPENED
 from paceline.rpc.lane.traffic import Counts, Traffic
 from paceline.rpc.transport import Transport
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.worker.client import ParameterClient
+from paceline.worker.exchange.client import ParameterClient
 from tests.lane_peer import TOKEN, Lane, Peer, data, pull
 
 NO_WINDOW = frames.settings_frame({Setting.INITIAL_WINDOW_SIZE: 0})

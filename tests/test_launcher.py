@@ -12,13 +12,15 @@ from typing import Any
 import psutil
 import pytest
 
-from paceline.cli import children, crew, launcher
-from paceline.cli.launcher import Outcome, run_local
-from paceline.cli.run_folder import RunFolder, open_run
-from paceline.cli.stall import STILL, Stall
-from paceline.core.config import Config, DataConfig
 from paceline.core.errors import ConfigError
-from paceline.sharder.app import make_shards
+from paceline.core.settings.config import Config, DataConfig
+from paceline.local import children, launcher
+from paceline.local import shared as crew
+from paceline.local.launcher import run_local
+from paceline.local.outcome import Outcome
+from paceline.local.run_folder import RunFolder, open_run
+from paceline.local.standstill import STILL, Stall
+from paceline.sharder.sharding import make_shards
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
 
 FAKE = '''
@@ -425,8 +427,10 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_launcher import FakeChief
-from paceline.cli import children, crew, launcher
-from paceline.cli.run_folder import RunFolder
+from paceline.local import children
+from paceline.local import shared as crew
+from paceline.local import launcher
+from paceline.local.run_folder import RunFolder
 from paceline.settings import load
 children.ALL_GONE = {patience}
 launcher.POLL = 0.02

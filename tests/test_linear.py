@@ -14,10 +14,10 @@ from in_process import Cluster, Context, Said, config_of
 from prometheus_client import CollectorRegistry
 from scipy.sparse import csr_array
 
-from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError
-from paceline.core.objective import Objective
-from paceline.core.svm import Examples, LinearModel, score
+from paceline.core.linear.model import Examples, LinearModel, score
+from paceline.core.linear.objective import Objective
+from paceline.core.settings.config import Config, Options
 from paceline.core.values import Sparse
 from paceline.data.dataset import Labelled, Selection
 from paceline.data.manifest import Recipe
@@ -27,9 +27,9 @@ from paceline.data.shards import Shards, open_shards
 from paceline.rpc.auth import OPEN
 from paceline.settings import task_of
 from paceline.v1 import run_service_pb2 as pb
-from paceline.worker.linear import LinearWorker, touched
-from paceline.worker.linear_data import LinearData
-from paceline.worker.sparse_client import bounds
+from paceline.worker.linear.data import LinearData
+from paceline.worker.linear.sparse_client import bounds
+from paceline.worker.linear.worker import LinearWorker, touched
 
 D, N = 60, 200
 RECIPE = Recipe(task="made", strategy="random", shards=2, validation=0, test=0, seed=0, examples="a" * 64)
@@ -200,7 +200,7 @@ def test_a_push_that_reached_one_server_of_two_leaves_no_change_that_the_servers
             models.append(self)
 
     monkeypatch.setattr(
-        "paceline.worker.linear.linear_model", lambda weights, _, *rest, **more: Kept(weights, *rest, **more)
+        "paceline.worker.linear.worker.linear_model", lambda weights, _, *rest, **more: Kept(weights, *rest, **more)
     )
     run = trial(config("asp", workers=1, batch_size=100, epochs=1, budget="per_worker", svm={"batches": 2}))
     dead = run.worker(0)

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from paceline.cli.local import train_here
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, PacelineError
+from paceline.core.settings.config import Config
 from paceline.data.shards import open_shards
-from paceline.sharder.app import make_shards
+from paceline.local.hogwild import train_here
+from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_config
-from paceline.worker.linear_check import check_linear
+from paceline.worker.checking.linear import check_linear
 
 TASK = """
 import numpy as np

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_linear import RECIPE, Trial, config
 
-from paceline.core.svm import Examples, score
+from paceline.core.linear.model import Examples, score
 from paceline.data.dataset import Labelled, Selection
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards

@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry
 from safetensors import safe_open
 from scipy.sparse import csr_array
 
-from paceline.core.config import Config, SvmConfig
 from paceline.core.errors import ConfigError
-from paceline.core.objective import Objective
-from paceline.core.plan import make_plan
+from paceline.core.linear.objective import Objective
+from paceline.core.settings.config import Config, SvmConfig
+from paceline.core.slice.plan import make_plan
 from paceline.core.values import Sparse
 from paceline.data.dataset import Labelled, Selection
 from paceline.data.linear_model import read_linear_model, shapes_of
@@ -28,9 +28,9 @@ from paceline.data.shards import Shards, open_shards
 from paceline.rpc.auth import OPEN
 from paceline.settings import write_yaml
 from paceline.v1 import run_service_pb2 as pb
-from paceline.worker.chief import ChiefClient
-from paceline.worker.linear_scorer import LinearScorer
-from paceline.worker.sparse_client import SparseClient
+from paceline.worker.linear.sparse_client import SparseClient
+from paceline.worker.membership.chief_client import ChiefClient
+from paceline.worker.scoring.linear_scorer import LinearScorer
 
 D = 40
 RECIPE = Recipe(task="tiny", strategy="random", shards=2, validation=0.2, test=0.4, seed=0, examples="a" * 64)
@@ -133,7 +133,7 @@ def test_the_evaluators_process_never_imports_torch(cluster: Cluster, tmp_path: 
 
     assert done.returncode == 0, done.stderr[-2000:]
     imported = set(re.findall(r"^import time:.*\| +(\S+)$", done.stderr, re.MULTILINE))
-    assert "paceline.worker.linear_scorer" in imported
+    assert "paceline.worker.scoring.linear_scorer" in imported
     assert "torch" not in imported
     check_metrics(scored(cluster))
 

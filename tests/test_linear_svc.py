@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from experiments.linear import GENERATED, linear_svc, written
-from paceline.cli.local import settings_of, train_here
-from paceline.cli.options import read_config
-from paceline.core.config import Config
-from paceline.core.effective import told
-from paceline.core.policy import build_policy
-from paceline.core.running_mean import RunningMean
-from paceline.core.schedule import Schedule
-from paceline.core.svm import Examples, Fit, LinearModel, score
+from paceline.core.linear.model import Examples, Fit, LinearModel, score
+from paceline.core.settings.config import Config
+from paceline.core.slice.running_mean import RunningMean
+from paceline.core.steps.effective import told
+from paceline.core.steps.schedule import Schedule
+from paceline.core.sync.policy import build_policy
 from paceline.core.values import Vector
 from paceline.data.dataset import Dataset
-from paceline.worker.hogwild import train
+from paceline.local.hogwild import settings_of, train_here
+from paceline.local.read_config import read_config
+from paceline.worker.linear.hogwild import train
 
 CLOSE = 0.01
 """Of F1."""

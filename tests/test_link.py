@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.core import registry
-from paceline.core.codec import PACKAGE, load_codec
-from paceline.core.config import CodecConfig, Config, PlanConfig
-from paceline.core.error_feedback import Owed
+from paceline.core.coding.codec import PACKAGE, load_codec
+from paceline.core.coding.error_feedback import Owed
 from paceline.core.errors import BadPush, DataError, Fenced, Gap, ServersGone, Stopped, TryAgain, VersionGone
-from paceline.core.plan import make_plan
+from paceline.core.settings.config import CodecConfig, Config, PlanConfig
+from paceline.core.slice.plan import make_plan
 from paceline.rpc.transport import OpenSink, Parts, Transport, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.worker import link as link_module
-from paceline.worker.link import Link, SliceSink
+from paceline.worker.exchange import link as link_module
+from paceline.worker.exchange.link import Link, SliceSink
 
 CODECS = registry.names(PACKAGE)
 SHAPES = tuple((f"layer{index}.weight", (size,)) for index, size in enumerate((3, 5, 2, 4)))

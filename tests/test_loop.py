@@ -7,22 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.clip import Clip
-from paceline.core.config import ClipConfig, Options, PlanConfig
-from paceline.core.effective import Pool
 from paceline.core.errors import ConfigError, Fenced
-from paceline.core.optimizers.sgd import Sgd
-from paceline.core.plan import make_plan
-from paceline.core.policy import Policy, build_policy
+from paceline.core.settings.config import ClipConfig, Options, PlanConfig
+from paceline.core.slice.plan import make_plan
+from paceline.core.steps.clip import Clip
+from paceline.core.steps.effective import Pool
+from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.sync.policy import Policy, build_policy
 from paceline.core.values import Base, Dense, Empty, Switch, Update, Vector
 from paceline.data.sampler import Sampler
 from paceline.rpc.views import switch_message
 from paceline.v1 import parameter_service_pb2 as pb
 
-loop = pytest.importorskip("paceline.worker.loop")
-steps_module = pytest.importorskip("paceline.worker.steps")
-Training = pytest.importorskip("paceline.worker.training").Training
-Step = pytest.importorskip("paceline.worker.replica").Step
+loop = pytest.importorskip("paceline.worker.training.loop")
+steps_module = pytest.importorskip("paceline.worker.training.steps")
+Training = pytest.importorskip("paceline.worker.training.training").Training
+Step = pytest.importorskip("paceline.worker.training.replica").Step
 SHAPES = (("a.weight", (2,)), ("b.weight", (3,)), ("c.weight", (2,)))
 PLAN = make_plan(SHAPES, 2, PlanConfig(slices="layerwise"))
 """Server 0 has a and c, two ranges; server 1 has b."""

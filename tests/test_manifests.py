@@ -14,7 +14,8 @@ import yaml
 from kubernetes_validate import utils
 
 from paceline.cli.plan import plan_report, task_shapes
-from paceline.core import peer_policy, registry
+from paceline.core import registry
+from paceline.core.peers import peer_policy
 from paceline.settings import TLS, load, task_of
 from paceline.tasks.task import load_task
 from tools.rendered_manifests import FILE, FOLDER, is_fresh, objects, render
@@ -457,7 +458,7 @@ def command_of(module, args):
 
         args = args[1:]
     elif module == "paceline.sharder":
-        from paceline.sharder.app import shard as main
+        from paceline.sharder.sharding import shard as main
     elif module == "paceline.server":
         from paceline.server.__main__ import main
     elif module == "paceline.worker":

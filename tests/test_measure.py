@@ -5,7 +5,16 @@ import math
 import pytest
 
 from paceline.core.errors import ConfigError
-from paceline.core.measure import ACCURACY, LOSS, Measure, by_split, default_measure, measure_of, result, scores_of
+from paceline.core.run.best_model import (
+    ACCURACY,
+    LOSS,
+    Measure,
+    by_split,
+    default_measure,
+    measure_of,
+    result,
+    scores_of,
+)
 
 
 @pytest.mark.parametrize("text", ["max f1", " min   mean_error "])

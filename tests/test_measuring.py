@@ -18,7 +18,7 @@ from safetensors import safe_open  # noqa: E402
 from sklearn.metrics import f1_score, r2_score, roc_auc_score  # noqa: E402
 
 from paceline.core.errors import ConfigError  # noqa: E402
-from paceline.core.plan import make_plan  # noqa: E402
+from paceline.core.slice.plan import make_plan  # noqa: E402
 from paceline.data.dataset import Labelled, Selection  # noqa: E402
 from paceline.data.manifest import Recipe  # noqa: E402
 from paceline.data.shard_writer import Dealt, write_shards  # noqa: E402
@@ -27,12 +27,12 @@ from paceline.rpc.auth import OPEN  # noqa: E402
 from paceline.tasks import defaults  # noqa: E402
 from paceline.tasks.task import Task, load_task  # noqa: E402
 from paceline.v1 import run_service_pb2 as pb  # noqa: E402
-from paceline.worker import measuring  # noqa: E402
-from paceline.worker.chief import ChiefClient  # noqa: E402
-from paceline.worker.client import ParameterClient  # noqa: E402
-from paceline.worker.measuring import Measuring  # noqa: E402
-from paceline.worker.module_scorer import ModuleScorer  # noqa: E402
-from paceline.worker.replica import Replica  # noqa: E402
+from paceline.worker.exchange.client import ParameterClient  # noqa: E402
+from paceline.worker.membership.chief_client import ChiefClient  # noqa: E402
+from paceline.worker.scoring.module_scorer import ModuleScorer  # noqa: E402
+from paceline.worker.training import measuring  # noqa: E402
+from paceline.worker.training.measuring import Measuring  # noqa: E402
+from paceline.worker.training.replica import Replica  # noqa: E402
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(1100, 4)).astype(np.float32)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.clocks import Clocks
 from paceline.core.errors import Fenced, PoolFull
-from paceline.core.membership import Membership
+from paceline.core.run.membership import Membership
+from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Seat, Switch
 
 

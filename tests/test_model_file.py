@@ -10,9 +10,9 @@ from torch import nn
 from paceline.core.errors import DiskError
 from paceline.tasks import defaults
 from paceline.tasks.task import Task, load_task
-from paceline.worker import model_file
-from paceline.worker.model_file import save_model
-from paceline.worker.replica import Replica
+from paceline.worker.scoring import model_file
+from paceline.worker.scoring.model_file import save_model
+from paceline.worker.training.replica import Replica
 
 
 def tied() -> nn.Module:

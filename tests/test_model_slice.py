@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_slice import PLAIN, OneSlice, who
 
-from paceline.core.config import Options
 from paceline.core.errors import BadPush, Fenced, Gap, NotYet, VersionGone
-from paceline.core.model_slice import ModelSlice
-from paceline.core.optimizers.sgd import Sgd
-from paceline.core.policy import build_policy
-from paceline.core.slice_state import Phase, SliceState
+from paceline.core.settings.config import Options
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.state import Phase, SliceState
+from paceline.core.slice.versions import Versions
+from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Outcome, Reply, Seat, Switch, View
-from paceline.core.versions import Versions
 
 
 def restarted(one: OneSlice, *, term: int = 2) -> OneSlice:

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.core import registry
-from paceline.core.config import Options
 from paceline.core.errors import ConfigError
-from paceline.core.optimizer import PACKAGE, Optimizer, build_optimizer
-from paceline.core.optimizers.adagrad import Adagrad
-from paceline.core.optimizers.adam import Adam
-from paceline.core.optimizers.adamw import AdamW
-from paceline.core.optimizers.rmsprop import RmsProp
-from paceline.core.optimizers.sgd import Sgd
+from paceline.core.settings.config import Options
+from paceline.core.steps.optimizer import PACKAGE, Optimizer, build_optimizer
+from paceline.core.steps.optimizers.adagrad import Adagrad
+from paceline.core.steps.optimizers.adam import Adam
+from paceline.core.steps.optimizers.adamw import AdamW
+from paceline.core.steps.optimizers.rmsprop import RmsProp
+from paceline.core.steps.optimizers.sgd import Sgd
 
 NAMES = registry.names(PACKAGE)
 
@@ -325,7 +325,7 @@ def test_betas_out_of_range_are_refused(name: str, betas: list[float], said: str
 
 def test_a_config_is_checked_without_loading_numba_or_torch() -> None:
     program = (
-        "import sys; from paceline.core import optimizer, codec; from paceline.core.config import Options;"
+        "import sys; from paceline.core import optimizer, codec; from paceline.core.settings.config import Options;"
         f"[optimizer.build_optimizer(Options(name=n)) for n in {NAMES}];"
         "[codec.load_codec(n) for n in ('none', 'fp16', 'bf16')];"
         "print([m for m in ('numba', 'torch', 'grpc') if m in sys.modules])"

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from in_process import Cluster, Context, config_of
 
-from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, PlanMismatch, Stopped
+from paceline.core.settings.config import Config, Options
 from paceline.data.sampler import Sampler
 from paceline.data.shards import open_shards
 from paceline.rpc.auth import OPEN
 from paceline.settings import check_own_loop
-from paceline.sharder.app import make_shards
+from paceline.sharder.sharding import make_shards
 from paceline.v1 import run_service_pb2 as run_pb
 
 torch = pytest.importorskip("torch")
 own_loop = pytest.importorskip("paceline.worker.own_loop")
-start = pytest.importorskip("paceline.worker.start")
-worker_of = pytest.importorskip("paceline.worker.app").worker_of
+start = pytest.importorskip("paceline.worker.startup.start")
+worker_of = pytest.importorskip("paceline.worker.worker").worker_of
 functional = torch.nn.functional
 Connect = Callable[..., Any]
 

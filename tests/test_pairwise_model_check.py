@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from peer_network import Peers
 
-from paceline.core.optimizers.sgd import plain_sgd
-from paceline.core.peer_policies.adpsgd import Adpsgd
-from paceline.core.peer_policy import Group, Message
-from paceline.core.policy import Own
-from paceline.core.topologies.complete import Complete
-from paceline.core.topologies.ring import Ring
+from paceline.core.peers.peer_policies.adpsgd import Adpsgd
+from paceline.core.peers.peer_policy import Group, Message
+from paceline.core.peers.topologies.complete import Complete
+from paceline.core.peers.topologies.ring import Ring
+from paceline.core.steps.optimizers.sgd import plain_sgd
+from paceline.core.sync.policy import Own
 
 ZERO = np.zeros(1, np.float32)
 

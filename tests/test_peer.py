@@ -15,20 +15,20 @@ from processes import TOKEN, Cluster, Process, eventually
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from paceline.core.clocks import Clocks
-from paceline.core.config import Config, Options, PlanConfig
 from paceline.core.errors import PlanMismatch, Stopped, TryAgain, Unauthenticated
-from paceline.core.plan import make_plan
-from paceline.core.run import Run
+from paceline.core.run.run import Run
+from paceline.core.settings.config import Config, Options, PlanConfig
+from paceline.core.slice.plan import make_plan
+from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Vector
 from paceline.rpc.auth import HEADER, Credentials, bearer
 from paceline.v1 import parameter_service_pb2 as parameters_pb
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.peer_service_pb2_grpc import PeerServiceStub
 
-peer = pytest.importorskip("paceline.worker.peer")
-replicas = pytest.importorskip("paceline.worker.replica")
-local_models = pytest.importorskip("paceline.worker.local_models")
+peer = pytest.importorskip("paceline.worker.peers.peer")
+replicas = pytest.importorskip("paceline.worker.training.replica")
+local_models = pytest.importorskip("paceline.worker.scoring.local_models")
 PLAN = make_plan(SHAPES, 2, PlanConfig())
 MODEL = np.arange(PLAN.total, dtype=np.float32)
 

@@ -8,18 +8,18 @@ from in_process import SHAPES, Said
 from processes import TOKEN, eventually
 from prometheus_client import CollectorRegistry
 
-from paceline.core.codec import load_codec
-from paceline.core.config import Options, PlanConfig
-from paceline.core.optimizer import build_optimizer
-from paceline.core.peer_policy import build_peer_policy
-from paceline.core.plan import make_plan
-from paceline.core.policy import Own
-from paceline.core.topology import build_topology
+from paceline.core.coding.codec import load_codec
+from paceline.core.peers.peer_policy import build_peer_policy
+from paceline.core.peers.topology import build_topology
+from paceline.core.settings.config import Options, PlanConfig
+from paceline.core.slice.plan import make_plan
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.sync.policy import Own
 from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import Peer
 
-peer, peers = pytest.importorskip("paceline.worker.peer"), pytest.importorskip("paceline.worker.peers")
-PeerMetrics = pytest.importorskip("paceline.worker.peer_metrics").PeerMetrics
+peer, peers = pytest.importorskip("paceline.worker.peers.peer"), pytest.importorskip("paceline.worker.peers.peers")
+PeerMetrics = pytest.importorskip("paceline.worker.peers.metrics").PeerMetrics
 PLAN = make_plan(SHAPES, 0, PlanConfig())
 MODEL = 2 * PLAN.total
 """Bytes of a model as bf16."""

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from peer_network import Peers
 
 from paceline.core import registry
-from paceline.core.buffers import Buffers
-from paceline.core.config import Options
 from paceline.core.errors import BadPush, ConfigError
-from paceline.core.optimizers.sgd import Sgd, plain_sgd
-from paceline.core.peer_policy import PACKAGE, Group, Message, PeerPolicy, build_peer_policy
-from paceline.core.policy import Own
-from paceline.core.topologies.complete import Complete
-from paceline.core.topologies.exponential import Exponential
-from paceline.core.topologies.ring import Ring
+from paceline.core.peers.buffers import Buffers
+from paceline.core.peers.peer_policy import PACKAGE, Group, Message, PeerPolicy, build_peer_policy
+from paceline.core.peers.topologies.complete import Complete
+from paceline.core.peers.topologies.exponential import Exponential
+from paceline.core.peers.topologies.ring import Ring
+from paceline.core.settings.config import Options
+from paceline.core.steps.optimizers.sgd import Sgd, plain_sgd
+from paceline.core.sync.policy import Own
 
 POLICIES = registry.names(PACKAGE)
 MIXING = [("dpsgd", {}), ("adpsgd", {}), ("sgp", {}), ("gosgd", {"probability": 0.7})]

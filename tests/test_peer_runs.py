@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from processes import TOKEN, Cluster, Process
 
-from paceline.core.config import Config, PlanConfig
 from paceline.core.errors import DataError
-from paceline.core.plan import make_plan
+from paceline.core.settings.config import Config, PlanConfig
+from paceline.core.slice.plan import make_plan
 from paceline.rpc.auth import Credentials
 from paceline.v1 import run_service_pb2 as pb
 
-peer = pytest.importorskip("paceline.worker.peer")
-replicas = pytest.importorskip("paceline.worker.replica")
+peer = pytest.importorskip("paceline.worker.peers.peer")
+replicas = pytest.importorskip("paceline.worker.training.replica")
 POLICIES = ("adpsgd", "allreduce", "broadcast", "dpsgd", "gosgd", "sgp")
 
 

@@ -10,22 +10,22 @@ import pytest
 from in_process import SHAPES, Said
 from processes import TOKEN, eventually
 
-from paceline.core.codec import load_codec
-from paceline.core.config import Options, PlanConfig
+from paceline.core.coding.codec import load_codec
 from paceline.core.errors import BadPush, DataError, NotYet, PacelineError, PlanMismatch, Unauthenticated
-from paceline.core.optimizer import build_optimizer
-from paceline.core.peer_policy import build_peer_policy
-from paceline.core.plan import make_plan
-from paceline.core.policy import Own
-from paceline.core.topology import build_topology
+from paceline.core.peers.peer_policy import build_peer_policy
+from paceline.core.peers.topology import build_topology
+from paceline.core.settings.config import Options, PlanConfig
+from paceline.core.slice.plan import make_plan
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.sync.policy import Own
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
 from paceline.rpc.transport import encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import Peer
 
-peer = pytest.importorskip("paceline.worker.peer")
-peers = pytest.importorskip("paceline.worker.peers")
+peer = pytest.importorskip("paceline.worker.peers.peer")
+peers = pytest.importorskip("paceline.worker.peers.peers")
 PLAN = make_plan(SHAPES, 0, PlanConfig())
 PLAIN = build_optimizer(Options(name="sgd", lr=0.5, momentum=0.0, weight_decay=0.0))
 SOON = 20.0

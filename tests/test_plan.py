@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.config import PlanConfig
 from paceline.core.errors import PlanMismatch
-from paceline.core.plan import assembly_buffers, make_plan, server_memory
+from paceline.core.settings.config import PlanConfig
+from paceline.core.slice.plan import assembly_buffers, make_plan, server_memory
 
 EXAMPLE = [("a", (10,)), ("b", (9, 10)), ("c", (3,)), ("d", (4,))]
 

@@ -13,11 +13,11 @@ from one_slice import PLAIN, OneSlice, OneWorker, who
 
 from benchmarks.bookkeeping import bookkeeping_rows
 from paceline.core import registry
-from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError
-from paceline.core.optimizers.sgd import Sgd
-from paceline.core.policies.shat import Shat
-from paceline.core.policy import PACKAGE, build_policy, from_shorthand
+from paceline.core.settings.config import Config, Options
+from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.sync.policies.shat import Shat
+from paceline.core.sync.policy import PACKAGE, build_policy, from_shorthand
 from paceline.core.values import Base, Outcome, Seat, View
 from paceline.settings import load
 

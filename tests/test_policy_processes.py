@@ -6,7 +6,7 @@ import pytest
 from processes import Cluster
 
 from paceline.core import registry
-from paceline.core.policy import PACKAGE
+from paceline.core.sync.policy import PACKAGE
 
 SETTINGS = {"workers": 3, "epochs": 2, "batch_size": 16, "slow": {"2": "3x"}, "nominal_step": 0.002}
 PLAIN = {"name": "sgd", "lr": 0.2, "momentum": 0.0, "weight_decay": 0.0}

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.cli.plan import plan_report
-from paceline.core.codec import MOST_ELEMENTS, Codec, Run, build_codec, load_codec
-from paceline.core.config import Config, Options, PlanConfig
+from paceline.core.coding.codec import MOST_ELEMENTS, Codec, Run, build_codec, load_codec
 from paceline.core.errors import BadPush, ConfigError
-from paceline.core.plan import make_plan
+from paceline.core.settings.config import Config, Options, PlanConfig
+from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
 from paceline.rpc.transport import encoded_parts, room_for
 

@@ -13,8 +13,8 @@ from trained_run import trained_run
 from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
-from paceline.cli.predict import Report, Wanted, predict
 from paceline.core.errors import ConfigError, DataError, UsageError
+from paceline.trained.predict import Report, Wanted, predict
 
 torch = pytest.importorskip("torch")
 HEAD = "from paceline.data.dataset import Dataset, Labelled\nimport numpy as np\n\n\n"

@@ -7,7 +7,7 @@ import pytest
 
 from paceline.core import registry
 from paceline.core.errors import ConfigError
-from paceline.core.schedule import Schedule
+from paceline.core.steps.schedule import Schedule
 from paceline.presets import PRESETS, presets
 from paceline.settings import load, read_preset
 

@@ -9,7 +9,7 @@ import pytest
 from processes import Cluster, Process, eventually
 from safetensors.numpy import load_file
 
-from paceline.core.plan import server_memory
+from paceline.core.slice.plan import server_memory
 from paceline.tasks.task import load_task
 
 COUNTING = {"name": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0}

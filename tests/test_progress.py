@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry
 from paceline.core.errors import DataError
 from paceline.v1 import parameter_service_pb2 as pb
 
-progress_module = pytest.importorskip("paceline.worker.progress")
-Step = pytest.importorskip("paceline.worker.replica").Step
+progress_module = pytest.importorskip("paceline.worker.training.progress")
+Step = pytest.importorskip("paceline.worker.training.replica").Step
 
 
 class Told:

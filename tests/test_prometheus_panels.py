@@ -11,7 +11,7 @@ import yaml
 
 pytest.importorskip("torch")
 
-from paceline.core.config import Config
+from paceline.core.settings.config import Config
 from tools.dashboard import ALERTS
 from tools.panels import PEERS, ROWS, Panel, Query
 from tools.prometheus import Watched, beside, other_exporters, watched_run

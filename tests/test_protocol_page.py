@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from in_process import SHAPES, Cluster, Context, config_of, join_request
 
-from paceline.core.clocks import Clocks
-from paceline.core.config import Options
 from paceline.core.errors import PacelineError
-from paceline.core.membership import Membership
-from paceline.core.model_slice import ModelSlice
-from paceline.core.optimizers.sgd import Sgd
-from paceline.core.plan import make_plan, server_memory
-from paceline.core.policy import build_policy
-from paceline.core.slice_state import Standing
+from paceline.core.run.membership import Membership
+from paceline.core.settings.config import Options
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.plan import make_plan, server_memory
+from paceline.core.slice.state import Standing
+from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.sync.clocks import Clocks
+from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Dense, Empty, Push, Reply, View
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb

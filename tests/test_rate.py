@@ -3,9 +3,9 @@
 import pytest
 from one_slice import OneSlice
 
-from paceline.core.config import ScheduleConfig
-from paceline.core.rate import Rate
-from paceline.core.schedule import Schedule
+from paceline.core.settings.config import ScheduleConfig
+from paceline.core.slice.rate import Rate
+from paceline.core.steps.schedule import Schedule
 from paceline.core.values import Seat
 
 HALVED = {"name": "step", "every": 1, "gamma": 0.5}

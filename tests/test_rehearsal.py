@@ -9,9 +9,9 @@ import pytest
 
 from paceline.core.errors import ConfigError, PlanMismatch
 from paceline.settings import CONNECT, load, write_yaml
-from paceline.sharder.app import make_shards
+from paceline.sharder.sharding import make_shards
 
-rehearsal = pytest.importorskip("paceline.worker.rehearsal")
+rehearsal = pytest.importorskip("paceline.worker.checking.rehearsal")
 SCRIPT = """
 from pathlib import Path
 import torch

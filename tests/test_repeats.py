@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.repeats import series, summary
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Config
 
 REPEAT = ("run", "digits", "-w", "1", "-s", "1", "--epochs", "1", "--run", "both", "--repeats", "2")
 

@@ -14,10 +14,10 @@ from paceline.core.errors import ConfigError, DataError
 from paceline.data.dataset import Dataset, Labelled
 from paceline.tasks import defaults
 from paceline.tasks.task import Task, load_task
-from paceline.worker import device as device_module
-from paceline.worker import flat as flat_module
-from paceline.worker.precision import Precision
-from paceline.worker.replica import Replica, use_threads
+from paceline.worker.training import device as device_module
+from paceline.worker.training import flat as flat_module
+from paceline.worker.training.precision import Precision
+from paceline.worker.training.replica import Replica, use_threads
 
 FEATURES = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
 LABELS = np.arange(10) % 3

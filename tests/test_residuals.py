@@ -18,14 +18,14 @@ from test_dgc import topk
 from test_error_feedback import owing, through
 from test_link import LAYERWISE, SHAPES, Script, answer, standing
 
-from paceline.core.config import CodecConfig, Config
-from paceline.core.error_feedback import Owed
-from paceline.core.plan import make_plan
+from paceline.core.coding.error_feedback import Owed
+from paceline.core.settings.config import CodecConfig, Config
+from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.worker import residuals as residuals_module
-from paceline.worker.link import Link
-from paceline.worker.residuals import open_owed
+from paceline.worker.exchange import residuals as residuals_module
+from paceline.worker.exchange.link import Link
+from paceline.worker.exchange.residuals import open_owed
 
 LENGTH = 12
 GRADIENTS = st.lists(st.floats(-8, 8, width=16), min_size=LENGTH, max_size=LENGTH)

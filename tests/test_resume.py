@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
 from paceline.cli.resume import resumed
-from paceline.cli.run_folder import RUNS, RunFolder, open_run
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Config
+from paceline.local.run_folder import RUNS, RunFolder, open_run
 from paceline.rpc.agreement import agreed_settings
 
 TASK = "def data(path):\n    pass\n\n\ndef model():\n    pass\n"

@@ -14,19 +14,19 @@ from typer.testing import CliRunner
 import paceline
 from experiments.linear import scales, written
 from paceline.cli.__main__ import app
-from paceline.cli.local import train_here
-from paceline.cli.options import read_config
 from paceline.core.errors import ConfigError, DataError
-from paceline.core.linear_score import Hits, score
-from paceline.core.objective import Objective
-from paceline.core.svm import Examples
+from paceline.core.linear.model import Examples
+from paceline.core.linear.objective import Objective
+from paceline.core.linear.score import Hits, score
 from paceline.data.costs import class_counts, costs_of, counted
 from paceline.data.dataset import Dataset, Labelled
 from paceline.data.shards import Shards, open_shards
 from paceline.data.svmlight import read_svmlight
-from paceline.sharder.app import make_shards
+from paceline.local.hogwild import train_here
+from paceline.local.read_config import read_config
 from paceline.sharder.reshard import reshard, settings_of
-from paceline.worker.scoring import majorities, split_weights
+from paceline.sharder.sharding import make_shards
+from paceline.worker.scoring.scoring import majorities, split_weights
 
 TEXT = "+1 1:1\n-1 2:1\n\n-1 1:1 2:1\n"
 CLOSE = 0.01

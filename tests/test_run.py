@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from paceline.core.clocks import Clocks
-from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, DataError, Fenced, NotYet
-from paceline.core.run import Run, RunPhase, Score, WorkerReport
+from paceline.core.run.run import Run, RunPhase, Score, WorkerReport
+from paceline.core.settings.config import Config, Options
+from paceline.core.sync.clocks import Clocks
 
 FACTS = (100, 10, "digest")
 

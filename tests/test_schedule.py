@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.adascale import AdaScale
-from paceline.core.config import ScheduleConfig
-from paceline.core.schedule import LearningRate, Schedule
+from paceline.core.settings.config import ScheduleConfig
+from paceline.core.steps.adascale import AdaScale
+from paceline.core.steps.schedule import LearningRate, Schedule
 
 SHAPES = {
     "constant": {},

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from paceline.core.measure import Measure
+from paceline.core.run.best_model import Measure
 from paceline.v1 import run_service_pb2 as pb
-from paceline.worker import scoring
+from paceline.worker.scoring import scoring
 
 
 class Client:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli.script import check_script
 from paceline.core.errors import ConfigError
+from paceline.local.script import check_script
 
 GOOD = [
     "from math import *\nprint(sqrt(2), whatever)\n",

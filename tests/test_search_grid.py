@@ -2,12 +2,12 @@
 
 import pytest
 
-from paceline.cli.options import read_config
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError, UsageError
+from paceline.core.settings.config import Config
+from paceline.local.read_config import read_config
 from paceline.presets import paper_grids
-from paceline.search.app import points_of
 from paceline.search.grid import read_grid, read_paper_grid
+from paceline.search.search import points_of
 from paceline.settings import load
 
 

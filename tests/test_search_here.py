@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from paceline.cli.options import read_config
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError, UsageError
+from paceline.core.settings.config import Config
 from paceline.data.rcv1_like import rcv1_like, write_svmlight
+from paceline.local.read_config import read_config
 from paceline.result import Result
-from paceline.search.app import search
 from paceline.search.grid import read_grid
+from paceline.search.search import search
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from paceline.cli.run_folder import open_run
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, DiskError
-from paceline.core.watch import RunWarning
+from paceline.core.run.watch import RunWarning
+from paceline.core.settings.config import Config
+from paceline.local.run_folder import open_run
 from paceline.search.folder import open_search
 from paceline.search.grid import Grid, Published
 from paceline.search.jobs import Job, own_cores, run_jobs
 from paceline.search.results import NOT_RUN, Measured, Results, Row, measured
-from paceline.sharder.app import make_shards
+from paceline.sharder.sharding import make_shards
 
 WHAT = {"grid": {"seed": [0, 1]}, "folds": None, "settings": {"epochs": 1}}
 

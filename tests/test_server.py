@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from in_process import LENGTH, SHAPES, Cluster, Pusher, config_of
 
-from paceline.core.config import Config, Options
 from paceline.core.errors import BadPush, ConfigError, Gap, PermissionDenied, PlanMismatch, Unauthenticated
-from paceline.core.plan import make_plan
+from paceline.core.settings.config import Config, Options
+from paceline.core.slice.plan import make_plan
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcTransport
 from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.transport import Parts, Transport
-from paceline.server.app import Server
 from paceline.server.quarantine import STRIKES
+from paceline.server.server import Server
 from paceline.v1 import parameter_service_pb2 as pb
 
 Begin = Callable[..., Cluster]

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, DiskError, UsageError
+from paceline.core.settings.config import Config
 from paceline.data.manifest import MANIFEST, FileEntry, Manifest, Recipe, ShardEntry, read_manifest, render
-from paceline.sharder.app import make_shards
 from paceline.sharder.report.page import page
 from paceline.sharder.report.report import write_report
 from paceline.sharder.report.shard_set import Clusters, ShardSet, digits, divergence, find_clusters, read_sets
+from paceline.sharder.sharding import make_shards
 
 PNG = b"\x89PNG\r\n\x1a\n"
 FILE = FileEntry(bytes=1, dtype="<f4", shape=(), sha256="0" * 64)

@@ -18,8 +18,8 @@ from processes import TOKEN, eventually
 from prometheus_client import CollectorRegistry
 from scipy.sparse import csr_array, random_array
 
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, DiskError, ServersGone, Stopped, TryAgain, Unauthenticated
+from paceline.core.settings.config import Config
 from paceline.data.dataset import Labelled, Selection
 from paceline.data.manifest import Recipe
 from paceline.data.shard_writer import Dealt, write_shards
@@ -29,9 +29,9 @@ from paceline.rpc.channel import open_channel
 from paceline.sharder import serve
 from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceStub
-from paceline.worker import shard_client
-from paceline.worker.shard_client import RemoteShards, ShardClient
-from paceline.worker.start import Start, find_shards
+from paceline.worker.startup import shard_client
+from paceline.worker.startup.shard_client import RemoteShards, ShardClient
+from paceline.worker.startup.start import Start, find_shards
 
 RECIPE = Recipe(task="made", strategy="random", shards=2, validation=0, test=0, seed=0, examples="a" * 64)
 ROWS, D = 40, 9

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, DataError
+from paceline.core.settings.config import Config, Options
 from paceline.data.manifest import Rule, read_manifest
 from paceline.data.progress import Progress
 from paceline.data.shards import open_shards
 from paceline.settings import load, parse_sets
-from paceline.sharder.app import make_shards
 from paceline.sharder.reshard import reshard, settings_of
+from paceline.sharder.sharding import make_shards
 
 REAL = Path(__file__).parents[2] / "shared/data/cifar10-small/cifar-10-small-binary.tar.gz"
 TASK = """
@@ -356,7 +356,10 @@ def test_the_command_ends_with_the_documented_exit_codes(task, tmp_path):
 @pytest.mark.parametrize(
     ("modules", "absent"),
     [
-        ("paceline.sharder.app, sharder.strategies.distribution_aware, paceline.data.splits", {"torch", "sklearn"}),
+        (
+            "paceline.sharder.sharding, sharder.strategies.distribution_aware, paceline.data.splits",
+            {"torch", "sklearn"},
+        ),
         ("paceline.data.shards, paceline.data.sampler", {"torch", "sklearn", "typer", "grpc"}),
     ],
 )

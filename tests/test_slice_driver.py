@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, Fenced, PlanMismatch, TryAgain, VersionGone
-from paceline.core.plan import make_plan
+from paceline.core.settings.config import Config, Options
+from paceline.core.slice.plan import make_plan
 from paceline.core.values import Base, Dense, Outcome, Push, Reply, Seat, Sparse, View
 from paceline.server import slice_driver
 from paceline.server.buffers import AssemblyBuffers

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_slice import OneSlice
 
-from paceline.core.config import Config, Options, ScheduleConfig
 from paceline.core.errors import BadPush, ConfigError
-from paceline.core.model_slice import ModelSlice
-from paceline.core.policy import build_policy
-from paceline.core.sparse import Changes, decode_places, distinct, encode_places, merged, overwritten
-from paceline.core.sparse_slice import SparseSlice
+from paceline.core.linear.sparse import Changes, decode_places, distinct, encode_places, merged, overwritten
+from paceline.core.settings.config import Config, Options, ScheduleConfig
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.sparse_slice import SparseSlice
+from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Outcome, Places, Sparse
 
 PLAIN_SGD = Options(name="sgd", lr=0.1, momentum=0.0, weight_decay=0.0)

@@ -14,7 +14,7 @@ os.getpid = lambda: 1  # as in a container, where the kernel lets the first proc
 
 class ToldToStop:
     def find_spec(self, name, path=None, target=None):
-        if name in ("typer", "paceline.sharder.app"):
+        if name in ("typer", "paceline.sharder.sharding"):
             os.kill(own, signal.SIGTERM)
 
 

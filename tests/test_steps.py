@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from paceline.core import steps
 from paceline.core.errors import BadPush
+from paceline.core.steps import loops as steps
 from paceline.core.values import Vector
 
 f32 = np.float32

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from paceline.core.errors import ConfigError
-from paceline.core.stopping import Cs449, Delta, Rule, Stopping, Window, tolerance
-from paceline.core.svm_config import SvmConfig
+from paceline.core.linear.stopping import Cs449, Delta, Rule, Stopping, Window, tolerance
+from paceline.core.settings.linear import SvmConfig
 
 
 def stops_after(rule: Rule, losses: list[float]) -> int | None:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from paceline.core.config import Config, Options
 from paceline.core.errors import ConfigError, DataError, DiskError
-from paceline.core.plan import SlicePlan, make_plan
-from paceline.core.slice_state import SliceState
-from paceline.server import store as store_module
-from paceline.server.durability import Durability
+from paceline.core.settings.config import Config, Options
+from paceline.core.slice.plan import SlicePlan, make_plan
+from paceline.core.slice.state import SliceState
+from paceline.server import folder as store_module
+from paceline.server.folder import Store
 from paceline.server.metrics import ServerMetrics
 from paceline.server.slice_driver import SliceDriver
-from paceline.server.store import Store
+from paceline.server.snapshots import Durability
 
 SHAPES = (("a.weight", (3, 2)), ("a.bias", (3,)))
 CONFIG = Config(workers=1, servers=1, policy=Options(name="asp"))

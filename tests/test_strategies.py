@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.config import Options
 from paceline.core.errors import ConfigError, DataError
 from paceline.core.registry import names
+from paceline.core.settings.config import Options
 from paceline.data import out_of_core
 from paceline.data.dataset import Labelled, Selection
 from paceline.sharder import clustering

@@ -24,9 +24,9 @@ from experiments.survey import (
     speed_up,
 )
 from experiments.survey_pictures import accuracies, speed_ups
-from paceline.core.config import Config
 from paceline.core.errors import TryAgain, UsageError
-from paceline.core.run import Score
+from paceline.core.run.run import Score
+from paceline.core.settings.config import Config
 
 PNG = b"\x89PNG"
 HISTORY = [

@@ -16,19 +16,19 @@ from safetensors import safe_open
 from test_linear_scorer import OBJECTIVE, D, written
 
 from paceline.cli.plan import plan_report
-from paceline.core.config import Config, Options, SvmConfig
-from paceline.core.plan import PlanConfig, make_plan, server_memory
-from paceline.core.policy import build_policy
-from paceline.core.slice_state import SliceState
-from paceline.core.sparse_slice import SparseSlice
+from paceline.core.settings.config import Config, Options, SvmConfig
+from paceline.core.slice.plan import PlanConfig, make_plan, server_memory
+from paceline.core.slice.sparse_slice import SparseSlice
+from paceline.core.slice.state import SliceState
+from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Sparse
 from paceline.data.linear_model import read_linear_model, shapes_of
 from paceline.rpc.auth import OPEN
-from paceline.server.store import Store
+from paceline.server.folder import Store
 from paceline.v1 import run_service_pb2 as pb
-from paceline.worker.chief import ChiefClient
-from paceline.worker.linear_scorer import LinearScorer
-from paceline.worker.sparse_client import SparseClient
+from paceline.worker.linear.sparse_client import SparseClient
+from paceline.worker.membership.chief_client import ChiefClient
+from paceline.worker.scoring.linear_scorer import LinearScorer
 
 LENGTH, PER_EPOCH, EXAMPLES = 8, 10, 3
 SGD = {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0}

@@ -10,12 +10,12 @@ from plain_loop import trained
 from processes import Cluster
 from safetensors.numpy import load_file
 
-from paceline.cli.options import read_config
 from paceline.core import registry
 from paceline.core.errors import ConfigError, DataError, OutOfMemory
-from paceline.sharder.app import make_shards
+from paceline.local.read_config import read_config
+from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import BUILTIN, Task, load_task
-from paceline.worker.replica import Replica
+from paceline.worker.training.replica import Replica
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "wine.py"
 DATA = """

@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core import registry
-from paceline.core.config import Options
 from paceline.core.errors import ConfigError
-from paceline.core.topologies.complete import Complete
-from paceline.core.topologies.exponential import Exponential
-from paceline.core.topologies.matrix import Matrix
-from paceline.core.topologies.ring import Ring
-from paceline.core.topologies.torus import Torus
-from paceline.core.topologies.tree import Tree
-from paceline.core.topology import PACKAGE, build_topology, distances
+from paceline.core.peers.topologies.complete import Complete
+from paceline.core.peers.topologies.exponential import Exponential
+from paceline.core.peers.topologies.matrix import Matrix
+from paceline.core.peers.topologies.ring import Ring
+from paceline.core.peers.topologies.torus import Torus
+from paceline.core.peers.topologies.tree import Tree
+from paceline.core.peers.topology import PACKAGE, build_topology, distances
+from paceline.core.settings.config import Options
 
 TOPOLOGIES = registry.names(PACKAGE)
 EIGHT = tuple(range(8))

@@ -10,10 +10,10 @@ from virtual_chaos import CLOCKS, DROPPING, NAMES, PLAIN, chaotic, check_ledger,
 from virtual_time import Conditions
 
 from paceline.core import kernels, registry
-from paceline.core.optimizer import Optimizer
-from paceline.core.optimizers.sgd import Sgd
-from paceline.core.policies.dssp import Dssp
-from paceline.core.policy import PACKAGE, build_policy
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.sync.policies.dssp import Dssp
+from paceline.core.sync.policy import PACKAGE, build_policy
 from paceline.core.values import Vector
 
 POLICIES = ("bsp", "ssp:1", "asp", "shat")

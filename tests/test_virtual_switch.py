@@ -12,11 +12,11 @@ from virtual import Cluster, make_config
 from virtual_chaos import DROPPING, PLAIN, asked, chaotic, check_ledger, happen
 from virtual_time import Conditions, Task
 
-from paceline.core.config import Options
-from paceline.core.optimizer import Optimizer
-from paceline.core.optimizers.sgd import Sgd
-from paceline.core.policy import from_shorthand
-from paceline.core.run import Run
+from paceline.core.run.run import Run
+from paceline.core.settings.config import Options
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.sync.policy import from_shorthand
 
 COMPATIBLE = tuple(policy for policy in POLICIES + OTHERS if "diloco" not in policy)
 """Policies that can follow each other where the run's optimizer has no state; the outer one of diloco has."""

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from paceline.cli import status
-from paceline.cli.chief import News, warnings
-from paceline.cli.launcher import Outcome
-from paceline.cli.records import Records
 from paceline.cli.run import summary
-from paceline.cli.run_folder import RunFolder, open_run
-from paceline.core.config import Config
-from paceline.core.watch import RunWarning
+from paceline.core.run.watch import RunWarning
+from paceline.core.settings.config import Config
 from paceline.k8s import follow as following
 from paceline.k8s.kubectl import Kubectl
+from paceline.local import status
+from paceline.local.outcome import Outcome
+from paceline.local.records import Records
+from paceline.local.run_folder import RunFolder, open_run
 from paceline.result import Result
 from paceline.v1 import run_service_pb2 as pb
+from paceline.watch.chief_client import News, warnings
 
 ROSE = RunWarning("loss_above_start", "the loss rose", "optimizer.lr=0.01", ["optimizer.lr=0.01"], 1.0)
 PASSED = RunWarning("not_finite", "no gradient", "optimizer.lr=0.01", [], 0.1, passed=True)

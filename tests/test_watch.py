@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from paceline.core.clocks import Clocks
-from paceline.core.config import Config, Options
-from paceline.core.run import Run, RunPhase, Score, WorkerReport
-from paceline.core.watch import Kind, Watch
+from paceline.core.run.run import Run, RunPhase, Score, WorkerReport
+from paceline.core.run.watch import Kind, Watch
+from paceline.core.settings.config import Config, Options
+from paceline.core.sync.clocks import Clocks
 
 MEMBERS = ("worker-0", "worker-1")
 BALANCED = {

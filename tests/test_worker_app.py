@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DataError, Fenced
+from paceline.core.settings.config import Config
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 
-app = pytest.importorskip("paceline.worker.app")
-member = pytest.importorskip("paceline.worker.member")
-start = pytest.importorskip("paceline.worker.start")
+app = pytest.importorskip("paceline.worker.worker")
+member = pytest.importorskip("paceline.worker.membership.member")
+start = pytest.importorskip("paceline.worker.startup.start")
 
 
 class Manifest:

@@ -3,18 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.run_folder import RunFolder, open_run
-from paceline.core.config import Config
+from paceline.core.settings.config import Config
 from paceline.data.inputs import Inputs
-from paceline.sharder.app import make_shards
+from paceline.local.run_folder import RunFolder, open_run
+from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_config, load_task
 
 
 def trained_run(runs: Path, task: str | Path, weights: Any = None, **settings: Any) -> RunFolder:
     """`task`: a name, or a file's path; `weights`: a state for the model in place of its first weights, which are those of
     seed 0."""
-    from paceline.worker.model_file import save_model
-    from paceline.worker.replica import Replica
+    from paceline.worker.scoring.model_file import save_model
+    from paceline.worker.training.replica import Replica
 
     config: Config = load_config(None, {"run": "one", "task": str(task), "workers": 1, **settings})
     folder, config = open_run(config, runs=runs)

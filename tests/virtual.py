@@ -12,14 +12,14 @@ from virtual_server import Server
 from virtual_time import Body, Conditions, Network, Task
 from virtual_worker import Worker
 
-from paceline.core.config import Config, Options
 from paceline.core.errors import PacelineError
-from paceline.core.model_slice import ModelSlice
-from paceline.core.optimizer import Optimizer
-from paceline.core.plan import make_plan
-from paceline.core.policy import build_policy, from_shorthand
-from paceline.core.run import Run, RunPhase, Score
-from paceline.core.slice_state import Phase
+from paceline.core.run.run import Run, RunPhase, Score
+from paceline.core.settings.config import Config, Options
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.plan import make_plan
+from paceline.core.slice.state import Phase
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.sync.policy import build_policy, from_shorthand
 from paceline.core.values import Outcome, Vector, View
 
 Gradient = Callable[[str, int, Vector], Vector]

@@ -9,10 +9,10 @@ from virtual import Cluster, make_config, one_hot
 from virtual_server import Server
 from virtual_time import Body, Conditions, Task
 
-from paceline.core.config import Options
 from paceline.core.errors import NotYet, PacelineError
-from paceline.core.optimizer import Optimizer
-from paceline.core.run import Run
+from paceline.core.run.run import Run
+from paceline.core.settings.config import Options
+from paceline.core.steps.optimizer import Optimizer
 from paceline.core.values import Outcome, Vector
 
 NAMES = [f"worker-{number}" for number in range(5)]

@@ -9,9 +9,9 @@ import numpy as np
 from virtual_time import Box
 
 from paceline.core.errors import PacelineError
-from paceline.core.model_slice import ModelSlice
-from paceline.core.policy import Gathered, build_policy
-from paceline.core.slice_state import Phase, SliceState
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.state import Phase, SliceState
+from paceline.core.sync.policy import Gathered, build_policy
 from paceline.core.values import Base, Outcome, Push, Reply, Vector, View
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from virtual_time import PATIENCE, Body, Box, Task
 
-from paceline.core.config import Options
 from paceline.core.errors import Fenced, Gap, NotYet, PacelineError, PoolFull, VersionGone
-from paceline.core.policy import Own, build_policy
-from paceline.core.run import Run, RunPhase, WorkerReport
+from paceline.core.run.run import Run, RunPhase, WorkerReport
+from paceline.core.settings.config import Options
+from paceline.core.sync.policy import Own, build_policy
 from paceline.core.values import Base, Dense, Empty, Outcome, Push, Reply, Switch, Vector, View
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Worker:
         yield from self.leave(seat is not None)
 
     def _train(self, clock: int) -> Body:
-        """As worker/loop.py, from `clock` on until a server says that the last one has come."""
+        """As worker/training/loop.py, from `clock` on until a server says that the last one has come."""
         ready = yield from self._work(clock + 1)
         while True:
             clock += 1

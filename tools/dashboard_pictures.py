@@ -14,7 +14,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from paceline.core.config import Config
+from paceline.core.settings.config import Config
 from paceline.sharder.report.panels import STYLE
 from tools.dashboard import places
 from tools.panels import PEERS, ROWS, Panel

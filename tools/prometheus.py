@@ -18,8 +18,8 @@ from urllib.request import urlopen
 
 import yaml
 
-from paceline.cli.run_folder import RunFolder
-from paceline.core.config import Config
+from paceline.core.settings.config import Config
+from paceline.local.run_folder import RunFolder
 from tools.dashboard import ALERTS
 from tools.panels import Query
 

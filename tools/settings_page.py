@@ -8,17 +8,17 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from paceline.core import registry
-from paceline.core.codec import PACKAGE as CODECS
-from paceline.core.codec import Codec
-from paceline.core.config import Config, Options
-from paceline.core.optimizer import PACKAGE as OPTIMIZERS
-from paceline.core.optimizer import Optimizer
-from paceline.core.peer_policy import PACKAGE as PEERS
-from paceline.core.peer_policy import PeerPolicy
-from paceline.core.policy import PACKAGE as POLICIES
-from paceline.core.policy import Policy
-from paceline.core.topology import PACKAGE as TOPOLOGIES
-from paceline.core.topology import Topology
+from paceline.core.coding.codec import PACKAGE as CODECS
+from paceline.core.coding.codec import Codec
+from paceline.core.peers.peer_policy import PACKAGE as PEERS
+from paceline.core.peers.peer_policy import PeerPolicy
+from paceline.core.peers.topology import PACKAGE as TOPOLOGIES
+from paceline.core.peers.topology import Topology
+from paceline.core.settings.config import Config, Options
+from paceline.core.steps.optimizer import PACKAGE as OPTIMIZERS
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.sync.policy import PACKAGE as POLICIES
+from paceline.core.sync.policy import Policy
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 HEAD = """# Settings

@@ -1,6 +1,6 @@
 """`python -m paceline.worker`: trains on its shard against the servers."""
 
-import paceline.early  # noqa: F401  # isort: skip
+import paceline.first_process  # noqa: F401  # isort: skip
 
 import os
 import sys
@@ -47,12 +47,12 @@ def main(
     with exits(f"worker-{rank}"):
         loaded = load_config(config, parse_sets(settings or []), own_file=False)
         from paceline.rpc.auth import read_credentials
-        from paceline.worker.start import Start
+        from paceline.worker.startup.start import Start
 
         if loaded.updates == "sparse":
-            from paceline.worker.linear import work
+            from paceline.worker.linear.worker import work
         else:
-            from paceline.worker.app import work
+            from paceline.worker.worker import work
 
         credentials, name = read_credentials(token_file, tls), f"worker-{rank}"
         code = work(

@@ -21,17 +21,17 @@ def main(
     with exits("check"):
         found = load(config)
         if found.updates == "sparse":
-            from paceline.worker.linear_check import check_linear
+            from paceline.worker.checking.linear import check_linear
 
             check_linear(found, open_shards(shards))
             return
-        from paceline.worker.module_check import check
-        from paceline.worker.replica import use_threads
+        from paceline.worker.checking.module import check
+        from paceline.worker.training.replica import use_threads
 
         use_threads(threads)
         check(found, open_shards(shards), device)
         if found.loop is not None:
-            from paceline.worker.rehearsal import rehearse
+            from paceline.worker.checking.rehearsal import rehearse
 
             rehearse(found.loop, config, shards, device, threads)
         sys.stderr.flush()

@@ -1,6 +1,6 @@
 """`python -m paceline.worker.evaluator`: scores versions of the model as they come, always the final one; writes the model."""
 
-import paceline.early  # noqa: F401  # isort: skip
+import paceline.first_process  # noqa: F401  # isort: skip
 
 import os
 import sys
@@ -34,12 +34,12 @@ def main(
     with exits("evaluator"):
         loaded = load_config(config, parse_sets(settings or []), own_file=False)
         from paceline.rpc.auth import read_credentials
-        from paceline.worker.start import Start
+        from paceline.worker.startup.start import Start
 
         if loaded.updates == "sparse":
-            from paceline.worker.linear_scorer import evaluate
+            from paceline.worker.scoring.linear_scorer import evaluate
         else:
-            from paceline.worker.module_scorer import evaluate
+            from paceline.worker.scoring.module_scorer import evaluate
 
         credentials = read_credentials(token_file, tls)
         start = Start(

@@ -1,7 +1,7 @@
 """A worker whose training loop is the user's own script: what `paceline.connect` returns.
 
-Paceline's loop (worker/loop.py) runs in a thread of its own, as in every worker, but takes its gradients from the script:
-it hands a mini-batch over and waits until the script has called `step()`; the script then waits until the weights are
+Paceline's loop (worker/training/loop.py) runs in a thread of its own, as in every worker, but takes its gradients from the
+script: it hands a mini-batch over and waits until the script has called `step()`; the script then waits until the weights are
 there. So one of the two goes on at a time, and policies, local steps, rejoining and resuming are the same code."""
 
 import signal
@@ -19,10 +19,10 @@ from paceline.core.errors import ConfigError, PacelineError, PlanMismatch, Stopp
 from paceline.rpc.process import stop_on_signals
 from paceline.settings import check_own_loop
 from paceline.tasks.task import load_task
-from paceline.worker.app import worker_of
-from paceline.worker.replica import Array, Replica, use_threads
-from paceline.worker.start import Start, rank_of, run_process
-from paceline.worker.step import Step
+from paceline.worker.startup.start import Start, rank_of, run_process
+from paceline.worker.training.replica import Array, Replica, use_threads
+from paceline.worker.training.step import Step
+from paceline.worker.worker import worker_of
 
 _CTRL_C = 130
 Batch = tuple[Tensor, Tensor]

@@ -1,4 +1,4 @@
-"""Paceline itself: `paceline.server.app.Server` and the worker's links, as the server's and worker's processes use them.
+"""Paceline itself: `paceline.server.server.Server` and the worker's links, as the server's and worker's processes use them.
 
 The gradient is given, so no torch is loaded. Snapshots are put off: the peers write none.
 """
@@ -17,15 +17,15 @@ import numpy as np
 
 from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vector, job_of, parser, play
 from benchmarks.layouts import LAYOUTS, layout
-from paceline.core.codec import load_codec
-from paceline.core.config import Config
-from paceline.core.plan import Shapes, make_plan
+from paceline.core.coding.codec import load_codec
+from paceline.core.settings.config import Config
+from paceline.core.slice.plan import Shapes, make_plan
 from paceline.core.values import Dense
 from paceline.rpc.auth import Credentials
 from paceline.rpc.process import MALLOC_ENVIRONMENT, tune_malloc
-from paceline.server.app import Server
-from paceline.worker.chief import ChiefClient
-from paceline.worker.client import ParameterClient
+from paceline.server.server import Server
+from paceline.worker.exchange.client import ParameterClient
+from paceline.worker.membership.chief_client import ChiefClient
 
 FOREVER = 3600.0
 

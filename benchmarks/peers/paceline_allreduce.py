@@ -1,4 +1,4 @@
-"""Paceline without servers: the ring allreduce of `paceline.worker.peers` on the lane, then own SGD steps on the mean.
+"""Paceline without servers: the ring allreduce of `paceline.worker.peers.peers` on the lane, then own SGD steps on the mean.
 
 What gloo.py does, by our own means; `--servers` means nothing to it. The gradient is given, so no torch is loaded.
 """
@@ -13,18 +13,18 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vector, job_of, nothing, parser, play
-from paceline.core.codec import load_codec
-from paceline.core.config import Config, Options
-from paceline.core.optimizer import build_optimizer
-from paceline.core.peer_policy import build_peer_policy
-from paceline.core.plan import make_plan
-from paceline.core.policy import Own
-from paceline.core.topology import build_topology
+from paceline.core.coding.codec import load_codec
+from paceline.core.peers.peer_policy import build_peer_policy
+from paceline.core.peers.topology import build_topology
+from paceline.core.settings.config import Config, Options
+from paceline.core.slice.plan import make_plan
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.sync.policy import Own
 from paceline.rpc.auth import Credentials
 from paceline.rpc.process import MALLOC_ENVIRONMENT, tune_malloc
 from paceline.v1.run_service_pb2 import Peer
-from paceline.worker.peer import PeerServer
-from paceline.worker.peers import Peers
+from paceline.worker.peers.peer import PeerServer
+from paceline.worker.peers.peers import Peers
 
 
 class RingWorker:

@@ -1,4 +1,4 @@
-"""Paceline's sparse SVM: `paceline.server.app.Server` and `paceline.worker.linear.LinearWorker`, as the server's and worker's
+"""Paceline's sparse SVM: `paceline.server.server.Server` and `paceline.worker.linear.worker.LinearWorker`, as
 processes use them. Snapshots are put off, and nobody scores while it trains: the peers do neither."""
 
 import math
@@ -14,13 +14,13 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.contender import WrongResult
 from benchmarks.peers.svm_team import BATCH, LEARNING_RATE, Final, Job
-from paceline.core.config import Config
-from paceline.core.policy import from_shorthand
+from paceline.core.settings.config import Config
+from paceline.core.sync.policy import from_shorthand
 from paceline.data.shards import open_shards
 from paceline.rpc.auth import OPEN
 from paceline.rpc.process import tune_malloc
-from paceline.server.app import Server
-from paceline.worker.linear import LinearWorker
+from paceline.server.server import Server
+from paceline.worker.linear.worker import LinearWorker
 
 FOREVER = 3600.0
 

@@ -13,17 +13,17 @@ import numpy as np
 
 from benchmarks.contender import WrongResult
 from benchmarks.training import Snapshot, arguments, tell
-from paceline.cli.chief import RemoteChief
-from paceline.cli.children import Child, child_environment, end_all
-from paceline.core.config import Config
-from paceline.core.plan import make_plan
+from paceline.core.settings.config import Config
+from paceline.core.slice.plan import make_plan
 from paceline.data.sampler import steps_per_epoch
 from paceline.data.shards import Shards
+from paceline.local.children import Child, child_environment, end_all
 from paceline.rpc.auth import OPEN
 from paceline.tasks.task import load_task
-from paceline.worker.chief import ChiefClient
-from paceline.worker.client import ParameterClient
-from paceline.worker.replica import Replica
+from paceline.watch.chief_client import RemoteChief
+from paceline.worker.exchange.client import ParameterClient
+from paceline.worker.membership.chief_client import ChiefClient
+from paceline.worker.training.replica import Replica
 
 T = TypeVar("T")
 PATIENCE = 60.0

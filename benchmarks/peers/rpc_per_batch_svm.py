@@ -16,10 +16,10 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from benchmarks.peers.svm_team import BATCH, LEARNING_RATE, Final, Job
-from paceline.core.objective import Objective
-from paceline.core.svm import Examples, LinearModel
+from paceline.core.linear.model import Examples, LinearModel
+from paceline.core.linear.objective import Objective
 from paceline.data.shards import open_shards
-from paceline.worker.linear import touched
+from paceline.worker.linear.worker import touched
 
 SERVICE = "tutorial.SparseServer"
 

@@ -19,11 +19,11 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.contender import WrongResult
-from paceline.cli.children import child_environment
 from paceline.core.values import Vector
 from paceline.data.dataset import Labelled, Selection
 from paceline.data.manifest import Recipe
 from paceline.data.shard_writer import Dealt, write_shards
+from paceline.local.children import child_environment
 
 BATCH, LEARNING_RATE = 16, 0.1
 PATIENCE = 120.0

@@ -38,7 +38,7 @@ from paceline.core.errors import UsageError
 from paceline.tls_option import Tls
 
 if TYPE_CHECKING:
-    from paceline.cli.run_folder import RunFolder
+    from paceline.local.run_folder import RunFolder
 
 USAGE_OF_TYPER = 2
 app = typer.Typer(
@@ -87,14 +87,14 @@ def run(
 ) -> None:
     """Train a model on this machine: starts servers and workers, shows how it goes, says where the model is."""
     with _exits():
-        from paceline.cli.options import read_config, use_keys
         from paceline.cli.resume import resumed
+        from paceline.local.read_config import read_config, use_keys
 
         if tls is not None:
             use_keys(tls)
         what, runs = resumed(what, lambda line: print(line, file=sys.stderr))
         config = read_config(what, workers, servers, policy, sets or [], slow or [], epochs, data, name, preset, loop)
-        from paceline.cli.capacity import refuse_too_many
+        from paceline.local.capacity import refuse_too_many
 
         refuse_too_many(config, yes)
         if repeats is not None:
@@ -102,7 +102,7 @@ def run(
 
             sys.exit(repeat(config, repeats, fresh, as_json, device))
         from paceline.cli.run import run as go
-        from paceline.cli.run_folder import RUNS
+        from paceline.local.run_folder import RUNS
 
         sys.exit(go(config, fresh, as_json, device, runs if name is None else RUNS))
 
@@ -132,9 +132,9 @@ def search(
 ) -> None:
     """Train with every combination of some settings, several runs at a time, and compare: a table and a picture."""
     with _exits():
-        from paceline.cli.options import reader_of
-        from paceline.search.app import search as go
+        from paceline.local.read_config import reader_of
         from paceline.search.grid import read_grid
+        from paceline.search.search import search as go
 
         found = read_grid(grid or [])
         read = reader_of(what, workers, servers, policy, sets or [], epochs, data, preset or found.preset)
@@ -152,7 +152,7 @@ def status(
 ) -> None:
     """Show where a run is, how fast it goes, and how each worker does."""
     with _exits():
-        from paceline.cli import status as looking
+        from paceline.local import status as looking
 
         look = looking.watch if watch else looking.show_status
         look(_run_of(name, address, token_file, tls), _console(), as_json)
@@ -162,7 +162,7 @@ def status(
 def stop(name: Run = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:
     """End a run early but properly: the model is scored and kept as it is then."""
     with _exits():
-        from paceline.cli.status import stop_run
+        from paceline.local.status import stop_run
 
         if not name and not address:
             raise UsageError("Which run is to end? Name it, or give --chief HOST:PORT.")
@@ -202,10 +202,10 @@ def shard(
 ) -> None:
     """Cut a data set into one shard for each worker, a validation and a test part."""
     with _exits():
-        from paceline.cli.options import anew, read_config
-        from paceline.sharder.app import LITERAL, make_shards
+        from paceline.local.read_config import anew, read_config
         from paceline.sharder.progress import progress_of
         from paceline.sharder.reshard import reshard, settings_of
+        from paceline.sharder.sharding import LITERAL, make_shards
 
         sets = [*(sets or []), *([LITERAL] if literal else [])]
         with progress_of(_console()) as progress:
@@ -259,7 +259,7 @@ def plan(
 ) -> None:
     """Show what a run will need: each server's slice and memory, and how many steps the network allows."""
     with _exits():
-        from paceline.cli.options import read_config
+        from paceline.local.read_config import read_config
 
         config = read_config(what, workers, servers, policy, sets or [])
         from paceline.cli import plan as planning
@@ -286,8 +286,8 @@ def local(
 ) -> None:
     """Train a linear model (task svm, rcv1 or a sparse one of yours) on this machine alone, without servers."""
     with _exits():
-        from paceline.cli.local import train_here
-        from paceline.cli.options import read_config
+        from paceline.local.hogwild import train_here
+        from paceline.local.read_config import read_config
 
         report = train_here(read_config(what, epochs=epochs, sets=sets or [], data=data), threads, average, out)
         _json(report.plain()) if as_json else print("\n".join(report.lines()))
@@ -310,8 +310,8 @@ def demo(
 
 def _run_of(name: str | None, address: str | None, token_file: Path | None, tls: Path | None) -> "RunFolder":
     """The run of that name, which knows its own token and keys, or the one whose chief is at the address."""
-    from paceline.cli.run_folder import find_run
-    from paceline.cli.status import Elsewhere
+    from paceline.local.run_folder import find_run
+    from paceline.local.status import Elsewhere
 
     return Elsewhere(Path(address), token_file, tls) if address else find_run(name)
 

@@ -10,10 +10,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from paceline.cli.crew import forking
-from paceline.cli.launcher import Outcome, run_local
-from paceline.cli.run_folder import open_run
-from paceline.core.config import Config
+from paceline.core.settings.config import Config
+from paceline.local.launcher import run_local
+from paceline.local.outcome import Outcome
+from paceline.local.run_folder import open_run
+from paceline.local.shared import forking
 from paceline.settings import load
 from paceline.tasks.task import load_task
 

@@ -4,14 +4,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.cli.options import read_config
-from paceline.cli.run_folder import RunFolder
-from paceline.core.advice import strength
-from paceline.core.config import NAME, Config
 from paceline.core.errors import PacelineError
-from paceline.core.optimizer import build_optimizer
-from paceline.core.policy import is_served
-from paceline.core.watch import RunWarning
+from paceline.core.run.advice import strength
+from paceline.core.run.watch import RunWarning
+from paceline.core.settings.config import NAME, Config
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.sync.policy import is_served
+from paceline.local.read_config import read_config
+from paceline.local.run_folder import RunFolder
 from paceline.tasks.task import is_own
 
 _FLAGS = {"workers": "-w", "servers": "-s", "epochs": "--epochs", "data": "--data", "policy": "--policy"}

@@ -52,8 +52,8 @@ def predict(
     """Apply a trained model to the examples of a file: a class by its name, or a number, in each line of stdout. What is
     known of them, and the score where they have labels, is said on stderr."""
     with exits():
-        from paceline.cli.predict import Wanted, write
-        from paceline.cli.predict import predict as apply
+        from paceline.trained.predict import Wanted, write
+        from paceline.trained.predict import predict as apply
 
         report = apply(model, file, Wanted(with_margins, proba), best, device)
         if out is not None or not as_json:
@@ -78,8 +78,8 @@ def export(
 ) -> None:
     """Write the model of a run for use without Paceline and without the task's code."""
     with exits():
-        from paceline.cli.export import export as write
-        from paceline.cli.run_folder import find_run
-        from paceline.cli.trained import Trained
+        from paceline.local.run_folder import find_run
+        from paceline.trained.export import export as write
+        from paceline.trained.run_model import Trained
 
         print(write(Trained(find_run(run)), file, "best" if best else "last"))

@@ -8,12 +8,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from paceline.core.config import Config
-from paceline.core.effective import effective, pool_of, told
 from paceline.core.errors import ConfigError, UsageError
-from paceline.core.optimizer import build_optimizer
-from paceline.core.plan import Shapes, SlicePlan, make_plan, server_memory
-from paceline.core.policy import build_policy
+from paceline.core.settings.config import Config
+from paceline.core.slice.plan import Shapes, SlicePlan, make_plan, server_memory
+from paceline.core.steps.effective import effective, pool_of, told
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.sync.policy import build_policy
 from paceline.rpc.transport import room_for
 
 MiB = 1 << 20
@@ -48,7 +48,7 @@ def task_shapes(config: Config) -> Shapes:
             '[["weights", [47236]]].'
         )
     try:
-        from paceline.worker.replica import Replica
+        from paceline.worker.training.replica import Replica
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"The model's shapes need {error.name}, which is not installed here: pip install 'paceline[worker]', "

@@ -8,13 +8,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from paceline.cli.chief import standing
-from paceline.cli.crew import forking
 from paceline.cli.run import finish
-from paceline.cli.run_folder import RunFolder, new_name
-from paceline.core.config import RUN, Config
 from paceline.core.errors import ConfigError
-from paceline.core.measure import by_split, scores_of
+from paceline.core.run.best_model import by_split, scores_of
+from paceline.core.settings.config import RUN, Config
+from paceline.local.run_folder import RunFolder, new_name
+from paceline.local.shared import forking
+from paceline.watch.chief_client import standing
 
 PARTS = ("train", "validation", "test")
 

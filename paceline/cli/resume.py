@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from paceline.cli.run_folder import RUNS, RunFolder
+from paceline.local.run_folder import RUNS, RunFolder
 from paceline.settings import read_yaml
 from paceline.tasks.task import is_own
 

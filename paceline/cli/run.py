@@ -8,17 +8,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from paceline.cli.chief import standing
-from paceline.cli.forker import Forker
 from paceline.cli.hints import next_lines
-from paceline.cli.launcher import Outcome, run_local
-from paceline.cli.run_folder import RUNS, RunFolder, open_run
-from paceline.cli.table import Display, LiveTable, PlainLines
-from paceline.core.config import Config
-from paceline.core.effective import told
-from paceline.core.measure import by_split, result
-from paceline.core.policy import build_policy
-from paceline.core.watch import RunWarning
+from paceline.core.run.best_model import by_split, result
+from paceline.core.run.watch import RunWarning
+from paceline.core.settings.config import Config
+from paceline.core.steps.effective import told
+from paceline.core.sync.policy import build_policy
+from paceline.local.forker import Forker
+from paceline.local.launcher import run_local
+from paceline.local.outcome import Outcome
+from paceline.local.run_folder import RUNS, RunFolder, open_run
+from paceline.watch.chief_client import standing
+from paceline.watch.table import Display, LiveTable, PlainLines
 
 
 def run(config: Config, fresh: bool, as_json: bool, device: str = "auto", runs: Path = RUNS) -> int:

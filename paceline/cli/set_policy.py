@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paceline.cli.chief import Chief, RemoteChief
-from paceline.cli.run_folder import RunFolder
-from paceline.cli.status import Connect, find_chief
 from paceline.core.errors import ServersGone, TryAgain, UsageError
-from paceline.core.policy import from_shorthand
+from paceline.core.sync.policy import from_shorthand
+from paceline.local.run_folder import RunFolder
+from paceline.local.status import Connect, find_chief
 from paceline.settings import parse_sets
 from paceline.v1.switch_pb2 import Switch
+from paceline.watch.chief_client import Chief, RemoteChief
 
 PATIENCE = 30.0
 """Time that a run gets to be ready for a change, and then for its workers to reach the clock it names (seconds)."""

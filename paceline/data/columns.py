@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from paceline.core.config import Section
+from paceline.core.settings.config import Section
 
 
 class Column(Section):

@@ -5,8 +5,8 @@ import math
 import numpy as np
 from pydantic import Field, ValidationError
 
-from paceline.core.config import Section
 from paceline.core.errors import DataError
+from paceline.core.settings.config import Section
 from paceline.data.columns import Columns
 from paceline.data.dataset import Dataset, is_class_label, is_sparse, values_of
 from paceline.data.manifest import Manifest

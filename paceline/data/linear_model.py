@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from paceline.core.errors import ConfigError
-from paceline.core.plan import Shapes
+from paceline.core.slice.plan import Shapes
 from paceline.core.values import Vector
 from paceline.data.files import reading
 from paceline.data.inputs import Inputs

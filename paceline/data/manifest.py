@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from paceline.core.config import Named, Section, Weights
 from paceline.core.errors import DataError
+from paceline.core.settings.config import Named, Section, Weights
 from paceline.data.columns import Columns
 from paceline.data.dataset import PartName
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.core.errors import ConfigError, DiskError
-from paceline.core.sparse import distinct
+from paceline.core.linear.sparse import distinct
 from paceline.data.dataset import Array, Dataset, Labelled, Rows
 from paceline.data.out_of_core import Growing, GrowingRows, ranges
 from paceline.data.rcv1 import FEATURES, TESTS, TOPICS, TRAIN

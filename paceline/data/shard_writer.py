@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paceline.core.config import Options
 from paceline.core.errors import DataError, DiskError
+from paceline.core.settings.config import Options
 from paceline.data.columns import Columns
 from paceline.data.dataset import Array, PartName, Rows, Selection, is_class_label, is_sparse
 from paceline.data.manifest import MANIFEST, Manifest, Recipe, Rule, ShardEntry, render

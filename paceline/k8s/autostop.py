@@ -1,6 +1,6 @@
 """`python -m paceline.k8s.autostop`: in a pod beside a run, scales its servers to zero when it is finished."""
 
-import paceline.early  # noqa: F401  # isort: skip
+import paceline.first_process  # noqa: F401  # isort: skip
 
 import json
 import ssl
@@ -12,13 +12,13 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.chief import RemoteChief
 from paceline.core.errors import ConfigError, TryAgain
 from paceline.k8s.look import result_of
 from paceline.rpc.auth import read_credentials
 from paceline.rpc.process import make_log, stop_on_signals
 from paceline.settings import exits, run_command
 from paceline.tls_option import Tls
+from paceline.watch.chief_client import RemoteChief
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 API = "https://kubernetes.default.svc"

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Config
 from paceline.k8s.kubectl import Kubectl
 from paceline.tasks.task import load_config
 

@@ -2,7 +2,7 @@
 
 from pathlib import PurePath
 
-from paceline.core.config import Config
+from paceline.core.settings.config import Config
 
 _SHARED = (
     "task", "model", "workers", "servers", "policy", "optimizer", "schedule", "plan", "codec", "epochs", "budget",

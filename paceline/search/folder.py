@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.run_folder import RunFolder, differences, held, open_run
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError, DiskError
+from paceline.core.settings.config import Config
 from paceline.data.whole_file import replacing
+from paceline.local.run_folder import RunFolder, differences, held, open_run
 
 SEARCHES = Path("searches")
 """Under the working folder; each search that was given no other folder has one in it."""

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 from pydantic import Field, ValidationError
 
-from paceline.core.config import Config, Section
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.registry import explain
+from paceline.core.settings.config import Config, Section
 from paceline.presets import GRIDS, paper_grids
 from paceline.settings import read_yaml
 

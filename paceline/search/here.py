@@ -4,11 +4,11 @@ import json
 import time
 from functools import lru_cache
 
-from paceline.cli.local import read_data, train_here
-from paceline.cli.run_folder import RunFolder
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Config
 from paceline.data.dataset import Dataset
+from paceline.local.hogwild import read_data, train_here
+from paceline.local.run_folder import RunFolder
 
 
 def check(configs: list[Config]) -> None:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline.cli.children import Child, child_environment, end_all
-from paceline.cli.signals import Signals
+from paceline.local.children import Child, child_environment, end_all
+from paceline.local.signals import Signals
 
 POLL = 0.05
 """Seconds between two looks at the processes."""

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.launcher import run_local
-from paceline.cli.run_folder import RunFolder
+from paceline.local.launcher import run_local
+from paceline.local.run_folder import RunFolder
 from paceline.settings import exits, load, run_command
 
 

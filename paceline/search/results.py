@@ -12,9 +12,9 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from paceline.cli.run_folder import RunFolder
-from paceline.core.measure import Measure, measure_of, scores_of
-from paceline.core.watch import RunWarning
+from paceline.core.run.best_model import Measure, measure_of, scores_of
+from paceline.core.run.watch import RunWarning
+from paceline.local.run_folder import RunFolder
 from paceline.search.grid import Published, shown
 
 ACCURACY, LOSS = "test_accuracy", "test_loss"

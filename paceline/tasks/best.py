@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from paceline.core.errors import ConfigError
-from paceline.core.measure import Measure
+from paceline.core.run.best_model import Measure
 
 
 def best_of(module: ModuleType, is_sparse: bool) -> Measure | None:
@@ -17,7 +17,7 @@ def best_of(module: ModuleType, is_sparse: bool) -> Measure | None:
     where = _where(str(module.__file__))
     found = Measure.parse(module.BEST, where)
     if is_sparse:
-        from paceline.core.linear_score import Score  # with its loops, which other tasks need not load
+        from paceline.core.linear.score import Score  # with its loops, which other tasks need not load
 
         found.check([name for name in Score._fields if name != "penalty"], where)
     elif not hasattr(module, "metrics"):

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.core import registry
-from paceline.core.config import Config
 from paceline.core.errors import ConfigError
-from paceline.core.measure import Measure
+from paceline.core.run.best_model import Measure
+from paceline.core.settings.config import Config
 from paceline.data.dataset import Dataset, dense
 from paceline.settings import load, task_of
 from paceline.tasks.best import are_means, best_of, with_best

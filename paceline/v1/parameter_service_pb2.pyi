@@ -200,7 +200,7 @@ Global___PushHead: _TypeAlias = PushHead  # noqa: Y015
 
 @_typing.final
 class PeerNote(_message.Message):
-    """What a worker's message to another one is (core/peer_policy.py)."""
+    """What a worker's message to another one is (core/peers/peer_policy.py)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from paceline.core.config import Options
 from paceline.core.errors import DataError, UsageError
+from paceline.core.settings.config import Options
 from paceline.data.files import BUNDLED
 from paceline.data.manifest import Manifest, read_manifest
 from paceline.sharder.report.other_labels import labelled_by

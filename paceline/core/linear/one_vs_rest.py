@@ -1,0 +1,57 @@
+"""A linear model of several classes: for each of them weights that tell it from all others, trained in one go."""
+
+import numpy as np
+
+from paceline.core.linear.examples import Examples, Longs
+from paceline.core.linear.model import Fit, LinearModel
+from paceline.core.linear.objective import Objective
+from paceline.core.values import Places, Sparse, Vector
+
+
+class OneVsRest:
+    """As `LinearModel`; the classes' weights lie one behind the other in one array. Not thread-safe."""
+
+    def __init__(
+        self, weights: Vector, classes: int, objective: Objective, decays: Vector, tracks: bool = False,
+        fit: Fit | None = None,
+    ) -> None:  # fmt: skip
+        self.weights, self._each = weights, len(weights) // classes
+        self._models = [
+            LinearModel(own, objective, decays, tracks, fit) for own in weights.reshape(classes, self._each)
+        ]
+        self._of: Examples | None = None
+        self._seen: list[Examples] = []
+
+    def join(self, shares: Vector | None) -> None:
+        """As in `LinearModel`."""
+        for model in self._models:
+            model.join(shares)
+
+    def step(self, examples: Examples, rows: Longs, batch_size: int, lr: float) -> None:
+        """As in `LinearModel`, for every class in turn; labels are class numbers."""
+        if self._of is not examples:
+            self._of, self._seen = examples, [examples.against(number) for number in range(len(self._models))]
+        for model, own in zip(self._models, self._seen, strict=True):
+            model.step(own, rows, batch_size, lr)
+
+    def moves(self) -> Sparse:
+        """As in `LinearModel`."""
+        found = [model.moves() for model in self._models]
+        places = np.concatenate([one.places + number * self._each for number, one in enumerate(found)])
+        return Sparse(places, np.concatenate([one.values for one in found]), len(self.weights))
+
+    def rebase(self, places: Places, values: Vector) -> None:
+        """As in `LinearModel`; places rise."""
+        cuts = np.searchsorted(places, np.arange(len(self._models) + 1) * self._each)
+        for number, model in enumerate(self._models):
+            mine = slice(cuts[number], cuts[number + 1])
+            model.rebase(places[mine] - number * self._each, values[mine])
+
+
+def linear_model(
+    weights: Vector, classes: int, objective: Objective, decays: Vector, tracks: bool = False, fit: Fit | None = None
+) -> LinearModel | OneVsRest:
+    """The model of so many classes."""
+    if classes == 2:
+        return LinearModel(weights, objective, decays, tracks, fit)
+    return OneVsRest(weights, classes, objective, decays, tracks, fit)

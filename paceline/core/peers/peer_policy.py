@@ -1,0 +1,275 @@
+"""A peer policy answers: what do I send to whom at this step, what do I need before I go on, how do I mix what came?
+
+All have one shape, so that a worker's loop only carries out:
+
+    send(policy.start())                    # a step begins: some send while the gradient is computed
+    gradient = of a copy of own.local
+    send(policy.step(gradient))             # the gradient is there
+    while policy.waits_for(): ...           # until messages, or a new group, have set it free; then the next step
+
+and at any time, from whatever thread listens,
+
+    send(policy.receive(message))           # mixes what came, or keeps it for later; the answers
+    send(policy.regroup(group))             # others left or joined
+
+`own.local` is always the model itself: the one to take gradients at, to answer readers with and to evaluate."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import ConfigDict, PrivateAttr
+
+from paceline.core import registry
+from paceline.core.coding.codec import Codec, load_codec
+from paceline.core.errors import ConfigError
+from paceline.core.peers.topology import Members, Topology
+from paceline.core.settings.config import Options
+from paceline.core.steps.effective import Scaled
+from paceline.core.sync.policy import PEERS, Own
+from paceline.core.values import Places, Vector
+
+PACKAGE = PEERS
+Kind = Literal["part", "mean", "meet", "model", "newest", "note", "ask", "answer", "update"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Who counts: one numbered view of the members' ranks. No rank is given twice: who comes back is a new member."""
+
+    view: int
+    """Only grows."""
+    members: Members
+
+    def __post_init__(self) -> None:
+        if not self.members or list(self.members) != sorted(set(self.members)):
+            raise ConfigError(
+                f"View {self.view} has the members {self.members}; expected ranks that rise, at least one."
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """What one member tells another. The values stay as they are until the receiver has taken them."""
+
+    kind: Kind
+    sender: int
+    to: int
+    view: int
+    """The sender's."""
+    round: int
+    """The sender's step, from 1; of an answer, the asker's."""
+    values: Vector
+    weight: float = 1.0
+    """Gradients in a sum, or the share that a model carries (push-sum)."""
+    hop: int = 0
+    """Which of the messages of an all-reduce."""
+    places: Places | None = None
+    """Of a sparse update."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meeting:
+    """The members of a view while a collective operation adds their gradients up: from one round on, until one of them says
+    that it can't be had."""
+
+    view: int
+    first: int
+    """The round that it begins with."""
+    members: Members
+    place: int
+    """Mine among them, from 0. Who has the first one says where they meet."""
+    port: int | None = None
+    """There, as soon as it is known."""
+    round: int | None = None
+    """The one whose sum I lack; None: I lack none just now."""
+    gradient: Vector | None = None
+    """My part of it; None: I have none."""
+
+    def is_same(self, other: "Meeting | None") -> bool:
+        """Whether they are one meeting, at whatever round."""
+        return other is not None and (self.view, self.first) == (other.view, other.first)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Welcome:
+    """What a joiner begins with: a member's state, copied between two calls."""
+
+    round: int
+    """Steps that are over."""
+    model: Vector
+    slots: list[Vector]
+    steps: int
+    mean: Message | None = None
+    """Of the last step (all-reduce)."""
+
+
+class PeerPolicy(Scaled, ABC):
+    """One way to train without servers, one worker's half. Fields are its options; one instance serves one worker. Not
+    thread-safe: whoever drives it serialises calls (they copy and add, and never block). Of each message it must be given
+    one copy at most, in any order; asks may be repeated until they are answered. Lengths that don't fit are a BadPush."""
+
+    model_config = ConfigDict(extra="forbid")
+    usual_topology: ClassVar[str] = "ring"
+    """Where none is chosen."""
+    worker_momentum: ClassVar[bool] = False  # each has a model of its own, and an optimizer
+    averages: ClassVar[bool] = True
+    kinds: ClassVar[frozenset[Kind]]
+    """Of the messages that it takes."""
+
+    _rank: int = PrivateAttr()
+    _topology: Topology = PrivateAttr()
+    _own: Own = PrivateAttr()
+    _codec: Codec = PrivateAttr()
+    _random: Random = PrivateAttr()
+    _group: Group = PrivateAttr()
+    _round: int = PrivateAttr(0)
+    _phase: Literal["idle", "computing", "waiting"] = PrivateAttr("idle")
+    _gradient: Vector | None = PrivateAttr(None)
+    _early: list[Message] = PrivateAttr(default_factory=list)
+
+    def step_pushes(self, members: int) -> float:
+        """Members step their own models, which they average."""
+        return members
+
+    # what the loop calls
+    def begin(
+        self, rank: int, group: Group, topology: Topology, own: Own, random: Random, codec: Codec | None = None
+    ) -> None:
+        """Before all else. Founders begin with the same model; who comes later then calls `join`. `codec`: as which values
+        travel, as far as `may_send` allows it; None: as they are."""
+        self._rank, self._topology, self._own, self._random = rank, topology, own, random
+        self._codec = codec or load_codec("none")
+        self._set_group(group)
+
+    def start(self) -> list[Message]:
+        """The next step begins."""
+        self._round, self._phase = self._round + 1, "computing"
+        return self._open()
+
+    def step(self, gradient: Vector | None) -> list[Message]:
+        """The step's gradient, which must not change until nobody is waited for; None: there was none that can be used."""
+        self._gradient, self._phase = gradient, "waiting"
+        return self._push(gradient) + self._close_if_complete()
+
+    def receive(self, message: Message) -> list[Message]:
+        """A message has come. Of a member that I don't know yet, it waits for my view."""
+        if message.view > self._group.view and message.sender not in self._group.members:
+            self._early.append(message)
+            return []
+        return self._take(message) + self._close_if_complete()
+
+    def room(self, kind: Kind, view: int, round: int, hop: int) -> Vector | None:
+        """Where the values of such a message may be put as they come, before `receive`, if at once: whatever they are, they
+        harm nothing there. None: they need a place of their own."""
+        return None
+
+    def waits_for(self) -> frozenset[int]:
+        """The members without whose messages this step can't end; empty: start the next."""
+        return frozenset(self._missing()) if self._phase == "waiting" else frozenset()
+
+    def regroup(self, group: Group) -> list[Message]:
+        """Others left or joined; older views than the one known are passed over. Nobody is waited for who is gone."""
+        if group.view <= self._group.view:
+            return []
+        before = self._group
+        self._set_group(group)
+        sent = self._regrouped(before) + self._close_if_complete()
+        early, self._early = self._early, []
+        return sum(map(self.receive, early), sent)
+
+    def gave_up(self, message: Message) -> None:
+        """Nobody answered this ask for too long: whether it was received stays unknown."""
+
+    def meeting(self) -> Meeting | None:
+        """What a collective has to do with the step just now; None: nothing."""
+        return None
+
+    def meet_at(self, meeting: Meeting, port: int) -> list[Message]:
+        """I am its first member, and the others find me there."""
+        return []
+
+    def summed(self, meeting: Meeting, total: Vector | None, count: float = 0.0) -> list[Message]:
+        """The sum that `meeting` lacked, of so many gradients, which nobody else changes any more; None: it can't be had."""
+        return []
+
+    def welcome(self) -> Welcome:
+        """What a joiner begins with; for a member that knows the view with the joiner in it."""
+        own = self._own
+        over = self._round - (self._phase != "idle")
+        return Welcome(over, own.local.copy(), [slot.copy() for slot in own.slots], own.steps)
+
+    def join(self, welcome: Welcome) -> list[Message]:
+        """Takes over what a member gave: before the first step and before any message, which whoever drives it keeps."""
+        own = self._own
+        np.copyto(own.local, welcome.model)
+        own.slots, own.steps, self._round = welcome.slots, welcome.steps, welcome.round
+        return []
+
+    def may_send(self, codec: Codec) -> bool:
+        """Whether what it sends may travel so. Models, of which nothing can be left out, may be rounded."""
+        return codec.keeps_all
+
+    # what a policy decides
+    def _arrange(self) -> None:
+        """The group is another one: whom I deal with."""
+
+    def _open(self) -> list[Message]:
+        """What I send before my gradient is there."""
+        return []
+
+    @abstractmethod
+    def _push(self, gradient: Vector | None) -> list[Message]:
+        """What I do, and send, with my gradient."""
+
+    @abstractmethod
+    def _take(self, message: Message) -> list[Message]:
+        """What I do with a message, and answer."""
+
+    def _missing(self) -> Collection[int]:
+        """Whose messages I lack."""
+        return ()
+
+    def _close(self) -> list[Message]:
+        """All is there: how the step ends."""
+        return []
+
+    def _regrouped(self, before: Group) -> list[Message]:
+        """What others must know now that the group is another one."""
+        return []
+
+    # what policies share
+    def _message(self, kind: Kind, to: int, values: Vector) -> Message:
+        return Message(kind, self._rank, to, self._group.view, self._round, values)
+
+    def _others(self) -> list[int]:
+        return [rank for rank in self._group.members if rank != self._rank]
+
+    def _descend(self, gradient: Vector, scale: float = 1.0) -> None:
+        """One step of the run's optimizer on my model: x <- x - lr * scale * gradient for plain SGD."""
+        own = self._own
+        own.steps += 1
+        own.optimizer.step(own.local, own.local, gradient, scale, own.lr, own.slots, own.steps)
+
+    def _set_group(self, group: Group) -> None:
+        if self._rank not in group.members:
+            raise ConfigError(
+                f"Rank {self._rank} is not in view {group.view}, whose members are {group.members}: it has left, or was "
+                "expelled. Join again before the next step."
+            )
+        self._group = group
+        self._arrange()
+
+    def _close_if_complete(self) -> list[Message]:
+        if self._phase != "waiting" or self._missing():
+            return []
+        self._phase = "idle"
+        return self._close()
+
+
+def build_peer_policy(options: Options) -> PeerPolicy:
+    """The peer policy that the config names, its options checked."""
+    return registry.build(PACKAGE, PeerPolicy, options.name, options.options, "policy")

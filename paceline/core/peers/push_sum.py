@@ -1,0 +1,28 @@
+"""Push-sum: models carry weights, so that one-way messages keep the mean of all models, whoever sends how often."""
+
+from dataclasses import replace
+
+from pydantic import PrivateAttr
+
+from paceline.core.peers.peer_policy import Message, PeerPolicy
+
+
+class PushSum(PeerPolicy):
+    """[Kempe et al. 2003]: a message takes half of the sender's weight with it; the receiver's next model is the mean of its
+    own and the one that came, by their weights, and has both weights. So sum(w) and sum(w x) over members and messages under
+    way stay what they are. (SGP's biased x is w x here.) A joiner begins with a weight of 1, as the founders did; who leaves,
+    or a message that is lost, takes its weight along: the mean is then that of what is left."""
+
+    _weight: float = PrivateAttr(1.0)
+
+    def _half(self, to: int) -> Message:
+        """My model with half of my weight."""
+        self._weight /= 2
+        return replace(self._message("model", to, self._own.local.copy()), weight=self._weight)
+
+    def _mix(self, message: Message) -> None:
+        from paceline.core import kernels
+
+        if message.weight:
+            self._weight += message.weight
+            kernels.mix(self._own.local, message.values, message.weight / self._weight)

@@ -1,0 +1,115 @@
+"""What to try where a run does not learn: which settings, with which values, given those that it has."""
+
+from dataclasses import dataclass
+
+from paceline.core.settings.config import Config
+from paceline.core.steps.optimizer import build_optimizer
+
+_USUAL = {"sgd": 0.1, "adagrad": 0.01, "rmsprop": 0.001, "adam": 0.001, "adamw": 0.001}
+"""A rate that most models bear, for each optimizer."""
+_ABSURD = 30.0
+"""Times the usual rate beyond which a tenth would not help."""
+_C, _LAM = 1.0, 1e-5
+"""What errors cost of a linear model, and how strongly its weights are pulled, by default."""
+_TIMID = 0.01
+"""Part of the usual rate below which a rate may be too low."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Settings to try, the first one first."""
+
+    text: str
+    """In words, without a full stop."""
+    settings: tuple[str, ...] = ()
+    """The first advice as 'key=value', as after --set; empty where no setting helps."""
+
+
+def lower_rate(config: Config, limited: bool = False) -> Advice:
+    """Against steps that are too long; `limited`: a limit on gradients would help, too."""
+    if _is_fitted(config):
+        return _of_objective(config, 0.1)
+    rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
+    lower = usual if rate > _ABSURD * usual else rate / 10
+    first = f"optimizer.lr={lower:.3g}"
+    instead = _instead(config) or (", or clip.norm=1" if limited and _may_clip(config) else "")
+    return Advice(f"{first} (it is {rate:g}){instead}", (first,))
+
+
+def other_rate(config: Config, has_moved: bool) -> Advice:
+    """Where nothing is learned: a lower rate, or a higher one where a very low one has hardly changed the loss. With fitted
+    steps of a linear model: another cost of errors."""
+    if _is_fitted(config):
+        return _dearer(config)
+    rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
+    if has_moved or rate >= _TIMID * usual:
+        return lower_rate(config)
+    first = f"optimizer.lr={usual:.3g}"
+    return Advice(f"{first} (it is {rate:g})", (first,))
+
+
+def finite_gradients(config: Config) -> Advice:
+    """Against losses and gradients that are no finite numbers."""
+    found = lower_rate(config, limited=True)
+    if config.updates == "sparse":
+        return found
+    if build_optimizer(config.optimizer).lr > _ABSURD * _usual(config):
+        return found
+    return Advice(f"{found.text}, and look for log(0), a root of 0 or a division by 0 in the loss", found.settings)
+
+
+def fewer_drops(config: Config) -> Advice:
+    """For a worker whose pushes are all too old for the policy."""
+    if config.updates == "dense" and config.batch != "speed":
+        first = "batch=speed"
+        return Advice(f"{first} (a slower worker takes fewer examples), or a looser policy like asp", (first,))
+    return Advice("a looser policy: paceline set RUN policy=asp")
+
+
+def strength(config: Config) -> tuple[str, float]:
+    """What a linear model's regularisation goes by: the setting and its value."""
+    objective = config.svm.objective
+    return ("svm.objective.lam", objective.lam) if objective.c is None else ("svm.objective.c", objective.c)
+
+
+def _is_fitted(config: Config) -> bool:
+    """Whether the steps are a linear model's whose rate needs no tuning."""
+    return config.updates == "sparse" and config.svm.steps == "fitted"
+
+
+def _of_objective(config: Config, factor: float) -> Advice:
+    """Errors that cost so many times as much, by C, or by lam, which goes the other way; as usual where it is far off."""
+    key, value = strength(config)
+    usual, times = (_C, factor) if key.endswith(".c") else (_LAM, 1 / factor)
+    is_far = value > _ABSURD * usual if times < 1 else value < usual / _ABSURD
+    other = usual if is_far else times * value
+    first = f"{key}={other:.3g}"
+    return Advice(f"{first} (it is {value:g})", (first,))
+
+
+def _dearer(config: Config) -> Advice:
+    """Against a model that names one class whatever it sees: dearer errors where they are cheap, else in rare classes."""
+    key, value = strength(config)
+    epochs = f"epochs={2 * config.epochs}"
+    more = _of_objective(config, 10) if value else Advice(f"{epochs} (it is {config.epochs})", (epochs,))
+    is_cheap = value < _C if key.endswith(".c") else value > _LAM
+    if is_cheap or config.svm.class_weights is not None:
+        return more
+    first = "svm.class_weights=balanced"
+    return Advice(f"{first} (errors in rare classes cost more), or {more.text}", (first,))
+
+
+def _usual(config: Config) -> float:
+    return _USUAL.get(config.optimizer.name, 0.01)
+
+
+def _may_clip(config: Config) -> bool:
+    return config.updates == "dense" and config.clip.norm is None and config.clip.quantile is None
+
+
+def _instead(config: Config) -> str:
+    """Another way, where rate and momentum are taken as they are though several workers push."""
+    scale = config.schedule.lr_scale
+    if scale == "auto" or config.workers == 1 or config.updates == "sparse":
+        return ""
+    return f", or schedule.lr_scale=auto (it is {scale}; auto fits rate and momentum to the policy and its workers)"

@@ -1,0 +1,226 @@
+"""What goes wrong in a run that goes on all the same, named as it happens, with what to try."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from paceline.core.linear.stopping import SETTLING
+from paceline.core.run.advice import Advice, fewer_drops, finite_gradients, lower_rate, other_rate
+from paceline.core.settings.config import Config
+
+ROW = 3
+"""Steps in a row of one worker that are no accident."""
+_ROW_FP16 = 20
+"""The same where the first steps look for a factor that fp16 bears (worker/training/precision.py)."""
+_HOPELESS = 30
+"""Steps in a row without a finite gradient, of all members together, after which no other mini-batch will have one."""
+_DROPPED = 100
+"""Pushes in a row that a policy may drop of one worker."""
+_ABOVE = 1.1
+"""The loss has risen where it is above its start by this factor."""
+_FEWEST = 50
+"""Steps of a worker before anything is said of the accuracy, but for the final one."""
+_UNEVEN = 0.8
+"""Share of the largest class beyond which accuracy begins at it; then only the final one is judged (ratio)."""
+_MOVED = 0.01
+"""Change of the loss, as a part of its start, below which it has hardly moved (ratio)."""
+
+
+class Kind(StrEnum):
+    """What was seen."""
+
+    NOT_FINITE = "not_finite"
+    EXPLODING = "exploding"
+    LOSS = "loss_above_start"
+    MAJORITY = "majority_class"
+    DROPPED = "dropped"
+
+
+@dataclass(slots=True)
+class RunWarning:
+    """One thing that goes wrong; a run has one of each kind at most."""
+
+    kind: str
+    said: str
+    """What was seen, in words, without a full stop."""
+    advice: str
+    """What to try, in words, without a full stop."""
+    settings: list[str]
+    """The first thing to try as 'key=value', as after --set; empty where no setting helps."""
+    epoch: float
+    """When it was seen first (epochs)."""
+    passed: bool = False
+    """Whether it was seen no more later on."""
+
+    def __str__(self) -> str:
+        return f"warning: {self.said}. Try {self.advice}."
+
+
+class Watch:
+    """Fed with what workers and the evaluator report; keeps what is to be said of it. Not thread-safe."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._row = _ROW_FP16 if config.precision == "fp16" else ROW
+        self._found: dict[str, RunWarning] = {}
+        self._baseline: dict[str, float] = {}
+        """Of the first weights: train_loss; of each split: SPLIT_majority (ratio) and SPLIT_examples."""
+        self._rows: dict[str, dict[str, float]] = {}
+        """What each worker said last of its steps in a row."""
+
+    @property
+    def warnings(self) -> list[RunWarning]:
+        """Oldest first."""
+        return list(self._found.values())
+
+    def standing(self, kind: str) -> bool:
+        """Whether this was seen and has not passed."""
+        return kind in self._found and not self._found[kind].passed
+
+    # workers
+    def heard(self, worker: str, figures: Mapping[str, float], members: Iterable[str], epoch: float) -> None:
+        """A heartbeat of a worker. Its figures NAME and NAME_longest count steps in a row: `unusable` without a finite
+        gradient, `exploding` with a loss or gradient a thousand times its first, `dropped` by the policy."""
+        self._rows[worker] = {name: value for name, value in figures.items() if name.endswith(("_row", "_longest"))}
+        here = [self._rows.get(each, {}) for each in members]
+        if not here:  # all have left; what was seen last stands
+            return
+        longest = int(figures.get("unusable_longest", 0))
+        if longest >= self._row:
+            said = f"{worker}: {longest} steps in a row had no finite gradient (epoch {epoch:.1f})"
+            self._see(Kind.NOT_FINITE, said, finite_gradients(self._config), epoch)
+            self._found[Kind.NOT_FINITE].passed = _over(here, "unusable_row")
+        if figures.get("exploding_longest", 0) >= ROW:
+            first, now = figures.get("first_loss", math.nan), figures.get("exploding_loss", math.nan)
+            rose = f": its loss rose from {first:.4g} to {now:.4g}" if math.isfinite(first + now) else ""
+            said = f"{worker}: training explodes{rose} (epoch {epoch:.1f})"
+            self._see(Kind.EXPLODING, said, lower_rate(self._config, limited=True), epoch)
+            self._found[Kind.EXPLODING].passed = _over(here, "exploding_row") and not self.standing(Kind.NOT_FINITE)
+        if figures.get("dropped_longest", 0) >= _DROPPED:
+            said = (
+                f"{worker}: its last {_DROPPED} pushes were all dropped, so it computes for nothing (epoch {epoch:.1f})"
+            )
+            self._see(Kind.DROPPED, said, fewer_drops(self._config), epoch)
+            self._found[Kind.DROPPED].passed = _over(here, "dropped_row")
+
+    def hopeless(self, members: Iterable[str]) -> str:
+        """Why the run can't learn any more: no member's mini-batches have a finite gradient, so that the weights stand still;
+        empty where it can."""
+        rows = [self._rows.get(member, {}).get("unusable_row", 0) for member in members]
+        if not rows or min(rows) < self._row or sum(rows) < _HOPELESS:
+            return ""
+        return f"no worker has a finite gradient any more ({sum(rows):.0f} steps in a row), so nothing can be learned"
+
+    # the evaluator
+    def begins_with(self, baseline: Mapping[str, float]) -> None:
+        """What the scores are compared with; see `_baseline`."""
+        self._baseline |= baseline
+
+    def scored(self, metrics: Mapping[str, float], epoch: int, steps: int, final: bool) -> None:
+        """A version was scored after so many whole epochs, in which each worker makes so many steps."""
+        if epoch >= 1 or final:
+            self._judge_loss(metrics, epoch, final)
+        if epoch >= 1:
+            self._judge_accuracy(metrics, epoch, steps, final)
+
+    def _judge_loss(self, metrics: Mapping[str, float], epoch: int, final: bool) -> None:
+        """The lowest of the models that are scored counts. Before a whole epoch it may have risen, and with a linear model's
+        fitted steps until these are short."""
+        losses = [metrics[f"{kind}train_loss"] for kind in ("", "mean_") if f"{kind}train_loss" in metrics]
+        start = self._baseline.get("train_loss", math.nan)
+        if not losses:
+            return
+        if not any(map(math.isfinite, losses)):
+            said = f"the loss is {losses[0]:g} after epoch {epoch}, no finite number"
+            self._see(Kind.NOT_FINITE, said, finite_gradients(self._config), epoch)
+            return
+        loss = min(filter(math.isfinite, losses))
+        is_early = epoch < 1 or (self._is_unsettled(epoch) and not final)
+        if not is_early and loss > start + (_ABOVE - 1) * abs(start):
+            said = f"after epoch {epoch} the loss is {loss:.4g}, above the {start:.4g} that it began with"
+            self._see(Kind.LOSS, said, lower_rate(self._config), epoch, renewed=True)
+        elif loss <= start + (_ABOVE - 1) * abs(start):
+            self._pass(Kind.LOSS, Kind.EXPLODING)
+
+    def _judge_accuracy(self, metrics: Mapping[str, float], epoch: int, steps: int, final: bool) -> None:
+        """Both the training data and what is kept apart must be no better, or luck decides."""
+        shown = next((split for split in ("validation", "test") if f"{split}_majority" in self._baseline), "train")
+        if not all(self._is_at_majority(metrics, split) for split in ("train", shown)):
+            self._pass(Kind.MAJORITY)
+            return
+        majority = self._baseline[f"{shown}_majority"]
+        is_early = steps < _FEWEST or epoch <= self._config.schedule.warmup_epochs or majority > _UNEVEN
+        if (is_early or self._is_unsettled(epoch)) and not final:
+            return
+        loss, start = metrics.get("train_loss", math.nan), self._baseline.get("train_loss", math.nan)
+        has_moved = not abs(loss - start) <= _MOVED * abs(start)
+        said = (
+            f"after epoch {epoch} {shown} accuracy is {_best(metrics, shown):.4f}, and always naming the largest class gives "
+            f"{majority:.4f}: nothing is learned"
+        )
+        self._see(Kind.MAJORITY, said, other_rate(self._config, has_moved), epoch, renewed=True)
+
+    def _is_unsettled(self, epoch: int) -> bool:
+        """Whether fitted steps are still so long that a linear model's scores go up and down."""
+        fitted = self._config.updates == "sparse" and self._config.svm.steps == "fitted"
+        return fitted and epoch < SETTLING * self._config.epochs
+
+    def _is_at_majority(self, metrics: Mapping[str, float], split: str) -> bool:
+        """Whether no model that is scored is better than always naming the largest class, by more than luck."""
+        majority, accuracy = self._baseline.get(f"{split}_majority"), _best(metrics, split)
+        if majority is None or math.isnan(accuracy):
+            return False
+        recall, precision = metrics.get(f"{split}_recall", 0.0), metrics.get(f"{split}_precision", 0.0)
+        positives, examples = min(majority, 1 - majority), self._baseline.get(f"{split}_examples", 1.0)
+        more = 2 * positives
+        if (
+            self._config.svm.class_weights is not None and recall > 0 and precision > 0
+        ):  # accuracy is not what is trained
+            more = positives + _luck(positives, examples * positives * recall / precision)
+        if recall > 0 and precision > more:
+            return False  # a rare class is found, at the cost of accuracy
+        return accuracy <= majority + min(_luck(majority, examples), (1 - majority) / 10)
+
+    # snapshots
+    def state(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"found": [asdict(each) for each in self._found.values()], "baseline": self._baseline}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on where `state` was."""
+        self._found = {each["kind"]: RunWarning(**each) for each in state.get("found", [])}
+        self._baseline = dict(state.get("baseline", {}))
+
+    def _see(self, kind: Kind, said: str, advice: Advice, epoch: float, renewed: bool = False) -> None:
+        """Takes down what was seen; `renewed`: what is seen later takes its place."""
+        seen = self._found.get(kind)
+        if seen is None or renewed:
+            first = round(epoch, 2) if seen is None else seen.epoch
+            self._found[kind] = RunWarning(kind, said, advice.text, list(advice.settings), first)
+        else:
+            seen.passed = False
+
+    def _pass(self, *kinds: Kind) -> None:
+        for kind in kinds:
+            if kind in self._found:
+                self._found[kind].passed = True
+
+
+def _luck(share: float, examples: float) -> float:
+    """How far a share of so many examples may be off by chance: two standard deviations."""
+    return 2 * math.sqrt(share * (1 - share) / max(1.0, examples))
+
+
+def _over(members: Sequence[Mapping[str, float]], row: str) -> bool:
+    """Whether it happens to no member any more."""
+    return not any(rows.get(row, 0) for rows in members)
+
+
+def _best(metrics: Mapping[str, float], split: str) -> float:
+    """The highest accuracy of the models that are scored; NaN where there is none."""
+    found = [
+        metrics[f"{kind}{split}_accuracy"] for kind in ("", "mean_", "vote_") if f"{kind}{split}_accuracy" in metrics
+    ]
+    return max(found, default=math.nan)

@@ -1,0 +1,363 @@
+"""The settings of a run as one frozen value: every key has a default, a unit and a reason. Read from YAML, environment
+and flags in `paceline.settings`; nothing below the command line looks anywhere else."""
+
+import re
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    ByteSize,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from paceline.core.extension import Named as Named
+from paceline.core.extension import Options as Options
+from paceline.core.extension import Section as Section
+from paceline.core.extension import named as named
+from paceline.core.settings.codec import CodecConfig as CodecConfig
+from paceline.core.settings.linear import SvmConfig as SvmConfig
+from paceline.core.settings.slow import expand, slowness
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+"""Names of processes and of built-in tasks: hosts and label values on Kubernetes, too."""
+RUN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+"""Names of runs: folders, and label values on Kubernetes, which takes just these (no object there has a run's name)."""
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SHAPES = {
+    "every": ("step",),
+    "milestones": ("multistep",),
+    "gamma": ("step", "multistep"),
+    "power": ("polynomial",),
+    "end": ("cosine", "polynomial"),
+    "epochs": ("cosine", "polynomial"),
+}
+"""Which schedules an option of a schedule belongs to."""
+
+
+def checked_name(value: Any) -> Any:
+    """A run's name that is safe as a folder and a label value."""
+    if isinstance(value, str) and not RUN.fullmatch(value):
+        raise ValueError(
+            f"got {value!r}; a name has 1 to 63 letters, digits and inner '-', '_' and '.', like 'digits-ssp'."
+        )
+    return value
+
+
+def seconds(value: Any) -> Any:
+    """'500ms', '5s', '10m' or '1h' as seconds; plain numbers are seconds already."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h)?\s*", value)
+    if not match:
+        raise ValueError(f"got {value!r}; a duration looks like 500ms, 5s, 10m or 1h.")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+Name = Annotated[str, BeforeValidator(checked_name)]
+Seconds = Annotated[float, BeforeValidator(seconds), Field(ge=0, allow_inf_nan=False)]
+
+
+def numbers(value: Any) -> Any:
+    """'1,1,2' as a list."""
+    return value.split(",") if isinstance(value, str) else value
+
+
+Weights = Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], BeforeValidator(numbers)]
+
+
+class DataConfig(Section):
+    """Where the examples come from and how the sharder deals them out."""
+
+    path: str = Field(
+        "bundled",
+        description="File or folder of the data set, or a URL like s3://bucket/key (fsspec); 'bundled': the task's own.",
+    )
+    strategy: Named = Field(
+        Options(name="random"),
+        description="How training examples are dealt to shards: a name, or a name with options (see sharding.md).",
+    )
+    engine: Named = Field(
+        Options(name="local"),
+        description="Where shards are made: local (this machine), or spark (see sharding.md); the shards are the same.",
+    )
+    shards: int | None = Field(None, ge=1, description="Number of shards; default: one for each worker.")
+    weights: Weights = Field(
+        (), description="Sizes of the shards in proportion, like the workers' speeds: [1, 1, 2]; default: all equal."
+    )
+    source: Literal["files", "server"] = Field(
+        "files", description="How shards come to workers: files on a volume that all mount, or from `sharder serve`."
+    )
+    access: Literal["shard", "all"] = Field(
+        "shard",
+        description="shard: a worker trains on its own shards; all: each samples the whole set [Survey], 1/n of it an epoch.",
+    )
+    validation: float = Field(0.15, ge=0, lt=1, description="Share of the training data kept for validation (ratio).")
+    test: float = Field(0.15, ge=0, lt=1, description="Share kept for testing where the data has no test set (ratio).")
+    fold: tuple[int, int] | None = Field(
+        None,
+        description="[i, K]: cut the training examples into K parts, test on part i (from 0) and train on the others; a test "
+        "set of the data's own is left alone (see search.md).",
+    )
+
+    @field_validator("fold")
+    @classmethod
+    def _is_a_part(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
+        if value is not None and (value[1] < 2 or not 0 <= value[0] < value[1]):
+            raise ValueError(f"got {list(value)}; expected [i, K], 2 or more parts and one from 0, like [0, 5].")
+        return value
+
+
+class PlanConfig(Section):
+    """How the model is cut into one slice for each server."""
+
+    slices: Literal["memorywise", "layerwise", "whole"] = Field("memorywise", description="The cutting strategy.")
+    alignment: int = Field(16, ge=1, description="Memorywise cuts fall on multiples of this (elements; 16 = 64 bytes).")
+    max_slice_bytes: ByteSize | None = Field(
+        None, ge=64, description="[SHAT]'s form of memorywise: only larger layers are split, others stay whole (bytes)."
+    )
+
+
+class ClipConfig(Section):
+    """A limit for the norm of every push, over the whole model; both may be set, the smaller wins."""
+
+    norm: float | None = Field(None, gt=0, allow_inf_nan=False, description="Largest L2 norm of a gradient.")
+    quantile: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Limit at this quantile of the worker's last 200 norms (ratio); ours, not a paper's.",
+    )
+
+
+class ScheduleConfig(Section):
+    """The learning rate over the run, and how it follows the number of workers."""
+
+    name: Literal["constant", "step", "multistep", "cosine", "polynomial"] = Field(
+        "constant", description="Shape over the epochs: optimizer.lr is its highest value, before lr_scale."
+    )
+    every: float | None = Field(None, gt=0, description="step: epochs between two reductions (epochs).")
+    milestones: tuple[float, ...] = Field((), description="multistep: when the rate is reduced (epochs, ascending).")
+    gamma: float = Field(0.1, gt=0, le=1, description="step, multistep: what a reduction multiplies by (ratio).")
+    power: float = Field(1.0, gt=0, allow_inf_nan=False, description="polynomial: the exponent; 1 is a straight line.")
+    end: float = Field(
+        0.0, ge=0, lt=1, description="cosine, polynomial: the last rate as a share of the first (ratio)."
+    )
+    epochs: float | None = Field(
+        None, gt=0, description="cosine, polynomial: where the end is reached; default: the run's `epochs` (epochs)."
+    )
+    warmup_epochs: float = Field(0.0, ge=0, description="Linear warm-up at the start [SHAT: 20, Goyal: 5] (epochs).")
+    warmup_start: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Rate that the warm-up starts from, as a share of the one it leads to, or of optimizer.lr where that is "
+        "lower; default: optimizer.lr where workers scale the rate up, else 0 (ratio).",
+    )
+    lr_scale: Literal["auto", "none", "linear", "sqrt", "inverse", "half", "adascale"] = Field(
+        "auto",
+        description="auto: optimizer.lr and momentum are meant for one process with batch_size, and are translated for the "
+        "policy and its workers (see policies.md); others take both as they are, times a factor for n live workers: 1, n, "
+        "sqrt n, 1/n, n/2, AdaScale's gain.",
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "ScheduleConfig":
+        for key, shapes in _SHAPES.items():
+            if self.name not in shapes and getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"{key} belongs to {' and '.join(shapes)}, not to {self.name}: set schedule.name.")
+        if self.name == "step" and self.every is None:
+            raise ValueError("step needs schedule.every, the epochs between two reductions.")
+        if self.name == "multistep" and not self.milestones:
+            raise ValueError("multistep needs schedule.milestones, the epochs of the reductions, like [100, 150].")
+        if not all(earlier < later for earlier, later in pairwise((0.0, *self.milestones))):
+            raise ValueError(f"milestones are {list(self.milestones)}; expected epochs above 0 in ascending order.")
+        if not self.warmup_epochs and self.warmup_start not in (None, 1):  # 1: as runs before had it by default
+            raise ValueError("warmup_start belongs to a warm-up: set schedule.warmup_epochs above 0.")
+        starts = self.warmup_epochs and self.warmup_start in (None, 1)
+        if starts and self.lr_scale in ("none", "inverse", "adascale"):
+            raise ValueError(
+                f"a warm-up from 1 changes nothing with lr_scale {self.lr_scale}: set schedule.warmup_start below 1."
+            )
+        return self
+
+    def check_length(self, epochs: int) -> None:
+        """ValueError where a run of so many epochs ends too early for this schedule, or too late."""
+        for key, when in (
+            ("every", None if self.every == 1 else self.every),  # every epoch: of however many
+            ("milestones", max(self.milestones, default=None)),
+            ("warmup_epochs", self.warmup_epochs),
+        ):
+            if when is not None and when >= epochs:
+                raise ValueError(
+                    f"schedule.{key} ({when:g}) must be below epochs ({epochs}), or the run ends before it matters."
+                )
+        if self.epochs is not None and self.epochs > epochs:
+            raise ValueError(
+                f"schedule.epochs ({self.epochs:g}) is above epochs ({epochs}), so the {self.name}'s end is never "
+                "reached; leave it out to end with the run."
+            )
+        if self.epochs is not None and self.epochs < epochs and not self.end:
+            raise ValueError(
+                f"the rate would be 0 from schedule.epochs ({self.epochs:g}) to epochs ({epochs}) and nothing learned: "
+                "set schedule.end above 0, or leave schedule.epochs out."
+            )
+
+
+class CheckpointConfig(Section):
+    """Snapshots that a restarted server resumes from."""
+
+    every: Seconds = Field(5.0, description="Time between snapshots, written beside training (seconds).")
+    keep: int = Field(3, ge=1, description="Snapshots kept on each server; older ones are removed.")
+
+
+class Config(Section):
+    """Everything a run is made of; the same value in `paceline run`, in the ConfigMap and in the run folder."""
+
+    run: Name | None = Field(None, description="Name of the run and of its folder; default: a new one for each run.")
+    task: str = Field("digits", description="What is trained: a built-in task, or the path of a task file.")
+    model: str | None = Field(None, description="Which of the task's models; default: its first.")
+    data: DataConfig = DataConfig()
+    workers: int = Field(4, ge=1, le=1024, description="Seats in the worker pool.")
+    servers: int = Field(2, ge=0, le=256, description="Servers, each with one slice of the model; 0: workers only.")
+    start_when: int | None = Field(None, ge=1, description="Workers that must have joined; default: all of `workers`.")
+    start_timeout: Seconds = Field(300.0, description="Start with those who came after this time (seconds).")
+    policy: Options = Options(name="ssp")
+    optimizer: Options = Options(name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
+    schedule: ScheduleConfig = ScheduleConfig()
+    clip: ClipConfig = ClipConfig()
+    updates: Literal["dense", "sparse"] = Field(
+        "dense",
+        description="dense: workers push and pull all weights; sparse: only those that a batch touches (linear models).",
+    )
+    svm: SvmConfig = SvmConfig()
+    topology: Named | None = Field(
+        None,
+        description="Who is linked to whom where there are no servers; default: what the policy is usually run on.",
+    )
+    plan: PlanConfig = PlanConfig()
+    codec: CodecConfig = CodecConfig()
+    epochs: int = Field(10, ge=1, description="Length of the run: epochs x training examples.")
+    budget: Literal["total", "per_worker"] = Field(
+        "total",
+        description="total: the epochs are counted over all workers; per_worker: each passes over its own shard.",
+    )
+    batch_size: int = Field(32, ge=1, description="Examples in a mini-batch; of whom: see `batch`.")
+    batch: Literal["worker", "global", "speed"] = Field(
+        "global",
+        description="global: each worker takes batch_size / workers, so that more workers are faster and train the same "
+        "[Sharding]; speed: of these a slower worker takes fewer, in proportion to its speed; worker: each takes batch_size, "
+        "so that more workers make larger steps, with a rate that follows.",
+    )
+    accumulate: int = Field(
+        1, ge=1, description="Parts that a mini-batch is computed in, one after the other, to fit memory."
+    )
+    precision: Literal["float32", "bf16", "fp16"] = Field(
+        "float32", description="Autocast of the worker's computation; weights and gradients stay float32."
+    )
+    compile: bool = Field(False, description="Whether workers compile the model with torch.compile.")
+    overlap: bool = Field(
+        False,
+        description="Compute the next gradient while a push is on its way; policies that wait for replies refuse it.",
+    )
+    loop: str | None = Field(None, description="Your own training script for the workers (see docs/api.md).")
+    on_lost_worker: Literal["shrink", "wait"] = Field(
+        "shrink",
+        description="shrink: go on without it after its lease; wait: hold its place until it is back (same bits).",
+    )
+    heartbeat: Seconds = Field(2.0, gt=0, description="Time between heartbeats of a worker (seconds).")
+    lease: Seconds = Field(15.0, gt=0, description="A worker silent for this long is expelled (seconds).")
+    stall_timeout: Seconds = Field(600.0, gt=0, description="A worker that beats but makes no step leaves (seconds).")
+    deadline: Seconds = Field(86400.0, gt=0, description="The whole run; calls are retried until then (seconds).")
+    score_timeout: Seconds = Field(300.0, gt=0, description="The final scoring; then the run ends unscored (seconds).")
+    transport: Literal["lane", "grpc"] = Field("lane", description="What carries pushes and pulls.")
+    part_bytes: ByteSize = Field(  # with its head below the 4 MiB that stock gRPC peers take
+        ByteSize(4032 << 10), ge=1 << 12, le=4032 << 10, description="A message's part of a push or of weights (bytes)."
+    )
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    slow: dict[str, str] = Field(
+        {},
+        description="Emulated slow workers: {'2': '10x'} always, {'all': '10x@5%'} at random steps; or a preset's name: "
+        "ho, he0, he1, he2 [SHAT 4.3: none, one 2x, 10x, 100x], random.",
+    )
+    nominal_step: Seconds = Field(0.02, description="A step's length that `slow` multiplies (seconds).")
+    restarts: int = Field(3, ge=0, description="Times that `paceline run` starts a dead process again.")
+    seed: int = Field(0, ge=0, description="Seed of splits, shards, first weights and batches.")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Config":
+        if self.start_when is not None and self.start_when > self.workers:
+            raise ValueError(f"start_when is {self.start_when}, but there are only {self.workers} workers.")
+        if self.lease < 2 * self.heartbeat:
+            raise ValueError(f"lease ({self.lease:g} s) must be at least twice the heartbeat ({self.heartbeat:g} s).")
+        if self.data.validation + self.data.test >= 1:
+            raise ValueError("data.validation and data.test together leave no training data; make them smaller.")
+        if self.data.shards is not None and self.data.shards < self.workers:
+            raise ValueError(
+                f"{self.workers} workers but only {self.data.shards} shards: every worker needs one. "
+                f"Set data.shards to {self.workers} or more, or workers to {self.data.shards}."
+            )
+        shards = self.data.shards or self.workers
+        if self.data.weights and len(self.data.weights) != shards:
+            raise ValueError(
+                f"data.weights has {len(self.data.weights)} numbers for {shards} shards; give one for each shard."
+            )
+        if self.plan.max_slice_bytes is not None and self.plan.slices != "memorywise":
+            raise ValueError(f"plan.max_slice_bytes belongs to memorywise slices, not to {self.plan.slices} ones.")
+        for who, how in self.slow.items():
+            slowness(who, how)
+            if who != "all" and int(who) >= self.workers:
+                raise ValueError(f"slow: there is no worker {who}; {self.workers} workers count from 0.")
+        self.schedule.check_length(self.epochs)
+        self._check_sparse()
+        return self
+
+    def _check_sparse(self) -> None:
+        """ValueError where settings don't go with sparse updates."""
+        start = self.svm.average_from
+        if self.svm.average_last is not None and self.updates == "dense":
+            raise ValueError("svm.average_last is for sparse updates. Leave it out.")
+        if start is not None and (self.updates == "dense" or start >= self.epochs):
+            seen = f"svm.average_from is {start:g}, updates are {self.updates}, epochs {self.epochs}"
+            raise ValueError(f"{seen}; it is for sparse updates and must be below epochs. Lower it or leave it out.")
+        if self.updates == "dense":
+            return
+        options = self.optimizer.options
+        if self.optimizer.name != "sgd" or options.get("momentum", 0) or options.get("weight_decay", 0):
+            raise ValueError(
+                f"optimizer is {self.optimizer.name} {options}, but sparse updates are plain SGD steps of the workers; set "
+                "optimizer.name=sgd, optimizer.momentum=0 and optimizer.weight_decay=0 (svm.objective.lam regularises)."
+            )
+        if self.plan.slices == "layerwise" or self.plan.max_slice_bytes is not None:
+            raise ValueError("sparse updates need slices of one range each: leave plan.slices at memorywise or whole.")
+        if self.clip.norm is not None or self.clip.quantile is not None:
+            raise ValueError("clip does not go with sparse updates; leave it out.")
+
+    @field_validator("slow", mode="before")
+    @classmethod
+    def _named_cluster(cls, value: Any, found: ValidationInfo) -> Any:
+        return expand(value, found.data.get("workers", 1))
+
+    @property
+    def server_processes(self) -> int:
+        """The servers; without them the chief alone."""
+        return max(1, self.servers)
+
+    @property
+    def worker_batch(self) -> int:
+        """Examples in a worker's mini-batch: batch_size, or its share max(1, floor(B / n)) of a global one [Sharding].
+        n is the number of seats, so that the batches of an epoch stay the same when workers come and go."""
+        return self.batch_size if self.batch == "worker" else max(1, self.batch_size // self.workers)
+
+    @property
+    def push_batches(self) -> int:
+        """Mini-batches behind one sparse push."""
+        return self.svm.batches or self.svm.own_batches(self.workers, self.worker_batch, self.policy.name == "bsp")
+
+    @property
+    def mean_from(self) -> float | None:
+        """The epoch that the mean of a linear model's versions begins with; None: there is no mean."""
+        return self.svm.mean_from(self.epochs)

@@ -1,0 +1,100 @@
+"""The settings of a linear model over sparse rows."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from paceline.core.extension import Section
+from paceline.core.linear.objective import Objective
+from paceline.core.linear.stopping import Stopping
+
+FITTED_PUSH = 256
+"""Examples of a push of fitted steps, all workers together."""
+FEW, MANY = 4, 16
+"""Workers with fitted steps up to whom a task's own epochs are enough, and from whom on no more are added (measured to 16)."""
+ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class SvmConfig(Section):
+    """A linear model over sparse rows, where `updates` is sparse [Hogwild]."""
+
+    objective: Objective = Objective()
+    positive: str | None = Field(
+        None,
+        coerce_numbers_to_str=True,
+        description="The class or topic that is +1, all others -1; default: CCAT of RCV1, the larger of two labels.",
+    )
+    batches: int | None = Field(
+        None,
+        ge=1,
+        description="Mini-batches whose summed change makes one push, K; default: with fitted steps those of 256 / workers "
+        "examples; with plain ones 1 in lock-step, else 16, or 32 / workers where that is less, since more overshoots.",
+    )
+    pull: Literal["changed", "wanted"] = Field(
+        "changed",
+        description="What a reply brings: all weights that have changed, or only those that the next push's batches touch.",
+    )
+    steps: Literal["plain", "fitted"] = Field(
+        "plain",
+        description="plain: as [Hogwild] has them, pushes are summed; fitted: the rate fits any rows and any number of workers "
+        "(see svm.md).",
+    )
+    intercept: bool = Field(False, description="Whether the model has one; pulled towards zero as a weight is.")
+    class_weights: Literal["balanced"] | dict[str, ClassWeight] | None = Field(
+        None,
+        description="How much an error costs by its example's class: {'3': 5} (others: 1); or balanced: N / (classes x "
+        "examples of the class).",
+    )
+    validation: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Share of each shard that its worker keeps (ratio); default: 0.1 where there is a stopping rule, else 0.",
+    )
+    stopping: Stopping | None = Field(None, description="Ends training early, by the validation loss after each epoch.")
+    stop: Literal["own", "all"] = Field(
+        "own", description="Who stops early: each worker by its own loss, or all together by the mean of theirs."
+    )
+    average_from: float | None = Field(
+        None, ge=0, description="Score and write the mean of the versions since this epoch; default: see average_last."
+    )
+    average_last: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Score and write the mean of the versions of so much of the run, at its end (ratio); default: no mean.",
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "SvmConfig":
+        if self.stopping is not None and not self.kept:
+            raise ValueError("stopping goes by validation losses: set svm.validation above 0.")
+        return self
+
+    @property
+    def kept(self) -> float:
+        """Share of each shard that its worker keeps (ratio)."""
+        if self.validation is None:
+            return 0.0 if self.stopping is None else 0.1
+        return self.validation
+
+    def slowdown(self, workers: int) -> float:
+        """How many times the epochs of up to four workers these need: what many each move a little comes together more slowly
+        [ours, measured: docs/svm.md]."""
+        return max(FEW, min(workers, MANY)) / FEW if self.steps == "fitted" else 1.0
+
+    def judges(self, epoch: int, epochs: int) -> bool:
+        """Whether there is a stopping rule that is told the loss at the end of this epoch (from 0), of so many."""
+        return self.stopping is not None and self.stopping.looks_at(epoch, epochs, self.steps == "fitted")
+
+    def own_batches(self, workers: int, batch_size: int, is_lock_step: bool) -> int:
+        """The mini-batches of a push where `batches` does not say how many."""
+        if self.steps == "fitted":
+            return max(1, FITTED_PUSH // (workers * batch_size))
+        return 1 if is_lock_step else max(1, min(16, 32 // workers))
+
+    def mean_from(self, epochs: int) -> float | None:
+        """The epoch that the mean of the versions begins with, of so many; None: there is no mean."""
+        if self.average_from is not None or self.average_last is None:
+            return self.average_from
+        return epochs * (1 - self.average_last)

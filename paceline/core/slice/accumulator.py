@@ -1,0 +1,80 @@
+"""The sum of the pushes that fold together; in rounds added in worker order, so that the bits are always the same."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from paceline.core.steps.clip import l2_norm
+from paceline.core.sync.policy import Gathered
+from paceline.core.values import Dense, Push, Vector, worker_order
+
+
+class Accumulator:
+    """A sum of n_i * weight * g_i. Ordered: a prefix sum, to which a push is added as soon as all before it in worker order
+    are in, and held until then; at most one push of each worker. Else a running sum in order of arrival.
+    Memory: one array of the slice's length; held pushes keep their own. Not thread-safe."""
+
+    def __init__(self, length: int, ordered: bool) -> None:
+        self.total: Vector = np.zeros(length, dtype=np.float32)
+        self._ordered = ordered
+        self._held: dict[str, Push] = {}
+        self.contributors: dict[str, int] = {}
+        """Ordered: workers whose push is in the sum or held for it, and not folded yet, and its examples."""
+        self.pushes = 0
+        self.examples = 0
+        self.squares: float | None = None
+        """Sum of the squared norms of the gradients, for AdaScale; None where nobody needs it."""
+
+    @property
+    def open_examples(self) -> int:
+        """Examples of the pushes that are not folded yet."""
+        return sum(self.contributors.values()) if self._ordered else self.examples
+
+    def add(self, push: Push, weight: float) -> None:
+        """Ordered: keeps the push until its turn. Else adds it."""
+        if not self._ordered:
+            self._sum(push, weight)
+            return
+        self._held[push.worker] = push
+        self.contributors[push.worker] = push.examples
+
+    def holds(self, worker: str) -> bool:
+        """Whether this worker's values are still needed."""
+        return worker in self._held
+
+    def advance(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> None:
+        """Adds held pushes in worker order up to the first expected worker that has not pushed yet."""
+        for worker in sorted({*expected, *self._held}, key=worker_order) if self._held else ():
+            if worker in self._held:
+                self._sum(self._held.pop(worker), 1.0)
+            elif worker in expected and not has_pushed(worker):
+                return
+
+    def next_in_order(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> str | None:
+        """The worker whose push the sum waits for."""
+        return next((worker for worker in expected if not has_pushed(worker)), None) if self._ordered else None
+
+    def close(self, members: int) -> Gathered | None:
+        """The sum of all that was added, which starts anew; None where there was nothing. Use it before the next `add`."""
+        self.advance((), lambda worker: True)
+        pushes, examples = self.pushes, self.examples
+        self.pushes = self.examples = 0
+        self.contributors.clear()
+        return Gathered(self.total, 1.0 / examples, pushes, examples, members) if examples else None
+
+    def restore(self, total: Vector, pushes: int, examples: int) -> None:
+        """Goes on with a running sum from a snapshot."""
+        self.total, self.pushes, self.examples = total, pushes, examples
+
+    def _sum(self, push: Push, weight: float) -> None:
+        from paceline.core import kernels
+
+        if not isinstance(push.update, Dense) or push.examples == 0:
+            return
+        values = push.update.values
+        combine = kernels.add_scaled if self.examples else kernels.scale_into
+        combine(self.total, values, push.examples * weight)
+        if self.squares is not None:
+            self.squares = l2_norm(values) ** 2 + (self.squares if self.pushes else 0.0)
+        self.pushes += 1
+        self.examples += push.examples

@@ -1,0 +1,201 @@
+"""Who owns which elements of the model: the same on every process, from shapes and settings alone."""
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from paceline.core.coding.codec import Run
+from paceline.core.errors import PlanMismatch
+from paceline.core.settings.config import PlanConfig
+from paceline.core.values import Vector
+
+Shapes = Sequence[tuple[str, tuple[int, ...]]]
+"""(name, shape) of every trained tensor in model order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A run of elements of the flat model."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class SlicePlan:
+    """The flat model cut into one slice for each server; a slice is one or more ranges of the flat vector, in order."""
+
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    slices: tuple[tuple[Range, ...], ...]
+    """For each server, the ranges it owns; together they cover every element once, if there are servers. Empty slices
+    are legal."""
+    strategy: str
+
+    @property
+    def servers(self) -> int:
+        return len(self.slices)
+
+    @cached_property
+    def total(self) -> int:
+        """Elements of the whole model."""
+        return sum(math.prod(shape) for _, shape in self.shapes)
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Elements of each server's slice."""
+        return tuple(sum(map(len, ranges)) for ranges in self.slices)
+
+    @cached_property
+    def imbalance(self) -> float:
+        """Largest slice over the mean (ratio): the speed-up from n servers is at most n divided by it."""
+        return max(self.lengths) * self.servers / self.total if self.total else 1.0
+
+    @cached_property
+    def hash(self) -> str:
+        """Equal for equal shapes and cuts only; every Join, push and pull carries it."""
+        cuts = [[(part.start, part.stop) for part in ranges] for ranges in self.slices]
+        return hashlib.sha256(json.dumps([self.shapes, cuts]).encode()).hexdigest()
+
+    def split(self, model: Vector) -> list[list[Vector]]:
+        """For each server the views of a flat model that its slice is made of; no copy."""
+        return [[model[part.start : part.stop] for part in ranges] for ranges in self.slices]
+
+    def runs(self, server: int) -> tuple[Run, ...]:
+        """What that server's slice is made of, in order: of each tensor's matrix (its first axis by all others) the whole
+        rows, before and behind them what is left of a row that a cut goes through; and all that is no matrix."""
+        runs: list[Run] = []
+        for part in self.slices[server]:
+            for (_, shape), (first, last) in zip(self.shapes, itertools.pairwise(self._starts), strict=True):
+                start, stop = max(first, part.start), min(last, part.stop)
+                if start < stop:
+                    runs += _rows(start - first, stop - first, math.prod(shape[1:]) if len(shape) > 1 else 0)
+        return tuple(runs)
+
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        """The first element of each tensor, and after the last of all."""
+        return tuple(itertools.accumulate((math.prod(shape) for _, shape in self.shapes), initial=0))
+
+    def check(self, other_hash: str, who: str) -> None:
+        """PlanMismatch where `who` cuts another model, or cuts it differently."""
+        if other_hash != self.hash:
+            raise PlanMismatch(
+                f"{who} has another plan ({other_hash[:12]}) than this server ({self.hash[:12]}: {self.total:,} values, "
+                f"{self.strategy}, {self.servers} servers). Compare 'task', 'servers' and 'plan' in their configs."
+            )
+
+
+def make_plan(shapes: Shapes, servers: int, config: PlanConfig) -> SlicePlan:
+    """The plan for a model of these shapes [SHAT 3.3]. Without servers the chief has a slice of no elements."""
+    whole = tuple((name, tuple(shape)) for name, shape in shapes)
+    sizes = [math.prod(shape) for _, shape in whole]
+    if not servers:
+        slices: list[list[Range]] = [[]]
+    elif config.slices == "whole":
+        slices = _whole(sum(sizes), servers)
+    elif config.slices == "layerwise":
+        slices = _layerwise(whole, sizes, servers)
+    elif config.max_slice_bytes is not None:
+        slices = _least_loaded(_layer_sizes(whole, sizes), servers, config.max_slice_bytes // 4)
+    else:
+        slices = _equal_cuts(sum(sizes), servers, config.alignment)
+    return SlicePlan(whole, tuple(_joined(ranges) for ranges in slices), config.slices)
+
+
+def _rows(start: int, stop: int, columns: int) -> list[Run]:
+    """Elements of one tensor, whole rows by themselves; where there is none, all together."""
+    first, last = (-(-start // columns) * columns, stop // columns * columns) if columns else (start, start)
+    if first >= last:
+        return [Run(stop - start, columns)]
+    found = (Run(first - start, 0), Run(last - first, columns), Run(stop - last, 0))
+    return [run for run in found if run.length]
+
+
+def _whole(total: int, servers: int) -> list[list[Range]]:
+    """Everything on server 0."""
+    return [[Range(0, total)], *([] for _ in range(servers - 1))]
+
+
+def _equal_cuts(total: int, servers: int, alignment: int) -> list[list[Range]]:
+    """Memorywise: cut_p = min(T, A * floor(ceil(T / A) * p / P)), whatever the layers."""
+    blocks = -(-total // alignment)
+    cuts = [min(total, alignment * (blocks * server // servers)) for server in range(servers + 1)]
+    return [[Range(start, stop)] for start, stop in itertools.pairwise(cuts)]
+
+
+def _layerwise(shapes: Shapes, sizes: Sequence[int], servers: int) -> list[list[Range]]:
+    """Round robin over layers; the tensors of one layer (conv1.weight, conv1.bias) stay together."""
+    slices: list[list[Range]] = [[] for _ in range(servers)]
+    start = 0
+    layers: dict[str, int] = {}
+    for (name, _), size in zip(shapes, sizes, strict=True):
+        layer = layers.setdefault(_layer(name), len(layers))
+        slices[layer % servers].append(Range(start, start + size))
+        start += size
+    return slices
+
+
+def _layer(name: str) -> str:
+    """The layer that a tensor belongs to: conv1 for conv1.weight."""
+    return name.rpartition(".")[0] or name
+
+
+def _layer_sizes(shapes: Shapes, sizes: Sequence[int]) -> list[int]:
+    """Elements of each layer in model order; tensors of one layer that stand together count together."""
+    tensors = zip((_layer(name) for name, _ in shapes), sizes, strict=True)
+    return [sum(size for _, size in layer) for _, layer in itertools.groupby(tensors, key=lambda tensor: tensor[0])]
+
+
+def _least_loaded(sizes: Sequence[int], servers: int, largest: int) -> list[list[Range]]:
+    """[SHAT]'s form of memorywise: layers in model order, each to the least loaded server; only larger ones are split."""
+    slices: list[list[Range]] = [[] for _ in range(servers)]
+    loads, start = [0] * servers, 0
+    for size in sizes:
+        for begin in range(start, start + size, largest):
+            piece = Range(begin, min(begin + largest, start + size))
+            server = loads.index(min(loads))
+            slices[server].append(piece)
+            loads[server] += len(piece)
+        start += size
+    return slices
+
+
+def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
+    """Neighbouring ranges as one, empty ones left out."""
+    joined: list[Range] = []
+    for part in ranges:
+        if joined and joined[-1].stop == part.start:
+            joined[-1] = Range(joined[-1].start, part.stop)
+        elif len(part):
+            joined.append(part)
+    return tuple(joined)
+
+
+def server_memory(
+    length: int, slots: int, arrays: int, workers: int, part_bytes: int, averages: bool = False
+) -> dict[str, int]:
+    """Bytes a server needs for a slice of `length` float32, by purpose; the process itself comes on top
+    (docs/protocol.md#memory-of-a-server). `arrays`: what the policy takes (`Policy.server_arrays`); `averages`:
+    whether it keeps the mean of its versions."""
+    slice_bytes = 4 * length
+    return {
+        "weights": slice_bytes,
+        "optimizer": slots * slice_bytes,
+        "snapshot": (1 + slots + averages) * slice_bytes,
+        "published": slice_bytes,
+        "policy": arrays * slice_bytes,
+        "assembly": assembly_buffers(workers) * slice_bytes,
+        "messages": 4 * workers * part_bytes,
+    } | ({"mean of versions": slice_bytes} if averages else {})
+
+
+def assembly_buffers(workers: int) -> int:
+    """Pushes that are put together at one time; in rounds one is reserved for the next worker in order."""
+    return min(2, workers)

@@ -1,0 +1,56 @@
+"""The learning rate of one slice: the schedule, the number of members, AdaScale's gain."""
+
+from typing import Any
+
+from paceline.core.steps.adascale import AdaScale
+from paceline.core.steps.clip import l2_norm
+from paceline.core.steps.schedule import LearningRate, Schedule
+from paceline.core.sync.policy import Gathered
+
+
+class Rate:
+    """Follows the examples that the slice has counted, so that all slices have the same rate without asking anybody, and
+    lock-step training the same bits. Not thread-safe."""
+
+    def __init__(self, schedule: Schedule, base: float) -> None:
+        """`base`: the optimizer's rate."""
+        self._adascale = AdaScale() if schedule.config.lr_scale == "adascale" else None
+        self._lr = LearningRate(schedule, base)
+        self._ahead = 0.0
+        """Examples that AdaScale's schedule is ahead of those counted; negative while it is behind."""
+        self._epoch = 0.0
+
+    @property
+    def needs_squares(self) -> bool:
+        """Whether `gain` will be asked for."""
+        return self._adascale is not None
+
+    def members(self, count: int) -> None:
+        """So many count from now on."""
+        if count:
+            self._lr.members_changed(count, self._epoch)
+
+    def at(self, examples: int, per_epoch: int) -> float:
+        """The rate once so many examples are counted; `per_epoch` 0: not known yet."""
+        self._epoch = (examples + self._ahead) / per_epoch if per_epoch else 0.0
+        return self._lr.at(self._epoch)
+
+    def gain(self, gathered: Gathered, squares: float) -> float:
+        """AdaScale's factor for this fold, by which the schedule advances instead of by all its examples."""
+        assert self._adascale is not None
+        mean = l2_norm(gathered.total) * gathered.scale
+        found = self._adascale.observe(squares, mean**2, gathered.pushes)
+        self._ahead += (found / gathered.pushes - 1) * gathered.examples
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot holds: plain JSON values."""
+        adascale = self._adascale.state() if self._adascale else None
+        return {"lr": self._lr.state(), "adascale": adascale, "ahead": self._ahead, "epoch": self._epoch}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes back what `state` gave."""
+        self._lr.restore(state["lr"])
+        self._ahead, self._epoch = state["ahead"], state["epoch"]
+        if self._adascale and state["adascale"] is not None:
+            self._adascale.restore(state["adascale"])

@@ -1,0 +1,150 @@
+"""What n workers make of settings that are meant for one process: its mini-batch B, its rate a and its momentum m.
+
+The rate belongs to examples: a step on E of the B examples takes a * E / B for SGD [Goyal et al. 2017; Sharding eq. 3, 4], and
+a * sqrt(E / B) for adaptive steps [Malladi et al. 2022]. So lock-step on n shares of B is what one process does, and with one
+worker every policy is.
+
+Momentum belongs to steps that follow one another. Where other workers' steps come between, the servers' momentum would carry on
+what no longer fits; each worker keeps it of its own steps instead [Hakimi et al. 2019], and the servers take plain ones."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from paceline.core.extension import Extension
+from paceline.core.settings.config import Config, ScheduleConfig
+from paceline.core.settings.linear import FEW
+from paceline.core.steps.momentum import WorkerMomentum
+from paceline.core.steps.optimizer import Optimizer, build_optimizer
+from paceline.core.steps.optimizers.sgd import plain_sgd
+from paceline.core.steps.schedule import Schedule
+
+
+class Scaled(Extension):
+    """What a policy, with servers or without, says of the steps that n members take."""
+
+    plain: ClassVar[bool] = False
+    """Whether all steps are plain SGD's, whatever the optimizer."""
+    worker_momentum: ClassVar[bool] = True
+    """Whether each worker keeps SGD's momentum where there are several. Not in lock-step, nor where workers step models of
+    their own: there one step follows the other."""
+
+    averages: ClassVar[bool] = False
+    """Whether workers step models of their own, with the run's optimizer, and these are averaged."""
+
+    def step_pushes(self, members: int) -> float:
+        """Pushes whose mean makes one step: 1, or all members' in lock-step. Own steps of workers whose models are averaged
+        count like lock-step's."""
+        return 1.0
+
+    def divides(self, members: int) -> float:
+        """What the policy itself divides the rate of equal workers' pushes by."""
+        return 1.0
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        """Why several workers may end below plain torch with the same settings, in words; empty: they don't
+        (docs/policies.md). `optimizer`: the user's."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The workers who carry out what is meant for one process."""
+
+    workers: int
+    """Seats."""
+    share: float
+    """A worker's mini-batch as a part of the user's (ratio)."""
+    corrects: bool = False
+    """Whether the workers' codec keeps the momentum (codec.momentum)."""
+
+    def scale(self, asked: Optimizer, policy: Scaled) -> Callable[[int], float]:
+        """Factor of the user's rate for so many live workers."""
+        alone = self.share if policy.averages else 1.0
+        return lambda live: asked.scaled(self.share * policy.step_pushes(live), alone) * policy.divides(live)
+
+    def momentum(self, asked: Optimizer, policy: Scaled) -> WorkerMomentum | None:
+        """What each worker keeps in place of the servers."""
+        alone = self.workers == 1 and not policy.plain
+        return None if alone or self.corrects or not policy.worker_momentum else asked.worker_momentum()
+
+
+def pool_of(config: Config) -> Pool | None:
+    """None where the user's rate and momentum are taken as they are: schedule.lr_scale says how, or updates are sparse."""
+    if config.schedule.lr_scale != "auto" or config.updates == "sparse":
+        return None
+    return Pool(config.workers, config.worker_batch / config.batch_size, bool(config.codec.momentum))
+
+
+def effective(pool: Pool | None, asked: Optimizer, policy: Scaled) -> Optimizer:
+    """What is stepped with in place of the optimizer that the user asked for; its rate is the schedule's."""
+    if pool is not None and pool.corrects:
+        return asked.model_copy(update={"momentum": 0.0})
+    if pool is None or policy.averages:
+        return asked
+    if pool.momentum(asked, policy) is not None:
+        return plain_sgd(asked.lr)
+    share = pool.share * policy.step_pushes(pool.workers)
+    return asked.spread(share) if share < 1 else asked
+
+
+def scheduled(schedule: ScheduleConfig, epochs: float, pool: Pool | None, asked: Optimizer, policy: Scaled) -> Schedule:
+    """The schedule of a run of so many epochs, whose 'auto' is what the pool makes of the user's rate."""
+    return Schedule(schedule, epochs) if pool is None else Schedule(schedule, epochs, pool.scale(asked, policy))
+
+
+def told(config: Config, policy: Scaled) -> list[str]:
+    """What the user asked for, and what each worker makes of it, in one line; and others where that may be worse than in
+    one process, or takes longer."""
+    asked, pool, workers = build_optimizer(config.optimizer), pool_of(config), config.workers
+    rate = asked.lr * scheduled(config.schedule, config.epochs, pool, asked, policy).scale(workers)
+    each = f"{workers} worker{'s' if workers > 1 else ''} x {config.worker_batch}"
+    where = "" if pool is None or not (pool.corrects or pool.momentum(asked, policy)) else " at each worker"
+    how = "" if pool is not None else f" (schedule.lr_scale: {config.schedule.lr_scale})"
+    here = asked if where else effective(pool, asked, policy)
+    lines = [
+        f"for one process: mini-batch {config.batch_size}, {_words(asked, asked.lr)} -> here: {each}, "
+        f"{_words(here, rate)}{where}{how}"
+    ]
+    if why := cautioned(config, policy):
+        lines.append(f"{config.policy.name} may end below what one process reaches with the same settings: {why}.")
+    return [*lines, *_slower(config)]
+
+
+def cautioned(config: Config, policy: Scaled) -> str:
+    """Why the run may end below one process, in words; empty: nothing speaks for it."""
+    if config.workers == 1:
+        return ""
+    asked = build_optimizer(config.optimizer)
+    return policy.caution(asked, config.workers) or _noisier(config, asked, policy)
+
+
+def _noisier(config: Config, asked: Optimizer, policy: Scaled) -> str:
+    """That the servers' adaptive steps are on few examples each, where they are; the Adam of workers is told otherwise."""
+    pool = pool_of(config)
+    if pool is None or policy.averages or policy.step_pushes(config.workers) >= config.workers:
+        return ""
+    if asked.scaled(0.25) == 0.25:  # SGD, whose rate follows the examples
+        return ""
+    return f"{asked.name}'s steps on few of the workers' pushes each are noisy; policy=bsp steps on all"
+
+
+def _slower(config: Config) -> list[str]:
+    """That workers of a linear model need more epochs, where they do."""
+    times = config.svm.slowdown(config.workers) if config.updates == "sparse" else 1.0
+    if times == 1:
+        return []
+    need = f"{config.workers} workers with fitted steps need about {times:g} times the epochs of up to {FEW}"
+    return [f"{need} (docs/svm.md); this run has {config.epochs}."]
+
+
+def _words(optimizer: Optimizer, rate: float) -> str:
+    """'sgd, rate 0.1, momentum 0.9'."""
+    parts = [optimizer.name, f"rate {rate:.4g}"]
+    for name in ("momentum", "betas", "alpha"):
+        value = getattr(optimizer, name, None)
+        if value is not None:
+            parts.append(
+                " ".join([name, *(f"{each:.6g}" for each in (value if isinstance(value, tuple) else (value,)))])
+            )
+    return ", ".join(parts)

@@ -1,0 +1,82 @@
+"""How a slice turns a summed gradient into its next weights; what an optimizer keeps between steps are its slots."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from paceline.core import registry
+from paceline.core.settings.config import Options
+from paceline.core.steps.momentum import WorkerMomentum
+from paceline.core.values import Vector
+
+PACKAGE = "paceline.core.steps.optimizers"
+
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False, description="Learning rate: what each move is multiplied by.")]
+Decay = Annotated[
+    float,
+    Field(
+        ge=0,
+        allow_inf_nan=False,
+        description="Pull towards zero: this times the weight is added to its gradient.",
+    ),
+]
+Eps = Annotated[
+    float,
+    # what is much smaller would be 0 in float32
+    Field(ge=1e-30, allow_inf_nan=False, description="Added to the divisor, so that it is never 0."),
+]
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Optimizer(BaseModel, ABC):
+    """One update rule, for every weight by itself, so that a slice steps as the whole model would. Fields are its
+    options; what it remembers lives in slots that the slice keeps and snapshots, so one frozen instance serves any
+    number of slices."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: ClassVar[str]
+    """As in the config: the stem of its file."""
+    lr: Rate = 0.1
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """Arrays of the slice's length that it keeps between steps."""
+
+    def new_slots(self, length: int) -> list[Vector]:
+        """The slots before the first step."""
+        return [np.zeros(length, dtype=np.float32) for _ in range(self.slots)]
+
+    def scaled(self, share: float, alone: float = 1.0) -> float:
+        """Factor of the rate for a step on this share of the mini-batch that the rate is meant for (ratio): by default that of
+        adaptive steps, which don't follow the size of gradients [Malladi et al. 2022]. `alone`: the share in each of the
+        steps whose mean it is; each is divided by the noise of so few examples, which the factor makes up for. Larger
+        mini-batches never raise it."""
+        return min(1.0, math.sqrt(share)) / min(1.0, math.sqrt(alone))
+
+    def spread(self, share: float) -> Self:
+        """The rule for steps on this share of the mini-batch, at most 1: running means go over as many examples as they would
+        [Malladi et al. 2022]. By default it has none."""
+        return self
+
+    def worker_momentum(self) -> WorkerMomentum | None:
+        """The momentum that workers can keep in place of the servers; None: there is none."""
+        return None
+
+    @abstractmethod
+    def step(
+        self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,
+        slots: Sequence[Vector], steps: int,
+    ) -> None:  # fmt: skip
+        """Writes the next weights to `out`, which may be `weights`, and changes the slots. `scale` makes the gradient
+        what it should be (1 / examples of a sum); `lr` is this step's learning rate; `steps` counts the slice's steps,
+        this one included."""
+
+
+def build_optimizer(options: Options) -> Optimizer:
+    """The optimizer that the config names, its options checked."""
+    return registry.build(PACKAGE, Optimizer, options.name, options.options, "optimizer")

@@ -1,0 +1,69 @@
+"""Stochastic gradient descent, with momentum, Nesterov's if wanted."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from paceline.core.errors import ConfigError
+from paceline.core.extension import Options
+from paceline.core.steps.momentum import WorkerMomentum
+from paceline.core.steps.optimizer import Decay, Optimizer, Share, build_optimizer
+from paceline.core.values import Vector
+
+
+class Sgd(Optimizer):
+    """SGD with momentum (no dampening) and weight decay, the update of torch.optim.SGD: g <- g + weight_decay * w;
+    m <- momentum * m + g;  w <- w - lr * m, or with nesterov w <- w - lr * (g + momentum * m)."""
+
+    name: ClassVar[str] = "sgd"
+    momentum: Share = Field(0.9, description="Share of the last move that goes on (ratio); 0 keeps no slot.")
+    weight_decay: Decay = 1e-4
+    nesterov: bool = Field(False, description="Step from where the momentum leads to; needs momentum above 0.")
+
+    @field_validator("nesterov")
+    @classmethod
+    def _needs_momentum(cls, nesterov: bool, info: ValidationInfo) -> bool:
+        if nesterov and info.data.get("momentum") == 0:
+            raise ValueError(
+                "Nesterov's step needs momentum, and momentum is 0. Set it above 0, or leave nesterov out."
+            )
+        return nesterov
+
+    @property
+    def slots(self) -> int:
+        return 1 if self.momentum else 0
+
+    def scaled(self, share: float, alone: float = 1.0) -> float:
+        return share
+
+    def worker_momentum(self) -> WorkerMomentum | None:
+        return WorkerMomentum(self.momentum, self.weight_decay) if self.momentum else None
+
+    def step(
+        self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,
+        slots: Sequence[Vector], steps: int,
+    ) -> None:  # fmt: skip
+        from paceline.core.steps import loops  # here: a mistake in the config must show without waiting for numba
+
+        if slots:
+            loops.sgd(weights, out, gradient, slots[0], scale, lr, self.momentum, self.weight_decay, self.nesterov)
+        else:
+            loops.sgd_without_momentum(weights, out, gradient, scale, lr, self.weight_decay)
+
+
+def plain_sgd(lr: float) -> Sgd:
+    """SGD without momentum and decay: what a policy folds or steps with where it only wants lr * gradient taken off."""
+    return Sgd(lr=lr, momentum=0.0, weight_decay=0.0)
+
+
+def check_plain(options: Options, momentum: str, is_translated: bool) -> None:
+    """ConfigError where the servers' steps are not plain ones, though the workers keep the momentum that is named.
+    `is_translated`: the servers leave theirs out."""
+    optimizer = build_optimizer(options)
+    if not isinstance(optimizer, Sgd) or (optimizer.momentum and not is_translated):
+        has = f" and optimizer.momentum {optimizer.momentum:g}" if isinstance(optimizer, Sgd) else ""
+        raise ConfigError(
+            f"With {momentum} the workers keep the momentum and the servers take plain steps; but optimizer.name is "
+            f"{options.name}{has}. Use optimizer.name=sgd and optimizer.momentum=0."
+        )

@@ -1,0 +1,56 @@
+"""Backup workers: lock-step that waits for the fastest m of n only."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Config
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.sync.clocks import Clocks
+from paceline.core.sync.policy import Policy, unless_old
+from paceline.core.values import Push, Verdict
+
+
+class Backup(Policy):
+    """[Chen et al. 2016]: a version's step is the mean of the first m = n - b gradients computed on it; later ones are dropped
+    and their workers go on from the new weights at once."""
+
+    sparse: ClassVar[bool] = True
+    gathers: ClassVar[bool] = True
+    worker_momentum: ClassVar[bool] = False
+    shorthand: ClassVar[str | None] = "backups"
+    backups: int | None = Field(None, ge=0, description="Workers not waited for; default: a sixteenth, at least 1.")
+
+    def check(self, config: Config) -> None:
+        super().check(config)
+        if self.backups is not None and self.backups >= config.workers:
+            raise ConfigError(
+                f"policy.backups: got {self.backups} of {config.workers} workers, so nobody would be waited for. Give fewer "
+                "than `workers`, or use asp."
+            )
+
+    def step_pushes(self, members: int) -> float:
+        return max(1, members - self._spare(members))
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        return "what comes late is left out, so a slow worker's data hardly counts"
+
+    def _spare(self, members: int) -> int:
+        """b."""
+        return max(1, round(members / 16)) if self.backups is None else self.backups
+
+    def admit(self, push: Push, clocks: Clocks) -> Verdict:
+        return unless_old(push, clocks)
+
+    def is_due(self, clocks: Clocks) -> bool:
+        """Once no more than b of those who could still push are missing; an empty update counts as one that is in. Also where
+        all have pushed and too many came too late, for those may wait on another slice, where the others were too late."""
+        spare = self._spare(len(clocks.view.seats))
+        missing = [worker for worker in clocks.members if not clocks.is_buffered(worker)]
+        running = [worker for worker in missing if not clocks.is_done(worker)]
+        is_enough = len(running) <= spare or all(map(clocks.is_counted, running))
+        return len(missing) < len(clocks.view.seats) and is_enough
+
+    def may_proceed(self, worker: str, clocks: Clocks) -> bool:
+        return not clocks.is_buffered(worker)

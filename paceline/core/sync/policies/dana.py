@@ -1,0 +1,58 @@
+"""DANA-Slim: each worker keeps its own momentum and pushes where its momentum is about to take it."""
+
+from typing import ClassVar
+
+from pydantic import Field, PrivateAttr
+
+from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Config
+from paceline.core.steps.momentum import WorkerMomentum
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.steps.optimizers.sgd import plain_sgd
+from paceline.core.sync.clocks import Clocks
+from paceline.core.sync.policy import Own, Policy
+from paceline.core.values import Vector
+
+
+class Dana(Policy):
+    """[Hakimi et al. 2019]: v <- m v + g + wd w_i, push u = m v + g + wd w_i (`WorkerMomentum`); the server folds
+    w <- w - lr u at once, without momentum of its own. ASP with a momentum does the same by itself, unless
+    schedule.lr_scale says that rate and momentum are taken as they are."""
+
+    shorthand: ClassVar[str | None] = "momentum"
+    worker_momentum: ClassVar[bool] = False  # it has its own
+    momentum: float | None = Field(
+        None, gt=0, lt=1, description="m, kept by each worker (ratio); default: optimizer.momentum."
+    )
+    _kept: WorkerMomentum | None = PrivateAttr(None)
+
+    def check(self, config: Config) -> None:
+        super().check(config)
+        if config.optimizer.name != "sgd":
+            raise ConfigError(
+                f"Policy dana is made for SGD with momentum, but optimizer.name is {config.optimizer.name}. Set "
+                "optimizer.name=sgd, or take another policy, like asp."
+            )
+        if config.codec.momentum:
+            raise ConfigError(
+                f"Policy dana keeps a momentum at each worker, and so does codec.momentum ({config.codec.momentum:g}). Leave "
+                "codec.momentum out, or take another policy."
+            )
+
+    # server half
+    def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        return plain_sgd(optimizer.lr)
+
+    def may_proceed(self, worker: str, clocks: Clocks) -> bool:
+        return True
+
+    # worker half
+    def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
+        if gradient is None:
+            return None
+        if self._kept is None:
+            m = getattr(own.optimizer, "momentum", 0.0) if self.momentum is None else self.momentum
+            self._kept = WorkerMomentum(m, getattr(own.optimizer, "weight_decay", 0.0))
+        ahead = gradient.copy()
+        self._kept.look_ahead(ahead, own.local)
+        return ahead

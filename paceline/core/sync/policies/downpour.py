@@ -1,0 +1,40 @@
+"""Downpour: ASP that pushes, or pulls, only every k steps."""
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.steps.optimizers.sgd import plain_sgd
+from paceline.core.sync.clocks import Clocks
+from paceline.core.sync.policy import Own, Policy
+from paceline.core.values import Vector
+
+
+class Downpour(Policy):
+    """ASP with n_push and n_fetch of Dean et al. 2012. `push_every` k: the worker makes k plain steps of its own,
+    w_i <- w_i - lr * g, then pushes sum(g). `pull_every` k [Actors]: only every k-th reply brings the weights."""
+
+    keeps_start: ClassVar[bool] = True
+    push_every: int = Field(1, ge=1, description="Mini-batches of own steps between two pushes (steps).")
+    pull_every: int = Field(1, ge=1, description="Pushes between two pulls (clocks).")
+
+    def may_proceed(self, worker: str, clocks: Clocks) -> bool:
+        return True
+
+    def worker_optimizer(self, optimizer: Optimizer) -> Optimizer | None:
+        return plain_sgd(optimizer.lr)
+
+    @property
+    def most_steps(self) -> int:
+        return self.push_every
+
+    def pulls(self, clock: int) -> bool:
+        return clock % self.pull_every == 0
+
+    def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
+        """Since the steps were plain ones, what they did is the rate times the sum of their gradients; at rate 0 they did
+        nothing."""
+        assert own.start is not None
+        return None if gradient is None else np.float32(1 / own.lr if own.lr else 0.0) * (own.start - own.local)

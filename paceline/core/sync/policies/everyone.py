@@ -1,0 +1,55 @@
+"""Everyone: nobody waits; what was pushed folds once every worker has contributed."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Config
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.sync.clocks import Clocks
+from paceline.core.sync.policy import Policy
+from paceline.core.values import Outcome, Push, Verdict
+
+
+class Everyone(Policy):
+    """The asynchronous mode of [Hogwild]: the server gathers until all have pushed since the last fold, some more than once,
+    and meanwhile lets everybody go on."""
+
+    sparse: ClassVar[bool] = True
+    gathers: ClassVar[bool] = True
+    overlaps: ClassVar[bool] = True
+    shorthand: ClassVar[str | None] = "merge"
+    merge: Literal["sum", "overwrite"] = Field(
+        "sum",
+        description="What a worker's second push into one sum does: sum adds to its first; overwrite takes its place for "
+        "each feature that both have, as published (sparse updates only).",
+    )
+
+    def check(self, config: Config) -> None:
+        super().check(config)
+        if self.merge == "overwrite" and config.updates != "sparse":
+            raise ConfigError(
+                f"policy.merge: overwrite goes by features and needs updates: sparse, but they are {config.updates}. Leave it "
+                "out, or train a sparse task like svm."
+            )
+
+    @property
+    def overwrites(self) -> bool:
+        return self.merge == "overwrite"
+
+    def step_pushes(self, members: int) -> float:
+        return members
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        return "each step waits for a push of the slowest worker, so a slow one leaves few steps"
+
+    def admit(self, push: Push, clocks: Clocks) -> Verdict:
+        return Verdict(Outcome.BUFFERED)
+
+    def is_due(self, clocks: Clocks) -> bool:
+        running = [worker for worker in clocks.members if not clocks.is_done(worker)]
+        return bool(running) and all(map(clocks.is_buffered, running))
+
+    def may_proceed(self, worker: str, clocks: Clocks) -> bool:
+        return True

@@ -1,0 +1,63 @@
+"""Local SGD: in each round every worker takes several steps of its own, then all take the mean of their models."""
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from paceline.core.errors import ConfigError
+from paceline.core.settings.codec import Pushes
+from paceline.core.settings.config import Config
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.steps.optimizers.sgd import plain_sgd
+from paceline.core.sync.policies.bsp import Bsp
+from paceline.core.sync.policy import Gathered, Own
+from paceline.core.values import Vector
+
+
+class LocalSgd(Bsp):
+    """[Stich 2019]: H steps with the run's optimizer, then w <- w - mean_i (w - w_i), weighted by examples. `dynamic` [DyLU,
+    Liu et al. 2024]: H_i = max(1, round(H * speed_i / fastest)), so that nobody waits long."""
+
+    keeps_start: ClassVar[bool] = True
+    pushes: ClassVar[Pushes] = "differences"
+    averages: ClassVar[bool] = True
+    shorthand: ClassVar[str | None] = "steps"
+    steps: int = Field(8, ge=1, description="H, own steps in a round (steps).")
+    dynamic: bool = Field(False, description="Fewer steps for slower workers.")
+
+    def check(self, config: Config) -> None:
+        super().check(config)
+        if config.schedule.lr_scale == "adascale":
+            raise ConfigError(
+                f"schedule.lr_scale: adascale measures gradients, but {config.policy.name} averages models, with a rate of its "
+                "own. Use bsp, backup, kbuffered or rennala, or another lr_scale."
+            )
+
+    # server half
+    def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        return plain_sgd(1.0)
+
+    def fold(
+        self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float,
+        slots: Sequence[Vector], steps: int,
+    ) -> None:  # fmt: skip
+        """The schedule's rate is the workers'; this step has its own."""
+        optimizer.step(weights, out, gathered.total, gathered.scale, optimizer.lr, slots, steps)
+
+    # worker half
+    def worker_optimizer(self, optimizer: Optimizer) -> Optimizer | None:
+        return optimizer
+
+    @property
+    def most_steps(self) -> int:
+        return self.steps
+
+    def local_steps(self, speed: float) -> int:
+        return max(1, math.floor(self.steps * speed + 0.5)) if self.dynamic else self.steps
+
+    def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
+        assert own.start is not None
+        return None if gradient is None else np.subtract(own.start, own.local)

@@ -1,0 +1,20 @@
+"""Stale Synchronous Parallel: run ahead of the slowest by at most a bound."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from paceline.core.sync.clocks import Clocks
+from paceline.core.sync.policy import Policy
+
+
+class Ssp(Policy):
+    """Bounded staleness [Survey; Ho et al. 2013]: fold at once; worker p waits while t_p - min t > bound."""
+
+    sparse: ClassVar[bool] = True
+    shorthand: ClassVar[str | None] = "bound"
+    overlaps: ClassVar[bool] = True
+    bound: int = Field(3, ge=0, description="Clocks a worker may be ahead of the slowest when it goes on.")
+
+    def may_proceed(self, worker: str, clocks: Clocks) -> bool:
+        return clocks.lead(worker) <= self.bound

@@ -1,0 +1,267 @@
+"""A policy answers: when may a worker go on, how do pushes fold in, how do pulls mix back?"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, PrivateAttr
+
+from paceline.core import registry
+from paceline.core.errors import ConfigError
+from paceline.core.settings.codec import Pushes
+from paceline.core.settings.config import Config, Options
+from paceline.core.steps.effective import Scaled
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.steps.optimizers.sgd import check_plain
+from paceline.core.sync.clocks import Clocks
+from paceline.core.values import Outcome, Push, Vector, Verdict
+
+PACKAGE = "paceline.core.sync.policies"
+PEERS = "paceline.core.peers.peer_policies"
+"""Of policies that train without servers (core/peers/peer_policy.py)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gathered:
+    """The pushes of one fold: their sum, and the factor that makes it the gradient (1 / examples of a mean)."""
+
+    total: Vector
+    scale: float
+    pushes: int
+    examples: int
+    members: int = 1
+    """Members of the slice's view at this fold."""
+    worker: str = ""
+    """Whose push it is, where it is a single one."""
+
+
+@dataclass(slots=True, eq=False)
+class Own:
+    """What a worker has of its own: its model, and what it steps it with between two pushes."""
+
+    local: Vector
+    optimizer: Optimizer
+    """The run's optimizer; its `weight_decay` and the like also where the worker takes no steps with it."""
+    lr: float
+    """The schedule's rate in the last reply."""
+    start: Vector | None = None
+    """The model at the last mix, kept for policies that push what was done since."""
+    slots: list[Vector] = field(default_factory=list)
+    steps: int = 0
+
+
+class Policy(Scaled, ABC):
+    """One synchronisation policy, both halves. Fields are its options; one instance serves one slice or one worker.
+    Not thread-safe: whoever drives the slice serialises calls."""
+
+    model_config = ConfigDict(extra="forbid")
+    shorthand: ClassVar[str | None] = None
+    """The option that 'name:value' sets on the command line."""
+    rounds: ClassVar[bool] = False
+    """Whether pushes belong to rounds that close together: then progress is the round's number."""
+    gathers: ClassVar[bool] = False
+    """Whether BUFFERED pushes are summed as they come, outside of rounds."""
+    overlaps: ClassVar[bool] = False
+    """Whether a worker may compute its next gradient while the last one is on its way."""
+    sparse: ClassVar[bool] = False
+    """Whether it makes sense for sparse updates, which are changes and not gradients, and which are summed."""
+    pushes: ClassVar[Pushes] = "gradients"
+    """What `outgoing` makes: not every codec goes with each."""
+    scores: ClassVar[tuple[str, ...]] = ("global",)
+    """Which models mean something: the global one, the mean of the workers' local ones, their vote."""
+
+    def check(self, config: Config) -> None:
+        """ConfigError where other settings don't go with this policy."""
+        if not config.servers and is_served(config.policy):
+            raise ConfigError(
+                f"policy {config.policy.name} needs servers, but servers is 0. Set servers=1 or more, or take a policy that "
+                f"trains without them: {', '.join(registry.names(PEERS))}."
+            )
+        config.codec.check(config.policy.name, self.pushes, config.updates, config.schedule.lr_scale, config.epochs)
+        if momentum := config.codec.momentum:
+            check_plain(config.optimizer, f"codec.momentum ({momentum:g})", config.schedule.lr_scale == "auto")
+        if config.overlap and not self.overlaps:
+            raise ConfigError(
+                f"overlap: true does not go with policy {config.policy.name}, whose workers need each reply before the "
+                "next step. Use asp, ssp, dssp, delay_threshold, staleness_aware, kbuffered or everyone, or leave overlap off."
+            )
+        if config.updates == "sparse" and not self.sparse:
+            raise ConfigError(
+                f"policy {config.policy.name} does not go with sparse updates. Use bsp, backup, ssp, dssp, asp, everyone, "
+                "kbuffered, delay_threshold or staleness_aware."
+            )
+        if config.schedule.lr_scale == "adascale" and config.updates == "sparse":
+            raise ConfigError(
+                "schedule.lr_scale: adascale measures gradients; sparse updates are changes. Leave it out."
+            )
+        if config.schedule.lr_scale == "adascale" and not (self.rounds or self.gathers):
+            raise ConfigError(
+                f"schedule.lr_scale: adascale needs a policy that averages several gradients, like bsp or kbuffered; "
+                f"{config.policy.name} folds each by itself."
+            )
+
+    def step_pushes(self, members: int) -> float:
+        return members if self.rounds else 1.0
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether a worker's later sparse push into one sum takes the place of its earlier one where both have a value."""
+        return False
+
+    # server half, once for each slice
+    def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        """What the slice folds with, given the run's optimizer."""
+        return optimizer
+
+    def server_arrays(self, workers: int) -> int:
+        """Arrays of the slice's length that it takes beside weights and optimizer: a sum, and its copy in a snapshot."""
+        return 1 if self.rounds else 2 if self.gathers else 0
+
+    def admit(self, push: Push, clocks: Clocks) -> Verdict:
+        """FOLDED: fold it now. BUFFERED: keep it in the sum until `is_due`. DROPPED: don't use it."""
+        return Verdict(Outcome.FOLDED)
+
+    def observe(self, push: Push, clocks: Clocks) -> None:
+        """Takes note of a push that has just been counted; the only place where a policy changes its state."""
+
+    def weight(self, staleness: int) -> float:
+        """What a buffered push counts in the sum beside its examples."""
+        return 1.0
+
+    def is_due(self, clocks: Clocks) -> bool:
+        """Whether the buffered pushes fold now."""
+        return False
+
+    def rate(self, lr: float, staleness: int, members: int) -> float:
+        """The rate of one push's fold, given the schedule's."""
+        return lr
+
+    def fold(
+        self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float,
+        slots: Sequence[Vector], steps: int,
+    ) -> None:  # fmt: skip
+        """Writes the next version of the weights to `out` (which may be `weights`): one optimizer step by default, the
+        `steps`-th of the slice."""
+        optimizer.step(weights, out, gathered.total, gathered.scale, lr, slots, steps)
+
+    def sent(self, worker: str, weights: Vector, clocks: Clocks) -> None:
+        """The worker's reply goes out with these weights; they must be copied to be kept."""
+
+    @abstractmethod
+    def may_proceed(self, worker: str, clocks: Clocks) -> bool:
+        """Whether the worker's reply goes out now. Asked again for waiting workers, so it changes nothing."""
+
+    # worker half
+    takes_local_step: ClassVar[bool] = False
+    """Whether the worker makes its own plain step before it mixes."""
+    keeps_start: ClassVar[bool] = False
+    """Whether the worker keeps the model of its last mix."""
+
+    def worker_optimizer(self, optimizer: Optimizer) -> Optimizer | None:
+        """What the worker steps its own model with after each mini-batch; None where only the servers step."""
+        return None
+
+    @property
+    def most_steps(self) -> int:
+        """Mini-batches for which data is set aside for each clock."""
+        return 1
+
+    def local_steps(self, speed: float) -> int:
+        """Mini-batches before the next push, from 1 to `most_steps`; `speed` is the worker's, the fastest has 1."""
+        return self.most_steps
+
+    def pulls(self, clock: int) -> bool:
+        """Whether the reply to this clock's push should bring weights."""
+        return True
+
+    def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
+        """What the worker pushes, given its last gradient (None: there was none that can be used); None for an empty
+        update. Own memory or the gradient's: it must not change until the reply is there."""
+        return gradient
+
+    def alpha(self, others: int | None, members: int) -> float:
+        """Weight of the pulled weights in the worker's local model: 1 copies, 0 leaves local alone.
+        `others`: pushes by others since this worker's last one, None for its first push after a join."""
+        return 1.0
+
+    # snapshots
+    def state(self) -> dict[str, Any]:
+        """What a snapshot must hold beside the options: plain JSON values."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes back what `state` gave."""
+
+
+def unless_old(push: Push, clocks: Clocks) -> Verdict:
+    """BUFFERED where the gradient was computed on the present version, else DROPPED."""
+    is_old = push.base.version != clocks.version
+    return Verdict(Outcome.DROPPED, "old_version") if is_old else Verdict(Outcome.BUFFERED)
+
+
+class Unserved(Policy):
+    """The chief's half of a run without servers: it counts what is trained. The models are the workers' own."""
+
+    scores: ClassVar[tuple[str, ...]] = ("mean",)
+    _peers: Scaled = PrivateAttr()
+    """The workers' half."""
+
+    def of(self, peers: Scaled) -> "Unserved":
+        """The chief's half of this peer policy."""
+        self._peers = peers
+        return self
+
+    @property
+    def plain(self) -> bool:  # type: ignore[override]
+        return self._peers.plain
+
+    def step_pushes(self, members: int) -> float:
+        return self._peers.step_pushes(members)
+
+    @property
+    def averages(self) -> bool:  # type: ignore[override]
+        return self._peers.averages
+
+    def caution(self, optimizer: Optimizer, members: int) -> str:
+        return self._peers.caution(optimizer, members)
+
+    @property
+    def worker_momentum(self) -> bool:  # type: ignore[override]
+        return self._peers.worker_momentum
+
+    def check(self, config: Config) -> None:
+        super().check(config)
+        if config.servers:
+            raise ConfigError(
+                f"policy {config.policy.name} trains without servers, but servers is {config.servers}. Set servers=0."
+            )
+
+    def may_proceed(self, worker: str, clocks: Clocks) -> bool:
+        return True
+
+    def pulls(self, clock: int) -> bool:
+        return False
+
+
+def is_served(options: Options) -> bool:
+    """Whether the policy needs servers; the others are peer policies."""
+    return options.name not in registry.names(PEERS)
+
+
+def build_policy(options: Options) -> Policy:
+    """The policy that the config names, its options checked; of a peer policy the chief's half."""
+    if not is_served(options):
+        return Unserved().of(registry.build(PEERS, Scaled, options.name, options.options, "policy"))
+    return registry.build(PACKAGE, Policy, options.name, options.options, "policy")
+
+
+def from_shorthand(text: str) -> dict[str, Any]:
+    """'ssp:3' as {'name': 'ssp', 'bound': 3}; ConfigError where the policy has no such short form."""
+    name, colon, value = text.partition(":")
+    shorthand = registry.find(PACKAGE, Policy, name).shorthand if is_served(Options(name=name)) else None
+    if not colon:
+        return {"name": name}
+    if shorthand is None:
+        raise ConfigError(f"policy {text}: {name} takes no value after ':'.")
+    return {"name": name, shorthand: value}

@@ -1,0 +1,52 @@
+"""Says before a run when this machine has too few cores or too little memory for its processes."""
+
+import sys
+
+import psutil
+
+from paceline.core.errors import UsageError
+from paceline.core.settings.config import Config
+from paceline.local.shared import cores
+from paceline.rpc.process import memory_limit
+
+MOST_PER_CORE = 16
+"""Processes that take turns on a core without anybody asking."""
+SHARED, FORKED = 500 << 20, 30 << 20
+"""Memory that a run takes once (what its processes are forked from), and for each of them (bytes; measured with the task
+digits, so without a model or data of any size, or what a script of the user's own imports)."""
+
+
+def refuse_too_many(config: Config, yes: bool, how: str = "--yes", runs: int = 1) -> None:
+    """Asks on a terminal whether to go on where the processes of so many runs at a time are too many for this machine;
+    UsageError where there is nobody to ask, or they say no. `how` tells the other way to agree."""
+    sentence = too_many(config, cores(), _free(), runs)
+    if sentence is None or yes:
+        return
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        import typer
+
+        if typer.confirm(f"{sentence} Go on?", err=True):
+            return
+    raise UsageError(f"{sentence} Take fewer workers (-w), or go on all the same with {how}.")
+
+
+def too_many(config: Config, cores: int, free: int, runs: int = 1) -> str | None:
+    """In words, where the processes are more than the cores or the free memory (bytes) can bear."""
+    processes = runs * (config.workers + config.server_processes + 1)
+    need = runs * SHARED + processes * FORKED
+    if processes <= MOST_PER_CORE * cores and need <= free:
+        return None
+    side = f" in each of {runs} runs side by side" if runs > 1 else ""
+    return (
+        f"{config.workers:,} workers{side} make {processes:,} processes, on {cores} core{'s' * (cores > 1)}; they need "
+        f"{_gib(need)} of memory at least, and {_gib(free)} is free."
+    )
+
+
+def _free() -> int:
+    """Memory that new processes can have (bytes)."""
+    return min(int(psutil.virtual_memory().available), memory_limit())
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

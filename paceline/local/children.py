@@ -1,0 +1,175 @@
+"""The processes of a local run: started afresh, each with a log of its own, named when they die, and all ended."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paceline.core.errors import OUT_OF_MEMORY, OutOfMemory, error_classes
+from paceline.local import end_with_parent as tether
+from paceline.local.forker import Forked, Forker
+from paceline.rpc.process import MALLOC_ENVIRONMENT, kernel_kills, memory_limit
+from paceline.settings import PREFIX, TLS
+
+TAIL_LINES = 12
+TRACE_LINES = 40
+"""Most lines of a crash that are shown."""
+TAIL_BYTES = 16 << 10
+WORKERS_LEAVE, ALL_GONE = 5.0, 10.0
+"""Seconds after the end was asked for: servers are told after the first, whoever is left is killed after the second."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One process and its successors under the same name. Start it from a thread that lives as long as the launcher:
+    the kernel ends children when the thread that started them ends."""
+
+    name: str
+    role: str
+    """server, worker, evaluator, sharder or shard server."""
+    arguments: list[str]
+    """What follows `python -P`."""
+    log: Path
+    environment: Mapping[str, str]
+    restarts_left: int = 0
+    forker: Forker | None = None
+    """Starts it, if it can: quicker."""
+    code: int | None = None
+    """How the newest process ended; negative for a signal."""
+    given_up: bool = False
+    peak: int = 0
+    """Largest memory of the process that ended last (bytes)."""
+    _process: subprocess.Popen[bytes] | Forked | None = field(default=None, repr=False)
+    _log_start: int = 0
+    _kills_before: int | None = None
+
+    def start(self) -> None:
+        """A new process in a group of its own, so that a Ctrl-C reaches it through the launcher only."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        self.code, self._kills_before = None, kernel_kills()
+        forked = self.forker and self.forker.start(self.arguments, self.log, Path.cwd(), self.environment)
+        if forked:
+            self._process = forked
+            return
+        command = [sys.executable, "-P", *self.arguments]
+        tethered = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                tethered, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment, start_new_session=True
+            )
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self.poll() is None
+
+    def poll(self) -> int | None:
+        """The exit code once the process has ended; notes its peak memory."""
+        if self._process is None or self.code is not None:
+            return self.code
+        if isinstance(self._process, Forked):
+            self.code, self.peak = self._process.poll(), self._process.peak
+            return self.code
+        pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+        if pid:
+            self.code = self._process.returncode = os.waitstatus_to_exitcode(status)
+            self.peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return self.code
+
+    def signal(self, number: int) -> None:
+        """Sends it to the process and whatever that has started."""
+        with suppress(ProcessLookupError):  # it has just ended, and its forker tells us later
+            if self.running and self._process:
+                os.killpg(self._process.pid, number)
+
+    def tail(self) -> str:
+        """The last lines that the newest process wrote, indented; all of its last words where it has some."""
+        lines = self._lines()
+        words = self.last_words().splitlines()[-TRACE_LINES:]
+        whole = lines[-TAIL_LINES:] if len(words) <= TAIL_LINES else words
+        return "".join(f"\n    {_printable(line)}" for line in whole)
+
+    def sentence(self) -> str | None:
+        """The error that it ended with, as `exits` prints it, without its name; None where there is none."""
+        text = "\n".join(self._lines())
+        kinds = "|".join(error_classes())
+        found = list(re.finditer(rf"^[\w-]+: (?:{kinds}): ", text, re.MULTILINE))
+        return _printable(text[found[-1].end() :].strip(), "\n") if found else None
+
+    def last_words(self) -> str:
+        """What it wrote that is no event of its log: from the last traceback on, where there is one."""
+        text = "\n".join(line for line in self._lines() if not line.startswith("{"))
+        return text[max(0, text.rfind("Traceback (most recent call last)")) :].strip()
+
+    def _lines(self) -> list[str]:
+        """The end of what the newest process wrote."""
+        if not self.log.exists():
+            return []
+        with self.log.open("rb") as log:
+            log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+            return log.read().decode(errors="replace").splitlines()
+
+    def how_it_ended(self) -> str:
+        """In words: the exit code, or the signal, with the memory where it may have been too much."""
+        assert self.code is not None
+        peak, limit = self.peak / 2**20, memory_limit() / 2**20
+        memory = f"Its peak was {peak:,.0f} MiB, the limit here is {limit:,.0f} MiB for all processes"
+        if self.code == OutOfMemory.exit_code:
+            return f"ran out of memory (exit code {self.code}). {memory}"
+        if self.code >= 0:
+            return f"ended with exit code {self.code}"
+        name = signal.Signals(-self.code).name
+        if -self.code == signal.SIGABRT and any(sign in self.last_words() for sign in OUT_OF_MEMORY):
+            return f"ran out of memory ({name}). {memory}"
+        if -self.code != signal.SIGKILL:
+            return f"was ended by signal {-self.code} ({name})"
+        kills = kernel_kills()
+        if kills is not None and self._kills_before is not None and kills > self._kills_before:
+            return f"was killed by the kernel ({name}), because memory ran out. {memory}"
+        return f"was killed ({name}): by someone, or by the kernel because memory ran out. {memory}"
+
+
+def child_environment(threads: int) -> dict[str, str]:
+    """What a child sees: malloc set for big messages (no page faults for each), its threads, and of our
+    variables only where the keys are: the settings are in the config file already."""
+    inherited = {name: value for name, value in os.environ.items() if name == TLS or not name.startswith(PREFIX)}
+    return inherited | MALLOC_ENVIRONMENT | {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+
+
+def end_all(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:
+    """SIGTERM to workers and evaluator, then to the servers, SIGKILL to whoever is left after 10 s, or at once in a
+    `hurry` (a second Ctrl-C). Returns when all are gone."""
+    start = time.monotonic()
+    told: set[str] = set()
+    while any(child.running for child in children):
+        elapsed = time.monotonic() - start
+        clients = [child for child in children if child.role != "server" and child.running]
+        if elapsed > ALL_GONE or hurry():
+            _tell(children, signal.SIGKILL, set())
+        elif clients and elapsed < WORKERS_LEAVE:
+            _tell(clients, signal.SIGTERM, told)
+        else:
+            _tell(children, signal.SIGTERM, told)
+        time.sleep(0.02)
+
+
+def _tell(children: Iterable[Child], number: int, told: set[str]) -> None:
+    for child in children:
+        if child.name not in told:
+            child.signal(number)
+            told.add(child.name)
+
+
+def _printable(line: str, kept: str = "") -> str:
+    """Without control characters, which could drive the terminal, but for those that are `kept`."""
+    return "".join(letter if letter.isprintable() or letter in f"\t{kept}" else "?" for letter in line)

@@ -1,0 +1,142 @@
+"""`paceline local`: a linear model on this machine alone, by threads without a lock and without servers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paceline.core.errors import ConfigError, DataError, DiskError
+from paceline.core.linear.model import Examples, score
+from paceline.core.linear.score import Score
+from paceline.core.run.best_model import result
+from paceline.core.settings.config import Config
+from paceline.data.costs import costs_of, counted
+from paceline.data.dataset import Dataset, PartName, is_sparse
+from paceline.data.inputs import Inputs
+from paceline.data.linear_labels import check_labels
+from paceline.data.linear_model import LOSS, Labels, Parts, save_liblinear, save_safetensors
+from paceline.data.splits import split
+from paceline.tasks.task import load_task
+from paceline.worker.linear.hogwild import Epoch, LocalSettings, train
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of it."""
+
+    folder: Path
+    examples: int
+    seconds: float
+    """Of the steps, without reading and scoring."""
+    epochs: list[Epoch]
+    test: Score | None
+    as_read: tuple[str, ...] = ()
+    """How the data was read."""
+
+    def lines(self) -> list[str]:
+        """For people; the last line is the test accuracy."""
+        told = [f"epoch {number}: {_told(epoch)}" for number, epoch in enumerate(self.epochs)]
+        rate = self.examples * len(self.epochs) / self.seconds if self.seconds else 0.0
+        return [
+            *self.as_read,
+            *told,
+            f"{len(self.epochs)} epochs of {self.examples:,} examples in {self.seconds:.3f} s, {rate:,.0f} a second",
+            f"The model is {self.folder}/last.safetensors and last.liblinear. Apply it: paceline predict "
+            f"{self.folder}/last.safetensors FILE",
+            "test accuracy unknown: there is no test set" if self.test is None else result(self.metrics),
+        ]  # fmt: skip
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """As a run has them."""
+        return {} if self.test is None else {f"test_{name}": value for name, value in self.test.named.items()}
+
+    def plain(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "folder": str(self.folder), "examples": self.examples, "seconds": self.seconds,
+            "epochs": [{"seconds": one.seconds, "validation": one.score and one.score._asdict()} for one in self.epochs],
+            "test": self.test and self.test._asdict(), "as_read": self.as_read,
+        }  # fmt: skip
+
+
+def train_here(config: Config, threads: int, average: bool, out: Path, data: Dataset | None = None) -> Report:
+    """Trains on the task's data with the run's settings; writes the model. `data`: what `read_data` gave, if that has been
+    called. ConfigError where the settings are not for a linear model; DataError, DiskError."""
+    if config.updates != "sparse":
+        raise ConfigError(
+            f"Task {config.task} has updates: {config.updates}; `paceline local` trains linear models, which have updates: "
+            "sparse, like task svm."
+        )
+    settings_of(config, threads, average)  # what is wrong with them is told before the data is read
+    dataset = data or read_data(config.task, config.model, config.svm.positive, config.data.path)
+    train_set, parts, classes, total = _parts(dataset, config)
+    settings = settings_of(config, threads, average, classes)
+    if config.batch_size > len(train_set):
+        raise ConfigError(f"batch_size is {config.batch_size:,}, but only {len(train_set):,} examples train. Lower it.")
+    _make(out)
+    trained = train(train_set, settings, parts.get("validation"), total=total)
+    labels, names = Labels.against_others(config.svm.positive), dataset.classes or ()
+    facts = {"task": config.task, "examples": str(len(train_set)), LOSS: config.svm.objective.loss}
+    facts |= Inputs.of_dataset(dataset).facts
+    model = Parts.of(trained.weights, classes, config.svm.intercept)
+    save_safetensors(out / "last.safetensors", model, labels, facts)
+    save_liblinear(out / "last.liblinear", model, labels, config.svm.objective.loss, names)
+    objective, test = config.svm.objective.over(total), parts.get("test")
+    found = None if test is None else score(test, trained.weights, objective, classes=classes, own=test.uneven)
+    seconds = float(np.sum([epoch.seconds for epoch in trained.history]))
+    return Report(out, len(train_set), seconds, trained.history, found, dataset.as_read)
+
+
+def read_data(task: str, model: str | None, positive: str | None, path: str) -> Dataset:
+    """The task's examples, read whole. DataError where they are bad."""
+    found = load_task(task, model, positive).data(path)
+    found.digest()  # reads mapped files, where NaN may be
+    return found
+
+
+def settings_of(config: Config, threads: int, average: bool, classes: int = 2) -> LocalSettings:
+    """The run's settings, as far as they mean something without servers. `average`: take the mean of the last epoch, whatever
+    they say. ConfigError for a schedule that is not known here."""
+    if config.schedule.warmup_epochs:
+        raise ConfigError("schedule.warmup_epochs is set, but `paceline local` has no warm-up; leave it out.")
+    return LocalSettings(
+        objective=config.svm.objective, steps=config.svm.steps, intercept=config.svm.intercept, classes=classes,
+        lr=float(config.optimizer.options["lr"]), schedule=config.schedule, batch_size=config.batch_size,
+        epochs=config.epochs, threads=threads, mean_from=config.epochs - 1 if average else config.mean_from,
+        stopping=config.svm.stopping, seed=config.seed,
+    )  # fmt: skip
+
+
+def _parts(dataset: Dataset, config: Config) -> tuple[Examples, dict[PartName, Examples], int, float]:
+    """What trains, what is kept from it, how many classes there are, and what the training rows count together."""
+    if not is_sparse(dataset.train.features):
+        raise DataError(
+            f"data() of task {config.task} gives dense rows; updates: sparse needs a scipy.sparse.csr_array."
+        )
+    parts = split(dataset, config.svm.kept, config.data.test, config.seed, config.data.fold, "svm.validation")
+    labels, own = parts.train.labels, parts.train.weights
+    check_labels([labels], {name: part.labels for name, part in parts.kept.items()}, dataset.classes or (), config.task)
+    counts = counted(labels, own)
+    classes = max(2, len(dataset.classes or ()), *(number + 1 for number in counts))
+    costs = costs_of(labels, config.svm.class_weights, dataset.classes or (), counts, own)
+    kept = {
+        name: Examples.of(part.features, part.labels, classes=classes, costs=part.weights)
+        for name, part in parts.kept.items()
+    }
+    train_set = Examples.of(parts.train.features, labels, classes=classes, costs=costs)
+    return train_set, kept, classes, sum(counts.values())
+
+
+def _make(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DiskError(f"Can't make {out}: {error.strerror}. Give another folder with --out.") from error
+
+
+def _told(epoch: Epoch) -> str:
+    if epoch.score is None:
+        return f"{epoch.seconds:.3f} s"
+    return f"validation loss {epoch.score.total:.4f}, accuracy {epoch.score.accuracy:.4f}, {epoch.seconds:.3f} s"

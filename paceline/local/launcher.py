@@ -1,0 +1,371 @@
+"""Runs a whole training on this machine: starts the processes in order, watches them, and leaves none behind."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeVar
+
+from paceline.core.errors import ConfigError, DataError, OutOfMemory, PacelineError, ServersGone, UsageError
+from paceline.core.settings.config import Config
+from paceline.local.children import Child, child_environment, end_all
+from paceline.local.crashes import Crashes
+from paceline.local.forker import Forker
+from paceline.local.outcome import Outcome
+from paceline.local.records import Records
+from paceline.local.run_folder import RunFolder
+from paceline.local.shared import cores, forking, how_read, kept_port, ports_of, threads_of
+from paceline.local.signals import Signals
+from paceline.local.standstill import Stall
+from paceline.local.status import Connect
+from paceline.settings import CONNECT, TLS
+from paceline.v1.run_service_pb2 import StatusReply
+from paceline.watch import chief_client as chief
+from paceline.watch.chief_client import Chief, News, RemoteChief, Speed, accuracy
+
+T = TypeVar("T")
+POLL = 0.5
+"""Seconds between two questions to the chief."""
+FAREWELL = 30.0
+"""Seconds that workers and evaluator have to end by themselves after the run is finished (the model is written)."""
+HOPELESS = (UsageError.exit_code, DataError.exit_code, ConfigError.exit_code)
+"""Exit codes of mistakes that a second start would only repeat."""
+
+
+class _Ended(Exception):
+    """The run can't or must not go on."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code, self.reason = code, reason
+
+
+def run_local(
+    config: Config,
+    folder: Path,
+    say: Callable[[str], None] = print,
+    show: Callable[[StatusReply, float], None] = lambda status, rate: None,
+    connect: Connect = RemoteChief,
+    shards: Path | None = None,
+    device: str = "auto",
+    forkers: Mapping[str, Forker] | None = None,
+    keep: bool = False,
+) -> Outcome:
+    """Trains as `config` says, in a folder that `open_run` has prepared; resumes what is there. `say` gets messages,
+    `show` each status with the examples per second; `shards` of another run with the same data save the time to write
+    them; `device` is what workers and evaluator compute on; `forkers` of another run start the processes quicker still.
+    Ctrl-C and SIGTERM end it in order. Where a mistake ends its first start before anything was learned, the folder is
+    deleted, unless it is to `keep`. ConfigError: it runs now."""
+    place = RunFolder(folder)
+    is_new = not place.facts()
+    with ExitStack() as stack:
+        stack.enter_context(place.locked())
+        signals = stack.enter_context(Signals())
+        records = stack.enter_context(closing(Records(place.path, place.metrics)))
+        forkers = forkers or stack.enter_context(forking(config))
+        launch = _Launch(config, place, say, show, connect, shards, device, signals, records, forkers)
+        try:
+            launch.train()
+        except _Ended as end:
+            launch.note_end(end)
+        finally:
+            launch.end()
+    if launch.outcome.refused and is_new and not keep:
+        shutil.rmtree(place.path, ignore_errors=True)
+    return launch.outcome
+
+
+class _Launch:
+    """One go at a run. Lives in the main thread, because children end with the thread that started them."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        say: Callable[[str], None],
+        show: Callable[[StatusReply, float], None],
+        connect: Connect,
+        shards: Path | None,
+        device: str,
+        signals: Signals,
+        records: Records,
+        forkers: Mapping[str, Forker],
+    ) -> None:
+        self.outcome = Outcome()
+        self._config, self._folder, self._say, self._show, self._connect = config, folder, say, show, connect
+        self._signals, self._records = signals, records
+        self._shards, self._device = shards or folder.shards, device
+        self._has_shards, self._shard_server = shards is not None, ""
+        self._children: list[Child] = []
+        self._chief: Chief | None = None
+        self._speed, self._news = Speed(), News()
+        self._threads = threads_of(config)
+        self._environment = child_environment(self._threads)
+        self._forkers = forkers
+        self._crashes = Crashes()
+
+    def train(self) -> None:
+        """From the shards to the final score; _Ended where that is not reached."""
+        if changed := self._folder.keep_task(self._config.task):
+            self._say(changed)
+        self._folder.write_facts(
+            run=self._folder.name,
+            home=str(Path.cwd()),
+            launcher=os.getpid(),
+            exit_code=None,
+            chief=None,
+            finished=False,
+            tls=str(Path(keys).resolve()) if (keys := os.environ.get(TLS)) else None,
+        )
+        self._shard()
+        self._folder.write_facts(as_read=(read := how_read(self._shards)))
+        for line in read:
+            self._say(line)
+        self._check()
+        servers = self._serve()
+        self._chief = self._connect(servers[0], self._folder.credentials())
+        self._work(servers)
+        self._watch(self._chief)
+        self.outcome.exit_code = 0
+        self._let_end()
+
+    def note_end(self, end: _Ended) -> None:
+        """The run ends with this."""
+        self.outcome.refused = end.code in (*HOPELESS, OutOfMemory.exit_code) and not self._has_begun
+        self.outcome.exit_code, self.outcome.reason = end.code, end.reason
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether anything was pushed; asks, since the last answer may be half a second old."""
+        if not self.outcome.version and self._chief is not None and (status := self._chief.status()) is not None:
+            self._note(status)
+        return self.outcome.version > 0
+
+    def end(self) -> None:
+        """No process is left after this."""
+        end_all(self._children, self._signals.hurry)
+        if self._chief is not None:
+            self._chief.close()
+        out = self.outcome
+        if out.exit_code == 0:
+            for folder in (self._folder.copies(), self._folder.residuals):
+                shutil.rmtree(folder, ignore_errors=True)
+        self._folder.write_facts(
+            finished=out.exit_code == 0, exit_code=out.exit_code, accuracy=out.accuracy, metrics=out.metrics,
+            measure=out.measure, scored=out.scored, seconds=out.seconds, reason=out.reason,
+            warnings=[asdict(each) for each in out.warnings], pids={},
+        )  # fmt: skip
+
+    # starting
+    def _shard(self) -> None:
+        if self._config.data.source == "server":
+            self._serve_shards()
+        elif not self._has_shards:
+            sharder = self._start("sharder", "sharder", "--out", str(self._shards))
+            self._wait_for(lambda: sharder.poll() == 0)
+
+    def _serve_shards(self) -> None:
+        """Starts the shard server, which writes the shards first; waits until they are whole."""
+        place = ["--out", str(self._shards), "--token-file", str(self._folder.token)]
+        sharder = self._start("sharder", "shard server", *place, "--port", "0")
+        ports = self._wait_for(lambda: ports_of(self._folder.ports("sharder"), sharder.pid))
+        assert ports is not None
+        self._shard_server = kept_port(sharder, ports)
+
+    def _check(self) -> None:
+        """One mini-batch through all that the task needs, in one process, before all others."""
+        place = ["--shards", str(self._shards), "--device", self._device, "--threads", str(cores())]
+        check = self._start("check", "check", *place)
+        self._wait_for(lambda: check.poll() == 0)
+
+    def _serve(self) -> list[str]:
+        """Starts the servers, the chief first; their addresses."""
+        first = self._start_server(0)
+        addresses = [self._address(first, 0)]
+        others = [self._start_server(index, "--chief", addresses[0]) for index in range(1, self._config.servers)]
+        addresses += [self._address(child, index) for index, child in enumerate(others, 1)]
+        self._folder.write_facts(chief=addresses[0], servers=addresses, pids=self._pids())
+        return addresses
+
+    def _start_server(self, index: int, *to_chief: str) -> Child:
+        folder = self._folder.server(index)
+        folder.mkdir(exist_ok=True)
+        self._folder.ports(f"server-{index}").unlink(missing_ok=True)
+        place = ["--index", str(index), "--folder", str(folder), "--token-file", str(self._folder.token)]
+        ports = ["--port", "0", "--metrics-port", "0", "--health-port", "0"]
+        return self._start(f"server-{index}", "server", *place, *ports, *to_chief)
+
+    def _address(self, server: Child, index: int) -> str:
+        """Where the server listens, once it does."""
+        report = self._folder.ports(server.name)
+        ports = self._wait_for(lambda: ports_of(report, server.pid), self._config.start_timeout)
+        if ports is None:
+            seconds = f"{self._config.start_timeout:.0f} s"
+            raise _Ended(
+                ServersGone.exit_code, f"{server.name} did not listen within {seconds}. Its last lines:{server.tail()}"
+            )
+        return kept_port(server, ports)
+
+    def _work(self, servers: list[str]) -> None:
+        """Starts workers and evaluator together."""
+        token = ["--token-file", str(self._folder.token)]
+        shared = ["--servers", ",".join(servers), *token, "--device", self._device]
+        self._folder.models.mkdir(exist_ok=True)
+        for rank in range(self._config.workers):
+            if self._config.loop is None:
+                name, own = f"worker-{rank}", ["--rank", str(rank), "--threads", str(self._threads)]
+                keep = ["--residuals", str(self._folder.residuals)]
+                self._start(name, "worker", *own, *self._data(name), *shared, *keep)
+            else:
+                self._start_own_loop(rank, self._config.loop, servers)
+        self._start("evaluator", "evaluator", *self._data("evaluator"), *shared, "--models", str(self._folder.models))
+        self._folder.write_facts(pids=self._pids())
+
+    def _data(self, name: str) -> list[str]:
+        """Where a process finds its shards, or keeps its copies of them."""
+        if self._shard_server:
+            return ["--shards", str(self._folder.copies(name)), "--shard-server", self._shard_server]
+        return ["--shards", str(self._shards)]
+
+    def _start(self, name: str, role: str, *arguments: str) -> Child:
+        others = {"check": "worker.check", "evaluator": "worker.evaluator", "shard server": "sharder serve"}
+        module, is_short = others.get(role, role).split(), role in ("sharder", "check")
+        report = [] if is_short else ["--report", str(self._folder.ports(name))]
+        command = [
+            "-m",
+            f"paceline.{module[0]}",
+            *module[1:],
+            "--config",
+            str(self._folder.config),
+            *report,
+            *arguments,
+        ]
+        return self._begin(name, role, command, self._environment, 0 if is_short else self._config.restarts)
+
+    def _start_own_loop(self, rank: int, script: str, servers: list[str]) -> Child:
+        """The user's script as a worker; `paceline.connect()` in it finds the run through one variable."""
+        place = {
+            "config": str(self._folder.config.resolve()),
+            "rank": rank,
+            "shards": str((self._folder.copies(f"worker-{rank}") if self._shard_server else self._shards).resolve()),
+            "shard_server": self._shard_server,
+            "servers": ",".join(servers),
+            "token_file": str(self._folder.token.resolve()),
+            "device": self._device,
+            "threads": self._threads,
+            "report": str(self._folder.ports(f"worker-{rank}").resolve()),
+            "residuals": str(self._folder.residuals.resolve()),
+        }
+        environment, name = {**self._environment, CONNECT: json.dumps(place)}, f"worker-{rank}"
+        return self._begin(name, "worker", [script], environment, self._config.restarts)
+
+    def _begin(self, name: str, role: str, command: list[str], environment: Mapping[str, str], restarts: int) -> Child:
+        forker = self._forkers.get(role)
+        if forker is not None:
+            self._wait_for(lambda: forker.is_ready)
+        child = Child(name, role, command, self._folder.log(name), environment, restarts, forker)
+        self._children.append(child)
+        child.start()
+        return child
+
+    # watching
+    def _watch(self, server: Chief) -> None:
+        """Follows the run until it is finished."""
+        stall = Stall(time.monotonic())
+        alone_since: float | None = None
+        while True:
+            status, now = server.status(), time.monotonic()
+            if status is not None:
+                self._note(status)
+                if status.phase == "finished":
+                    return
+            stalled = stall.check(status, now)
+            if stalled:
+                self._say(stalled)
+            alone_since = None if any(child.running for child in self._clients()) else alone_since or now
+            if alone_since is not None and now - alone_since > self._config.score_timeout + FAREWELL:
+                raise _Ended(
+                    PacelineError.exit_code, "workers and evaluator have ended, but the servers never finished the run"
+                )
+            self._wait_for(lambda: False, POLL)
+
+    def _note(self, status: StatusReply) -> None:
+        """Takes in what the chief says."""
+        rate, out = self._speed.note(status), self.outcome
+        out.seconds, out.examples, out.version = status.seconds, status.examples, status.version
+        out.reason, out.warnings = status.reason, chief.warnings(status)
+        for line in self._news.of(out.warnings):
+            self._say(line)
+        out.scores = chief.scores(status)
+        out.figures |= {worker.worker: dict(worker.figures) for worker in status.workers if worker.figures}
+        if out.scores and out.scores[-1].final:
+            final = out.scores[-1]
+            out.metrics, out.measure, out.scored = final.metrics, final.measure, final.examples
+            out.accuracy = accuracy(out.metrics)
+        self._records.note(status, rate)
+        self._show(status, rate)
+
+    def _wait_for(self, ready: Callable[[], T], seconds: float = float("inf")) -> T | None:
+        """Looks after the children until `ready` gives something, or None when the time is over. _Ended on a signal."""
+        end = time.monotonic() + seconds
+        while True:
+            if self._signals.exit_code is not None:
+                raise _Ended(self._signals.exit_code, "stopped on request")
+            self._attend()
+            found = ready()
+            left = end - time.monotonic()
+            if found or left <= 0:
+                return found or None
+            time.sleep(min(0.05, left))
+
+    def _let_end(self) -> None:
+        """Workers leave and the evaluator writes the model; a signal cuts that short."""
+        end = time.monotonic() + FAREWELL
+        while any(child.running for child in self._clients()) and time.monotonic() < end and not self._signals.seen:
+            time.sleep(0.05)
+        for child in self._clients():
+            if child.role == "evaluator" and child.poll():
+                how = f"{child.name} {child.how_it_ended()} after the end; its model may be missing"
+                self._say(f"{how}. It said:{child.tail()}")
+
+    def _attend(self) -> None:
+        """Names dead children and starts them again where that can help."""
+        for child in self._children:
+            code = child.poll()
+            if code is None or child.given_up or (code == 0 and child.role != "server"):
+                continue
+            self._died(child, code)
+
+    def _died(self, child: Child, code: int) -> None:
+        what = f"{child.name} {child.how_it_ended()}"
+        if code in HOPELESS or child.role in ("sharder", "check"):
+            reason = child.sentence() or f"{what}. It said:{child.tail()}"
+            raise _Ended(code if code > 0 else PacelineError.exit_code, reason)
+        if child.role == "worker" and not self._has_begun and (again := self._crashes.repeated(child, code)):
+            raise _Ended(Crashes.exit_code(code), again)
+        if child.restarts_left:
+            child.restarts_left -= 1
+            self._say(f"{what}; starting it again ({child.restarts_left} restarts left). Its last lines:{child.tail()}")
+            child.start()
+            self._folder.write_facts(pids=self._pids())
+            return
+        child.given_up = True
+        workers = [other for other in self._children if other.role == "worker"]
+        if child.role != "worker" or all(worker.given_up for worker in workers):
+            last = "the last worker, " if child.role == "worker" else ""
+            raise _Ended(
+                code if code > 0 else PacelineError.exit_code,
+                f"{last}{what}, and has no restarts left. Its last lines:{child.tail()}",
+            )
+        self._say(f"{what} and has no restarts left; the others go on without it. Its last lines:{child.tail()}")
+
+    # looking things up
+    def _clients(self) -> list[Child]:
+        return [child for child in self._children if child.role in ("worker", "evaluator")]
+
+    def _pids(self) -> dict[str, int]:
+        return {child.name: child.pid for child in self._children if child.pid is not None and child.running}

@@ -1,0 +1,39 @@
+"""How a run ended: what the launcher gives its callers."""
+
+from dataclasses import dataclass, field
+
+from paceline.core.errors import PacelineError, error_of
+from paceline.core.run.run import Score
+from paceline.core.run.watch import RunWarning
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended."""
+
+    exit_code: int = PacelineError.exit_code
+    accuracy: float | None = None
+    """Of the final version on the test data (ratio); None when it was not scored, or has no accuracy."""
+    seconds: float = 0.0
+    """Training time, without the start of the processes."""
+    scores: list[Score] = field(default_factory=list)
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The last figures of each worker by name, e.g. wait_seconds."""
+    examples: int = 0
+    version: int = 0
+    reason: str = ""
+    """Why it ended, in words."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """All metrics of the final version."""
+    measure: str = ""
+    """What the best model was chosen by, like 'max accuracy'."""
+    scored: dict[str, int] = field(default_factory=dict)
+    """How many examples of each split the metrics are of."""
+    warnings: list[RunWarning] = field(default_factory=list)
+    """What went wrong although the run went on, oldest first."""
+    refused: bool = False
+    """Whether a mistake ended it before anything was learned."""
+
+    def error(self) -> PacelineError:
+        """What to raise where it did not finish."""
+        return error_of(self.exit_code)(self.reason)

@@ -1,0 +1,105 @@
+"""From the words of a command line to a checked config."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.core.errors import ConfigError, UsageError
+from paceline.core.settings.config import Config
+from paceline.core.settings.slow import CLUSTERS
+from paceline.local.script import check_script
+from paceline.settings import TLS, check_own_loop, load, parse_sets
+
+ENDINGS = (".yaml", ".yml")
+
+
+def read_config(
+    what: str | None,
+    workers: int | None = None,
+    servers: int | None = None,
+    policy: str | None = None,
+    sets: Sequence[str] = (),
+    slow: Sequence[str] = (),
+    epochs: int | None = None,
+    data: str | None = None,
+    run: str | None = None,
+    preset: str | None = None,
+    loop: str | None = None,
+) -> Config:
+    """The config of a task or a YAML file, or of a preset alone, and the flags; `sets` win over the other flags."""
+    if what is None and preset is None:
+        raise UsageError(
+            "Missing argument 'TASK|CONFIG.yaml': a task like digits or a YAML file; or say --preset NAME."
+        )
+    path = Path(what) if what is not None and what.endswith(ENDINGS) else None
+    pairs = [] if what is None or path else [_pair("task", what)]
+    flags = {"workers": workers, "servers": servers, "policy": policy, "epochs": epochs, "data.path": data, "run": run,
+             "loop": loop}  # fmt: skip
+    pairs += [_pair(key, value) for key, value in flags.items() if value is not None]
+    pairs += _slow_pairs(slow)
+    return complete(parse_sets([*pairs, *sets]), path, preset)
+
+
+def reader_of(
+    what: str | None,
+    workers: int | None,
+    servers: int | None,
+    policy: str | None,
+    sets: Sequence[str],
+    epochs: int | None,
+    data: str | None,
+    preset: str | None,
+) -> Callable[[Sequence[str]], Config]:
+    """`read_config` with further settings on top, those of one point of a search, say."""
+
+    def read(more: Sequence[str]) -> Config:
+        return read_config(what, workers, servers, policy, [*sets, *more], epochs=epochs, data=data, preset=preset)
+
+    return read
+
+
+def anew(settings: Mapping[str, Any], workers: int | None, sets: Sequence[str], data: str | None) -> Config:
+    """The config for shards that are dealt anew; `settings`: those that they were made with."""
+    flags = {"workers": workers, "data.path": data}
+    pairs = [_pair(key, value) for key, value in flags.items() if value is not None]
+    return load(None, parse_sets([*pairs, *sets]), settings)
+
+
+def complete(overrides: Mapping[str, Any], path: Path | None = None, preset: str | None = None) -> Config:
+    """The config with the task's own defaults below all else: two steps, because its name is among the settings."""
+    from paceline.tasks.task import load_config
+
+    config = load_config(path, overrides, preset)
+    if config.loop is not None:
+        check_own_loop(config)
+        if not config.loop.endswith(".py") or not Path(config.loop).is_file():
+            raise ConfigError(f"loop: there is no Python file {config.loop}. Give the path of your training script.")
+        check_script(Path(config.loop))
+    return config
+
+
+def _pair(key: str, value: object) -> str:
+    return f"{key}={json.dumps(value)}"  # JSON is YAML, so no value is misread
+
+
+def _slow_pairs(texts: Sequence[str]) -> list[str]:
+    if len(texts) == 1 and texts[0].lower() in CLUSTERS:
+        return [_pair("slow", texts[0])]
+    found = [text.partition("=") for text in texts]
+    for text, (who, equals, _) in zip(texts, found, strict=True):
+        if not equals or "." in who:
+            raise UsageError(
+                f"--slow {text}: expected a worker's number (or 'all') and how slow, like 2=10x or all=10x@5%, or one "
+                f"name and nothing else: {', '.join(CLUSTERS)}."
+            )
+    return [_pair(f"slow.{who}", how) for who, _, how in found]
+
+
+def use_keys(folder: Path) -> None:
+    """Lets this process and all it starts speak TLS with the keys in the folder. ConfigError: they are no good."""
+    from paceline.rpc.tls import key_folder
+
+    key_folder(folder)
+    os.environ[TLS] = str(folder.resolve())

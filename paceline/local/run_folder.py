@@ -1,0 +1,287 @@
+"""The folder of a run: what a later `paceline run`, `status` or `stop` needs to find again."""
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import ValidationError
+
+from paceline.core.errors import ConfigError, DiskError, ServersGone, UsageError
+from paceline.core.registry import explain
+from paceline.core.settings.config import RUN, Config
+from paceline.data.whole_file import replacing
+from paceline.settings import read_yaml, write_yaml
+
+if TYPE_CHECKING:
+    from paceline.rpc.auth import Credentials
+
+RUNS = Path("runs")
+"""Under the working folder; each run has one folder in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Names the files of one run."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def token(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def shards(self) -> Path:
+        return self.path / "shards"
+
+    @property
+    def models(self) -> Path:
+        return self.path / "models"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def task(self, named: str) -> str:
+        """The task that trained this run, as `load_task` takes it; `named`: as the settings name it. A file of the user's is
+        taken from its place while it is there as it was, since it may import its neighbours; else the copy in this folder
+        counts, wherever the folder has been moved to."""
+        kept, own = self.kept_task(named), Path(named)
+        return named if not kept.is_file() or _holds(own, kept.read_bytes()) else str(kept)
+
+    def kept_task(self, named: str) -> Path:
+        """Where the copy of a user's task file is."""
+        return self.path / "task" / Path(named).name
+
+    def keep_task(self, named: str) -> str | None:
+        """Copies a user's task file into this folder, before the run goes on by it; what to tell people where it is another
+        one than before. DiskError where it can't be written."""
+        kept, own = self.kept_task(named), Path(named)
+        if own.suffix != ".py" or not own.is_file() or _holds(kept, own.read_bytes()):
+            return None
+        is_other = kept.exists()
+        try:
+            kept.parent.mkdir(exist_ok=True)
+            temporary = kept.with_name(f".{kept.name}")
+            shutil.copyfile(own, temporary)
+            temporary.replace(kept)
+        except OSError as error:
+            raise DiskError(f"Can't copy {own} to {kept}: {error.strerror}. Is there space?") from error
+        return f"{named} has changed since this run began; it goes on with the file as it is now." if is_other else None
+
+    def settings(self) -> Config:
+        """The run's settings. ConfigError where they can't be read."""
+        try:
+            return Config.model_validate(read_yaml(self.config))
+        except ValidationError as error:
+            wrong = " ".join(explain(error, Config))
+            raise ConfigError(f"Can't read {self.config}: {wrong} Start the run over with --fresh.") from error
+
+    def rewrite(self, settings: Mapping[str, Any]) -> None:
+        """Puts these in place of the run's settings. DiskError where they can't be written."""
+        with replacing(self.config, "the settings") as temporary:
+            temporary.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
+
+    def log(self, name: str) -> Path:
+        return self.path / "logs" / f"{name}.log"
+
+    def server(self, index: int) -> Path:
+        return self.path / f"server-{index}"
+
+    def has_snapshot(self) -> bool:
+        """Whether a server has kept a state that the run would go on from."""
+        return any(self.path.glob("server-*/snapshot-*.json"))
+
+    def ports(self, name: str) -> Path:
+        """Where a server, worker or the evaluator says on which ports it listens, that of its metrics too."""
+        return self.path / name / "ports.json" if name.startswith("server-") else self.path / "ports" / f"{name}.json"
+
+    def copies(self, name: str = "") -> Path:
+        """Where a worker or the evaluator keeps what it has fetched of the shards (data.source: server); '': all of them."""
+        return self.path / "copies" / name
+
+    @property
+    def residuals(self) -> Path:
+        """Where workers keep what their pushes have left out (see codecs.md)."""
+        return self.path / "residuals"
+
+    def facts(self) -> dict[str, Any]:
+        """run.json: addresses and pids while it runs, outcome afterwards; empty where there is none yet."""
+        try:
+            found = json.loads((self.path / "run.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def write_facts(self, **facts: Any) -> None:
+        """Adds to run.json; readers see the old or the new one."""
+        whole = self.facts() | facts
+        temporary = self.path / f".run.json.{os.getpid()}"
+        temporary.write_text(json.dumps(whole, indent=1) + "\n")
+        temporary.replace(self.path / "run.json")
+
+    def last_status(self) -> dict[str, Any]:
+        """The newest line of metrics.jsonl: scores and workers' figures are in it; empty where there is none yet."""
+        try:
+            whole = [line for line in self.metrics.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            found = json.loads(whole[-1]) if whole else {}
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def final_metrics(self) -> dict[str, float]:
+        """The final version's loss and metrics on each part of the data, like 'test_accuracy'; empty while not scored."""
+        scores = self.last_status().get("scores") or []
+        return dict(scores[-1]["metrics"]) if scores and scores[-1]["final"] else {}
+
+    def read_token(self) -> str:
+        try:
+            return self.token.read_text().strip()
+        except OSError as error:
+            raise ConfigError(f"Can't read the token of run '{self.name}' ({self.token}): {error.strerror}.") from error
+
+    def credentials(self) -> "Credentials":
+        """What the run's processes take."""
+        from paceline.rpc.auth import Credentials
+
+        tls = self.facts().get("tls")
+        return Credentials(self.read_token(), Path(tls) if tls else None)
+
+    def gone(self) -> ServersGone:
+        """What to say when the run has not ended and nobody answers."""
+        return ServersGone(
+            f"Run '{self.name}' has not ended, but its chief ({self.facts().get('chief') or 'not started yet'}) does not "
+            f"answer. If `paceline run` is not going any more, resume it with: paceline run {self.config}"
+        )
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Only one launcher drives a run; ConfigError for the second one."""
+        return held(self.path, self._busy)
+
+    def _busy(self) -> str:
+        return (
+            f"Run '{self.name}' is going on already (process {self.facts().get('launcher', '?')}). Watch it with: "
+            f"paceline status {self.name} --watch"
+        )
+
+
+@contextmanager
+def held(folder: Path, busy: Callable[[], str]) -> Iterator[None]:
+    """The folder is this process's own until the block ends; ConfigError with what `busy` says where it is another's."""
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(busy()) from error
+        yield
+
+
+def open_run(config: Config, fresh: bool = False, runs: Path = RUNS) -> tuple[RunFolder, Config]:
+    """The folder that the config's `run` names, new or to be resumed, and the config with its name in it. ConfigError
+    where the folder holds another run; `fresh` empties it first."""
+    name = config.run or new_name(config, runs)
+    config = config.model_copy(update={"run": name})
+    folder = RunFolder(runs / name)
+    try:
+        if folder.path.exists():
+            _check_is_run(folder)
+        if fresh and folder.config.exists():
+            with folder.locked():
+                shutil.rmtree(folder.path)
+        if folder.config.exists():
+            _check_same(folder, config)
+        _fill(folder, config)
+    except OSError as error:
+        raise DiskError(
+            f"Can't use the run folder {folder.path}: {error.strerror}. Is there space, and may this user write?"
+        ) from error
+    return folder, config
+
+
+def new_name(config: Config, runs: Path = RUNS) -> str:
+    """task-policy-date-time, with a number where that is taken."""
+    stem = re.sub(r"[^a-z0-9]+", "-", Path(config.task).stem.lower()).strip("-") or "task"
+    base = f"{stem[:30].strip('-')}-{config.policy.name}-{time.strftime('%Y%m%d-%H%M%S')}".replace("_", "-")
+    name, number = base, 1
+    while (runs / name).exists():
+        number += 1
+        name = f"{base}-{number}"
+    return name
+
+
+def find_run(name: str | None, runs: Path = RUNS) -> RunFolder:
+    """The run of that name (or path of its folder), else the newest one; UsageError lists those there are."""
+    if name is not None and RUN.fullmatch(name) and (runs / name / "config.yaml").is_file():
+        return RunFolder(runs / name)
+    if name is not None and (Path(name) / "config.yaml").is_file():
+        return RunFolder(Path(name))
+    known = sorted(runs.glob("*/config.yaml"), key=lambda file: file.stat().st_mtime, reverse=True)
+    if name is not None:
+        there = ", ".join(file.parent.name for file in known[:5]) or "none"
+        raise UsageError(f"There is no run '{name}' in {runs.resolve()}. Newest ones: {there}.")
+    if not known:
+        raise UsageError(f"There are no runs in {runs.resolve()} yet. Start one: paceline run digits")
+    return RunFolder(known[0].parent)
+
+
+def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    """'policy.bound: 3 before, 5 now' for each key that is not the same."""
+    found = []
+    for key in sorted(before.keys() | now.keys()):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found.append(f"{prefix}{key}: {old!r} before, {new!r} now")
+    return found
+
+
+def _check_is_run(folder: RunFolder) -> None:
+    strange = not folder.path.is_dir() or any(not file.name.startswith(".") for file in folder.path.iterdir())
+    if strange and not folder.config.exists():
+        raise ConfigError(
+            f"{folder.path} is there, but is not the folder of a run; move it away or give --run another name."
+        )
+
+
+def _check_same(folder: RunFolder, config: Config) -> None:
+    found = differences(folder.settings().model_dump(mode="json"), config.model_dump(mode="json"))
+    if found:
+        listed = "".join(f"\n    {line}" for line in found)
+        raise ConfigError(
+            f"Run '{folder.name}' was started with other settings:{listed}\nGive the old ones to resume it, another "
+            "name (--run) for a run beside it, or --fresh to start it over."
+        )
+
+
+def _fill(folder: RunFolder, config: Config) -> None:
+    folder.path.mkdir(parents=True, exist_ok=True)
+    if not folder.config.exists():
+        temporary = folder.path / ".config.yaml"
+        write_yaml(config, temporary)
+        temporary.replace(folder.config)
+    if not folder.token.exists():
+        descriptor = os.open(folder.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+
+
+def _holds(file: Path, content: bytes) -> bool:
+    return file.is_file() and file.read_bytes() == content

@@ -1,0 +1,137 @@
+"""Looks at a run from outside: finds its chief, asks, shows."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from paceline.core.errors import ServersGone
+from paceline.core.run.best_model import result
+from paceline.core.run.watch import RunWarning
+from paceline.local.run_folder import RunFolder
+from paceline.v1.run_service_pb2 import StatusReply
+from paceline.watch.chief_client import Chief, News, RemoteChief, Speed, pace, plain, standing, warnings
+from paceline.watch.table import PlainLines, picture
+
+if TYPE_CHECKING:
+    from paceline.rpc.auth import Credentials
+
+Connect = Callable[[str, "Credentials"], Chief]
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere(RunFolder):
+    """A run of which only the chief's address is known, as its path: on Kubernetes, say."""
+
+    token_file: Path | None = None
+    tls: Path | None = None
+
+    def facts(self) -> dict[str, Any]:
+        return {"chief": str(self.path), "exit_code": None}
+
+    def gone(self) -> ServersGone:
+        return ServersGone(
+            f"Nobody answers at {self.path}: is server 0 there, is this its gRPC port? Give --tls if it has."
+        )
+
+    def credentials(self) -> "Credentials":
+        from paceline.rpc.auth import read_credentials
+
+        return read_credentials(self.token_file, self.tls)
+
+
+def show_status(folder: RunFolder, console: Console, as_json: bool, connect: Connect = RemoteChief) -> None:
+    """One look. ServersGone where the run has not ended, yet nobody answers."""
+    chief = find_chief(folder, connect)
+    status = chief.status() if chief else None
+    if chief:
+        chief.close()
+    _last_look(folder, console, as_json, status)
+
+
+def _last_look(folder: RunFolder, console: Console, as_json: bool, status: StatusReply | None) -> None:
+    if status is None:
+        ended = _ended(folder)
+        _print(console, ended) if as_json else console.print(
+            ended["said"], markup=False, highlight=False, soft_wrap=True
+        )
+    elif as_json:
+        _print(console, {"run": folder.name, "folder": str(folder.path), **plain(status)})
+    else:
+        _picture(folder, status, console)
+
+
+def watch(
+    folder: RunFolder, console: Console, as_json: bool, connect: Connect = RemoteChief, every: float = 1.0
+) -> None:
+    """Looks again and again until the run has ended."""
+    speed, lines = Speed(), PlainLines(lambda text: console.print(text, highlight=False, soft_wrap=True))
+    news = News()
+    chief = find_chief(folder, connect)
+    status = chief.status() if chief else None
+    while chief and status is not None and status.phase != "finished":
+        if as_json:
+            _print(console, {"run": folder.name, **plain(status)})
+        elif console.is_terminal:
+            console.clear()
+            _picture(folder, status, console, speed.note(status))
+        else:
+            lines.show(status, speed.note(status))
+            for line in news.of(warnings(status)):
+                lines.say(line)
+        time.sleep(every)
+        status = chief.status()
+    if chief:
+        chief.close()
+    _last_look(folder, console, as_json, status)
+
+
+def stop_run(folder: RunFolder, connect: Connect = RemoteChief) -> str:
+    """Asks the chief to end the training; what to tell the user."""
+    chief = find_chief(folder, connect)
+    asked = chief.stop("paceline stop") if chief else False
+    if chief:
+        chief.close()
+    if not asked:
+        return str(_ended(folder)["said"])
+    return f"run {folder.name} stops: workers finish the step they are in, then the final version is scored and kept."
+
+
+def find_chief(folder: RunFolder, connect: Connect) -> Chief | None:
+    """The run's chief; None where the run has ended or not begun."""
+    address = folder.facts().get("chief")
+    return connect(str(address), folder.credentials()) if address and folder.facts().get("exit_code") is None else None
+
+
+def _ended(folder: RunFolder) -> dict[str, Any]:
+    """What is known of a run whose chief does not answer."""
+    facts = folder.facts()
+    code = facts.get("exit_code")
+    if code is None:
+        raise folder.gone()
+    if facts.get("finished"):
+        metrics = facts.get("metrics", {})
+        scored = result(metrics, facts.get("measure", "")) if metrics else "not scored"
+        said = f"finished: {scored} after {facts.get('seconds', 0):.1f} s; the model is in {folder.models}"
+    else:
+        said = f"ended with exit code {code}: {facts.get('reason')}. Resume it with: paceline run {folder.config}"
+    warned = standing(RunWarning(**each) for each in facts.get("warnings", []))
+    said = "\n".join([f"run {folder.name} {said}", *facts.get("as_read", ()), *warned])
+    return {"run": folder.name, "folder": str(folder.path), "said": said, **facts}
+
+
+def _picture(folder: RunFolder, status: StatusReply, console: Console, rate: float | None = None) -> None:
+    console.print(f"run {folder.name} ({folder.path})", highlight=False)
+    for line in folder.facts().get("as_read", ()):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(picture(status, pace(status) if rate is None else rate))
+    for line in standing(warnings(status)):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _print(console: Console, values: dict[str, Any]) -> None:
+    console.print(json.dumps(values), markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,260 @@
+"""`paceline search`: every point of a grid as a run, several at a time, and a table of what they gave."""
+
+import importlib.util
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from paceline.core.errors import ConfigError, PacelineError, UsageError
+from paceline.core.run.best_model import Measure
+from paceline.core.settings.config import Config
+from paceline.data.shards import is_there
+from paceline.local.capacity import refuse_too_many
+from paceline.local.run_folder import RunFolder, new_name
+from paceline.search import here
+from paceline.search.folder import SEARCHES, SearchFolder, open_search
+from paceline.search.grid import Grid, pairs, told
+from paceline.search.jobs import Job, own_cores, run_jobs
+from paceline.search.results import ACCURACY, LOSS, Results, Row, measure_by, measured, row_of
+
+PICTURE = "results.png"
+ENGINES = ("runs", "local")
+"""What trains the points: real runs, or this process (linear models only)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One combination of the grid's values."""
+
+    number: int
+    values: dict[str, Any]
+    configs: list[Config]
+    """Of its run, or of one run for each fold; `run` is the run's name."""
+
+
+def search(
+    grid: Grid,
+    read: Callable[[Sequence[str]], Config],
+    folds: int | None,
+    cores: int | None,
+    out: Path | None,
+    fresh: bool,
+    as_json: bool,
+    device: str = "auto",
+    by: str | None = None,
+    engine: str = "runs",
+    yes: bool = False,
+) -> int:
+    """Runs what is not finished yet and shows the results. `read`: the config with these settings on top (`--set`); `by`:
+    the metric that points are compared by, like f1 or 'min mae', instead of what the runs go by; `engine`: one of ENGINES;
+    `yes`: start even what this machine is too small for. Returns 0, the exit code of the first run that failed (the others
+    go on), or of a Ctrl-C. ConfigError before anything is started where a point's settings are wrong, or the folder holds
+    another search."""
+    if engine not in ENGINES:
+        raise UsageError(f"--engine {engine}: expected {' or '.join(ENGINES)}.")
+    console, measure = Console(stderr=as_json, highlight=False), None if by is None else measure_by(by)
+    points = points_of(grid, read, folds)
+    first = points[0].configs[0]
+    what: dict[str, Any] = {"grid": grid.values, "folds": folds, "settings": first.model_dump(mode="json")}
+    if engine == "local":
+        here.check([config for point in points for config in point.configs])
+        what["engine"] = engine
+    else:
+        _refuse_too_many(points, cores or len(own_cores()), yes)
+    path = out or SEARCHES / new_name(first, SEARCHES)
+    with open_search(path, what, fresh) as folder:
+        runs = f"{len(points)} points" + (f" with {folds} folds each" if folds else "")
+        _print(console, f"search in {folder.path}: {runs}; {first.task}, {' x '.join(grid.values)}")
+        going = _Going(folder, points, cores or len(own_cores()), device, console, measure)
+        code = going.run(engine)
+        results = Results([going.row(grid, point) for point in points], folds, measure)
+        results.check()
+        _write(folder, grid, results, console)
+    if as_json:
+        print(json.dumps({"folder": str(path), "exit_code": code, **results.plain()}))
+    else:
+        console.print(results.table(f"{first.task}, {first.policy.name}"))
+        for line in results.warnings():
+            _print(console, line)
+        _print(console, _last(results, path, code))
+    return code
+
+
+def points_of(grid: Grid, read: Callable[[Sequence[str]], Config], folds: int | None) -> list[Point]:
+    """All points with checked configs. ConfigError names the point whose settings are wrong; UsageError: folds twice."""
+    if folds and "data.fold" in grid.values:
+        raise UsageError(f"--grid data.fold and --folds {folds}: both choose the test part; leave one of them out.")
+    found = []
+    for number, values in enumerate(grid.points(), 1):
+        parts = [[f"data.fold=[{part}, {folds}]"] for part in range(folds)] if folds else [[]]
+        names = [f"point-{number}-fold-{part}" for part in range(folds)] if folds else [f"point-{number}"]
+        try:
+            configs = [read([*pairs(values), *part]) for part in parts]
+        except ConfigError as error:
+            raise ConfigError(f"point {number} ({told(values)}): {error}") from error
+        found.append(
+            Point(
+                number, values, [one.model_copy(update={"run": name}) for one, name in zip(configs, names, strict=True)]
+            )
+        )
+    return found
+
+
+def _refuse_too_many(points: list[Point], cores: int, yes: bool) -> None:
+    """Asks, as `paceline run` does, before the most processes that there would be at a time."""
+    configs = [config for point in points for config in point.configs]
+    largest = max(configs, key=lambda config: config.workers + config.server_processes)
+    at_a_time = max(1, cores // (largest.workers + largest.servers))
+    refuse_too_many(largest, yes, runs=min(len(configs), at_a_time))
+
+
+class _Going:
+    """One go at a search."""
+
+    def __init__(
+        self, folder: SearchFolder, points: list[Point], cores: int, device: str, console: Console, by: Measure | None
+    ) -> None:
+        self._folder, self._points, self._cores, self._device, self._console = folder, points, cores, device, console
+        self._by = by
+        self._names = {
+            str(config.run): f"{point.number} of {len(points)} ({told(point.values)})"
+            + (f", fold {config.data.fold[0]}" if len(point.configs) > 1 and config.data.fold else "")
+            for point in points
+            for config in point.configs
+        }
+        self._failures: dict[str, str] = {}
+        """By the run's name, why it failed."""
+        self._code = 0
+
+    def run(self, engine: str) -> int:
+        """Makes the shards that runs need, then the runs; or trains in this process. The exit code."""
+        todo = [
+            config
+            for point in self._points
+            for config in point.configs
+            if measured(self._folder.run(str(config.run))) is None
+        ]
+        done = len(self._names) - len(todo)
+        if done:
+            _print(self._console, f"{done} of {len(self._names)} runs are finished already; --fresh starts them over.")
+        for config in todo:
+            self._folder.start_over(config, has_shards=engine == "runs")
+        if engine == "local":
+            return self._train_here(todo)
+        stopped = self._shard(todo)
+        if stopped is None:
+            ready = [config for config in todo if str(config.run) not in self._failures]
+            stopped = run_jobs([self._job(config) for config in ready], self._cores, self._ended, self._started)
+        return self._code if stopped is None else stopped
+
+    def _train_here(self, todo: list[Config]) -> int:
+        for config in todo:
+            name = str(config.run)
+            folder = self._folder.run(name)
+            try:
+                here.train_point(config, folder)
+            except PacelineError as error:
+                self._failed(name, error.exit_code, str(error))
+            except KeyboardInterrupt:
+                return 130
+            else:
+                self._told(name, folder)
+        return self._code
+
+    def row(self, grid: Grid, point: Point) -> Row:
+        """What the point gave."""
+        folders = [self._folder.run(str(config.run)) for config in point.configs]
+        paper = next((found for found in grid.paper if found.is_about(point.configs[0])), None)
+        return row_of(point.number, point.values, folders, self._failures, paper)
+
+    def _shard(self, todo: list[Config]) -> int | None:
+        """Each set of shards once; runs whose shards can't be made have failed."""
+        users: dict[str, list[Config]] = {}
+        for config in todo:
+            users.setdefault(str(self._folder.shards(config)), []).append(config)
+
+        def ended(job: Job, code: int) -> None:
+            for config in users[job.name] if code else ():
+                self._failed(str(config.run), code, f"no shards; the sharder said:{job.child.tail()}")
+
+        jobs = []
+        for path, configs in users.items():
+            if not is_there(Path(path)):
+                user = self._folder.run(str(configs[0].run))
+                arguments = ["-m", "paceline.sharder", "--config", str(user.config), "--out", path]
+                jobs.append(Job(path, arguments, user.log("sharder")))
+        return run_jobs(jobs, self._cores, ended)
+
+    def _job(self, config: Config) -> Job:
+        folder = self._folder.run(str(config.run))
+        arguments = ["-m", "paceline.search.point", "--folder", str(folder.path), "--device", self._device]
+        return Job(folder.name, arguments, folder.log("point"), config.workers + config.servers)
+
+    def _started(self, job: Job) -> None:
+        _print(self._console, f"point {self._names[job.name]}: started")
+
+    def _ended(self, job: Job, code: int) -> None:
+        folder = self._folder.run(job.name)
+        found = measured(folder)
+        if code or found is None:
+            self._failed(job.name, code or PacelineError.exit_code, _reason(folder, job))
+            return
+        self._told(job.name, folder)
+
+    def _told(self, run: str, folder: RunFolder) -> None:
+        """Says what a finished run gave."""
+        found = measured(folder)
+        assert found is not None
+        wanted = [f"test_{self._by.name}"] if self._by else []
+        name = next((name for name in (*wanted, ACCURACY, LOSS) if name in found.metrics), None)
+        score = f"{name.replace('_', ' ')} {found.metrics[name]:.4f}" if name else "not scored"
+        spent = f"{found.epochs:.1f} epochs, {found.seconds:.1f} s"
+        _print(self._console, f"point {self._names[run]}: {score}, {spent}")
+
+    def _failed(self, name: str, code: int, why: str) -> None:
+        self._failures[name] = why
+        self._code = self._code or (code if code > 0 else PacelineError.exit_code)
+        logs = self._folder.run(name).path / "logs"
+        _print(self._console, f"point {self._names[name]} failed: {why}\n    See {logs}.")
+
+
+def _reason(folder: RunFolder, job: Job) -> str:
+    """Why the run failed: what its launcher noted, else what it said last."""
+    facts = folder.facts()
+    noted = facts.get("reason") if facts.get("exit_code") else None
+    return str(noted or f"it {job.child.how_it_ended()} and said:{job.child.tail()}")
+
+
+def _write(folder: SearchFolder, grid: Grid, results: Results, console: Console) -> None:
+    plain = json.dumps(results.plain(), indent=1) + "\n"
+    for name, text in (("md", results.markdown()), ("csv", results.csv()), ("json", plain)):
+        folder.write(folder.path / f"results.{name}", "the results", text.encode())
+    if importlib.util.find_spec("matplotlib") is None:
+        _print(console, "No picture: it needs matplotlib. Install it: pip install 'paceline[report]'.")
+        return
+    from paceline.search.pictures import draw
+
+    picture = draw(grid, results)
+    if picture is not None:
+        folder.write(folder.path / PICTURE, "the picture", picture)
+
+
+def _last(results: Results, path: Path, code: int) -> str:
+    files = ", ".join(sorted(file.name for file in path.glob("results.*")))
+    ending = f"{path}: {files}"
+    if code:
+        ending += f". Not all points have a result; this runs the missing ones: the same command with --out {path}"
+    best = results.best
+    if best is None:
+        return f"no point has a score. {ending}"
+    return f"{ending}\nbest: point {best.number} ({told(best.values)}), {results.measure.replace('_', ' ')} " + (
+        f"{best.mean(results.measure):.4f}"
+    )
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, markup=False, soft_wrap=True)

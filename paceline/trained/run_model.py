@@ -1,0 +1,77 @@
+"""The model that a run has left, read from the run's folder, wherever that is now."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError, safe_open
+
+from paceline.core.errors import ConfigError, DataError
+from paceline.data.inputs import Inputs
+from paceline.data.manifest import read_manifest
+from paceline.local.run_folder import RunFolder
+from paceline.tasks.task import Task, load_task
+
+if TYPE_CHECKING:
+    import torch
+
+_MISSING = 3
+"""Names of tensors that are told where they don't fit."""
+
+
+class Trained:
+    """What the run in a folder has trained: its settings, task, and models. ConfigError where there is no run."""
+
+    def __init__(self, place: RunFolder) -> None:
+        self.place, self.config = place, place.settings()
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the model is a linear one over sparse rows, and none of torch."""
+        return self.config.updates == "sparse"
+
+    @cached_property
+    def task(self) -> Task:
+        """What was trained; ConfigError where its file is nowhere, or can't be loaded."""
+        return load_task(self.place.task(self.config.task), self.config.model)
+
+    def file(self, which: str = "last") -> Path:
+        """The final version's file, or that of the `best` one. DataError: the run was not scored."""
+        path = self.place.models / f"{which}.safetensors"
+        if not path.is_file():
+            logs = self.place.path / "logs"
+            raise DataError(f"There is no {path}: run '{self.place.name}' was not scored. See {logs}.")
+        return path
+
+    def module(self, which: str = "last") -> "torch.nn.Module":
+        """A model of torch on the CPU, in evaluation mode. DataError: the run was not scored, or the file is damaged;
+        ConfigError: it is no model of the task."""
+        from safetensors.torch import load_file
+
+        path = self.file(which)
+        model: Any = self.task.model()
+        try:
+            model.load_state_dict(load_file(path))
+        except SafetensorError as error:
+            raise DataError(
+                f"{path} is damaged: {error}. Take the other one of last and best, or train again."
+            ) from error
+        except RuntimeError as error:
+            told = "; ".join(line.strip() for line in str(error).splitlines()[1 : 1 + _MISSING])
+            raise ConfigError(
+                f"{path} does not fit the model of task {self.config.task}: {told} Has the task file changed since? "
+                f"What trained it is in {self.place.kept_task(self.config.task)}."
+            ) from None
+        return model.eval()  # type: ignore[no-any-return]
+
+    def inputs(self, which: str = "last") -> Inputs:
+        """What it was trained on: as its file says, or for one of an earlier Paceline the run's shards."""
+        path = self.file(which)
+        try:
+            with safe_open(path, "numpy") as file:
+                found = Inputs.read(file.metadata() or {})
+        except SafetensorError as error:
+            raise DataError(
+                f"{path} is damaged: {error}. Take the other one of last and best, or train again."
+            ) from error
+        return found or Inputs.of(read_manifest(self.place.shards))

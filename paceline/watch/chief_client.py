@@ -1,0 +1,157 @@
+"""Asks the chief where the run is, and turns its answers into plain values for people and files."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from google.protobuf.message import Message
+
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.run.run import Score
+from paceline.core.run.watch import RunWarning
+from paceline.v1.run_service_pb2 import SetPolicyReply, SetPolicyRequest, StatusReply, StatusRequest, StopRequest
+from paceline.v1.switch_pb2 import Switch
+
+if TYPE_CHECKING:
+    from paceline.rpc.auth import Credentials
+
+PATIENCE = 2.0
+"""Seconds a call to the chief may take; on one machine it answers in milliseconds."""
+WINDOW = 5.0
+"""Seconds over which a rate is taken."""
+
+
+class Chief(Protocol):
+    """Server 0, as far as the command line needs it."""
+
+    def status(self) -> StatusReply | None:
+        """Where the run is; None while the chief can't be reached."""
+
+    def stop(self, reason: str) -> bool:
+        """Ends the training early; the run is then scored. False when the chief can't be reached."""
+
+    def set_policy(self, policy: str) -> Switch:
+        """Changes the policy, given as JSON. TryAgain where the run can't do it just now, ConfigError where never."""
+
+    def close(self) -> None: ...
+
+
+class RemoteChief:
+    """The chief over gRPC."""
+
+    def __init__(self, address: str, credentials: "Credentials") -> None:
+        from paceline.rpc.channel import open_channel
+        from paceline.v1.run_service_pb2_grpc import RunServiceStub
+
+        self._channel = open_channel(address, credentials)
+        self._service: Any = RunServiceStub(self._channel)
+
+    def status(self) -> StatusReply | None:
+        found: StatusReply | None = self._call(self._service.Status, StatusRequest())
+        return found
+
+    def stop(self, reason: str) -> bool:
+        return self._call(self._service.Stop, StopRequest(reason=reason)) is not None
+
+    def set_policy(self, policy: str) -> Switch:
+        from paceline.rpc.channel import call
+
+        reply: SetPolicyReply = call(self._service.SetPolicy, SetPolicyRequest(policy=policy), PATIENCE)
+        return reply.switch
+
+    def close(self) -> None:
+        self._channel.close()
+
+    @staticmethod
+    def _call(method: Any, request: Message) -> Any:
+        from paceline.rpc.channel import call
+
+        try:
+            return call(method, request, PATIENCE)
+        except ConfigError:  # a wrong token, say: asking again would not help
+            raise
+        except PacelineError:
+            return None
+
+
+class Speed:
+    """Examples per second over the last few seconds, from the chief's counts."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def note(self, status: StatusReply) -> float:
+        """The rate after this status; its own clock counts, so a pause of ours does not matter."""
+        if self._seen and status.seconds < self._seen[-1][0]:  # the chief restarted
+            self._seen.clear()
+        self._seen.append((status.seconds, status.examples))
+        while len(self._seen) > 2 and self._seen[-1][0] - self._seen[0][0] > WINDOW:
+            self._seen.popleft()
+        (before, fewer), (now, more) = self._seen[0], self._seen[-1]
+        return max(0, more - fewer) / (now - before) if now > before else 0.0
+
+
+def loss(status: StatusReply) -> float | None:
+    """Mean of the members' newest training losses."""
+    losses = [worker.figures["loss"] for worker in status.workers if "loss" in worker.figures]
+    return sum(losses) / len(losses) if losses else None
+
+
+def accuracy(metrics: Mapping[str, float], split: str = "test") -> float | None:
+    """A score's accuracy on that split; None where the task has no such metric."""
+    return metrics.get(f"{split}_accuracy")
+
+
+def pace(status: StatusReply) -> float:
+    """Examples per second of all members, as each has told for itself; `Speed` goes by the chief's counts."""
+    return sum(worker.figures.get("examples_per_second", 0.0) for worker in status.workers if worker.member)
+
+
+def scores(status: StatusReply) -> list[Score]:
+    """The evaluator's scores, oldest first."""
+    return [
+        Score(
+            int(score.epoch), score.seconds, list(score.versions), dict(score.metrics), score.final, score.measure,
+            dict(score.examples),
+        )
+        for score in status.scores
+    ]  # fmt: skip
+
+
+def warnings(status: StatusReply) -> list[RunWarning]:
+    """What goes wrong although the run goes on, oldest first."""
+    return [
+        RunWarning(each.kind, each.said, each.advice, list(each.settings), each.epoch, each.passed)
+        for each in status.warnings
+    ]
+
+
+def standing(found: Iterable[RunWarning]) -> list[str]:
+    """Lines on what has not passed."""
+    return [str(each) for each in found if not each.passed]
+
+
+class News:
+    """Says each warning of a run once."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def of(self, found: Sequence[RunWarning]) -> list[str]:
+        """Lines on what was not known."""
+        fresh = [each for each in found if each.kind not in self._known]
+        self._known.update(each.kind for each in fresh)
+        return [str(each) for each in fresh]
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """The message as JSON values, zeros included (protobuf's own JSON has 64-bit numbers as texts)."""
+    return {field.name: _value(field, getattr(message, field.name)) for field in message.DESCRIPTOR.fields}
+
+
+def _value(field: Any, value: Any) -> Any:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return dict(value)
+    if field.is_repeated:
+        return [plain(item) if isinstance(item, Message) else item for item in value]
+    return plain(value) if isinstance(value, Message) else value

@@ -1,0 +1,183 @@
+"""One server from start to end: opens its folder, serves its slice, follows or is the chief, leaves when told."""
+
+import gc
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import CollectorRegistry
+
+from paceline.core.errors import ConfigError, Stopped
+from paceline.core.run.run import Run, RunPhase
+from paceline.core.settings.config import Config
+from paceline.core.steps.effective import told
+from paceline.core.sync.policy import build_policy
+from paceline.rpc.agreement import agreed_settings
+from paceline.rpc.auth import OPEN, Credentials, authentication
+from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
+from paceline.rpc.host import Health, bind, make_server
+from paceline.rpc.lane.call import parameter_routes
+from paceline.rpc.lane.server import LaneServer
+from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
+from paceline.rpc.watchdog import Watchdog
+from paceline.server.chief import Chief
+from paceline.server.folder import Store
+from paceline.server.follower import Follower
+from paceline.server.metrics import ServerMetrics
+from paceline.server.parameter_servicer import ParameterServicer
+from paceline.server.run_servicer import RunServicer
+from paceline.server.slice_driver import SliceDriver
+from paceline.server.snapshots import Durability
+from paceline.v1 import parameter_service_pb2, run_service_pb2
+from paceline.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
+
+
+class Server:
+    """All parts of one server, put together; several fit in one process for tests."""
+
+    def __init__(
+        self, config: Config, index: int, folder: Path, credentials: Credentials = OPEN, chief: str = "", port: int = 0,
+        health_port: int = 0, say: Callable[..., None] = lambda event, **facts: None, lane_port: int = 0,
+    ) -> None:  # fmt: skip
+        if not 0 <= index < config.server_processes:
+            raise ConfigError(
+                f"Server {index} of {config.servers}: the index goes from 0 to {config.server_processes - 1}. A run keeps its "
+                "number of servers; on Kubernetes, scale the StatefulSet back."
+            )
+        if index and not chief:
+            raise ConfigError(f"Server {index} needs the chief's address: --chief HOST:PORT.")
+        self.registry = CollectorRegistry()
+        metrics = ServerMetrics(
+            self.registry,
+            config.policy.name,
+            config.task,
+            config.checkpoint.every,
+            config.transport,
+            credentials.tls is not None,
+        )
+        self.store = Store(folder, config.checkpoint.keep, say)
+        self.store.check_settings(agreed_settings(config))
+        self.driver = SliceDriver(config, index, self.store.term, metrics)
+        self._restore(say)
+        self._durability = Durability(self.driver, self.store, config.checkpoint.every, metrics, say)
+        # One thread for each worker's held reply, the same for its repeat, one for each server that follows, and some.
+        threads = 2 * config.workers + config.servers + 16
+        self._grpc = make_server(threads, authentication(credentials.token), metrics.call)
+        self._watchdog = Watchdog()
+        servicer = ParameterServicer(self.driver, self._durability, metrics, say)
+        GrpcServicer(servicer, self._watchdog).add_to(self._grpc)
+        self.lane: LaneServer | None = None
+        if config.transport == "lane":
+            self.lane = LaneServer(
+                parameter_routes(servicer), threads, authentication(credentials.token), metrics.call, self._watchdog, lane_port,
+                credentials.tls,
+            )  # fmt: skip
+            self.registry.register(self.lane.traffic)
+            servicer.lane_port = self.lane.port
+        self.chief: Chief | None = None
+        self._follower: Follower | None = None
+        names = [SERVICE, reflection.SERVICE_NAME]
+        if index == 0:
+            self.chief = Chief(Run(config), self.driver, self.store, say)
+            add_RunServiceServicer_to_server(RunServicer(self.chief, config), self._grpc)
+            names.append(run_service_pb2.DESCRIPTOR.services_by_name["RunService"].full_name)
+        else:
+            self._follower = Follower(self.driver, chief, credentials, say)
+        assert parameter_service_pb2.DESCRIPTOR.services_by_name["ParameterService"].full_name == SERVICE
+        spent, warned = (None, None) if self.chief is None else (self.chief.budget_spent, self.chief.warned)
+        metrics.follow_run(lambda: self.phase, lambda: self.driver.lead, spent, warned)
+        reflection.enable_server_reflection(names, self._grpc)
+        self.port = bind(self._grpc, port, "gRPC", credentials.tls)
+        self.health = Health(health_port)
+
+    def start(self) -> None:
+        """Begins to serve."""
+        self._grpc.start()
+        if self.lane is not None:
+            self.lane.start()
+        self._watchdog.start()
+        self._durability.start()
+        part = self.chief or self._follower
+        assert part is not None
+        part.start()
+        self.health.serving(True)
+
+    @property
+    def phase(self) -> RunPhase:
+        """The run's phase as this server knows it."""
+        if self.chief is not None:
+            return self.chief.run.phase
+        assert self._follower is not None
+        return self._follower.phase
+
+    def drop_weights(self) -> None:
+        """The run is finished: keeps the final state on disk and gives the memory back."""
+        self._durability.snapshot_now()
+        self.driver.drop_weights()
+
+    def close(self, grace: float) -> None:
+        """Drains: refuses new calls, lets running ones end within `grace` seconds, keeps the state."""
+        self.health.serving(False)
+        part = self.chief or self._follower
+        assert part is not None
+        stopped = self._grpc.stop(grace)
+        if self.lane is not None:
+            self.lane.stop(grace)
+        stopped.wait()
+        part.close()
+        self._durability.close()
+        self.health.stop()
+        self.store.close()
+
+    def _restore(self, say: Callable[..., None]) -> None:
+        found = self.store.newest_snapshot()
+        if found is None:
+            return
+        plan, state = found
+        config = self.driver.config
+        if len(plan.slices) != config.server_processes:
+            raise ConfigError(
+                f"This run's model is cut for {len(plan.slices)} servers, but the config has servers: {config.servers}. "
+                "Set it back, or start a new run with empty folders."
+            )
+        self.driver.restore(plan, state)
+        say(
+            "resumed from a snapshot; waiting until every member has said where it stands", term=self.store.term,
+            version=state.table["version"], clocks={w: entry["clock"] for w, entry in state.table["clocks"].items()},
+        )  # fmt: skip
+
+
+def serve(
+    config: Config, index: int, folder: Path, credentials: Credentials, chief: str, port: int, lane_port: int,
+    metrics_port: int, health_port: int, report: Path | None,
+) -> int:  # fmt: skip
+    """Runs a server until it is told to stop; returns the exit code."""
+    # of a server's large arrays only a snapshot's copies come and go; in the heap they would leave holes that nothing fits in
+    tune_malloc(kept=16 << 20)
+    say = make_log(f"server-{index}")
+    stop, signals = stop_on_signals()
+    server = Server(config, index, folder, credentials, chief, port, health_port, say, lane_port)
+    metrics_port = serve_metrics(metrics_port, server.registry, run=config.run or "", process=f"server-{index}")
+    server.start()
+    gc.freeze()
+    report_ports(report, port=server.port, metrics_port=metrics_port, health_port=server.health.port)
+    if server.chief is not None:
+        for line in told(config, build_policy(config.policy)):
+            say(line)
+    say("serving", port=server.port, term=server.store.term, folder=os.fspath(folder))
+    while not stop.wait(1.0) and server.phase is not RunPhase.FINISHED:
+        pass
+    if server.phase is RunPhase.FINISHED:
+        server.drop_weights()
+        say("finished; the weights are on disk, idling")
+        if server.chief is not None and (found := server.chief.run.result) is not None:
+            say(found)
+    stop.wait()
+    finished = server.phase is RunPhase.FINISHED
+    say("stopping", finished=finished)
+    server.close(grace=5.0)
+    if finished:
+        return 0
+    return 130 if signal.SIGINT in signals else Stopped.exit_code

@@ -1,0 +1,130 @@
+"""The sharder: cuts a task's examples into a shard for each worker, once, before training."""
+
+import signal
+import sys
+from functools import cache, partial
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from paceline.core.errors import ConfigError, Stopped, UsageError
+from paceline.core.settings.config import Config
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.data.dataset import Dataset, Selection
+from paceline.data.manifest import Manifest, Recipe, Rule
+from paceline.data.progress import SILENT, Progress
+from paceline.data.shard_writer import already_there
+from paceline.data.splits import split
+from paceline.settings import exits, load, parse_sets
+from paceline.sharder.dealing import Material, described, digest_of, labels_by, provide
+from paceline.sharder.engine import Source, build_engine
+from paceline.sharder.progress import progress_of
+from paceline.sharder.reshard import reshard, settings_of
+from paceline.sharder.strategy import build_strategy
+from paceline.tasks.task import load_config, load_task
+
+USAGE_OF_TYPER = 2
+LITERAL = "data.strategy.literal=true"
+"""What --literal sets."""
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def shard(
+    out: Annotated[Path, typer.Option(help="Folder for the shards; made if it is not there.")],
+    config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace shards that are there already.")] = False,
+    literal: Annotated[bool, typer.Option("--literal", help="Deal exactly as [Sharding] writes it.")] = False,
+    old: Annotated[
+        Path | None,
+        typer.Option("--from", help="Deal the examples of these shards anew, instead of reading data.path."),
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port for Prometheus; 0: any free one. Default: none.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting, like data.shards=4; may be repeated.")
+    ] = None,
+) -> None:
+    """Cut a data set into train shards, a validation and a test part. Doing it again changes nothing."""
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(Stopped.exit_code)
+    )  # as process 1 of a container it would go unheard
+    with exits("sharder"), progress_of(Console(), metrics_port) as progress:
+        overrides = parse_sets([*(sets or []), *([LITERAL] if literal else [])])
+        if old is not None:
+            reshard(old, load(config, overrides, settings_of(old)), out, fresh, progress)
+            return
+        make_shards(load_config(config, overrides), out, fresh, progress)
+
+
+def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progress = SILENT) -> Manifest:
+    """Writes the shards that the config asks for to `out`, or finds them there from an earlier run. DataError where the
+    data is bad or `out` holds other shards (unless `fresh`), DiskError where it can't be written."""
+    strategy, engine = build_strategy(config.data.strategy), build_engine(config.data.engine)
+    task = load_task(config.task, config.model, config.svm.positive)
+    recipe = Recipe(
+        task=task.name,
+        strategy=described(config.data.strategy, strategy),
+        shards=config.data.shards or config.workers,
+        weights=config.data.weights,
+        validation=config.data.validation,
+        test=config.data.test,
+        fold=config.data.fold,
+        seed=config.seed,
+        examples="",
+    )
+    there = not fresh and already_there(out, recipe, but=("examples", "by")) is not None
+    source = Source(
+        task.data(config.data.path), partial(_open, config.task, config.model, config.svm.positive, config.data.path)
+    )
+    train = source.dataset.train
+    if config.updates == "dense":
+        _check_alike(source.dataset)
+    for line in source.dataset.as_read:
+        progress.say(line)
+    by = labels_by(strategy, Selection(train, np.arange(len(train))), config)
+    parts = cache(
+        partial(split, source.dataset, config.data.validation, config.data.test, config.seed, config.data.fold)
+    )
+    if not there:
+        parts()  # what is wrong with them is told before all examples are read
+    progress.stage("checking", sum(len(part) for _, part in source.dataset.sets()))
+    digests = {
+        "examples": engine.digest(source, progress),
+        "by": None if by is None else digest_of(by, parts().train),
+    }
+    return provide(
+        out, fresh, recipe.model_copy(update=digests), engine, strategy, lambda: Material(source, parts(), by),
+        Path(config.data.path).name, _rule(config), progress,
+    )  # fmt: skip
+
+
+def _check_alike(dataset: Dataset) -> None:
+    """ConfigError where examples have weights, which the loss of a model of torch would pass over."""
+    for name, part in dataset.sets():
+        if part.weights is not None:
+            raise ConfigError(
+                f"The {name} examples have weights (Labelled.weights, or a file whose name ends in .weight), but only linear "
+                "models (updates: sparse) go by them. Leave the weights out, or train a linear model."
+            )
+
+
+def _open(task: str, model: str | None, positive: str | None, path: str) -> Dataset:
+    """The task's examples, in whichever process needs them."""
+    return load_task(task, model, positive).data(path)
+
+
+def _rule(config: Config) -> Rule:
+    return Rule.made(config.workers, config.batch_size, build_optimizer(config.optimizer).lr)
+
+
+def main() -> None:
+    """`python -m paceline.sharder`, with the exit codes of all Paceline processes."""
+    try:
+        app()
+    except SystemExit as stop:
+        sys.exit(UsageError.exit_code if stop.code == USAGE_OF_TYPER else stop.code)

@@ -1,0 +1,129 @@
+"""One mini-batch of a task of torch through all that a run needs: data, model, loss, metrics, device, the wire's form."""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Config
+from paceline.core.slice.plan import make_plan
+from paceline.core.values import Vector
+from paceline.data.dataset import Array, is_class_label
+from paceline.data.shards import Shard, Shards, stacked, take
+from paceline.rpc.transport import encoded_parts
+from paceline.tasks.task import load_task
+from paceline.worker.membership.member import check_batch
+from paceline.worker.training.device import check_compiler
+from paceline.worker.training.explain import explained
+from paceline.worker.training.replica import Replica
+from paceline.worker.worker import epoch_lens
+
+MOST = 8
+"""Examples of a mini-batch that are computed at most: a deep network takes 0.05 s and more for each on a core."""
+TRIES = 3
+"""Mini-batches of which one must have a finite loss."""
+ENOUGH = (4, 128, 2048)
+"""Examples of each part of the data that metrics get: more where they can't do with a few."""
+_LABELS = 1 << 17
+"""Labels of a part of the data that are looked at for classes."""
+Batch = tuple[Array, Array]
+
+
+def check(config: Config, shards: Shards, device: str = "auto") -> None:
+    """ConfigError or DataError where no worker or evaluator could do its work."""
+    check_batch(config, max(epoch_lens(config, shards.manifest)))
+    task = load_task(config.task, config.model)
+    replica = Replica(task, device, config.seed, precision=config.precision, accumulate=config.accumulate)
+    if config.compile:
+        check_compiler()
+    every = [shards.shard(number) for number in range(len(shards))]
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "error", message="Using a target size"
+        )  # a loss over (N, 1) and (N,) means something else
+        if config.loop is None:
+            check_wire(config, replica, gradient_of(replica, batches(every, config.worker_batch)))
+        check_metrics(replica, [every, *([shards.part(name)] for name in shards.manifest.parts)])
+    replica.check_state()
+
+
+def gradient_of(replica: Replica, some: Sequence[Batch]) -> Vector:
+    """A first finite gradient; ConfigError where no mini-batch has one, or none reaches the model."""
+    for number, (features, labels) in enumerate(some):
+        step = replica.gradient(features, labels, number, np.random.default_rng(number))
+        if step.finite or (replica.is_scaled and np.isfinite(step.loss)):
+            if not step.gradient.any():
+                replica.check_reach(features, labels)
+            if len(labels) == 1 and not number:  # the other end of the labels is in the next one
+                continue
+            return np.nan_to_num(step.gradient)
+    features, (low, high) = some[0][0], (float(some[0][0].min()), float(some[0][0].max()))
+    raise ConfigError(
+        f"The {'gradient' if np.isfinite(step.loss) else 'loss'} of task '{replica.task.name}' is not finite for the first "
+        f"weights already (loss {step.loss:g}), so nothing could be learned. The raw features go from {low:g} to {high:g}: "
+        "bring them to about -1 to 1 in prepare(), and look for log(0), a division by 0 or a root of 0 in loss()."
+    )
+
+
+def check_wire(config: Config, replica: Replica, gradient: Vector) -> None:
+    """ConfigError where the codecs make something of the gradient or weights that is not finite."""
+    plan = make_plan(replica.shapes, config.servers, config.plan)
+    push = config.codec.push_codec_in(0)
+    for key, codec, vector in (("push", push, gradient), ("pull", config.codec.pull_codec, replica.local)):
+        for index, pieces in enumerate(plan.split(vector)) if not codec.lossless else ():
+            values = np.concatenate(pieces)
+            fitted = codec.fitted(plan.runs(index))
+            first, data = next(encoded_parts(values, fitted, config.part_bytes), (0, None))
+            cut = next(fitted.cuts(len(values), config.part_bytes), None)
+            if cut is None or data is None:
+                continue
+            found = np.empty(cut.stop - first, np.float32)
+            cut.codec.decode(data, found)
+            if not np.isfinite(found).all():
+                what = "gradient" if key == "push" else "weights"
+                raise ConfigError(
+                    f"codec.{key} is {codec.name}, and the first {what} (up to {np.abs(values).max():g}) can't travel in it "
+                    f"without becoming infinite. Set codec.{key} to bf16 or none, or make the loss smaller."
+                )
+
+
+def check_metrics(replica: Replica, parts: Sequence[Sequence[Shard]]) -> None:
+    """The loss and metrics of a few examples of each part; of many, as in a run, where few are not enough for the metrics."""
+    for count in ENOUGH:
+        some = [take(part, *telling(part, count)) for part in parts]
+        features, labels = stacked([each for each, _ in some]), np.concatenate([each for _, each in some])
+        try:
+            replica.score(features, labels)
+            return
+        except ConfigError as error:
+            failed = explained(error, replica.task, features, labels)
+            if not str(failed).startswith("metrics()"):
+                break
+    raise failed from None
+
+
+def batches(part: Sequence[Shard], batch: int) -> list[Batch]:
+    """A few mini-batches, the smallest and largest label among their examples."""
+    size = min(batch, MOST)
+    which, rows = telling(part, TRIES * size)
+    cuts = range(0, max(1, len(rows) - size + 1), size)
+    return [take(part, which[start : start + size], rows[start : start + size]) for start in cuts]
+
+
+def telling(part: Sequence[Shard], count: int) -> tuple[Array, Array]:
+    """Shards and rows of about so many examples: the first ones behind one of each class, so far as they are classes."""
+    wanted: list[tuple[int, int]] = []
+    if is_class_label(part[0].labels):
+        first: dict[int, tuple[int, int]] = {}
+        for number, shard in enumerate(part):
+            for row in {int(np.argmin(shard.labels)), int(np.argmax(shard.labels))} if len(shard) else ():
+                first.setdefault(int(shard.labels[row]), (number, row))
+            for label, row in zip(*np.unique(shard.labels[:_LABELS], return_index=True), strict=True):
+                first.setdefault(int(label), (number, int(row)))
+        lowest_and_highest = sorted(first)[:1] + sorted(first)[:0:-1]
+        wanted = [first[label] for label in lowest_and_highest][: max(2, count // 2)]
+    for number, shard in enumerate(part):
+        wanted += [(number, row) for row in range(min(count, len(shard)))]
+    found = np.array(list(dict.fromkeys(wanted))[:count], np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]

@@ -1,0 +1,98 @@
+"""A training script of the user's own up to its first step, without servers: what would crash every worker is told before
+any of them starts."""
+
+import itertools
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from paceline.core.errors import ConfigError, PacelineError, PlanMismatch, is_out_of_memory
+from paceline.core.slice.plan import Shapes
+from paceline.data.shards import open_shards, take
+from paceline.settings import CONNECT
+from paceline.tasks.checks import told, where
+from paceline.tasks.task import load_task
+from paceline.worker.checking.module import check_wire, telling
+from paceline.worker.own_loop import Session
+from paceline.worker.startup.start import Start
+from paceline.worker.training.replica import Replica
+
+
+def rehearse(script: str, config: Path, shards: Path, device: str, threads: int) -> None:
+    """Runs the script; its first step() ends this process with 0, before anything behind it can overwrite what an earlier run
+    has left. ConfigError names the script's line that failed."""
+    place = {"config": str(config), "shards": str(shards), "servers": "", "device": device, "threads": threads}
+    os.environ[CONNECT] = json.dumps({**place, "rehearsal": True})
+    sys.argv = [script]
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except PacelineError as error:
+        raise type(error)(f"loop: {where(error, script)}: {error}") from error
+    except SystemExit as end:
+        if end.code:
+            raise ConfigError(
+                f"loop: {where(end, script)}: it ends with {end.code!r} before its first step()."
+            ) from end
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise ConfigError(f"loop: {where(error, script)}: {told(error)}") from error
+
+
+class Rehearsal(Session):
+    """A session that has one mini-batch, and whose first step() is the end of the process."""
+
+    def step(self, loss: Tensor | float | None = None) -> None:
+        """Looks at the gradients. ConfigError where there are none, or the wire can't carry them."""
+        if self._batch is None:
+            super().step(loss)
+            return
+        if all(parameter.grad is None for parameter in self.model.parameters()):
+            raise ConfigError("session.step() found no gradients in the model. Call backward() on the loss before it.")
+        value = loss.detach() if isinstance(loss, Tensor) else loss
+        step = self._replica.gathered(None if value is None else float(value), len(self._batch[1]))
+        check_wire(self._config, self._replica, np.nan_to_num(step.gradient))
+        leave()
+
+    def close(self) -> None:
+        """Nobody is waiting."""
+        self._batch = None
+
+    def _join(self, start: Start) -> None:
+        self._config = start.config
+        self._check_model(start)
+        shards = open_shards(start.shards)
+        part = [shards.shard(number) for number in range(len(shards))]
+        features, labels = take(part, *telling(part, start.config.worker_batch))
+        self._batch = self._replica.prepared(features, labels, np.random.default_rng(start.config.seed))
+
+    def _check_model(self, start: Start) -> None:
+        """PlanMismatch where the evaluator, which has the task's model, would refuse this one."""
+        config = start.config
+        wanted = Replica(load_task(config.task, config.model), "cpu", config.seed).shapes
+        if difference := _difference(self._replica.shapes, wanted):
+            raise PlanMismatch(
+                f"The model is another one than that of task '{config.task}': {difference}. Parameters must have the same "
+                "names, order and shapes."
+            )
+
+
+def leave() -> None:
+    """Ends this process, and none of what the script has behind its step() is done."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _difference(shapes: Shapes, wanted: Shapes) -> str:
+    """In words, the first parameter that two models don't have in common."""
+    for own, other in itertools.zip_longest(shapes, wanted):
+        if own != other:
+            ours, theirs = (f"'{each[0]}' of shape {each[1]}" if each else "no further one" for each in (own, other))
+            return f"it has {ours} where the task's has {theirs}"
+    return ""

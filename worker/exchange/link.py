@@ -1,0 +1,370 @@
+"""A worker's line to one server: sends a push until it is answered, and receives weights into the flat model."""
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from paceline.core.coding.codec import Codec, load_codec
+from paceline.core.coding.error_feedback import Owed
+from paceline.core.errors import BadPush, DataError, Gap, ServersGone, Stopped, TryAgain, VersionGone
+from paceline.core.linear.sparse import encode_places
+from paceline.core.settings.config import Config
+from paceline.core.slice.plan import Range, SlicePlan
+from paceline.core.values import Base, Places, Sparse, Vector
+from paceline.rpc.channel import backoff, retried
+from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts, room_for, weights_codec
+from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1.tensor_pb2 import Tensor
+from paceline.worker.exchange.residuals import open_owed
+
+_HOLD = 20.0
+_SLOWEST = 4e6
+"""A transfer slower than this is given up and repeated (bytes/s)."""
+LARGEST = 7 << 20
+"""Most that a sparse push may take (bytes); gRPC's limit is set to 8 MiB."""
+T = TypeVar("T")
+Choose = Callable[[pb.PullHead], Vector]
+"""Picks the flat vector (of the whole model) that a reply's weights go to."""
+
+
+class Link:
+    """One server's slice as a worker sees it. One exchange at a time; `resume` may be called by another thread."""
+
+    def __init__(
+        self, index: int, transport: Transport, plan: SlicePlan, config: Config, worker: str, deadline: float,
+        stop: threading.Event, say: Callable[..., None], on_retry: Callable[[str], None], residuals: Path | None = None,
+    ) -> None:  # fmt: skip
+        """`residuals`: the folder for what is owed (error feedback), so that it outlives this process."""
+        self.index, self._transport, self._plan, self._worker = index, transport, plan, worker
+        self.ranges, self._length = plan.slices[index], plan.lengths[index]
+        self._deadline, self._stop, self._say, self._on_retry = deadline, stop, say, on_retry
+        self._codecs, self._pull_codec = config.codec, config.codec.pull_codec
+        self._part_bytes = config.part_bytes
+        self._timeout = _HOLD + 10 + 8 * self._length / _SLOWEST
+        self._epoch = -1
+        self._push_codec: Codec
+        self.enter_epoch(0)
+        self.owed: Owed | None = None
+        """What pushes have not sent of the slice's elements yet; None without error feedback."""
+        if config.codec.has_feedback and self._length:
+            facts = {"run": config.run or "", "plan": plan.hash, "codec": config.codec.model_dump_json()}
+            name = f"{worker}-server-{index}"
+            self.owed, self._why = open_owed(residuals, name, facts, self._length, config.codec.momentum)
+        self._tensors = [Tensor(name=name, shape=shape) for name, shape in plan.shapes]
+        self.incarnation = 0
+        self.answered = 0
+        """Newest clock that this server has answered."""
+        self.term = 0
+        self.base = Base(0, 0)
+        """Term and version of the weights that came last."""
+        self.lr = 0.0
+        """The schedule's rate in the last reply."""
+        self.retries = 0
+        self._open: SliceSink | None = None
+        """Where the weights of the present exchange go."""
+
+    def enter_epoch(self, epoch: int) -> None:
+        """From now on pushes belong to this pass over the data (from 0)."""
+        if epoch == self._epoch:
+            return
+        self._epoch = epoch
+        codec = self._codecs.push_codec_in(epoch).fitted(self._plan.runs(self.index))
+        if epoch and codec == self._push_codec:
+            return
+        self._push_codec = codec
+        room = room_for(self._push_codec, self._part_bytes, self._length)
+        self._scratch = None if self._push_codec.lossless else np.empty(room, np.uint8)
+
+    def attach(self, incarnation: int) -> pb.ResumeReply:
+        """Tells the slice who this is now; waits for a server that is not there yet."""
+        self.incarnation = incarnation
+        reply = retried(self.resume, self._deadline, f"server {self.index}", self._stop, self._say)
+        if self.owed is not None:
+            self._go_on_owing(self.owed, reply.clock)
+        return reply
+
+    def _go_on_owing(self, owed: Owed, clock: int) -> None:
+        """What is owed after the last push that the server has counted, whatever this or an earlier process knows of it."""
+        held = owed.clock
+        is_known = owed.go_on_after(clock)
+        if is_known and not self.answered and clock:
+            self._say("took up what earlier pushes left out", server=self.index, clock=clock)
+        if not is_known and clock:
+            why = self._why or f"it is that of clock {held}"
+            self._say("what earlier pushes left out is lost", server=self.index, clock=clock, why=why)
+
+    def resume(self) -> pb.ResumeReply:
+        """Says where this worker stands, and learns where the slice is."""
+        reply = self._transport.resume(
+            pb.ResumeRequest(
+                worker=self._worker, incarnation=self.incarnation, clock=self.answered, tensors=self._tensors,
+                plan_hash=self._plan.hash,
+            ), timeout=10.0,
+        )  # fmt: skip
+        if reply.lost_last:
+            self._say("a restart lost pushes", server=self.index, first=reply.lost_first, last=reply.lost_last)
+        if reply.phase == "empty" and self.answered:
+            raise no_snapshot(self.index)
+        if self.term and reply.term != self.term:
+            self._say("server is back under a new term", server=self.index, term=reply.term, version=reply.version)
+        self.term = reply.term
+        return reply
+
+    def initialise(self, model: Vector) -> None:
+        """Sends the first weights of the slice until the server has them."""
+        mine = self._gather(model)
+        codec = load_codec("none")
+        head = pb.PushHead(
+            worker=self._worker, plan_hash=self._plan.hash, codec=codec.name, elements=self._length,
+            digest=hashlib.sha256(mine.data).digest(),
+        )  # fmt: skip
+
+        def send() -> pb.InitialiseReply:
+            try:
+                return self._transport.initialise(head, encoded_parts(mine, codec, self._part_bytes), self._timeout)
+            except TryAgain:
+                self._introduce()
+                raise
+
+        retried(send, self._deadline, f"server {self.index}", self._stop, self._say)
+
+    def pull(self, version: int | None, target: Vector, is_patient: bool = True, mean: bool = False) -> int:
+        """Weights of `version` (None, or where it is not kept any more: the newest) into the flat model; returns which.
+        Whoever is not patient gets the newest too when the version does not come within 20 s. `mean`: the versions' up to
+        that one instead, where the run has one."""
+        request = pb.PullRequest(
+            reader=self._worker, plan_hash=self._plan.hash, codec=self._pull_codec.name, version=version, mean=mean
+        )
+        for pause in backoff():
+            try:
+                head = self._transport.pull(request, lambda head: self._sink(head, target), self._timeout)
+                if head.outcome != pb.WAIT:
+                    return self._took(head)
+                if not is_patient:
+                    request.ClearField("version")
+            except VersionGone:
+                request.ClearField("version")
+            except TryAgain as error:
+                self._failed(error)
+                self._introduce()
+            self._pause(pause)
+        raise AssertionError("backoff never ends")
+
+    def push_pull(
+        self, clock: int, view: int, gradient: Vector | None, examples: int, base: Base, choose: Choose | None
+    ) -> pb.PullHead:
+        """Sends this clock's update (None: an empty one) until it is answered, byte for byte the same, and receives the
+        weights where `choose` says where to. `base`: the weights that the update was computed on.
+        Raises Fenced, BadPush and the like; ServersGone at the deadline."""
+        owed = self.owed
+        if owed is not None and clock <= owed.clock:
+            gradient = None  # an earlier process has sent it, and the server has counted it
+        head = self._head(clock, view, examples, base)
+        head.elements = 0 if gradient is None else self._length
+        parts = self._encoded(clock, gradient)
+        answer = self._answered(head, lambda: self._send(head, () if head.ask else parts, choose), lambda found: found)
+        if answer.outcome == pb.DROPPED and owed is not None and gradient is not None:
+            owed.take_back(self._gather(gradient))
+        return answer
+
+    def push_sparse(
+        self, clock: int, view: int, update: Sparse, examples: int, base: Base, wanted: Places | None
+    ) -> pb.SparsePull:
+        """The same for the change of a few elements of this slice; the reply brings the weights that are wanted, or those
+        that differ from `base` (None). DataError where the update is too large for one message."""
+        message = pb.SparsePush(
+            head=self._head(clock, view, examples, base), places=encode_places(update.places),
+            values=encoded(update.values, self._push_codec), wanted=None if wanted is None else encode_places(wanted),
+        )  # fmt: skip
+        if message.ByteSize() > LARGEST:
+            raise DataError(
+                f"A push has {len(update.places):,} weights for server {self.index}, {message.ByteSize():,} bytes; at most "
+                f"{LARGEST:,} go into one message. Set svm.batches or batch_size lower, or use more servers."
+            )
+
+        def send() -> pb.SparsePull:
+            found = self._transport.push_sparse(message, self._timeout)
+            if found.head.outcome != pb.WAIT:
+                self._check_term(found.head)
+                self._open = None
+                self._took(found.head)
+            return found
+
+        return self._answered(message.head, send, lambda found: found.head)
+
+    def _head(self, clock: int, view: int, examples: int, base: Base) -> pb.PushHead:
+        return pb.PushHead(
+            worker=self._worker, incarnation=self.incarnation, clock=clock, examples=examples, view=view,
+            base_term=base.term, base_version=base.version, plan_hash=self._plan.hash,
+            codec=self._push_codec.name, pull_codec=self._pull_codec.name,
+        )  # fmt: skip
+
+    def _answered(self, head: pb.PushHead, send: Callable[[], T], head_of: Callable[[T], pb.PullHead]) -> T:
+        """Sends until the push is answered; sets head.ask where the server has it already."""
+        clock = head.clock
+        pauses = backoff()
+        while True:
+            try:
+                answer = send()
+                if head_of(answer).outcome != pb.WAIT:
+                    self.answered = clock
+                    return answer
+                head.ask = True
+            except Gap:
+                head.ask = self._was_counted(clock)
+                self._pause(next(pauses))
+            except TryAgain as error:
+                self._failed(error)
+                self._pause(next(pauses))
+                head.ask = self._was_counted(clock)
+
+    def _send(self, head: pb.PushHead, parts: Parts, choose: Choose | None) -> pb.PullHead:
+        """One try."""
+        if choose is None:
+            answer = self._transport.push(head, parts, self._timeout)
+            if answer.outcome != pb.WAIT:
+                self.lr, self.term = answer.lr, answer.term
+            return answer
+        where = choose
+        answer = self._transport.push_pull(head, parts, lambda found: self._sink(found, where(found)), self._timeout)
+        if answer.outcome != pb.WAIT:
+            self._took(answer)
+        return answer
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the server has begun a new term since the weights came: what is computed on them is dropped."""
+        return self.term != self.base.term
+
+    def _was_counted(self, clock: int) -> bool:
+        """After a failure: whether the server has this clock, as soon as it can say so."""
+        for pause in backoff():
+            try:
+                standing = self.resume()
+                if standing.phase == "serving":
+                    return standing.clock >= clock
+            except TryAgain as error:
+                self._failed(error)
+            self._pause(pause)
+        raise AssertionError("backoff never ends")
+
+    def _introduce(self) -> None:
+        """After a failure: a server that was started again serves nobody before all members have said Resume. Readers, who
+        never attach, are none."""
+        if self.incarnation:
+            with suppress(TryAgain):
+                self.resume()
+
+    def _pause(self, seconds: float) -> None:
+        if self._stop.wait(seconds):
+            raise Stopped("The process was told to stop.")
+
+    def _failed(self, error: TryAgain) -> None:
+        """Counts a failure that may pass; ServersGone where there is no time left for another try."""
+        self.retries += 1
+        self._on_retry(error.status)
+        if time.monotonic() > self._deadline:
+            raise ServersGone(f"Server {self.index} did not answer until the run's deadline: {error}") from error
+
+    def _took(self, head: pb.PullHead) -> int:
+        """Notes which weights have come; TryAgain where the stream ended before all had."""
+        if self._open is not None and self._open.filled != head.elements:
+            raise TryAgain(f"Server {self.index} sent {self._open.filled:,} of {head.elements:,} weights.")
+        self.base, self.term, self.lr = Base(head.term, head.version), head.term, head.lr
+        return head.version
+
+    def _check_term(self, head: pb.PullHead) -> None:
+        if head.term < self.term:
+            raise TryAgain(f"Server {self.index} answered from its past: term {head.term}, it is at {self.term}.")
+
+    def _sink(self, head: pb.PullHead, target: Vector) -> "SliceSink":
+        if head.elements not in (0, self._length):
+            raise BadPush(f"Server {self.index} announces {head.elements:,} weights, expected {self._length:,}.")
+        if head.outcome != pb.WAIT:
+            self._check_term(head)
+        self._open = SliceSink(target, self.ranges, weights_codec(head.codec))
+        return self._open
+
+    def _gather(self, model: Vector) -> Vector:
+        """The slice's elements as one array; a view where they lie together."""
+        views = [model[part.start : part.stop] for part in self.ranges]
+        return views[0] if len(views) == 1 else np.concatenate(views) if views else np.empty(0, np.float32)
+
+    def _encoded(self, clock: int, gradient: Vector | None) -> list[tuple[int, memoryview]]:
+        """The slice's parts of this clock's push, encoded once; without a codec they are the gradient's own memory."""
+        owed, codec = self.owed, self._push_codec
+        if gradient is None:
+            if owed is not None and clock > owed.clock:
+                owed.skip(clock)
+            return []
+        feedback = None if owed is None else owed.feedback(codec)
+        parts = list(encoded_parts(self._gather(gradient), codec, self._part_bytes, self._scratch, feedback))
+        if owed is not None:
+            owed.sent(clock)
+        return parts
+
+
+def no_snapshot(server: int) -> DataError:
+    """What to raise when a server has lost what it had."""
+    return DataError(f"Server {server} came back without its snapshot. Give it its folder back, or start the run over.")
+
+
+class SliceSink:
+    """Puts a slice's parts where they belong in the flat model."""
+
+    def __init__(self, model: Vector, ranges: tuple[Range, ...], codec: Codec) -> None:
+        self._codec = codec
+        self.filled = 0
+        """Elements received so far."""
+        self._targets = [model[part.start : part.stop] for part in ranges]
+        self._lacking = sum(map(len, self._targets))
+        self._placed: memoryview | None = None
+
+    def place(self, offset: int, length: int) -> memoryview | None:
+        """The model's own memory, where the part is not coded and lies in one piece."""
+        count = length // 4
+        if not self._codec.lossless or offset != self.filled or not self._targets or len(self._targets[0]) < count:
+            return None
+        self._placed = self._targets[0][:count].data.cast("B") if 4 * count == length else None
+        return self._placed
+
+    def take(self, offset: int, data: memoryview) -> None:
+        """Decodes a part; it must follow the last one."""
+        if offset != self.filled:
+            raise BadPush(f"A part starts at element {offset:,}, expected {self.filled:,}.")
+        count = self._codec.elements_in(data)
+        if count > self._lacking:
+            raise BadPush(
+                f"{count - self._lacking:,} elements too many came after element {self.filled:,} ({len(data)} bytes)."
+            )
+        if data is self._placed:
+            self._next(count)
+        elif self._targets and len(self._targets[0]) >= count:
+            self._codec.decode(data, self._next(count))
+        else:
+            self._scatter(data, count)
+
+    def _scatter(self, data: memoryview, count: int) -> None:
+        """A part that goes to several ranges."""
+        values = np.frombuffer(data, np.float32) if self._codec.lossless else np.empty(count, np.float32)
+        if not self._codec.lossless:
+            self._codec.decode(data, values)
+        while len(values):
+            target = self._next(min(len(self._targets[0]), len(values)))
+            target[:] = values[: len(target)]
+            values = values[len(target) :]
+
+    def _next(self, count: int) -> Vector:
+        """The place of the next `count` elements, which lie together."""
+        target = self._targets[0][:count]
+        self._targets[0] = self._targets[0][count:]
+        if not len(self._targets[0]):
+            self._targets.pop(0)
+        self.filled, self._lacking = self.filled + count, self._lacking - count
+        return target

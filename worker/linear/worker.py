@@ -1,0 +1,253 @@
+"""A worker that trains a linear model over sparse rows: it pushes what its batches have changed [Hogwild]."""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from prometheus_client import CollectorRegistry
+
+from paceline.core.errors import ConfigError
+from paceline.core.linear.model import Examples, Fit, LinearModel, Longs, score
+from paceline.core.linear.one_vs_rest import OneVsRest, linear_model
+from paceline.core.linear.sparse import distinct
+from paceline.core.linear.stopping import Rule
+from paceline.core.settings.config import Config, Options
+from paceline.core.slice.plan import make_plan
+from paceline.core.sync.policy import Policy, build_policy
+from paceline.core.values import Base, Places, Vector
+from paceline.data.linear_model import shapes_of
+from paceline.data.sampler import Sampler
+from paceline.data.shards import Shards
+from paceline.rpc.auth import Credentials
+from paceline.rpc.views import switch_value
+from paceline.v1.run_service_pb2 import SeatReply
+from paceline.v1.switch_pb2 import Switch
+from paceline.worker.linear.data import LinearData, Rows
+from paceline.worker.linear.sparse_client import Answer, SparseClient, bounds
+from paceline.worker.membership.member import Member
+from paceline.worker.startup.start import Start, run_process
+from paceline.worker.training.step import Step
+
+
+class LinearWorker(Member):
+    """Keeps a part of each of its shards for validation, and all weights, as far as it knows them."""
+
+    client_kind = SparseClient
+    client: SparseClient
+
+    def __init__(
+        self, config: Config, name: str, shards: Shards, addresses: Sequence[str], credentials: Credentials,
+        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
+    ) -> None:  # fmt: skip
+        plan = make_plan(shapes_of(shards.manifest, config.svm.intercept), config.servers, config.plan)
+        self.data, self._width = LinearData(config, shards), plan.total
+        super().__init__(config, name, shards, addresses, credentials, plan, stop, say, registry)
+
+    def epoch_lens(self) -> list[int]:
+        return self.data.epoch_lens()
+
+    @property
+    def train_examples(self) -> int:
+        return self.data.train_examples
+
+    @property
+    def clock_batch(self) -> int:
+        return self.config.worker_batch * self.config.push_batches
+
+    def sizes(self, mine: Sequence[int]) -> list[int]:
+        return self.data.sizes(mine)
+
+    def first_weights(self) -> Vector:
+        return np.zeros(self._width, np.float32)
+
+    def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
+        switch = switch_value(seat.switch)
+        policy = build_policy(Options(**switch.policy) if switch else self.config.policy)
+        rows = self.data.rows(mine)
+        examples, train = rows.examples, rows.train
+        weights = np.zeros(self._width, np.float32)
+        self.client.pull(weights, clock + seat.handicap if policy.rounds else None)
+        fit = Fit.of(examples, self.config.svm.intercept) if self.config.svm.steps == "fitted" else None
+        decays = self.config.svm.objective.decays(self.data.counts)
+        model = linear_model(weights, self.data.classes, self.data.objective, decays, tracks=True, fit=fit)
+        self.say("training", clock=clock, view=seat.view, shards=list(mine), examples=len(train))
+        loop = Loop(self, model, fit, rows, sampler, policy, seat)
+        loop.run(clock, switch.number if switch else 0, self._slowness(place).delay)
+
+
+class Loop:
+    """Batches, pushes and replies of one seat. Where the policy lets it and the run asks for it, the next batches are computed
+    while a push is on its way."""
+
+    def __init__(
+        self, worker: LinearWorker, model: LinearModel | OneVsRest, fit: Fit | None, rows: Rows, sampler: Sampler,
+        policy: Policy, seat: SeatReply,
+    ) -> None:  # fmt: skip
+        self._worker, self._model, self._sampler = worker, model, sampler
+        self._examples, self._own, self._train, self._validation = rows
+        self._policy, self._view, self._incarnation = policy, seat.view, worker.incarnation
+        self._client, self._config, self._progress = worker.client, worker.config, worker.progress
+        self._classes, self._fit, self._members = worker.data.classes, fit, 1
+        self._join(self._config.workers)
+        self._rule: Rule | None = None
+        if self._config.svm.stopping is not None and self._config.svm.stop == "own":
+            self._rule = self._config.svm.stopping.build(float(self._config.optimizer.options["lr"]))
+        self._switches = 0
+        self._sent: Step | None = None
+        """The push that is answered next."""
+        self._began = time.monotonic()
+
+    def run(self, clock: int, switches: int, delay: Callable[[int], None]) -> None:
+        """Trains until the servers say that this worker's last clock has come, or until its own losses have settled."""
+        self._switches = switches
+        end: Callable[[], list[Answer]] | None = None
+        while True:
+            clock += 1
+            rows, bases = self._rows(clock), self._client.bases
+            self._compute(clock, rows, delay)
+            self._progress.enter("exchange")
+            if end is not None and self._take(clock - 1, end):
+                break
+            end = self._push(clock, rows, bases)
+            is_end = self._sampler.is_end(clock)
+            if is_end or not self._overlaps:
+                is_last, end = self._take(clock, end), None
+                if is_last:
+                    break
+            if is_end and self._has_settled(clock):
+                self._worker.say("the validation loss has settled; leaving", clock=clock)
+                break
+        self._worker.say("done", clock=clock, retries=self._client.retries)
+
+    @property
+    def _overlaps(self) -> bool:
+        """Whether batches are computed while a push is on its way: asked for, and the policy allows it."""
+        return self._config.overlap and self._policy.overlaps
+
+    def _rows(self, clock: int) -> Longs:
+        found: Longs = self._train[self._sampler.indices(clock)]
+        return found
+
+    def _compute(self, clock: int, rows: Longs, delay: Callable[[int], None]) -> None:
+        self._progress.enter("compute")
+        began = time.monotonic()
+        if len(rows):
+            self._model.step(self._examples, rows, self._config.worker_batch, self._client.lr)
+        delay(clock)
+        self._progress.computed(len(rows), time.monotonic() - began)
+
+    def _push(self, clock: int, rows: Longs, bases: Sequence[Base]) -> Callable[[], list[Answer]]:
+        """Sends what has changed since the last push. `bases`: the weights that it was computed on."""
+        moved = self._model.moves()
+        if not np.isfinite(moved.values).all():
+            raise diverged()
+        self._sent = Step(moved.values, math.nan, len(rows), True)
+        self._progress.sparse(len(moved.places), len(self._model.weights))
+        return self._client.begin_sparse(clock, self._view, moved, len(rows), bases, self._wanted(clock))
+
+    def _wanted(self, clock: int) -> Places | None:
+        """The places of the batches that are computed once the reply is there; None: all that has changed."""
+        if self._config.svm.pull == "changed":
+            return None
+        ahead = 2 if self._overlaps else 1
+        rows = self._rows(clock + ahead)
+        found = touched(self._examples, rows)
+        if self._config.svm.intercept and len(rows):
+            found = np.append(found, self._examples.width)
+        if self._classes == 2:
+            return found
+        each = len(self._model.weights) // self._classes
+        return np.concatenate([found + number * each for number in range(self._classes)])
+
+    def _take(self, clock: int, end: Callable[[], list[Answer]]) -> bool:
+        """Waits for the answers and takes their weights over; whether this clock is the last."""
+        answers = end()
+        for answer in answers:
+            if answer.weights is not None:
+                self._model.rebase(answer.weights.places, answer.weights.values)
+        if unknown := [server for server, answer in enumerate(answers) if answer.weights is None]:
+            self._refresh(unknown)
+        heads = [answer.head for answer in answers]
+        self._join(max(head.members for head in heads))
+        self._progress.stepped(clock, self._sampler.place(clock).epoch, self._sent, heads, 1.0)
+        if any(head.stop for head in heads):
+            return True
+        self._adopt(max((head.switch for head in heads), key=lambda switch: switch.number))
+        return False
+
+    def _join(self, members: int) -> None:
+        """Trains as one of so many from now on."""
+        if self._fit is not None and members != self._members:
+            self._members = members
+            self._model.join(self._fit.shares(members, self._worker.clock_batch) if members > 1 else None)
+
+    def _refresh(self, servers: Sequence[int] | None = None, version: int | None = None) -> None:
+        """Takes over whole slices (None: all), once they have come to this version."""
+        pulled = np.zeros(len(self._model.weights), np.float32)
+        self._client.pull_slices(pulled, servers, version)
+        for link in self._client.links:
+            if servers is None or link.index in servers:
+                start, stop = bounds(link)
+                self._model.rebase(np.arange(start, stop), pulled[start:stop])
+
+    def _adopt(self, message: Switch) -> None:
+        """Goes on under another policy, with the weights that it begins with (docs/protocol.md#changes-of-policy)."""
+        switch = switch_value(message)
+        if switch is None or switch.number <= self._switches:
+            return
+        self._switches, self._view = switch.number, max(self._view, message.view)
+        self._policy = build_policy(Options(**switch.policy))
+        self._refresh(version=switch.version)
+
+    def _has_settled(self, clock: int) -> bool:
+        """Says how the epoch went; whether the worker is to stop by itself."""
+        epoch = self._sampler.place(clock).epoch
+        if self._config.svm.pull == "wanted":
+            self._refresh()
+        how = self._model.weights, self._worker.data.objective
+        trained = score(self._examples, *how, self._train, self._classes, self._own)
+        facts = {"loss": trained.total, "accuracy": trained.accuracy}
+        if len(self._validation):
+            found = score(self._examples, *how, self._validation, self._classes, self._own)
+            facts |= {"validation_loss": found.total, "validation_accuracy": found.accuracy}
+        self._worker.say("epoch", epoch=epoch, seconds=round(time.monotonic() - self._began, 3), **facts)
+        self._progress.figure(**facts)
+        if not len(self._validation) or not self._config.svm.judges(epoch, self._config.epochs):
+            return False
+        if self._rule is not None:
+            return self._rule.add(facts["validation_loss"])
+        self._worker.chief.validated(self._incarnation, epoch, facts["validation_loss"], len(self._validation))
+        return False
+
+
+def diverged() -> ConfigError:
+    """What to say of weights that can't be pushed."""
+    return ConfigError("Training has diverged: weights are no finite numbers any more. Lower optimizer.lr.")
+
+
+def touched(examples: Examples, rows: Longs) -> Places:
+    """The features that these rows have."""
+    starts = examples.starts[rows]
+    lengths = examples.starts[rows + 1] - starts
+    ends = np.cumsum(lengths)
+    found = examples.indices[np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1:].sum())]
+    return distinct(np.sort(found)).astype(np.int64)
+
+
+def work(start: Start) -> int:
+    """Runs a worker; returns the exit code."""
+    return run_process(
+        start,
+        lambda around: LinearWorker(
+            start.config,
+            start.name,
+            around.shards,
+            around.addresses,
+            start.credentials,
+            around.stop,
+            around.say,
+            around.registry,
+        ).run(),
+    )

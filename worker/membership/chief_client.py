@@ -1,0 +1,163 @@
+"""The chief as workers and the evaluator see it: calls that are repeated until they are answered."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, Stopped
+from paceline.core.settings.config import Config
+from paceline.rpc.agreement import agreed_settings
+from paceline.rpc.auth import Credentials
+from paceline.rpc.channel import call, held_call, open_channel, retried
+from paceline.v1 import run_service_pb2 as pb
+from paceline.v1.run_service_pb2_grpc import RunServiceStub
+
+T = TypeVar("T")
+_SAY_EVERY = 10.0
+_FINISH_EVERY = 0.5
+"""Time between two looks whether the run is finished (seconds)."""
+OVER = ("stopping", "scoring", "finished")
+"""Phases in which nobody joins any more."""
+
+
+class ChiefClient:
+    """The run service of one run. Thread-safe."""
+
+    def __init__(
+        self, address: str, credentials: Credentials, config: Config, worker: str, deadline: float, stop: threading.Event,
+        say: Callable[..., None], peer: str = "",
+    ) -> None:  # fmt: skip
+        self._stub = RunServiceStub(open_channel(address, credentials))
+        self._address, self._settings, self._worker = address, agreed_settings(config), worker
+        self._deadline, self._stop, self._say, self._peer = deadline, stop, say, peer
+
+    def join(self, was_fenced: bool, examples: int, steps: int, fingerprint: str, shards: int) -> pb.JoinReply | None:
+        """Enters the run; waits while the pool is full. None when the run is over."""
+        request = pb.JoinRequest(
+            worker=self._worker, was_fenced=was_fenced, examples=examples, steps=steps, fingerprint=fingerprint,
+            shards=shards, settings=self._settings, address=self._peer,
+        )  # fmt: skip
+        said = -_SAY_EVERY
+        while True:
+            try:
+                reply = self._retried(lambda: call(self._stub.Join, request, 10.0))
+                return reply if reply.incarnation else None
+            except PoolFull as error:
+                if time.monotonic() - said >= _SAY_EVERY:
+                    said = time.monotonic()
+                    self._say("waiting for a seat", why=str(error))
+                self._pause(1.0)
+
+    def seat(self, incarnation: int, clock: int) -> pb.SeatReply | None:
+        """Waits until this worker counts. None when the run is over before that."""
+        request = pb.SeatRequest(worker=self._worker, incarnation=incarnation, clock=clock)
+        said = time.monotonic()
+        while True:
+            reply: pb.SeatReply = self._retried(lambda: call(self._stub.Seat, request, 15.0))
+            if reply.seated:
+                return reply
+            if reply.phase in OVER:
+                return None
+            if time.monotonic() - said >= _SAY_EVERY:
+                said = time.monotonic()
+                self._say("waiting for the start", missing=list(reply.missing))
+            self._pause(0.05)
+
+    def beat(
+        self, incarnation: int, clock: int, phase: str, seconds: float, figures: dict[str, float]
+    ) -> pb.HeartbeatReply:
+        """One heartbeat, not repeated."""
+        request = pb.HeartbeatRequest(
+            worker=self._worker, incarnation=incarnation, clock=clock, phase=phase, phase_seconds=seconds,
+            figures=figures,
+        )  # fmt: skip
+        reply: pb.HeartbeatReply = call(self._stub.Heartbeat, request, 5.0)
+        return reply
+
+    def validated(self, incarnation: int, epoch: int, loss: float, examples: int) -> None:
+        """This worker has ended an epoch with this loss on the examples that it keeps back."""
+        request = pb.ValidatedRequest(
+            worker=self._worker, incarnation=incarnation, epoch=epoch, loss=loss, examples=examples
+        )
+        self._retried(lambda: call(self._stub.Validated, request, 10.0))
+
+    def leave(self, incarnation: int, finished: bool) -> None:
+        """Says goodbye; a chief that can't be reached learns it from the lease."""
+        request = pb.LeaveRequest(worker=self._worker, incarnation=incarnation, finished=finished)
+        deadline = min(self._deadline, time.monotonic() + 5)
+        chief = f"the chief at {self._address}"
+        try:
+            retried(lambda: call(self._stub.Leave, request, 5.0), deadline, chief, self._stop, self._say)
+        except PacelineError as error:
+            self._say("could not say goodbye; the lease will end", why=str(error))
+
+    def evaluate(self, score: pb.Score | None, baseline: Mapping[str, float] | None = None) -> pb.EvaluateReply:
+        """Reports a score, if any, and what scores are compared with; learns what to score next."""
+        request = pb.EvaluateRequest(score=score, baseline=baseline)
+        reply: pb.EvaluateReply = self._retried(lambda: held_call(self._stub.Evaluate, request, 30.0, self._stop))
+        return reply
+
+    def await_finish(
+        self, incarnation: int, state: Callable[[], tuple[int, str, float, dict[str, float]]], patience: float
+    ) -> None:
+        """Beats on after this worker has left, until the run is finished or the chief has not answered for `patience`
+        seconds."""
+        chief = f"the chief at {self._address}"
+        try:
+            while True:
+                deadline = min(self._deadline, time.monotonic() + patience)
+                reply = retried(lambda: self.beat(incarnation, *state()), deadline, chief, self._stop, self._say)
+                if reply.phase == "finished":
+                    return
+                self._pause(_FINISH_EVERY)
+        except (ServersGone, Fenced) as error:
+            self._say("can't learn whether the run is finished", why=str(error))
+
+    def _retried(self, attempt: Callable[[], T]) -> T:
+        return retried(attempt, self._deadline, f"the chief at {self._address}", self._stop, self._say)
+
+    def _pause(self, seconds: float) -> None:
+        if self._stop.wait(seconds):
+            raise Stopped("The process was told to stop.")
+
+
+class Heartbeat:
+    """Beats in a thread of its own: keeps the lease, notices restarted servers and a lost seat."""
+
+    def __init__(
+        self, chief: ChiefClient, every: float, incarnation: int,
+        state: Callable[[], tuple[int, str, float, dict[str, float]]],
+        on_reply: Callable[[pb.HeartbeatReply], None], fenced: threading.Event, say: Callable[..., None],
+        alarm: threading.Event,
+    ) -> None:  # fmt: skip
+        """`alarm`: set where there is something to tell before it is time."""
+        self._alarm = alarm
+        self._chief, self._every, self._incarnation, self._state = chief, every, incarnation, state
+        self._on_reply, self._fenced, self._say = on_reply, fenced, say
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Beats a last time, so that the chief has the last figures."""
+        self._stopping.set()
+        self._alarm.set()
+        self._thread.join(timeout=10)
+
+    def _work(self) -> None:
+        while True:
+            last = self._stopping.is_set()
+            try:
+                self._on_reply(self._chief.beat(self._incarnation, *self._state()))
+            except Fenced as error:
+                if not last:
+                    self._say("this worker's seat is lost", why=str(error))
+                    self._fenced.set()
+                return
+            except PacelineError as error:
+                self._say("heartbeat failed", why=str(error))
+            if last:
+                return
+            self._alarm.wait(self._every)
+            self._alarm.clear()

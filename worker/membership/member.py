@@ -1,0 +1,161 @@
+"""A worker's membership, whatever it trains: it joins, takes its seat, trains and leaves; with a lost seat it joins anew."""
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from paceline.core.errors import ConfigError, Fenced, Stopped
+from paceline.core.settings.config import Config
+from paceline.core.slice.plan import SlicePlan
+from paceline.core.values import Vector
+from paceline.data.sampler import Sampler, steps_per_epoch
+from paceline.data.shards import Shards
+from paceline.rpc.auth import Credentials
+from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1.run_service_pb2 import HeartbeatReply, JoinReply, SeatReply
+from paceline.worker.exchange.client import ParameterClient
+from paceline.worker.exchange.link import no_snapshot
+from paceline.worker.membership.chief_client import ChiefClient, Heartbeat
+from paceline.worker.training.progress import Progress
+from paceline.worker.training.slowness import Slowness
+
+_PATIENCE = 10.0
+"""Time that a worker without place 0 gives the others to send the first weights (seconds)."""
+
+
+class Member(ABC):
+    """One worker of a run."""
+
+    client_kind: type[ParameterClient] = ParameterClient
+
+    def __init__(
+        self, config: Config, name: str, shards: Shards, addresses: Sequence[str], credentials: Credentials, plan: SlicePlan,
+        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry, peer: str = "",
+        residuals: Path | None = None,
+    ) -> None:  # fmt: skip
+        """`peer`: where others reach this worker's local model; empty where it has none. `residuals`: as in `Link`."""
+        self.config, self.name, self._shards, self._stop, self.say = config, name, shards, stop, say
+        deadline = time.monotonic() + config.deadline
+        self.chief = ChiefClient(addresses[0], credentials, config, name, deadline, stop, say, peer)
+        self.progress = Progress(registry, say)
+        self.incarnation = 0
+        self.client = self.client_kind(
+            addresses, credentials, plan, config, name, deadline, stop, say, self.progress.retried, registry, residuals
+        )
+
+    def run(self) -> None:
+        """Trains until the run is over; joins anew when its seat is lost. Fenced when another process holds it."""
+        manifest, was_fenced = self._shards.manifest, False
+        lens = self.epoch_lens()
+        check_batch(self.config, max(lens))
+        steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], self.clock_batch)
+        while True:
+            joined = self.chief.join(was_fenced, self.train_examples, steps, manifest.fingerprint, len(manifest.shards))
+            if joined is None:
+                self.say("the run is over; nothing left to do")
+                return
+            try:
+                self._session(joined, steps, lens[joined.place])
+                return
+            except Fenced as error:
+                self.say("joining anew", why=str(error))
+                was_fenced = True
+
+    @abstractmethod
+    def epoch_lens(self) -> list[int]:
+        """Examples that one epoch takes at each place."""
+
+    @property
+    @abstractmethod
+    def train_examples(self) -> int:
+        """Examples of all shards that are trained on; the same for all workers."""
+
+    @property
+    @abstractmethod
+    def clock_batch(self) -> int:
+        """Most examples behind one clock."""
+
+    @abstractmethod
+    def sizes(self, mine: Sequence[int]) -> list[int]:
+        """Examples to train on in each of these shards."""
+
+    @abstractmethod
+    def first_weights(self) -> Vector:
+        """The whole model as it starts, for this worker to send if it must."""
+
+    @abstractmethod
+    def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
+        """From the clock after this one to the last one."""
+
+    def left(self, incarnation: int) -> None:  # noqa: B027 - most have nothing to do
+        """The worker has left; it may have something to do still."""
+
+    def _session(self, joined: JoinReply, steps: int, length: int) -> None:
+        """From Join to Leave."""
+        heartbeat = Heartbeat(
+            self.chief, self.config.heartbeat, joined.incarnation, self.progress.state,
+            self._heard, self.client.fenced, self.say, self.progress.alarm,
+        )  # fmt: skip
+        finished = False
+        self.incarnation = joined.incarnation
+        try:
+            everything = range(len(self._shards))
+            mine = list(everything if self.config.data.access == "all" else joined.shards)
+            for shard in mine:
+                self._shards.verify(shard)
+            sampler = Sampler(self.sizes(mine), self.clock_batch, steps, self.config.seed, self.name, length)
+            self._take_seat(joined.incarnation, joined.place, mine, sampler)
+            finished = True
+        finally:
+            self.progress.enter("done")
+            heartbeat.close()
+            self.chief.leave(joined.incarnation, finished)
+        self.left(joined.incarnation)
+
+    def _take_seat(self, incarnation: int, place: int, mine: list[int], sampler: Sampler) -> None:
+        """Takes the seat and trains to the last clock; returns at once when the run is over before that."""
+        clock = min(standing.clock for standing in self._ready(incarnation, place))
+        self.client.start_after(clock)
+        self.progress.enter("waiting")
+        seat = self.chief.seat(incarnation, clock)
+        if seat is None or (seat.HasField("last") and clock >= seat.last):
+            return
+        self.train(clock, place, seat, mine, sampler)
+
+    def _ready(self, incarnation: int, place: int) -> list[pb.ResumeReply]:
+        """Where this worker stands on every slice, once all have first weights; place 0 sends them."""
+        start = time.monotonic()
+        first = self.first_weights()
+        while True:
+            standings = self.client.attach(incarnation)
+            empty = [server for server, standing in enumerate(standings) if standing.phase == "empty"]
+            if not empty:
+                return standings
+            if any(standing.version for standing in standings):
+                raise no_snapshot(empty[0])
+            if place == 0 or time.monotonic() - start > _PATIENCE:
+                self.client.initialise(first)
+            elif self._stop.wait(0.1):
+                raise Stopped("The worker was told to stop.")
+
+    def _heard(self, reply: HeartbeatReply) -> None:
+        """What the chief says with each heartbeat."""
+        self.progress.fastest = reply.fastest
+        self.client.resume_after_restart(reply.terms)
+
+    def _slowness(self, place: int) -> Slowness:
+        return Slowness(self.config.slow, place, self.config.nominal_step, self.config.seed, self._stop.wait)
+
+
+def check_batch(config: Config, most: int) -> None:
+    """ConfigError where a mini-batch is larger than what the best supplied worker owns (examples)."""
+    if config.worker_batch > most:
+        largest = most if config.batch == "worker" else most * config.workers
+        raise ConfigError(
+            f"batch_size is {config.batch_size:,}, which makes {config.worker_batch:,} examples for each worker, but no worker "
+            f"has more than {most:,} in its shards. Set batch_size to {largest:,} or less, or take fewer workers."
+        )

@@ -1,0 +1,31 @@
+"""The training loop without servers: gradient, then whatever the policy has to say to the other workers."""
+
+from paceline.core.values import Empty
+from paceline.worker.peers.peers import Peers
+from paceline.worker.training.loop import epoch, weight
+from paceline.worker.training.steps import work
+from paceline.worker.training.training import Training
+
+
+def train_among(training: Training, peers: Peers, clock: int) -> int:
+    """Trains from `clock` on until the chief says that the last one has come; returns it. The chief is told of each clock,
+    and tells the rate of the next one."""
+    replica, wanted = training.replica, training.client.check_wanted
+    while True:
+        clock += 1
+        peers.start_step(replica.local)
+        replica.refresh()
+        done = work(training, clock).step
+        usable = done is not None and done.finite
+        training.progress.enter("exchange")
+        waited = peers.end_step(done.gradient if done is not None and usable else None, wanted)
+        if training.client.is_stale:  # the chief is back under a new term: what is pushed on an old one is dropped
+            training.client.pull(replica.local[:0])
+        (head,) = training.client.push_pull(clock, training.view, Empty(replica.length), weight(done), None)
+        head.waited = waited  # not for the chief, but for the others
+        with peers.model() as model:
+            peers.own.lr = head.lr
+            training.shared.offer(model)
+        training.progress.stepped(clock, epoch(training, clock), done, [head], 1.0)
+        if head.stop:
+            return clock

@@ -1,0 +1,111 @@
+"""Messages of a run without servers on their way: out by a line to each other worker, in by a delivery."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from paceline.core import kernels
+from paceline.core.coding.codec import Bytes, Codec
+from paceline.core.errors import BadPush
+from paceline.core.peers.peer_policy import Message
+from paceline.core.peers.topology import SEATS
+from paceline.core.slice.plan import Range
+from paceline.core.values import Vector
+from paceline.rpc.transport import Outgoing, room_for, weights_codec
+from paceline.v1 import parameter_service_pb2 as pb
+from paceline.worker.exchange.link import SliceSink
+from paceline.worker.peers.peer import PeerLine
+from paceline.worker.startup.start import rank_of
+
+
+def member_id(worker: str, incarnation: int) -> int:
+    """The number of a worker's process: who comes back is another member."""
+    return incarnation * SEATS + rank_of(worker)
+
+
+class Line:
+    """What goes to one other worker, in order, in a thread of its own that ends with the line."""
+
+    def __init__(
+        self, peer: PeerLine, deliver: Callable[["Line", Message, int], None], on_room: Callable[[], None],
+        on_error: Callable[[Exception], None],
+    ) -> None:  # fmt: skip
+        self.peer, self.closed = peer, threading.Event()
+        self._deliver, self._on_room, self._on_error = deliver, on_room, on_error
+        self._waiting: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._scratch: Bytes = np.empty(0, np.uint8)
+        threading.Thread(target=self._work, name="peer-line", daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        return self._waiting.qsize()
+
+    def scratch(self, codec: Codec, part_bytes: int, length: int) -> Bytes | None:
+        """Where a vector of that length is encoded to, if it must be: the place of the last one."""
+        if codec.lossless:
+            return None
+        if len(self._scratch) < (room := room_for(codec, part_bytes, length)):
+            self._scratch = np.empty(room, np.uint8)
+        return self._scratch
+
+    def put(self, message: Message) -> None:
+        self._waiting.put(message)
+
+    def close(self) -> None:
+        """What still waits is not sent."""
+        self.closed.set()
+        self._waiting.put(None)
+
+    def _work(self) -> None:
+        number = 0
+        while (message := self._waiting.get()) is not None and not self.closed.is_set():
+            number += 1
+            try:
+                self._deliver(self, message, number)
+            except Exception as error:  # also a bug: the step must not wait for ever
+                self._on_error(error)
+                break
+            del message  # its values may be used again
+            self._on_room()
+        self.peer.close()
+
+
+class Delivery:
+    """A message on its way in."""
+
+    def __init__(self, head: pb.PushHead, values: Vector, take: Callable[[pb.PushHead, Vector], None]) -> None:
+        self._head, self._values, self._take = head, values, take
+        self._floats = head.elements // 2 if head.note.sparse else head.elements
+        """Behind them are places."""
+        self._sink = SliceSink(values, (Range(0, head.elements),), weights_codec(head.codec))
+
+    def place(self, offset: int, length: int) -> memoryview | None:
+        return self._sink.place(offset, length)
+
+    def take(self, offset: int, data: memoryview) -> None:
+        self._sink.take(offset, data)
+        if not kernels.all_finite(self._values[offset : min(self._sink.filled, self._floats)]):
+            raise BadPush(f"{self._head.worker} sent NaN or infinity. Nothing was changed.")
+
+    @contextmanager
+    def finish(self, wants_weights: bool) -> Iterator[Outgoing]:
+        if self._sink.filled != self._head.elements:
+            raise BadPush(f"{self._head.worker} sent {self._sink.filled:,} of {self._head.elements:,} values.")
+        self._take(self._head, self._values)
+        yield Outgoing(pb.PullHead(outcome=pb.FOLDED), iter(()))
+
+
+def message_of(head: pb.PushHead, to: int, values: Vector, total: int) -> Message:
+    """What has come, checked."""
+    note, places = head.note, None
+    if note.sparse:
+        values, places = values[: len(values) // 2], values[len(values) // 2 :].view(np.uint32).astype(np.int64)
+        if len(places) != len(values) or (len(places) and (places[-1] >= total or (np.diff(places) <= 0).any())):
+            raise BadPush(f"{head.worker} sent places that do not rise, or beyond {total:,}.")
+    if not 0 <= note.weight < np.inf:
+        raise BadPush(f"{head.worker} sent the weight {note.weight}; expected a number from 0 on. Nothing was changed.")
+    sender = member_id(head.worker, head.incarnation)
+    return Message(note.kind, sender, to, note.view, note.round, values, note.weight, note.hop, places)  # type: ignore[arg-type]

@@ -1,0 +1,168 @@
+"""A worker's own model for others to read (PeerService): the server in the worker, and the reader's side."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, Self
+
+import grpc
+
+from paceline.core.coding.codec import load_codec
+from paceline.core.errors import BadPush, Stopped, TryAgain
+from paceline.core.slice.plan import Range, SlicePlan
+from paceline.core.values import Vector
+from paceline.rpc.auth import Credentials, authentication
+from paceline.rpc.channel import call, open_channel
+from paceline.rpc.grpc_plane import frames, giving, received, taking
+from paceline.rpc.host import bind, make_server
+from paceline.rpc.lane.client import LaneClient, whole
+from paceline.rpc.lane.messages import cut
+from paceline.rpc.lane.server import LaneServer
+from paceline.rpc.transport import IsThere, OpenSink, Outgoing, Parts, Upload, encoded_parts, weights_codec
+from paceline.rpc.watchdog import Watchdog
+from paceline.v1 import parameter_service_pb2 as pb
+from paceline.worker.exchange.link import SliceSink
+from paceline.worker.training.local_model import LocalModel
+
+SERVICE = "paceline.v1.PeerService"
+_PULL_LOCAL, _DELIVER, _WELCOME = (f"/{SERVICE}/{name}" for name in ("PullLocal", "Deliver", "Welcome"))
+_READERS = 2
+"""Calls at one time, and so the most copies of the model there are."""
+_HOLD = 1.0
+"""Longest wait for the end of a step before the reader is told to ask again (seconds)."""
+_ANSWER = 10.0
+"""A peer that is silent for this long beyond that is gone (seconds)."""
+_SLOWEST = 4e6
+"""A transfer slower than this is given up (bytes/s)."""
+
+
+class Training(Protocol):
+    """The part of a worker that others' messages go to, in a run without servers (worker/peers/peers.py)."""
+
+    def taking(self, head: pb.PushHead, is_there: IsThere) -> AbstractContextManager[Upload]: ...
+
+    def welcoming(self, request: pb.PullRequest, is_there: IsThere) -> AbstractContextManager[Outgoing]: ...
+
+
+class PeerServer:
+    """Serves a worker's LocalModel, and what others send to its policy; costs a port and a waiting thread while nobody asks.
+    ConfigError: the port is taken."""
+
+    def __init__(
+        self, plan: SlicePlan, part_bytes: int, credentials: Credentials, port: int, transport: str,
+        training: Training | None = None, senders: int = 0,
+    ) -> None:  # fmt: skip
+        """`training`: what `senders` others send to, at the same time."""
+        self.model = LocalModel()
+        self._plan, self._part_bytes = plan, part_bytes
+        shown, watchdog, threads = authentication(credentials.token), Watchdog(), _READERS + senders
+        watchdog.start()
+        if transport == "lane":
+            routes = {_PULL_LOCAL: lambda call: call.download(pb.PullRequest, self._pull)}
+            if training is not None:
+                routes[_DELIVER] = lambda call: call.upload(
+                    training.taking, False, lambda outgoing: pb.PullPart(head=outgoing.head)
+                )
+                routes[_WELCOME] = lambda call: call.download(pb.PullRequest, training.welcoming)
+            lane = LaneServer(routes, threads, shown, _uncounted, watchdog, port, credentials.tls, "peer")
+            lane.start()
+            self.port = lane.port
+            self._stop: Callable[[], object] = lambda: lane.stop(0)
+        else:
+            plane = make_server(threads, shown, _uncounted)
+            handlers = {"PullLocal": giving(self._pull, watchdog)}
+            if training is not None:
+                handlers |= {
+                    "Deliver": taking(training.taking, watchdog),
+                    "Welcome": giving(training.welcoming, watchdog),
+                }
+            plane.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+            self.port = bind(plane, port, "peer", credentials.tls)
+            plane.start()
+            self._stop = lambda: plane.stop(0).wait()
+
+    def close(self) -> None:
+        """Ends all calls."""
+        self._stop()
+
+    @contextmanager
+    def _pull(self, request: pb.PullRequest, is_there: IsThere) -> Iterator[Outgoing]:
+        self._plan.check(request.plan_hash, request.reader)
+        codec = weights_codec(request.codec)
+        values = self.model.read(_HOLD)
+        if values is None:
+            yield Outgoing(pb.PullHead(outcome=pb.WAIT), iter(()))
+            return
+        head = pb.PullHead(outcome=pb.FOLDED, codec=codec.name, elements=len(values))
+        yield Outgoing(head, encoded_parts(values, codec, self._part_bytes))
+
+
+def pull_local(
+    address: str, credentials: Credentials, transport: str, plan: SlicePlan, reader: str, target: Vector, patience: float,
+    stop: threading.Event,
+) -> None:  # fmt: skip
+    """Receives a worker's local model into `target`, as soon as its present step is over. TryAgain where nobody answers,
+    or the step takes longer than `patience` (seconds); Stopped; whatever else the worker raised."""
+    request = pb.PullRequest(reader=reader, plan_hash=plan.hash, codec="none")
+    deadline, timeout = time.monotonic() + patience, _HOLD + _ANSWER + 4 * plan.total / _SLOWEST
+    sink = SliceSink(target, (Range(0, plan.total),), load_codec("none"))
+
+    def opened(head: pb.PullHead) -> SliceSink:
+        if head.elements not in (0, plan.total):
+            raise BadPush(f"The worker at {address} announces {head.elements:,} weights, expected {plan.total:,}.")
+        return sink
+
+    with PeerLine(address, credentials, transport) as line:
+        while line.pull_local(request, opened, timeout).outcome == pb.WAIT:
+            if stop.is_set():
+                raise Stopped("The process was told to stop.")
+            if time.monotonic() > deadline:
+                raise TryAgain(f"The worker at {address} did not end its step within {patience:.0f} s.")
+    if sink.filled != plan.total:
+        raise TryAgain(f"The worker at {address} sent {sink.filled:,} of {plan.total:,} weights.")
+
+
+class PeerLine:
+    """Another worker's PeerService, by the run's transport; a context that ends its connection."""
+
+    def __init__(self, address: str, credentials: Credentials, transport: str) -> None:
+        self._way: LaneClient | grpc.Channel = (
+            LaneClient(address, credentials) if transport == "lane" else open_channel(address, credentials)
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends its calls."""
+        self._way.close()
+
+    def pull_local(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        """PeerService.PullLocal."""
+        return self._weights(_PULL_LOCAL, request, open_sink, timeout)
+
+    def welcome(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        """PeerService.Welcome."""
+        return self._weights(_WELCOME, request, open_sink, timeout)
+
+    def deliver(self, head: pb.PushHead, parts: Parts, timeout: float) -> None:
+        """PeerService.Deliver."""
+        if isinstance(self._way, LaneClient):
+            self._way.one(_DELIVER, cut(head.SerializeToString(), parts), pb.PullPart, timeout)
+        else:
+            deliver = self._way.stream_unary(_DELIVER, None, pb.PullPart.FromString)
+            call(deliver, frames(head.SerializeToString(), parts), timeout)
+
+    def _weights(self, path: str, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+        if isinstance(self._way, LaneClient):
+            return self._way.weights(path, whole(request), open_sink, timeout)
+        pull = self._way.unary_stream(path, pb.PullRequest.SerializeToString, None)
+        return received(pull(request, timeout=timeout), open_sink)
+
+
+def _uncounted(method: str, status: str, seconds: float) -> None:
+    """Readers are few, and their calls are counted by nobody."""

@@ -1,0 +1,339 @@
+"""A worker among the others of a run without servers: carries its policy's messages there and back."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from random import Random
+
+import numpy as np
+
+from paceline.core.coding.codec import Codec, load_codec
+from paceline.core.errors import BadPush, DataError, NotYet, PacelineError, TryAgain, VersionGone
+from paceline.core.peers.peer_policy import Group, Meeting, Message, PeerPolicy, Welcome
+from paceline.core.peers.topology import SEATS, Topology
+from paceline.core.slice.plan import Range, SlicePlan
+from paceline.core.sync.policy import Own
+from paceline.core.values import Vector
+from paceline.rpc.auth import Credentials
+from paceline.rpc.channel import backoff
+from paceline.rpc.transport import IsThere, Outgoing, encoded_parts, weights_codec
+from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1.run_service_pb2 import Peer
+from paceline.worker.exchange.link import SliceSink
+from paceline.worker.peers.messages import Delivery, Line, member_id, message_of
+from paceline.worker.peers.metrics import PeerMetrics
+from paceline.worker.peers.peer import PeerLine
+
+_PLAIN = load_codec("none")
+_WAITING = 8
+"""Messages to one worker that may wait to be sent; whoever has more to say waits, too."""
+_PATIENCE = 10.0
+"""Longest wait for the answer to an ask (seconds)."""
+_WHOLE = ("ask", "answer", "model", "newest", "mean")
+"""Kinds of messages whose values are a whole model, or a gradient."""
+_SLOWEST = 4e6
+"""A transfer slower than this is given up and repeated (bytes/s)."""
+_SAY_EVERY = 10.0
+_TRIES = 5
+"""Times that all others must say that they have no model before the run is given up."""
+_LOOK = 0.25
+"""Time between two looks whether this worker is still wanted (seconds)."""
+
+
+def _named(members: Iterable[int]) -> list[str]:
+    return [f"worker-{member % SEATS}" for member in sorted(members)]
+
+
+class Peers:
+    """One worker's end of all lines to the others, and its policy, which only one thread at a time uses, for no longer than
+    it takes to copy or add. Thread-safe."""
+
+    def __init__(
+        self, name: str, credentials: Credentials, transport: str, plan: SlicePlan, codec: Codec, part_bytes: int,
+        say: Callable[..., None], metrics: PeerMetrics | None = None,
+    ) -> None:  # fmt: skip
+        """`codec`: of what is sent but for sparse updates."""
+        self._name, self._credentials, self._transport, self._say = name, credentials, transport, say
+        self._plan, self._codec, self._part_bytes = plan, codec, part_bytes
+        self._changed = threading.Condition()
+        self._policy: PeerPolicy | None = None
+        self._is_joining = False
+        self._failure: Exception | None = None
+        """Why this worker can't go on with the others: nothing that another try would mend."""
+        self._left: PeerPolicy | None = None
+        """What this process took part with last, which nobody changes any more."""
+        self._view, self._addresses = 0, dict[int, str]()
+        """Where each member is, by its id."""
+        self._lines: dict[int, Line] = {}
+        self._seen: dict[int, int] = {}
+        """Number of each member's last message that was taken."""
+        self._asks: list[Message] = []
+        self._id = 0
+        self.own: Own
+        """The model that the policy changes, and what it steps it with."""
+        self.follow: Callable[[Meeting | None, Mapping[int, str]], None] = lambda meeting, addresses: None
+        """Told, with the lock held, what a collective has to do (worker/peers/collective.py)."""
+        self._timeout = 10 + 8 * plan.total / _SLOWEST
+        self._metrics = metrics or PeerMetrics()
+        self._metrics.waiting.set_function(lambda: sum(line.waiting for line in list(self._lines.values())))
+
+    # who is there
+    def heard(self, view: int, peers: Sequence[Peer]) -> None:
+        """The chief names the members of its newest view."""
+        with self._changed:
+            if not peers or view <= self._view:
+                return
+            before, self._view = self._addresses, view
+            self._addresses = {member_id(peer.worker, peer.incarnation): peer.address for peer in peers}
+            self._metrics.members.set(len(peers))
+            for member in [member for member in self._lines if member not in self._addresses]:
+                self._lines.pop(member).close()
+            left, come = before.keys() - self._addresses.keys(), self._addresses.keys() - before.keys()
+            if before and (left or come):
+                now = _named(self._addresses)
+                self._say("the members are others", view=view, left=_named(left), came=_named(come), members=now)
+            if self._policy is not None and self._id in self._addresses:
+                try:
+                    self._send(self._policy.regroup(self._group))
+                except PacelineError as error:
+                    self._failure = error
+            self._changed.notify_all()
+
+    @property
+    def _group(self) -> Group:
+        return Group(self._view, tuple(sorted(self._addresses)))
+
+    def begin(
+        self, incarnation: int, policy: PeerPolicy, topology: Topology, own: Own, seed: int, is_founder: bool,
+        check: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Takes part, once `heard` was told who does; later than the founders with what another member gives. `check` raises
+        where this is not wanted any more. DataError where nobody is left who could give anything."""
+        self._id = member_id(self._name, incarnation)
+        self._is_joining = not is_founder
+        welcome = None if is_founder else self._welcomed(check)
+        with self._changed:
+            self._is_joining, self._failure, self._seen = False, None, {}
+            policy.begin(self._id, self._group, topology, own, Random(seed), self._codec)
+            self._policy, self._left, self.own = policy, None, own
+            if welcome is not None:
+                self._send(policy.join(welcome))
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Takes no more part: what others send is put off."""
+        with self._changed:
+            self._left, self._policy = self._policy or self._left, None
+            for line in self._lines.values():
+                line.close()
+            self._lines = {}
+            self.follow(None, {})
+
+    def act(self, on: Callable[[PeerPolicy], list[Message]]) -> None:
+        """Does something with the policy, if there is one, that no message asks for."""
+        with self._changed:
+            if self._policy is not None:
+                self._send(on(self._policy))
+                self._changed.notify_all()
+
+    # a step, by the training loop
+    def start_step(self, copy_to: Vector) -> None:
+        """The next step begins; `copy_to` becomes the model to take the gradient at."""
+        with self._changed:
+            policy = self._present()
+            messages = policy.start()
+            self._asks = [message for message in messages if message.kind == "ask"]
+            np.copyto(copy_to, self.own.local)
+            self._send(messages)
+
+    def end_step(self, gradient: Vector | None, check: Callable[[], None]) -> float:
+        """The step's gradient is there; returns when the policy lets the worker go on: how long others were waited for
+        (seconds)."""
+        with self._changed:
+            self._send(self._present().step(gradient))
+            asked = time.monotonic()
+            while self._present().waits_for() or any(line.waiting > _WAITING for line in self._lines.values()):
+                if not self._changed.wait(_LOOK):
+                    check()
+                if self._failure is not None:
+                    raise self._failure
+                if self._asks and time.monotonic() - asked > _PATIENCE:
+                    for ask in self._asks:
+                        self._say("a worker does not answer; the step goes on without it", worker=_named([ask.to])[0])
+                        self._present().gave_up(ask)
+                    self._asks = []
+        return time.monotonic() - asked
+
+    @contextmanager
+    def model(self) -> Iterator[Vector]:
+        """The model, which nobody changes meanwhile."""
+        with self._changed:
+            yield self.own.local
+
+    def _present(self) -> PeerPolicy:
+        if self._policy is None:
+            raise NotYet(f"{self._name} does not train just now.")
+        return self._policy
+
+    def _send(self, messages: Iterable[Message]) -> None:
+        """With the lock held."""
+        for message in messages:
+            line = self._lines.get(message.to)
+            if line is None and (address := self._addresses.get(message.to)):
+                line = self._lines[message.to] = Line(self._line_to(address), self._deliver, self._freed, self._fail)
+            if line is not None:
+                line.put(message)
+        if self._policy is not None:
+            self.follow(self._policy.meeting(), self._addresses)
+
+    def _freed(self) -> None:
+        with self._changed:
+            self._wake()
+
+    def _wake(self) -> None:
+        """With the lock held: the step looks again whether it may go on, unless it waits for more messages anyway."""
+        if self._policy is None or not self._policy.waits_for():
+            self._changed.notify_all()
+
+    # to others, in a line's thread
+    def _deliver(self, line: Line, message: Message, number: int) -> None:
+        """Sends until it is taken, or the line is closed."""
+        values, places, codec = message.values, message.places, self._codec
+        if places is not None:
+            codec, values = _PLAIN, np.concatenate([values, places.astype(np.uint32).view(np.float32)])
+        note = pb.PeerNote(
+            kind=message.kind, view=message.view, round=message.round, hop=message.hop, weight=message.weight,
+            sparse=places is not None, to=message.to // SEATS,
+        )  # fmt: skip
+        head = pb.PushHead(
+            worker=self._name, incarnation=self._id // SEATS, clock=number, plan_hash=self._plan.hash, codec=codec.name,
+            elements=len(values), note=note,
+        )  # fmt: skip
+        room = line.scratch(codec, self._part_bytes, len(values))
+        parts = list(encoded_parts(values, codec, self._part_bytes, room))
+        for pause in backoff():
+            try:
+                line.peer.deliver(head, parts, self._timeout)
+                self._metrics.sent.inc(codec.most_bytes(len(values)))
+                return
+            except TryAgain:
+                self._metrics.retries.inc()
+                if line.closed.wait(pause):
+                    return
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def _line_to(self, address: str) -> PeerLine:
+        return PeerLine(address, self._credentials, self._transport)
+
+    def _welcomed(self, check: Callable[[], None]) -> Welcome:
+        """What the first other member gives that can. Where none has a model, time and again, this process goes on with its
+        own, if it had one: the member with the lowest number first. DataError where it had none."""
+        in_vain, said = 0, time.monotonic()
+        for pause in backoff():
+            with self._changed:
+                view, others = self._view, [place for member, place in self._addresses.items() if member != self._id]
+            without = 0
+            for address in others:
+                try:
+                    return self._welcome_of(address, view)
+                except VersionGone:
+                    without += 1
+                except TryAgain as error:
+                    if time.monotonic() - said > _SAY_EVERY:
+                        said = time.monotonic()
+                        self._say("waits for another worker's model", address=address, why=str(error))
+            in_vain = in_vain + 1 if without == len(others) else 0
+            with self._changed:
+                place = sorted(self._addresses).index(self._id) if self._id in self._addresses else 0
+            if self._left is not None and in_vain >= _TRIES * (1 + place):
+                own = self._left.welcome()
+                self._say("no other worker has a model; this one goes on with its own", round=own.round)
+                return own
+            if self._left is None and in_vain >= _TRIES * (1 + len(others)):
+                raise DataError(
+                    "No worker is left that has the run's model, and there are no servers that could have it. Start the run "
+                    "anew (--fresh); the best model that was scored is still in models/best.safetensors."
+                )
+            check()
+            time.sleep(pause)
+        raise AssertionError("backoff never ends")
+
+    def _welcome_of(self, address: str, view: int) -> Welcome:
+        request, taken = pb.PullRequest(reader=self._name, plan_hash=self._plan.hash, view=view), list[Vector]()
+
+        def opened(head: pb.PullHead) -> SliceSink:
+            if head.elements > 8 * self._plan.total:
+                raise BadPush(f"{address} announces {head.elements:,} values, for a model of {self._plan.total:,}.")
+            taken.append(np.empty(head.elements, np.float32))
+            return SliceSink(taken[0], (Range(0, head.elements),), _PLAIN)
+
+        with self._line_to(address) as peer:
+            found = peer.welcome(request, opened, 4 * self._timeout).welcome
+        arrays = [taken[0][start : start + self._plan.total] for start in range(0, len(taken[0]), self._plan.total)]
+        model, slots, rest = arrays[0], arrays[1 : 1 + found.slots], arrays[1 + found.slots :]
+        mean = None
+        if found.HasField("mean"):
+            mean = Message("mean", 0, self._id, found.mean.view, found.mean.round, rest[0], found.mean.weight)
+        return Welcome(found.round, model, slots, found.steps, mean)
+
+    # from others, in a server's thread
+    @contextmanager
+    def taking(self, head: pb.PushHead, is_there: IsThere) -> Iterator[Delivery]:
+        """Deliver: a message of another worker's."""
+        self._plan.check(head.plan_hash, head.worker)
+        note = head.note
+        with self._changed:
+            policy = self._present()
+            is_known = member_id(head.worker, head.incarnation) in self._addresses
+            room = policy.room(note.kind, note.view, note.round, note.hop) if note.kind in policy.kinds else None
+        if note.kind not in policy.kinds:
+            known = ", ".join(sorted(policy.kinds))
+            raise BadPush(
+                f"{head.worker} sent a message of kind {head.note.kind!r}; expected {known}. Use one config for all."
+            )
+        total, kind = self._plan.total, note.kind
+        least = total if kind in _WHOLE else 0
+        most = {"update": 2 * total, "note": 0}.get(kind, total)
+        if not least <= head.elements <= most or note.sparse != (kind == "update"):
+            raise BadPush(f"{head.worker} announces {head.elements:,} values ({kind}), for a model of {total:,}.")
+        if not is_known:
+            raise NotYet(f"{self._name} does not know {head.worker} yet, or any more.")
+        if room is None or len(room) != head.elements:
+            room = np.empty(head.elements, np.float32)
+        yield Delivery(head, room, self._take)
+
+    def _take(self, head: pb.PushHead, values: Vector) -> None:
+        message = message_of(head, self._id, values, self._plan.total)
+        self._metrics.received.inc(weights_codec(head.codec).most_bytes(head.elements))
+        with self._changed:
+            policy = self._present()
+            if head.note.to != self._id // SEATS or head.clock <= self._seen.get(message.sender, 0):
+                return
+            self._seen[message.sender] = head.clock
+            self._send(policy.receive(message))
+            self._wake()
+
+    @contextmanager
+    def welcoming(self, request: pb.PullRequest, is_there: IsThere) -> Iterator[Outgoing]:
+        """Welcome: what a joiner begins with."""
+        self._plan.check(request.plan_hash, request.reader)
+        with self._changed:
+            if self._is_joining:
+                raise VersionGone(f"{self._name} has no model itself yet.")
+            policy = self._present()
+            if self._view < request.view:
+                raise NotYet(f"{self._name} does not know view {request.view} yet.")
+            given = policy.welcome()
+        arrays = [given.model, *given.slots, *([] if given.mean is None else [given.mean.values])]
+        welcome = pb.Welcome(round=given.round, steps=given.steps, slots=len(given.slots))
+        if given.mean is not None:
+            mean = pb.PeerNote(view=given.mean.view, round=given.mean.round, weight=given.mean.weight)
+            welcome.mean.CopyFrom(mean)
+        values = np.concatenate(arrays)
+        head = pb.PullHead(outcome=pb.FOLDED, codec="none", elements=len(values), welcome=welcome)
+        yield Outgoing(head, encoded_parts(values, _PLAIN, self._part_bytes))

@@ -1,0 +1,93 @@
+"""The evaluator of a run that trains a model of torch."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from paceline.core.settings.config import Config
+from paceline.core.slice.plan import make_plan
+from paceline.data.inputs import Inputs
+from paceline.data.shards import Shards
+from paceline.rpc.auth import Credentials
+from paceline.tasks.task import load_task
+from paceline.v1 import run_service_pb2 as pb
+from paceline.worker.scoring.local_models import LocalModels
+from paceline.worker.scoring.model_file import save_model
+from paceline.worker.scoring.scoring import Scorer, Scores, majorities, open_splits, sizes_of
+from paceline.worker.startup.start import Start, Surroundings, run_process
+from paceline.worker.training.replica import Replica
+
+
+class ModuleScorer(Scorer):
+    """Scores a model of torch; BatchNorm statistics are estimated anew for each version."""
+
+    def __init__(
+        self, config: Config, shards: Shards, addresses: list[str], credentials: Credentials, models: Path, device: str,
+        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
+    ) -> None:  # fmt: skip
+        task = load_task(config.task, config.model)
+        self._replica, self._splits = Replica(task, device, config.seed), open_splits(shards, config.seed)
+        plan = make_plan(self._replica.shapes, config.servers, config.plan)
+        super().__init__(
+            config, addresses, credentials, plan, self._replica.local, models, task.best, sizes_of(self._splits),
+            stop, say, registry,
+        )  # fmt: skip
+        self._locals = LocalModels(self._replica, plan, credentials, config.transport, config.stall_timeout, stop, say)
+        self._inputs = Inputs.of(shards.manifest)
+
+    def baseline(self) -> dict[str, float]:
+        self._replica.recalibrate(*self._splits["train"])
+        labels = {split: found for split, (_, found) in self._splits.items()}
+        return {"train_loss": self._replica.score(*self._splits["train"])["loss"], **majorities(labels)}
+
+    def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
+        """Where the policy's local models count, theirs are there too, and the replica holds their mean afterwards. Without
+        servers they are all there is."""
+        is_served = "global" in self._policy.scores
+        scores, count = self._score_present() if is_served else {}, 0
+        if "mean" in self._policy.scores:
+            others, count = self._score_local(due, "mean_" if is_served else "")
+            scores |= others
+        return scores, {"local_models": count} if count else {}
+
+    def write(self, name: str, facts: dict[str, str]) -> None:
+        """To NAME.safetensors, with what the model was trained on."""
+        save_model(self._models / f"{name}.safetensors", self._replica, {**facts, **self._inputs.facts})
+
+    def _score_present(self, prefix: str = "") -> Scores:
+        """Scores the model that the replica holds, its BatchNorm statistics estimated anew."""
+        self._replica.refresh()
+        self._replica.recalibrate(*self._splits["train"])
+        return {prefix + split: self._replica.score(*arrays) for split, arrays in self._splits.items()}
+
+    def _score_local(self, due: pb.EvaluateReply, prefix: str) -> tuple[Scores, int]:
+        """Scores of the local models' mean, which the replica holds afterwards, and of their vote; how many there were."""
+        before = self._replica.local.copy()
+
+        def keep(number: int) -> None:
+            if due.final:
+                self.write(f"last.local-{number}", {"epoch": str(due.epoch)})
+
+        found = self._locals.gather(due.peers, self._splits, "vote" in self._policy.scores, keep)
+        if found is None:
+            self._replica.load(before)
+            self._replica.recalibrate(*self._splits["train"])
+            self._say("no local model could be had", epoch=due.epoch)
+            return {}, 0
+        self._replica.load(found.mean)
+        votes = {f"vote_{split}": values for split, values in found.vote.items()}
+        return self._score_present(prefix) | votes, found.count
+
+
+def evaluate(start: Start, models: Path) -> int:
+    """Runs the evaluator; returns the exit code."""
+
+    def scored(around: Surroundings) -> None:
+        ModuleScorer(
+            start.config, around.shards, around.addresses, start.credentials, models, start.device, around.stop, around.say,
+            around.registry,
+        ).run()  # fmt: skip
+
+    return run_process(start, scored)

@@ -1,0 +1,245 @@
+"""Scores versions of the model on training, validation and test data, and has the last and the best one written down."""
+
+import re
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Gauge
+from safetensors import SafetensorError, safe_open
+
+from paceline.core.run.best_model import Measure, default_measure, scores_of
+from paceline.core.settings.config import Config, Options
+from paceline.core.slice.plan import SlicePlan
+from paceline.core.sync.policy import build_policy
+from paceline.core.values import Vector
+from paceline.data.dataset import Array, Rows, is_class_label
+from paceline.data.shards import Shards
+from paceline.rpc.auth import Credentials
+from paceline.rpc.views import switch_value
+from paceline.v1 import run_service_pb2 as pb
+from paceline.worker.exchange.client import ParameterClient
+from paceline.worker.membership.chief_client import ChiefClient
+
+Splits = dict[str, tuple[Any, Array]]
+"""Features and labels of each split."""
+Scores = dict[str, dict[str, float]]
+"""Loss and metrics of each split."""
+Rank = tuple[float, float]
+"""Where a version stands among others; more is better."""
+
+_WORST: Rank = (float("-inf"), float("-inf"))
+_CALIBRATION = 2000
+"""Training examples that BatchNorm statistics are estimated on, and training accuracy is measured on."""
+_AHEAD = (0, 4, 16)
+"""Versions ahead of the newest that are asked for, one try after the other, until all slices give the same one: the
+newest itself where rounds are slow, or over; later ones where rounds are so quick that it has gone meanwhile."""
+_MOST_METRICS, _LONGEST = 20, 60
+"""Metrics of a task that Prometheus hears of, and letters of their names."""
+_STRANGE = re.compile(r"[^\w+.-]", re.ASCII)
+
+
+class ScoreMetrics:
+    """The `paceline_eval_*` metrics of one process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._loss = Gauge("paceline_eval_loss", "Loss of the version scored last", ["split"], registry=registry)
+        self._accuracy = Gauge(
+            "paceline_eval_accuracy_ratio", "Accuracy of the version scored last", ["split"], registry=registry
+        )
+        self._metric = Gauge(
+            "paceline_eval_metric", "What the task measures, of the version scored last", ["split", "metric"],
+            registry=registry,
+        )  # fmt: skip
+        self._named: dict[str, str] = {}
+        """Each metric's label."""
+        self._epoch = Gauge("paceline_eval_epoch", "Epoch of the version scored last", registry=registry)
+        self._seconds = Gauge("paceline_eval_score_seconds", "Time that the last scoring took", registry=registry)
+
+    def note(self, epoch: int, seconds: float, scores: Mapping[str, Mapping[str, float]]) -> None:
+        """A version was scored."""
+        self._epoch.set(epoch)
+        self._seconds.set(seconds)
+        for split, values in scores.items():
+            if "loss" in values:
+                self._loss.labels(split).set(values["loss"])
+            if "accuracy" in values:
+                self._accuracy.labels(split).set(values["accuracy"])
+            for name in values.keys() - {"loss"}:
+                if label := self._label(name):
+                    self._metric.labels(split, label).set(values[name])
+
+    def _label(self, name: str) -> str:
+        """A metric's name, of letters that labels may have; '' for one too many."""
+        if name not in self._named and len(self._named) < _MOST_METRICS:
+            self._named[name] = _STRANGE.sub("_", name)[:_LONGEST] or "_"
+        return self._named.get(name, "")
+
+
+class Scorer(ABC):
+    """The evaluator: asks the chief what to score, pulls it, scores it, reports it. Not thread-safe."""
+
+    def __init__(
+        self, config: Config, addresses: list[str], credentials: Credentials, plan: SlicePlan, model: Vector, models: Path,
+        best: Measure | None, examples: Mapping[str, int],
+        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
+    ) -> None:  # fmt: skip
+        """`model`: the flat vector that weights are pulled into; `models`: the folder that they are written to; `best`: the
+        task's own measure; `examples`: how many of each split are scored."""
+        self._model, self._models, self._say, self._metrics = model, models, say, ScoreMetrics(registry)
+        models.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + config.deadline
+        self._chief = ChiefClient(addresses[0], credentials, config, "evaluator", deadline, stop, say)
+        self._client = ParameterClient(addresses, credentials, plan, config, "evaluator", deadline, stop, say)
+        self._policy, self._average_from = build_policy(config.policy), config.mean_from
+        self._measure, self._examples = best, dict(examples)
+        self._best = _kept(models / "best.safetensors", best)
+        self._baseline: dict[str, float] = {}
+
+    @abstractmethod
+    def baseline(self) -> dict[str, float]:
+        """What scores are compared with, asked for before any weights are pulled: see EvaluateRequest."""
+
+    @abstractmethod
+    def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
+        """Scores of the weights that have been pulled, and what else is to be reported."""
+
+    @abstractmethod
+    def write(self, name: str, facts: dict[str, str]) -> None:
+        """Writes the model that was scored to files of that name, with these facts."""
+
+    def run(self) -> None:
+        """Scores until the run is finished."""
+        score: pb.Score | None = None
+        while True:
+            reply = self._chief.evaluate(score, self._baseline)
+            score = None
+            if reply.phase == "finished":
+                return
+            switch = switch_value(reply.switch)
+            if switch is not None:
+                self._policy = build_policy(Options(**switch.policy))
+            if reply.due:
+                score = self._score(reply)
+
+    def _score(self, due: pb.EvaluateReply) -> pb.Score:
+        start = time.monotonic()
+        self._baseline = self._baseline or self.baseline()
+        versions = self._pull()
+        scores, more = self.measure(due)
+        self._metrics.note(due.epoch, time.monotonic() - start, scores)
+        metrics = {f"{split}_{name}": value for split, values in scores.items() for name, value in values.items()}
+        metrics |= more
+        measure = str(self._measure or default_measure(_chosen_by(metrics)))
+        self._keep(metrics, measure, due)
+        self._say(
+            "scored", epoch=due.epoch, final=due.final, versions=versions, measure=measure, examples=self._examples,
+            **metrics,
+        )  # fmt: skip
+        return pb.Score(
+            epoch=due.epoch, seconds=due.seconds, versions=versions, metrics=metrics, final=due.final, measure=measure,
+            examples=self._examples,
+        )  # fmt: skip
+
+    def _pull(self) -> list[int]:
+        """One exact version of all slices in rounds; else each slice's newest, whose versions are reported. Where the run
+        averages, the mean of the versions up to it."""
+        mean = self._average_from is not None
+        versions = self._client.pull(self._model, mean=mean)
+        for ahead in _AHEAD if self._policy.rounds else ():
+            if len(set(versions)) == 1:
+                break
+            versions = self._client.pull(self._model, max(versions) + ahead, is_patient=False, mean=mean)
+        return versions
+
+    def _keep(self, metrics: dict[str, float], measure: str, due: pb.EvaluateReply) -> None:
+        """Has the model written: the final one as the last, and as the best one what is best on the validation data."""
+        facts = {
+            "epoch": str(due.epoch),
+            "model": "mean" if "local_models" in metrics else "global",
+            "measure": measure,
+        }
+        facts |= {name: f"{value:.6g}" for name, value in metrics.items()}
+        facts |= {f"{split}_examples": str(count) for split, count in self._examples.items()}
+        if self._average_from is not None:
+            facts["average_from"] = f"{self._average_from:g}"
+        if due.final:
+            self.write("last", facts)
+        rank = _rank(metrics, self._measure)
+        if rank > self._best:
+            self._best = rank
+            self.write("best", facts)
+
+
+def open_splits(shards: Shards, seed: int) -> Splits:
+    """The data of each split; of the training data a fixed sample."""
+    found: Splits = {"train": shards.rows(_sample(shards, seed))}
+    for name in shards.manifest.parts:
+        shards.verify(name)
+        part = shards.part(name)
+        found[name] = (part.features, part.labels)
+    return found
+
+
+def split_weights(shards: Shards, seed: int) -> dict[str, Array]:
+    """The weights of the same examples, of those splits that have some."""
+    found = {"train": shards.weights(_sample(shards, seed))}
+    found |= {name: shards.part(name).weights for name in shards.manifest.parts}
+    return {name: weights for name, weights in found.items() if weights is not None}
+
+
+def _sample(shards: Shards, seed: int) -> Rows:
+    """The training examples that are scored, as rising positions in the shards laid end to end."""
+    examples = sum(shards.manifest.sizes)
+    rng = np.random.default_rng([seed, 11])
+    found: Rows = np.sort(rng.choice(examples, min(_CALIBRATION, examples), replace=False))
+    return found
+
+
+def sizes_of(splits: Splits) -> dict[str, int]:
+    """How many examples each split has."""
+    return {name: len(labels) for name, (_, labels) in splits.items()}
+
+
+def majorities(labels: Mapping[str, Array], own: Mapping[str, Array | None] | None = None) -> dict[str, float]:
+    """SPLIT_majority, the share of the largest class (ratio), and SPLIT_examples, of each split whose labels are classes.
+    `own`: the examples' weights, where they have some."""
+    found: dict[str, float] = {}
+    for split, each in labels.items():
+        if len(each) and is_class_label(each):
+            _, which = np.unique(each, return_inverse=True)
+            counts = np.bincount(which, (own or {}).get(split))
+            found |= {f"{split}_majority": float(counts.max() / counts.sum()), f"{split}_examples": float(len(each))}
+    return found
+
+
+def _chosen_by(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The scores that choose the best model: those on validation data, or on training data where there is none; those of
+    the local models' mean where it was scored, because then it is what is kept."""
+    kind = "mean_" if "mean_train_loss" in metrics else ""
+    return scores_of(metrics, f"{kind}validation") or scores_of(metrics, f"{kind}train")
+
+
+def _rank(metrics: Mapping[str, float], own: Measure | None) -> Rank:
+    """Where a version stands: by the task's own measure, else by accuracy where there is one; then by the loss."""
+    scores = _chosen_by(metrics)
+    return (own or default_measure(scores)).rank(scores)
+
+
+def _kept(best: Path, own: Measure | None) -> Rank:
+    """Where the best model on disk stands, from an earlier start of this run."""
+    try:
+        with safe_open(best, "numpy") as file:
+            facts: dict[str, str] = file.metadata() or {}
+    except (OSError, SafetensorError):
+        return _WORST
+    found = {}
+    for name, value in facts.items():
+        with suppress(ValueError):
+            found[name] = float(value)
+    return _rank(found, own)

@@ -1,0 +1,122 @@
+"""The training loop: gradient, push, pull, mix. Everything else is elsewhere."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from paceline.core import kernels
+from paceline.core.settings.config import Options
+from paceline.core.sync.policy import build_policy
+from paceline.core.values import Dense, Empty, Update
+from paceline.rpc.views import switch_value
+from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1.switch_pb2 import Switch
+from paceline.worker.exchange.client import Choose
+from paceline.worker.training.step import Step
+from paceline.worker.training.steps import Work, work
+from paceline.worker.training.training import Training
+
+
+def train(training: Training, clock: int) -> int:
+    """Trains from `clock` on until a server says that the last one has come; returns it. Where the policy allows it the
+    next gradient is computed, on the present weights, while a push is on its way; the one after the last is thrown away."""
+    ready = work(training, clock + 1)
+    while True:
+        clock += 1
+        end = begin_exchange(training, clock, ready)
+        ahead = None
+        if training.overlaps:
+            training.replica.keep_gradient()
+            ahead = work(training, clock + 1)
+        training.progress.enter("exchange")
+        heads, has_pulled = end()
+        mix(training, heads, ready.step, has_pulled)
+        training.shared.offer(training.replica.local)
+        smallest = min(alpha(training, head) for head in heads)
+        training.progress.stepped(clock, epoch(training, clock), ready.step, heads, smallest)
+        if any(head.stop for head in heads):
+            return clock
+        if change_policy(training, heads):
+            ahead = None  # computed on weights that don't count any more
+        ready = ahead or work(training, clock + 1)
+
+
+# before the push
+def begin_exchange(training: Training, clock: int, ready: Work) -> Callable[[], tuple[list[pb.PullHead], bool]]:
+    """Sends what is ready; what is returned waits for the replies, and says whether weights came with them."""
+    pulls = training.policy.pulls(clock) or training.client.is_stale
+    target = destination(training) if pulls else None
+    update, examples = outgoing(training, ready.step), weight(ready.step)
+    training.client.epoch = epoch(training, clock)
+    end = training.client.begin_push(clock, training.view, update, examples, target, ready.bases)
+    return lambda: (end(), pulls)
+
+
+def outgoing(training: Training, step: Step | None) -> Update:
+    """What is pushed: the policy's form of the gradient, or an empty update where there is none that can be used."""
+    gradient = step.gradient if step is not None and step.finite else None
+    values = training.policy.outgoing(gradient, training.own)
+    return Empty(training.replica.length) if values is None else Dense(values)
+
+
+def weight(step: Step | None) -> int:
+    """Examples behind the push."""
+    return step.examples if step is not None and step.finite else 0
+
+
+def epoch(training: Training, clock: int) -> int:
+    """Which pass over its data the worker is in."""
+    return training.sampler.place(clock * training.policy.most_steps).epoch
+
+
+# after the reply
+def alpha(training: Training, head: pb.PullHead) -> float:
+    """Weight of the global model in this slice's mix. A push that was not folded must not pull harder than a copy."""
+    share = training.policy.alpha(head.others if head.HasField("others") else None, head.members)
+    return min(1.0, share) if head.outcome == pb.DROPPED else share
+
+
+def destination(training: Training) -> Choose:
+    """Where a reply's weights go: straight into the local model where they replace it and nobody computes with it."""
+    return lambda server, head: training.replica.local if is_direct(training, head) else training.pulled
+
+
+def is_direct(training: Training, head: pb.PullHead) -> bool:
+    """Whether a reply's weights go straight into the local model."""
+    return alpha(training, head) == 1 and not training.overlaps
+
+
+def mix(training: Training, heads: list[pb.PullHead], step: Step | None, has_pulled: bool) -> None:
+    """Own plain step with the reply's rate, then the mix, slice by slice; but for weights that came
+    straight into the local model."""
+    for link, head in zip(training.client.links, heads, strict=True):
+        for part in () if is_direct(training, head) else link.ranges:
+            where = slice(part.start, part.stop)
+            local = training.replica.local[where]
+            if training.policy.takes_local_step and step is not None and step.finite:
+                kernels.plain_step(local, step.gradient[where], head.lr)
+            if has_pulled:
+                kernels.mix(local, training.pulled[where], alpha(training, head))
+    training.replica.refresh()
+    training.bases = training.client.bases
+    if training.own.start is not None:
+        np.copyto(training.own.start, training.replica.local)
+
+
+def change_policy(training: Training, heads: list[pb.PullHead]) -> bool:
+    """Begins this worker's half of a new policy where a slice has begun its own: local := pulled
+    (docs/protocol.md#changes-of-policy). Returns whether one has."""
+    return adopt(training, max((head.switch for head in heads), key=lambda switch: switch.number))
+
+
+def adopt(training: Training, message: Switch) -> bool:
+    """Takes over a change of policy, unless this worker knows it already; returns whether it did."""
+    switch = switch_value(message)
+    if switch is None or switch.number <= training.switches:
+        return False
+    policy = build_policy(Options(**switch.policy))
+    training.switches, training.view = switch.number, max(training.view, message.view)
+    training.client.pull(training.replica.local, switch.version)  # a slice that has not begun yet is waited for
+    training.replica.refresh()
+    training.begin(policy)
+    return True

@@ -1,0 +1,183 @@
+"""Where a worker is and how it does: for heartbeats, status and Prometheus."""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from paceline.core.errors import DataError
+from paceline.core.run.watch import ROW
+from paceline.v1 import parameter_service_pb2 as pb
+from paceline.worker.training.bad_steps import Rows
+from paceline.worker.training.step import Step
+
+_FIRST_WARNING, _WARN_EVERY, _GIVE_UP = 10, 100, 1000
+"""Steps in a row without a finite gradient after which the worker says so, and after which it ends."""
+
+
+class Progress:
+    """Written by the training loop, read by the heartbeat. Thread-safe."""
+
+    def __init__(self, registry: CollectorRegistry, say: Callable[..., None] = lambda event, **facts: None) -> None:
+        self._lock, self._say = threading.Lock(), say
+        self._rows = Rows()
+        self.alarm = threading.Event()
+        """Set where the chief should hear of this worker at once."""
+        self.clock = 0
+        self.phase = "joining"
+        self._since = self._rate_since = time.monotonic()
+        self._rate_examples = 0
+        self.figures: dict[str, float] = {
+            "wait_seconds": 0.0,
+            "staleness_mean": 0.0,
+            "staleness_max": 0.0,
+            "dropped": 0.0,
+        }
+        self._clocks = 0
+        """Completed since this process began."""
+        self._waited = 0.0
+        """Time of the present exchange that the policy held the reply back (seconds)."""
+        self.fastest = 0.0
+        """Examples per second of computation of the run's fastest worker, as the chief says; 0: not known."""
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"paceline_worker_{name}", text, registry=registry)
+
+        self._examples = Counter("paceline_worker_examples_total", "Examples pushed", registry=registry)
+        self._steps = Counter("paceline_worker_steps_total", "Steps completed", registry=registry)
+        self._screened = Counter(
+            "paceline_worker_screened_steps_total", "Steps whose gradient was not finite", registry=registry
+        )
+        self._retries = Counter(
+            "paceline_worker_retries_total", "Exchanges that failed and were repeated", ["code"], registry=registry
+        )
+        self._retries.labels("UNAVAILABLE")  # a series that begins at 0 shows its first one
+        seconds = Histogram(
+            "paceline_worker_step_seconds", "Time of a step by phase", ["phase"], registry=registry,
+            buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+        )  # fmt: skip
+        self._seconds: Callable[[str], Histogram] = cache(seconds.labels)
+        self._dropped = Counter(
+            "paceline_worker_dropped_pushes_total", "Pushes that the policy did not use", ["reason"], registry=registry
+        )
+        self._lr = gauge("learning_rate", "Learning rate of the last fold")
+        self._alpha = gauge("alpha_ratio", "Weight of the global model in the last mix")
+        self._staleness = gauge("staleness", "Staleness of the last push, the largest over the slices")
+        self._sparsity = gauge("sparsity_ratio", "Share of the weights that the last push left as they were")
+        self._loss = gauge("loss", "Loss of the last mini-batch; NaN while it is not known, or where it is none")
+        self._loss.set(math.nan)
+        self._epoch = gauge("epoch", "Epoch of the last step, from 0")
+
+    def enter(self, phase: str) -> None:
+        """The loop goes over to another phase: joining, waiting, data, compute, exchange or done."""
+        now = time.monotonic()
+        with self._lock:
+            passed = now - self._since
+            if self.phase == "exchange":
+                waited, self._waited = min(self._waited, passed), 0.0  # held back while the next batch was computed
+                self._seconds("wait").observe(waited)
+                self._seconds("exchange").observe(passed - waited)
+            elif self.phase in ("data", "compute"):
+                self._seconds(self.phase).observe(passed)
+            self.phase, self._since = phase, now
+
+    def computed(self, examples: int, seconds: float) -> None:
+        """So many examples took so long to compute, emulated slowness included."""
+        if examples and seconds > 0:
+            with self._lock:
+                rate, known = examples / seconds, self.figures.get("compute_rate")
+                self.figures["compute_rate"] = rate if known is None else 0.9 * known + 0.1 * rate
+
+    @property
+    def speed(self) -> float:
+        """This worker's speed of computation; the fastest one's is 1. 1 until both are known."""
+        with self._lock:
+            mine = self.figures.get("compute_rate", 0.0)
+        return min(1.0, mine / self.fastest) if mine and self.fastest else 1.0
+
+    def retried(self, code: str) -> None:
+        """An exchange failed with this status and is repeated."""
+        self._retries.labels(code).inc()
+
+    def stepped(self, clock: int, epoch: int, step: Step | None, heads: Sequence[pb.PullHead], alpha: float) -> None:
+        """One clock is completed."""
+        waited = max(head.waited for head in heads)
+        self._steps.inc()
+        self._epoch.set(epoch)
+        self._alpha.set(alpha)
+        self._lr.set(heads[0].lr)
+        self._staleness.set(max(head.staleness for head in heads))
+        with self._lock:
+            self.clock, self._waited = clock, waited
+            self.figures["wait_seconds"] += waited
+            self._note_staleness(max(head.staleness for head in heads))
+            self.figures["alpha"], self.figures["lr"] = alpha, heads[0].lr
+            self._note_drops(heads)
+            if step is not None:
+                self._note(step)
+
+    def sparse(self, touched: int, weights: int) -> None:
+        """The next push changes so many of the weights."""
+        self._sparsity.set(1 - touched / weights)
+
+    def figure(self, **figures: float) -> None:
+        """Sets figures for the status."""
+        with self._lock:
+            self.figures.update(figures)
+
+    def state(self) -> tuple[int, str, float, dict[str, float]]:
+        """Clock, phase, seconds in it, figures."""
+        now = time.monotonic()
+        with self._lock:
+            passed = now - self._rate_since
+            if passed > 1:
+                self.figures["examples_per_second"] = self._rate_examples / passed
+                self._rate_since, self._rate_examples = now, 0
+            return self.clock, self.phase, now - self._since, {**self.figures, **self._rows.figures()}
+
+    def _note_drops(self, heads: Sequence[pb.PullHead]) -> None:
+        """Counts a push that a slice dropped; says so where that has become the rule: such a worker computes for nothing."""
+        reasons = [head.reason for head in heads if head.outcome == pb.DROPPED]
+        self._rows.dropped.note(bool(reasons))
+        if reasons:
+            self.figures["dropped"] += 1
+            self._dropped.labels(reasons[0]).inc()
+        if reasons and self._rows.dropped.now % _WARN_EVERY == 0:
+            self._say(
+                f"the last {self._rows.dropped.now} pushes were all dropped, so this worker does not help: it is too slow for "
+                "the policy; loosen it (paceline set), or give this worker smaller mini-batches (batch: speed)",
+                reason=reasons[0],
+            )
+
+    def _note_staleness(self, staleness: int) -> None:
+        """The last one, and mean and largest of all of this process."""
+        self._clocks += 1
+        self.figures["staleness"] = staleness
+        self.figures["staleness_max"] = max(self.figures["staleness_max"], staleness)
+        self.figures["staleness_mean"] += (staleness - self.figures["staleness_mean"]) / self._clocks
+
+    def _note(self, step: Step) -> None:
+        if not math.isnan(step.loss):  # not known, where a loop of one's own does not say it
+            self.figures["loss"] = step.loss
+        if not (math.isnan(step.loss) and step.finite):
+            self._loss.set(step.loss)
+        self._rows.stepped(step)
+        if ROW in (self._rows.unusable.now, self._rows.exploding.now):
+            self.alarm.set()
+        if step.finite:
+            self._examples.inc(step.examples)
+            self._rate_examples += step.examples
+            return
+        self._screened.inc()
+        unusable = self._rows.unusable.now
+        if unusable == _FIRST_WARNING or unusable % _WARN_EVERY == 0:
+            said = (
+                f"{unusable} steps in a row had no finite gradient, so nothing is learned; lower the rate (optimizer.lr) "
+                "or look for NaN in the data and the loss"
+            )
+            self._say(said, loss=step.loss)
+            if unusable >= _GIVE_UP:
+                raise DataError(f"{said}. The run would never end, since only examples that are learned from count.")

@@ -1,0 +1,78 @@
+"""What a worker computes between two pushes: the mini-batches of a clock, and its own steps where the policy has any."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.core.steps.clip import l2_norm
+from paceline.core.values import Base
+from paceline.data.sampler import Batch
+from paceline.data.shards import take
+from paceline.worker.training.step import Step
+from paceline.worker.training.training import Training
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """What the mini-batches of one clock gave."""
+
+    step: Step | None
+    """None where all of them were empty."""
+    bases: Sequence[Base]
+    """The weights that it was computed on."""
+
+
+def work(training: Training, clock: int) -> Work:
+    """The mini-batches that belong to this clock, with own steps between them where the policy has any."""
+    most, training.own.lr = training.policy.most_steps, training.client.lr
+    first, done = (clock - 1) * most, None
+    for position in range(first + 1, first + training.policy.local_steps(training.progress.speed) + 1):
+        step = compute(training, position)
+        if step is not None and step.finite and training.stepper is not None:
+            own = training.own
+            own.steps += 1
+            training.stepper.step(own.local, own.local, step.gradient, 1.0, own.lr, own.slots, own.steps)
+            training.replica.refresh()
+        done = together(done, step)
+    return Work(done, training.bases)
+
+
+def together(before: Step | None, step: Step | None) -> Step | None:
+    """Two steps as one push: the newer gradient, all examples that count, the mean loss."""
+    if before is None or step is None or not (before.finite and step.finite):
+        return step if before is None or (step is not None and step.finite) else before
+    examples = before.examples + step.examples
+    loss = (before.loss * before.examples + step.loss * step.examples) / examples
+    return replace(step, loss=loss, examples=examples)
+
+
+def compute(training: Training, position: int) -> Step | None:
+    """The gradient of the mini-batch at this position of the worker's data, clipped, with the worker's own momentum; None for
+    an empty one."""
+    training.progress.enter("data")
+    batch, share = part(training.sampler.batch(position), training.progress.speed if training.by_speed else 1.0)
+    if not len(batch):
+        return None
+    features, labels = take(training.shards, *batch)
+    training.progress.enter("compute")
+    began = time.monotonic()
+    seeds = np.random.SeedSequence([training.seed, training.place, position])
+    step = training.replica.gradient(features, labels, int(seeds.generate_state(1)[0]), np.random.default_rng(seeds))
+    training.slowness.delay(position, share)
+    training.progress.computed(len(batch), time.monotonic() - began)
+    if training.clip.limits and step.finite:
+        factor = training.clip.factor(l2_norm(step.gradient))
+        if factor < 1:
+            np.multiply(step.gradient, np.float32(factor), out=step.gradient)
+    if training.momentum is not None and step.finite:
+        training.momentum.look_ahead(step.gradient, training.own.local)
+    return step
+
+
+def part(batch: Batch, speed: float) -> tuple[Batch, float]:
+    """The first examples of a mini-batch, as many as a worker of this speed computes while the fastest one (1) computes
+    all, and their share of it. Two at least, since one is too few for BatchNorm."""
+    count = min(len(batch), max(2, round(speed * len(batch))))
+    return Batch(batch.shards[:count], batch.rows[:count]), count / max(1, len(batch))

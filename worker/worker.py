@@ -1,0 +1,158 @@
+"""A worker that trains a model of torch, from start to end."""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from paceline.core.peers.peer_policy import build_peer_policy
+from paceline.core.peers.peer_run import topology_of
+from paceline.core.settings.config import Config, Options
+from paceline.core.slice.plan import make_plan
+from paceline.core.steps.clip import Clip
+from paceline.core.steps.effective import pool_of
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.sync.policy import Own, Policy, build_policy
+from paceline.core.values import Vector
+from paceline.data.manifest import Manifest
+from paceline.data.sampler import Sampler, proportions
+from paceline.data.shards import Shards
+from paceline.rpc.auth import Credentials
+from paceline.rpc.views import switch_value
+from paceline.tasks.task import load_task
+from paceline.v1.run_service_pb2 import HeartbeatReply, SeatReply
+from paceline.worker.membership.member import Member
+from paceline.worker.peers.loop import train_among
+from paceline.worker.peers.metrics import PeerMetrics
+from paceline.worker.peers.peer import PeerServer
+from paceline.worker.peers.peers import Peers
+from paceline.worker.startup.start import Start, Surroundings, rank_of, run_process
+from paceline.worker.training.loop import train
+from paceline.worker.training.replica import Replica
+from paceline.worker.training.training import Training
+
+
+class Worker(Member):
+    """A worker that trains a model of torch."""
+
+    def __init__(
+        self, config: Config, name: str, shards: Shards, addresses: list[str], credentials: Credentials, device: str,
+        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry, replica: Replica | None = None,
+        listen: tuple[str, int] = ("127.0.0.1", 0), residuals: Path | None = None,
+    ) -> None:  # fmt: skip
+        self.replica = replica or _replica(config, device, rank_of(name))
+        plan = make_plan(self.replica.shapes, config.servers, config.plan)
+        self._peers, senders = None, 0
+        if not config.servers:
+            codec, senders = config.codec.push_codec, config.workers
+            metrics = PeerMetrics(registry)
+            self._peers = Peers(name, credentials, config.transport, plan, codec, config.part_bytes, say, metrics)
+            if config.policy.options.get("by") == "torch":
+                from paceline.worker.peers.collective import Collective  # and torch.distributed with it
+
+                together = Collective(plan.total, self.replica.device, credentials, self._peers.act, say)
+                self._peers.follow = together.follow
+        self._peer = PeerServer(plan, config.part_bytes, credentials, listen[1], config.transport, self._peers, senders)
+        address = f"[{listen[0]}]:{self._peer.port}" if ":" in listen[0] else f"{listen[0]}:{self._peer.port}"
+        super().__init__(config, name, shards, addresses, credentials, plan, stop, say, registry, address, residuals)
+
+    def epoch_lens(self) -> list[int]:
+        return epoch_lens(self.config, self._shards.manifest)
+
+    @property
+    def train_examples(self) -> int:
+        return self._shards.manifest.train_examples
+
+    @property
+    def clock_batch(self) -> int:
+        return self.config.worker_batch
+
+    def sizes(self, mine: Sequence[int]) -> list[int]:
+        return [self._shards.manifest.sizes[shard] for shard in mine]
+
+    def first_weights(self) -> Vector:
+        return self.replica.local.copy()
+
+    def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
+        if self._peers is not None:
+            self._train_among(self._peers, clock, place, seat, mine, sampler)
+            return
+        switch = switch_value(seat.switch)
+        policy = build_policy(Options(**switch.policy) if switch else self.config.policy)
+        versions = self.client.pull(self.replica.local, clock + seat.handicap if policy.rounds else None)
+        self.replica.refresh()
+        self.say("training", clock=clock, versions=versions, view=seat.view, shards=mine)
+        training = self._training(policy, place, seat, mine, sampler, switch.number if switch else 0)
+        last = train(training, clock)
+        if "mean" in training.policy.scores:
+            self._peer.model.finish(self.replica.local)
+        self.say("done", clock=last, retries=self.client.retries)
+
+    def _train_among(
+        self, peers: Peers, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler
+    ) -> None:
+        """Without servers, whose chief has a slice of no elements."""
+        self.client.pull(self.replica.local[:0])  # the schedule's rate comes with it
+        training = self._training(build_policy(self.config.policy), place, seat, mine, sampler, 0)
+        own = Own(self.replica.local.copy(), training.optimizer, self.client.lr)
+        own.slots = own.optimizer.new_slots(self.replica.length)
+        peers.heard(seat.view, seat.peers)
+        policy, topology = build_peer_policy(self.config.policy), topology_of(self.config)
+        seed, wanted = self.config.seed + place, self.client.check_wanted
+        peers.begin(self.incarnation, policy, topology, own, seed, seat.founder, wanted)
+        self.say("training", clock=clock, view=seat.view, shards=mine, founder=seat.founder)
+        try:
+            last = train_among(training, peers, clock)
+        finally:
+            peers.end()
+        self._peer.model.finish(own.local)
+        self.say("done", clock=last, retries=self.client.retries)
+
+    def _training(
+        self, policy: Policy, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler, switches: int
+    ) -> Training:
+        return Training(
+            self.replica, self.client, policy, build_optimizer(self.config.optimizer), pool_of(self.config), sampler,
+            [self._shards.shard(shard) for shard in mine], self.progress, self._slowness(place),
+            Clip(self.config.clip), self.config.seed, place, seat.view, self.config.batch == "speed",
+            switches, self._peer.model, self.config.overlap,
+        )  # fmt: skip
+
+    def _heard(self, reply: HeartbeatReply) -> None:
+        super()._heard(reply)
+        if self._peers is not None:
+            self._peers.heard(reply.view, reply.peers)
+
+    def left(self, incarnation: int) -> None:
+        if self._peer.model.is_final:
+            self.say("serving the local model until the run is scored")
+            self.chief.await_finish(incarnation, self.progress.state, self.config.score_timeout)
+
+
+def _replica(config: Config, device: str, rank: int) -> Replica:
+    """The task's model, computed with as the config says."""
+    return Replica(
+        load_task(config.task, config.model), device, config.seed, rank=rank, precision=config.precision,
+        accumulate=config.accumulate, compile=config.compile,
+    )  # fmt: skip
+
+
+def epoch_lens(config: Config, manifest: Manifest) -> list[int]:
+    """Examples that one epoch takes at each place: those of its shards, or with `access: all` 1/n of the whole set."""
+    if config.data.access == "all":
+        return proportions(manifest.train_examples, [1] * config.workers)
+    return [sum(manifest.epoch_lens[place :: config.workers]) for place in range(config.workers)]
+
+
+def work(start: Start) -> int:
+    """Runs a worker; returns the exit code."""
+    return run_process(start, lambda around: worker_of(start, around).run())
+
+
+def worker_of(start: Start, around: Surroundings, replica: Replica | None = None) -> Worker:
+    """The worker that was told `start` and found `around`."""
+    return Worker(
+        start.config, start.name, around.shards, around.addresses, start.credentials, start.device, around.stop, around.say,
+        around.registry, replica, (start.peer_host, start.peer_port), start.residuals,
+    )  # fmt: skip
