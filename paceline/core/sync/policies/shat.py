@@ -26,10 +26,12 @@ class Shat(Policy):
         return True
 
     def caution(self, optimizer: Optimizer, members: int) -> str:
-        """Measured with Adam and AdamW."""
-        if optimizer.name == "sgd":
+        """Measured with Adam and AdamW, and with SGD's momentum on a CNN."""
+        momentum = getattr(optimizer, "momentum", 0.0)
+        if optimizer.name == "sgd" and (not momentum or members < 4):
             return ""
-        return f"its workers' own steps are plain ones, which lag behind {optimizer.name}'s at the servers"
+        name = "those with momentum" if momentum else f"{optimizer.name}'s"
+        return f"its workers' own steps are plain ones, which lag behind {name} at the servers"
 
     def alpha(self, others: int | None, members: int) -> float:
         if others is None or members <= 1:
