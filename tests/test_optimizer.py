@@ -325,7 +325,8 @@ def test_betas_out_of_range_are_refused(name: str, betas: list[float], said: str
 
 def test_a_config_is_checked_without_loading_numba_or_torch() -> None:
     program = (
-        "import sys; from paceline.core import optimizer, codec; from paceline.core.settings.config import Options;"
+        "import sys; from paceline.core.coding import codec; from paceline.core.steps import optimizer;"
+        "from paceline.core.settings.config import Options;"
         f"[optimizer.build_optimizer(Options(name=n)) for n in {NAMES}];"
         "[codec.load_codec(n) for n in ('none', 'fp16', 'bf16')];"
         "print([m for m in ('numba', 'torch', 'grpc') if m in sys.modules])"
