@@ -17,7 +17,7 @@ def installed_first() -> Iterator[None]:
         if entry.startswith(standard):
             break
         own.add(entry)
-    own -= {*os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    own -= {*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))}
     sys.path.sort(key=own.__contains__)
     try:
         yield

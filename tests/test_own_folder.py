@@ -1,0 +1,25 @@
+import sys
+import sysconfig
+
+import pytest
+
+from paceline.own_folder import installed_first
+
+
+@pytest.mark.parametrize("own", ["", "/home/user/notebooks"])
+@pytest.mark.parametrize("variable", [None, "", "/opt/libraries", ":/opt/libraries"])
+def test_the_users_folder_comes_last_also_where_python_calls_it_nothing(
+    own: str, variable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prompt, a notebook and `python -c` have '' for the working folder."""
+    if variable is None:
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+    else:
+        monkeypatch.setenv("PYTHONPATH", variable)
+    before = [own, "/opt/libraries", sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"]]
+    monkeypatch.setattr(sys, "path", list(before))
+
+    with installed_first():
+        assert sys.path.index(own) > sys.path.index(sysconfig.get_paths()["purelib"])
+
+    assert sys.path == before
