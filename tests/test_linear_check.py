@@ -57,6 +57,7 @@ def test_what_can_be_trained_passes(tmp_path: Path) -> None:
 
 BAD = [
     ("y = 2 * y - 1", DataError, r"labels of task .* go from -1 to 1; .*classes from 0.*make 0 and 1: \(labels > 0\)"),
+    ("y = y + 10_000", DataError, r"go from 10000 to 10001; .*up to 1,000 of them\. Number them from 0 in data\(\)"),
     ("y = y + 1", DataError, r"go from 1 to 2; .*seem to count from 1: subtract 1 in data\(\)"),
     ("y = y.astype('float32')", DataError, r"labels of task .* are float32 of shape \(80,\); .* whole number"),
     ("y = y > 0", DataError, r"labels of task .* are bool of shape \(80,\)"),

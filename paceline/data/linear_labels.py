@@ -7,12 +7,15 @@ import numpy as np
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array
 
+MOST = 1000
+"""Classes that are trained in one run at most."""
 _WRITE = "(labels > 0).astype('int64') in data()"
 
 
 def check_labels(train: Sequence[Array], parts: Mapping[str, Array], names: Sequence[str], task: str) -> None:
-    """DataError where the training labels are no classes from 0, are all the same, or lack a class that `parts` (validation,
-    test) show to be another writing of theirs. `names`: what classes are called, by number; empty where they have no names."""
+    """DataError where the training labels are no classes from 0, are all the same, go too far, or lack a class that `parts`
+    (validation, test) show to be another writing of theirs. `names`: what classes are called, by number; empty where they
+    have no names."""
     for labels in (*train, *parts.values()):
         _check_form(labels, task)
     found, counts = np.unique(np.concatenate(list(train)), return_counts=True)
@@ -26,6 +29,11 @@ def check_labels(train: Sequence[Array], parts: Mapping[str, Array], names: Sequ
         raise DataError(
             f"The labels of task '{task}' go from 1 to {high}; expected classes from 0. They seem to count from 1: subtract 1 "
             "in data()."
+        )
+    if high >= MOST:
+        raise DataError(
+            f"The labels of task '{task}' go from {low} to {high}; expected classes from 0, up to {MOST:,} of them. Number "
+            "them from 0 in data(), those of all parts alike."
         )
     known = len(found) if len(found) == 2 else max(high + 1, len(names))
     for part, labels in parts.items():

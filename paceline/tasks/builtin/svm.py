@@ -5,6 +5,7 @@ import numpy as np
 from paceline.core.errors import DataError
 from paceline.data.dataset import Array, Dataset, Labelled
 from paceline.data.files import at
+from paceline.data.linear_labels import MOST
 from paceline.data.svmlight import read_svmlight
 from paceline.tasks.data_path import users_own
 
@@ -25,8 +26,6 @@ SETTINGS = {
     },
 }
 """What LinearSVC makes small by default, at a rate that needs no tuning."""
-MOST = 1000
-"""Classes that are trained in one run at most."""
 TEST = ".t"
 """What the name of a test file has more than its training file's, as LIBSVM's pages have it: a9a and a9a.t."""
 
