@@ -89,6 +89,20 @@ def test_after_a_good_run_of_a_linear_model_it_proposes_other_costs_of_errors(
     assert line == f"Next, see whether another C is better: paceline search svm {proposed}"
 
 
+def test_a_linear_model_without_a_pull_is_answered_with_pulls_around_the_usual_one(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    settings = {
+        "updates": "sparse",
+        "policy": {"name": "asp"},
+        "optimizer": {"momentum": 0.0, "weight_decay": 0.0},
+        "schedule": {"lr_scale": "none"},
+        "svm": {"steps": "fitted", "objective": {"lam": 0.0}},
+    }
+    file.write_text(f"SETTINGS = {settings}\ndef data(path): ...\n")
+    line = hint(read_config(str(file)), tmp_path / "one")
+    assert line.endswith("--grid svm.objective.lam=1e-06,1e-05,0.0001")
+
+
 @pytest.mark.parametrize(
     ("metrics", "proposes"),
     [

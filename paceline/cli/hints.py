@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline.core.errors import PacelineError
-from paceline.core.run.advice import strength
+from paceline.core.run.advice import LAM, is_fitted, strength
 from paceline.core.run.watch import RunWarning
 from paceline.core.settings.config import NAME, Config
 from paceline.core.steps.optimizer import build_optimizer
@@ -66,7 +66,7 @@ def _search(config: Config) -> str:
     flags, rate = _short(config), build_optimizer(config.optimizer).lr
     if flags is None:
         return ""
-    if config.updates == "sparse" and config.svm.steps == "fitted":
+    if is_fitted(config):
         return _search_linear(config, flags)
     rates = ",".join(f"{rate * factor:.3g}" for factor in (1 / 3, 1, 3))
     words = _words(config.task, flags)
@@ -80,7 +80,7 @@ def _search_linear(config: Config, flags: Mapping[str, Any]) -> str:
     kept = {name: flags[name] for name in ("data", "epochs") if name in flags}
     if "epochs" in kept and config.epochs == _epochs_of(config):
         del kept["epochs"]
-    values = ",".join(f"{value * factor:.3g}" for factor in (0.1, 1, 10))
+    values = ",".join(f"{(value or LAM) * factor:.3g}" for factor in (0.1, 1, 10))
     words = f"{_words(config.task, kept)} --engine local --by f1 --grid {key}={values}"
     return f"see whether another {'C' if key.endswith('.c') else 'lam'} is better: paceline search {words}"
 

@@ -9,7 +9,7 @@ _USUAL = {"sgd": 0.1, "adagrad": 0.01, "rmsprop": 0.001, "adam": 0.001, "adamw":
 """A rate that most models bear, for each optimizer."""
 _ABSURD = 30.0
 """Times the usual rate beyond which a tenth would not help."""
-_C, _LAM = 1.0, 1e-5
+_C, LAM = 1.0, 1e-5
 """What errors cost of a linear model, and how strongly its weights are pulled, by default."""
 _TIMID = 0.01
 """Part of the usual rate below which a rate may be too low."""
@@ -27,7 +27,7 @@ class Advice:
 
 def lower_rate(config: Config, limited: bool = False) -> Advice:
     """Against steps that are too long; `limited`: a limit on gradients would help, too."""
-    if _is_fitted(config):
+    if is_fitted(config):
         return _of_objective(config, 0.1)
     rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
     lower = usual if rate > _ABSURD * usual else rate / 10
@@ -39,7 +39,7 @@ def lower_rate(config: Config, limited: bool = False) -> Advice:
 def other_rate(config: Config, has_moved: bool) -> Advice:
     """Where nothing is learned: a lower rate, or a higher one where a very low one has hardly changed the loss. With fitted
     steps of a linear model: another cost of errors."""
-    if _is_fitted(config):
+    if is_fitted(config):
         return _dearer(config)
     rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
     if has_moved or rate >= _TIMID * usual:
@@ -72,7 +72,7 @@ def strength(config: Config) -> tuple[str, float]:
     return ("svm.objective.lam", objective.lam) if objective.c is None else ("svm.objective.c", objective.c)
 
 
-def _is_fitted(config: Config) -> bool:
+def is_fitted(config: Config) -> bool:
     """Whether the steps are a linear model's whose rate needs no tuning."""
     return config.updates == "sparse" and config.svm.steps == "fitted"
 
@@ -80,7 +80,7 @@ def _is_fitted(config: Config) -> bool:
 def _of_objective(config: Config, factor: float) -> Advice:
     """Errors that cost so many times as much, by C, or by lam, which goes the other way; as usual where it is far off."""
     key, value = strength(config)
-    usual, times = (_C, factor) if key.endswith(".c") else (_LAM, 1 / factor)
+    usual, times = (_C, factor) if key.endswith(".c") else (LAM, 1 / factor)
     is_far = value > _ABSURD * usual if times < 1 else value < usual / _ABSURD
     other = usual if is_far else times * value
     first = f"{key}={other:.3g}"
@@ -92,7 +92,7 @@ def _dearer(config: Config) -> Advice:
     key, value = strength(config)
     epochs = f"epochs={2 * config.epochs}"
     more = _of_objective(config, 10) if value else Advice(f"{epochs} (it is {config.epochs})", (epochs,))
-    is_cheap = value < _C if key.endswith(".c") else value > _LAM
+    is_cheap = value < _C if key.endswith(".c") else value > LAM
     if is_cheap or config.svm.class_weights is not None:
         return more
     first = "svm.class_weights=balanced"

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from paceline.core.linear.stopping import SETTLING
-from paceline.core.run.advice import Advice, fewer_drops, finite_gradients, lower_rate, other_rate
+from paceline.core.run.advice import Advice, fewer_drops, finite_gradients, is_fitted, lower_rate, other_rate
 from paceline.core.settings.config import Config
 
 ROW = 3
@@ -164,8 +164,7 @@ class Watch:
 
     def _is_unsettled(self, epoch: int) -> bool:
         """Whether fitted steps are still so long that a linear model's scores go up and down."""
-        fitted = self._config.updates == "sparse" and self._config.svm.steps == "fitted"
-        return fitted and epoch < SETTLING * self._config.epochs
+        return is_fitted(self._config) and epoch < SETTLING * self._config.epochs
 
     def _is_at_majority(self, metrics: Mapping[str, float], split: str) -> bool:
         """Whether no model that is scored is better than always naming the largest class, by more than luck."""
