@@ -70,8 +70,8 @@ class ScoreMetrics:
                 self._loss.labels(split).set(values["loss"])
             if "accuracy" in values:
                 self._accuracy.labels(split).set(values["accuracy"])
-            for name in values.keys() - {"loss"}:
-                if label := self._label(name):
+            for name in values:
+                if name != "loss" and (label := self._label(name)):
                     self._metric.labels(split, label).set(values[name])
 
     def _label(self, name: str) -> str:
