@@ -69,8 +69,9 @@ def read_table(
 
 def read_like(path: str | Path, columns: Columns, classes: Sequence[str] | None = None) -> tuple[Array, Array | None]:
     """Features (N, features) of a table as `read_table` gave them for the one that `columns` describe, and its labels: the
-    numbers of these classes, int64, or float32 without classes; None where it has no column of labels or none is filled.
-    Categories that the training data lack are none. DataError as for `read_table`, and for a class that is none of these."""
+    numbers of these classes, int64, or float32 without classes; None where it has no column of labels, or not all of them can
+    be read. Categories that the training data lack are none. DataError for the columns of features as for `read_table`, and
+    for a class that is none of these."""
     file = at(path)
     part = read_known(file, columns, classes is not None, is_new=True)
     found = spread(part.cells, part.features, columns.features)

@@ -102,7 +102,7 @@ def score(
     if classes == 2:
         found = margins(examples, weights, rows)
         return Score(_mean(objective.losses(labels, found), own), penalty, *Hits.of(labels, found, own))
-    every = np.stack([margins(examples, own, rows) for own in np.split(weights, classes)])
+    every = np.stack([margins(examples, each, rows) for each in np.split(weights, classes)])
     signs = np.where(labels == np.arange(classes, dtype=f32)[:, None], f32(1), f32(-1))
     loss = sum(_mean(losses, own) for losses in objective.losses(signs, every))
     return Score(loss, penalty, *Hits.of_classes(labels, every.argmax(axis=0), own))
