@@ -30,8 +30,9 @@ def data(path):
     rng = np.random.default_rng(0)
     x = sp.random_array((200, 30), density=0.2, rng=rng, format="csr", dtype=np.float32)
     y, names = np.arange(200) % 2, None
+    w = None
     {code}
-    return Dataset(train=Labelled(x[:160], y[:160]), test=Labelled(x[160:], y[160:]), classes=names)
+    return Dataset(train=Labelled(x[:160], y[:160], w), test=Labelled(x[160:], y[160:]), classes=names)
 """
 
 
@@ -108,3 +109,14 @@ def test_test_labels_in_another_writing_than_the_training_files_are_told(tmp_pat
 
     with pytest.raises(DataError, match=r"test examples of task 'svm' have the label 0, .* these have -1 and 1"):
         checked(config, tmp_path)
+
+
+def test_rows_of_which_none_counts_are_told_before_training(tmp_path: Path) -> None:
+    third = "w = np.zeros(160); w[2] = 1"
+    kept = {"svm": {"stopping": {"rule": "window"}, "validation": 0.2}}
+    checked(config_of(tmp_path, third, workers=1), tmp_path)
+
+    with pytest.raises(DataError, match=r"All 80 training examples of one worker have weight 0, .*take fewer workers"):
+        checked(config_of(tmp_path, third), tmp_path)
+    with pytest.raises(DataError, match=r"All \d+ examples that one worker keeps for validation have weight 0, "):
+        checked(config_of(tmp_path, third, workers=1, **kept), tmp_path)

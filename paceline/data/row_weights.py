@@ -56,6 +56,15 @@ def checked_weights(weights: Any, examples: int, where: str = "") -> Vector:
     return found
 
 
+def check_some_count(weights: Vector | None, whose: str, instead: str) -> None:
+    """DataError where there are such rows, and none of them counts. `whose`: whose rows, for people; `instead`: what to do but
+    to give other weights."""
+    if weights is not None and len(weights) and not weights.any():
+        raise DataError(
+            f"All {len(weights):,} {whose} have weight 0, so none counts. Give some a weight above 0, or {instead}."
+        )
+
+
 def _parse(block: bytes) -> Vector:
     """The numbers of whole lines; empty ones are passed over. ValueError where one is no weight."""
     with np.errstate(over="ignore"):

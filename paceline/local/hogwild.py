@@ -16,6 +16,7 @@ from paceline.data.dataset import Dataset, PartName, is_sparse
 from paceline.data.inputs import Inputs
 from paceline.data.linear_labels import check_labels
 from paceline.data.linear_model import LOSS, Labels, Parts, save_liblinear, save_safetensors
+from paceline.data.row_weights import check_some_count
 from paceline.data.splits import split
 from paceline.tasks.task import load_task
 from paceline.worker.linear.hogwild import Epoch, LocalSettings, train
@@ -118,6 +119,8 @@ def _parts(dataset: Dataset, config: Config) -> tuple[Examples, dict[PartName, E
     parts = split(dataset, config.svm.kept, config.data.test, config.seed, config.data.fold, "svm.validation")
     labels, own = parts.train.labels, parts.train.weights
     check_labels([labels], {name: part.labels for name, part in parts.kept.items()}, dataset.classes or (), config.task)
+    for name, part in parts.kept.items():
+        check_some_count(part.weights, f"{name} examples", "keep more of them (svm.validation, data.test)")
     counts = counted(labels, own)
     classes = max(2, len(dataset.classes or ()), *(number + 1 for number in counts))
     costs = costs_of(labels, config.svm.class_weights, dataset.classes or (), counts, own)

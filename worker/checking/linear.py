@@ -40,6 +40,9 @@ def check_linear(config: Config, shards: Shards) -> None:
         )
     data = LinearData(config, shards)
     check_batch(config, max(data.epoch_lens()))
+    seats = 1 if config.data.access == "all" else config.workers
+    for place in range(seats):
+        data.check_weights(range(place, len(shards), seats))
     weights = _stepped(config, data, width)
     for part in parts.values():
         examples = Examples.of(part.features[:ROWS], part.labels[:ROWS], classes=data.classes)

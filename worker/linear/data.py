@@ -13,6 +13,7 @@ from paceline.core.settings.config import Config
 from paceline.core.values import Vector
 from paceline.data.costs import class_counts, costs_of
 from paceline.data.linear_model import classes_of
+from paceline.data.row_weights import check_some_count
 from paceline.data.shards import Shards, stacked
 
 
@@ -67,6 +68,18 @@ class LinearData:
         whole = stacked(features) if len(features) > 1 else features[0]
         examples = Examples.of(whole, labels, classes=self.classes, costs=costs)
         return Rows(examples, own, np.flatnonzero(~keeps), np.flatnonzero(keeps))
+
+    def check_weights(self, mine: Sequence[int]) -> None:
+        """DataError where none of the rows that train, or of those that validate, counts."""
+        found = [each for each in (self._shards.shard(shard).weights for shard in mine) if each is not None]
+        if not found:
+            return
+        weights, keeps = np.concatenate(found), np.concatenate([self._kept(shard) for shard in mine])
+        check_some_count(
+            weights[~keeps], "training examples of one worker", "take fewer workers, or lower svm.validation"
+        )
+        kept = "examples that one worker keeps for validation"
+        check_some_count(weights[keeps], kept, "keep more of them (svm.validation)")
 
     @cached_property
     def objective(self) -> Objective:
