@@ -88,23 +88,26 @@ def run(
     """Train a model on this machine: starts servers and workers, shows how it goes, says where the model is."""
     with _exits():
         from paceline.cli.resume import resumed
+        from paceline.local.capacity import refuse_too_many
         from paceline.local.read_config import read_config, use_keys
+        from paceline.local.shared import beginning
 
         if tls is not None:
             use_keys(tls)
         what, runs = resumed(what, lambda line: print(line, file=sys.stderr))
-        config = read_config(what, workers, servers, policy, sets or [], slow or [], epochs, data, name, preset, loop)
-        from paceline.local.capacity import refuse_too_many
+        with beginning(what, loop) as begun:
+            config = read_config(
+                what, workers, servers, policy, sets or [], slow or [], epochs, data, name, preset, loop
+            )
+            refuse_too_many(config, yes)
+            if repeats is not None:
+                from paceline.cli.repeats import repeat
 
-        refuse_too_many(config, yes)
-        if repeats is not None:
-            from paceline.cli.repeats import repeat
+                sys.exit(repeat(config, repeats, fresh, as_json, device, begun))
+            from paceline.cli.run import run as go
+            from paceline.local.run_folder import RUNS
 
-            sys.exit(repeat(config, repeats, fresh, as_json, device))
-        from paceline.cli.run import run as go
-        from paceline.local.run_folder import RUNS
-
-        sys.exit(go(config, fresh, as_json, device, runs if name is None else RUNS))
+            sys.exit(go(config, fresh, as_json, device, runs if name is None else RUNS, begun))
 
 
 @app.command()

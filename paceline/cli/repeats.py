@@ -12,6 +12,7 @@ from paceline.cli.run import finish
 from paceline.core.errors import ConfigError
 from paceline.core.run.best_model import by_split, scores_of
 from paceline.core.settings.config import RUN, Config
+from paceline.local.forker import Forker
 from paceline.local.run_folder import RunFolder, new_name
 from paceline.local.shared import forking
 from paceline.watch.chief_client import standing
@@ -19,13 +20,15 @@ from paceline.watch.chief_client import standing
 PARTS = ("train", "validation", "test")
 
 
-def repeat(config: Config, times: int, fresh: bool, as_json: bool, device: str = "auto") -> int:
+def repeat(
+    config: Config, times: int, fresh: bool, as_json: bool, device: str = "auto", begun: Forker | None = None
+) -> int:
     """Runs NAME-1 to NAME-`times` with seeds that count up, one after the other; finished ones are not repeated. Returns 0,
     or the exit code of the first one that fails; the rest are then left, and the same command goes on with them."""
     console = Console(stderr=as_json, highlight=False)
     folders: list[RunFolder] = []
     code = 0
-    with forking(config) as forkers:
+    with forking(config, begun) as forkers:
         for one in series(config, times):
             folder, outcome = finish(one, fresh, console, device, forkers)
             code = outcome.exit_code

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,15 +19,25 @@ from paceline.local.forker import Forker
 from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RUNS, RunFolder, open_run
+from paceline.local.shared import forking
 from paceline.watch.chief_client import standing
 from paceline.watch.table import Display, LiveTable, PlainLines
 
 
-def run(config: Config, fresh: bool, as_json: bool, device: str = "auto", runs: Path = RUNS) -> int:
+def run(
+    config: Config,
+    fresh: bool,
+    as_json: bool,
+    device: str = "auto",
+    runs: Path = RUNS,
+    begun: Forker | None = None,
+) -> int:
     """Starts or resumes the run; returns the exit code. With `as_json` stdout gets one object, people read stderr. Raises what
-    ended it before anything was learned."""
+    ended it before anything was learned. `begun`: as in `forking`."""
     console = Console(stderr=as_json, highlight=False)
-    folder, outcome = finish(config, fresh, console, device, runs=runs)
+    with ExitStack() as stack:
+        forkers = None if begun is None else stack.enter_context(forking(config, begun))
+        folder, outcome = finish(config, fresh, console, device, forkers, runs)
     if as_json:
         print(
             json.dumps(

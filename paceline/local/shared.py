@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -12,21 +13,52 @@ from paceline.core.settings.config import Config
 from paceline.local.children import Child, child_environment
 from paceline.local.forker import SCRIPTS, SERVERS, WORKERS, Forker
 
+_TORCH = re.compile(r"^(?:import|from) torch\b", re.MULTILINE)
+
 
 @contextmanager
-def forking(config: Config) -> Iterator[Mapping[str, Forker]]:
+def forking(config: Config, begun: Forker | None = None) -> Iterator[Mapping[str, Forker]]:
     """What starts the processes of each role: what these import is loaded once for all. No sharder, of which there is one and
-    whose BLAS may use all cores; nothing where fork is not safe."""
+    whose BLAS may use all cores, unless its task imports torch and nothing clusters; nothing where fork is not safe.
+    `begun`: what `beginning` gave."""
     with ExitStack() as stack:
         forkers: dict[str, Forker] = {}
         if sys.platform == "linux":
             environment = child_environment(threads_of(config))
             servers = workers = stack.enter_context(closing(Forker(SERVERS, environment)))
             if config.updates == "dense":
-                modules = WORKERS if config.loop is None else (*WORKERS, *SCRIPTS)
-                workers = stack.enter_context(closing(Forker(modules, environment)))
+                workers = begun or stack.enter_context(closing(Forker(_modules(config.loop), environment)))
             forkers = {"server": servers, "worker": workers, "evaluator": workers, "check": workers}
+            if (
+                begun is workers
+                and config.data.strategy.name != "distribution_aware"
+                and config.data.engine.name == "local"
+            ):
+                forkers["sharder"] = workers
         yield forkers
+
+
+@contextmanager
+def beginning(task: str | None, loop: str | None) -> Iterator[Forker | None]:
+    """What workers are forked from, for a task's file that imports torch as it is loaded: begun before this process loads that
+    file for its settings, since both take seconds. Workers set their number of threads themselves. None for other tasks."""
+    if sys.platform != "linux" or not _imports_torch(task):
+        yield None
+        return
+    with closing(Forker(_modules(loop), child_environment(1))) as begun:
+        yield begun
+
+
+def _modules(loop: str | None) -> tuple[str, ...]:
+    return WORKERS if loop is None else (*WORKERS, *SCRIPTS)
+
+
+def _imports_torch(task: str | None) -> bool:
+    """Whether it is a file that says so in its first column."""
+    try:
+        return task is not None and task.endswith(".py") and bool(_TORCH.search(Path(task).read_text()))
+    except (OSError, ValueError):
+        return False  # whoever loads it says so
 
 
 def how_read(shards: Path) -> tuple[str, ...]:
