@@ -52,7 +52,7 @@ demo: setup ## train for real: servers, workers and evaluator, three policies, s
 	$(BIN)/paceline demo $(if $(DATA),--data $(DATA)) $(if $(EPOCHS),--epochs $(EPOCHS))
 
 test: setup spark ## all tests (those of the spark engine only where there is Java)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -rs
+	$(BIN)/python -m pytest -n 2 --dist loadfile -rfEs
 
 check: setup ## lint, format, types, layers, stale stubs and pages
 	$(BIN)/ruff check .
