@@ -69,7 +69,7 @@ class Cluster:
         return result
 
     def _start(self, name: str, module: str, *more: str) -> Child:
-        command = ["-m", module, "--config", str(self._settings), *more]
+        command = ["-m", f"paceline.{module}", "--config", str(self._settings), *more]
         child = Child(name, module, command, self._folder / f"{name}.log", child_environment(threads=1))
         self.children.append(child)
         child.start()
