@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paceline.core import kernels
-from paceline.core.steps import loops as steps
+from paceline.core.steps import loops
 from paceline.core.steps.optimizers.adam import Adam
 from paceline.core.steps.optimizers.adamw import AdamW
 from paceline.core.values import Vector
@@ -60,10 +60,10 @@ def _loops(n: int) -> dict[str, Callable[[], object]]:
     weights, gradient, slot, out = (random.standard_normal(n, dtype=np.float32) for _ in range(4))
     square = np.ones(n, np.float32)
     fp16, bf16 = np.zeros(n, np.uint16), np.zeros(n, np.uint16)
-    loops: dict[str, Callable[[], object]] = {
+    calls: dict[str, Callable[[], object]] = {
         "memcpy": lambda: np.copyto(out, gradient),
-        "sgd": lambda: steps.sgd(weights, weights, gradient, slot, 0.5, 1e-6, 0.9, 1e-4, False),
-        "sgd_out": lambda: steps.sgd(weights, out, gradient, slot, 0.5, 1e-6, 0.9, 1e-4, False),
+        "sgd": lambda: loops.sgd(weights, weights, gradient, slot, 0.5, 1e-6, 0.9, 1e-4, False),
+        "sgd_out": lambda: loops.sgd(weights, out, gradient, slot, 0.5, 1e-6, 0.9, 1e-4, False),
         "adam": lambda: Adam(weight_decay=1e-4).step(weights, weights, gradient, 0.5, 1e-6, [slot, square], 9),
         "adamw": lambda: AdamW(weight_decay=1e-4).step(weights, weights, gradient, 0.5, 1e-6, [slot, square], 9),
         "fp16_encode": lambda: kernels.encode_fp16(gradient, fp16),
@@ -73,10 +73,10 @@ def _loops(n: int) -> dict[str, Callable[[], object]]:
         "all_finite": lambda: kernels.all_finite(gradient),
     }
     try:
-        loops |= _torch_steps(weights, gradient)
+        calls |= _torch_steps(weights, gradient)
     except ImportError:
         print("torch is not installed: no comparison with its fused optimizers", file=sys.stderr)
-    return loops
+    return calls
 
 
 def _torch_steps(weights: Vector, gradient: Vector) -> dict[str, Callable[[], object]]:
@@ -94,11 +94,11 @@ def _torch_steps(weights: Vector, gradient: Vector) -> dict[str, Callable[[], ob
     }
 
 
-def interleaved(loops: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
+def interleaved(calls: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
     """Seconds of each loop, round by round, without a first round that touches the memory."""
-    seconds: dict[str, list[float]] = {name: [] for name in loops}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS + 1):
-        for name, loop in loops.items():
+        for name, loop in calls.items():
             start = perf_counter()
             loop()
             seconds[name].append(perf_counter() - start)

@@ -22,4 +22,4 @@ def installed_first() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.path[:] = kept
+        sys.path[:] = [*(entry for entry in sys.path if entry not in kept), *kept]  # a task's file may have added some

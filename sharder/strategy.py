@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,6 +34,8 @@ class ShardingStrategy(BaseModel, ABC):
     """One way to deal examples to shards. Fields are its options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    makes_clusters: ClassVar[bool] = False
+    """Whether it finds clusters, by BLAS on all cores."""
 
     @abstractmethod
     def assign(self, train: Selection, turns: Turns, rng: np.random.Generator, cluster: Cluster) -> Assignment:

@@ -14,8 +14,7 @@ import pytest
 
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config, DataConfig
-from paceline.local import children, launcher
-from paceline.local import shared as crew
+from paceline.local import children, launcher, shared
 from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RunFolder, open_run
@@ -134,7 +133,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setenv("FAKE_STAGE", str(tmp_path))
     monkeypatch.setattr(launcher, "POLL", 0.02)
     for modules in ("SERVERS", "WORKERS"):
-        monkeypatch.setattr(crew, modules, ("fakes",))  # loaded in no time
+        monkeypatch.setattr(shared, modules, ("fakes",))  # loaded in no time
     made = Stage(tmp_path, restarts=2)
     made.plot()
     return made
@@ -428,13 +427,13 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_launcher import FakeChief
 from paceline.local import children
-from paceline.local import shared as crew
+from paceline.local import shared
 from paceline.local import launcher
 from paceline.local.run_folder import RunFolder
 from paceline.settings import load
 children.ALL_GONE = {patience}
 launcher.POLL = 0.02
-crew.SERVERS = crew.WORKERS = ("fakes",)
+shared.SERVERS = shared.WORKERS = ("fakes",)
 stage = Path({stage!r})
 folder = RunFolder(stage / "runs/play")
 class Waiting(FakeChief):

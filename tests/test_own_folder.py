@@ -23,3 +23,12 @@ def test_the_users_folder_comes_last_also_where_python_calls_it_nothing(
         assert sys.path.index(own) > sys.path.index(sysconfig.get_paths()["purelib"])
 
     assert sys.path == before
+
+
+def test_what_a_tasks_file_adds_to_the_path_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [sysconfig.get_paths()["stdlib"]])
+
+    with installed_first():
+        sys.path.append("/home/user/modules")
+
+    assert sys.path == ["/home/user/modules", sysconfig.get_paths()["stdlib"]]

@@ -13,7 +13,7 @@ from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import SlicePlan, make_plan
 from paceline.core.slice.state import SliceState
-from paceline.server import folder as store_module
+from paceline.server import folder as folder_module
 from paceline.server.folder import Store
 from paceline.server.metrics import ServerMetrics
 from paceline.server.slice_driver import SliceDriver
@@ -174,7 +174,7 @@ def test_a_full_disk_leaves_the_older_snapshots_intact(tmp_path: Path, monkeypat
     store = filled(tmp_path, 1)
     for name in ("save_file", "_sync", "_digest"):
         with monkeypatch.context() as patch:
-            patch.setattr(store_module, name, full)
+            patch.setattr(folder_module, name, full)
             with pytest.raises(DiskError, match="write"):
                 store.save_snapshot(PLAN, state_at(2))
     store.close()
@@ -194,7 +194,7 @@ def test_training_goes_on_with_an_alarm_while_the_disk_is_full_and_recovers(
     driver.initialise(np.ones(9, np.float32), b"first")
     durability = Durability(driver, Store(tmp_path, 3, said), 5.0, metrics, said)
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "save_file", full)
+        patch.setattr(folder_module, "save_file", full)
         durability.snapshot_now()
     assert registry.get_sample_value("paceline_server_checkpoint_failures_total") == 1
     assert "training goes on" in said[-1][0]

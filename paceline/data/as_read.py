@@ -17,7 +17,7 @@ def training_lines(
     beside = f"{len(columns.features)} columns beside the label {columns.label!r} ({label})"
     said = [_head(file, forms, f"{beside} make {len(columns.names)} features")]
     texts = [(f"{one.name!r} ({len(one.categories)})") for one in columns.features if one.categories is not None]
-    parts = [f"a feature for each text of {_some(texts)}"] if texts else []
+    parts = [f"a feature for each text of {some(texts)}"] if texts else []
     parts += _of_empty(features, columns.features, "the mean of their column")
     return (*said, f"{file.name}: {'; '.join(parts)}") if parts else tuple(said)
 
@@ -27,8 +27,8 @@ def new_lines(file: Path, forms: Iterable[str], features: Sequence[Feature], col
     parts = _of_empty(features, columns.features, "the mean of their column in training")
     strange = [(one.name, one.strange) for one in features if one.strange]
     if strange:
-        each = [f"{sum(found.values()):,} of {name!r} ({_some(list(map(repr, found)))})" for name, found in strange]
-        parts.append(f"texts that the training data lack are of no category: {_some(each)}")
+        each = [f"{sum(found.values()):,} of {name!r} ({some(list(map(repr, found)))})" for name, found in strange]
+        parts.append(f"texts that the training data lack are of no category: {some(each)}")
     said = [_head(file, forms)]
     return (*said, f"{file.name}: {'; '.join(parts)}") if parts else tuple(said)
 
@@ -45,9 +45,10 @@ def _of_empty(features: Sequence[Feature], columns: Sequence[Column], mean: str)
             f"{one.empty:,} of {one.name!r}" for one, column in both if (column.categories is not None) == are_texts
         ]
         if cells:
-            found.append(f"empty cells {become}: {_some(cells)}")
+            found.append(f"empty cells {become}: {some(cells)}")
     return found
 
 
-def _some(parts: Sequence[str]) -> str:
-    return ", ".join(parts[:_SHOWN]) + (f" and {len(parts) - _SHOWN:,} more" if len(parts) > _SHOWN else "")
+def some(parts: Sequence[str], most: int = _SHOWN) -> str:
+    """The first ones with commas, and how many more there are."""
+    return ", ".join(parts[:most]) + (f" and {len(parts) - most:,} more" if len(parts) > most else "")

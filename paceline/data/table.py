@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paceline.core.errors import DataError
-from paceline.data.as_read import new_lines, training_lines
+from paceline.data.as_read import new_lines, some, training_lines
 from paceline.data.cells import Feature, spread
 from paceline.data.classes import number_classes
 from paceline.data.columns import Columns
@@ -40,7 +40,9 @@ def read_table(
     column, a column of more than 100 texts, of dates, or of numbers and texts, a label that is empty, a damaged file."""
     if label is None:
         there: list[str] = next((piece.table.column_names for piece in pieces_of(files_of(at(path)))), [])
-        raise DataError(f"read_table needs label=..., the column that is to be predicted; {path} has {_shown(there)}.")
+        raise DataError(
+            f"read_table needs label=..., the column that is to be predicted; {path} has {some(there, _SHOWN)}."
+        )
     files = [at(file) for file in (path, test) if file is not None]
 
     def pick(names: Sequence[str]) -> list[Feature]:
@@ -222,7 +224,7 @@ def _cells(features: Sequence[Feature], piece: Piece) -> Array:
         return cells
     if 0 < len(fine) < len(features) - 1:
         others = [feature.name for feature in features if feature.name not in fine]
-        raise DataError(f"{error} In all {len(others)} columns can't be read: {_shown(others)}.") from error
+        raise DataError(f"{error} In all {len(others)} columns can't be read: {some(others, _SHOWN)}.") from error
     raise error
 
 
@@ -239,8 +241,8 @@ def pieces_of(files: Sequence[Path], text: Collection[str] = (), needs_names: bo
                 raise DataError(f"{file} has several columns called {twice!r}; give each its own name.")
             if sorted(own) != sorted(names):
                 raise DataError(
-                    f"{file} has the columns {_shown(own)}, {files[0]} has {_shown(names)}; all parts of a table need the "
-                    "same."
+                    f"{file} has the columns {some(own, _SHOWN)}, {files[0]} has {some(names, _SHOWN)}; "
+                    "all parts of a table need the same."
                 )
             if piece.table.num_rows:
                 yield piece
@@ -298,11 +300,7 @@ def _check_there(path: Path, name: str, names: Sequence[str]) -> None:
         hint = " Its first line seems to be an example: put a line with names of the columns above it."
     elif len(names) == 1:
         hint = " Its cells seem not to be separated by any of , ; tab |."
-    raise DataError(f"{path} has no column {name!r}; it has {_shown(names)}.{hint}")
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+    raise DataError(f"{path} has no column {name!r}; it has {some(names, _SHOWN)}.{hint}")
 
 
 def _is_number(cell: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.core.errors import OUT_OF_MEMORY, OutOfMemory, error_classes
-from paceline.local import end_with_parent as tether
+from paceline.local import end_with_parent
 from paceline.local.forker import Forked, Forker
 from paceline.rpc.process import MALLOC_ENVIRONMENT, kernel_kills, memory_limit
 from paceline.settings import PREFIX, TLS
@@ -59,7 +59,7 @@ class Child:
             self._process = forked
             return
         command = [sys.executable, "-P", *self.arguments]
-        tethered = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
+        tethered = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid()), *command]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 tethered, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment, start_new_session=True

@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from paceline.local import end_with_parent as tether
+from paceline.local import end_with_parent
 
 SERVERS = ("grpc_health.v1.health", "paceline.server.server")
 """What servers import."""
@@ -77,7 +77,7 @@ class Forker:
     def __init__(self, modules: tuple[str, ...], environment: Mapping[str, str]) -> None:
         command = [sys.executable, "-P", __file__, *modules]
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command],
+            [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid()), *command],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**environment, **_ALONE}, text=True, bufsize=1,
             start_new_session=True,
         )  # fmt: skip
@@ -175,7 +175,7 @@ def next_child() -> dict[str, Any]:
             pid = os.fork()
             if not pid:
                 os.setpgid(0, 0)
-                tether.end_with(this)
+                end_with_parent.end_with(this)
                 signal.set_wakeup_fd(-1)
                 os.close(woken)
                 os.close(wake)

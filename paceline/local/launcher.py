@@ -24,7 +24,7 @@ from paceline.local.standstill import Stall
 from paceline.local.status import Connect
 from paceline.settings import CONNECT, TLS
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline.watch import chief_client as chief
+from paceline.watch import chief_client
 from paceline.watch.chief_client import Chief, News, RemoteChief, Speed, accuracy
 
 T = TypeVar("T")
@@ -297,10 +297,10 @@ class _Launch:
         """Takes in what the chief says."""
         rate, out = self._speed.note(status), self.outcome
         out.seconds, out.examples, out.version = status.seconds, status.examples, status.version
-        out.reason, out.warnings = status.reason, chief.warnings(status)
+        out.reason, out.warnings = status.reason, chief_client.warnings(status)
         for line in self._news.of(out.warnings):
             self._say(line)
-        out.scores = chief.scores(status)
+        out.scores = chief_client.scores(status)
         out.figures |= {worker.worker: dict(worker.figures) for worker in status.workers if worker.figures}
         if out.scores and out.scores[-1].final:
             final = out.scores[-1]

@@ -1,5 +1,7 @@
 """distribution_aware: every shard sees every neighbourhood of the data, hidden ones too ([Sharding] III-B, Fig. 6)."""
 
+from typing import ClassVar
+
 import numpy as np
 from pydantic import Field
 
@@ -14,6 +16,7 @@ class DistributionAware(ByClasses):
     """Finds clusters with PCA and KMeans, deals the examples of dense ones round robin, one cluster after the other, and
     gives those of sparse ones to every shard [Sharding]."""
 
+    makes_clusters: ClassVar[bool] = True
     clusters: int | None = Field(None, ge=1, description="Clusters; default: twice the classes [Sharding].")
     components: int = Field(50, ge=1, description="Principal components that KMeans sees; at most the features.")
     iterations: int = Field(150, ge=1, description="Most iterations of KMeans [Sharding].")

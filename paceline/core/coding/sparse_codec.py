@@ -58,12 +58,12 @@ class SparseCodec(Codec):
 
     # places and values: how many (uint32), the values, the distances of their places
     def _write_pairs(self, places: np.ndarray, values: Vector, out: Bytes) -> int:
-        from paceline.core.coding import loops as coding
+        from paceline.core.coding import loops
 
         numbers_at(out, 0, np.uint32, 1)[0] = len(places)
         numbers_at(out, 4, np.float32, len(places))[:] = values
         start = 4 + 4 * len(places)
-        return start + coding.write_varints(distances(places), out[start:])
+        return start + loops.write_varints(distances(places), out[start:])
 
     def _read_pairs(self, data: Bytes, elements: int) -> tuple[Places, Vector]:
         count = self._number(data)
@@ -74,10 +74,10 @@ class SparseCodec(Codec):
 
     def _codes(self, data: Bytes, count: int) -> np.ndarray:
         """`count` numbers, each of which takes a byte or more."""
-        from paceline.core.coding import loops as coding
+        from paceline.core.coding import loops
 
         codes = np.empty(min(count, len(data)), np.uint32)
-        if count > len(data) or not coding.read_varints(data, codes):
+        if count > len(data) or not loops.read_varints(data, codes):
             raise self._broken(f"{len(data):,} bytes don't hold {count:,} distances")
         return codes
 

@@ -25,25 +25,25 @@ class Int8(Codec):
         return size - 4 * blocks
 
     def _encode(self, values: Vector, out: Bytes) -> int:
-        from paceline.core.coding import loops as coding
+        from paceline.core.coding import loops
 
-        return coding.quantise(values, out)
+        return loops.quantise(values, out)
 
     def _decode(self, data: Bytes, out: Vector) -> None:
-        from paceline.core.coding import loops as coding
+        from paceline.core.coding import loops
 
         self._check_scales(data)
-        coding.dequantise(data, out)
+        loops.dequantise(data, out)
 
     def _add(self, data: Bytes, out: Vector, weight: float) -> None:
-        from paceline.core.coding import loops as coding
+        from paceline.core.coding import loops
 
         self._check_scales(data)
-        coding.add_quantised(data, out, weight)
+        loops.add_quantised(data, out, weight)
 
     def _check_scales(self, data: Bytes) -> None:
-        from paceline.core.coding import loops as coding
+        from paceline.core.coding import loops
 
-        scales = coding.scales_of_quantised(data)
-        if not ((scales >= 0) & (scales <= coding.LARGEST_SCALE)).all():
+        scales = loops.scales_of_quantised(data)
+        if not ((scales >= 0) & (scales <= loops.LARGEST_SCALE)).all():
             raise self._broken("it has a scale that is negative, too large or no number")

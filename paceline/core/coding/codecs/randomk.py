@@ -20,19 +20,19 @@ class Randomk(SparseCodec):
         return 16 + 4 * wanted(self.share, elements)
 
     def _encode(self, values: Vector, out: Bytes) -> int:
-        from paceline.core.coding import loops as coding
+        from paceline.core.coding import loops
 
-        count, seed = wanted(self.share, len(values)), coding.seed_of(values)
+        count, seed = wanted(self.share, len(values)), loops.seed_of(values)
         numbers_at(out, 0, np.uint32, 2)[:] = len(values), count
         numbers_at(out, 8, np.uint64, 1)[0] = seed
-        numbers_at(out, 16, np.float32, count)[:] = values[coding.random_places(seed, len(values), count)]
+        numbers_at(out, 16, np.float32, count)[:] = values[loops.random_places(seed, len(values), count)]
         return 16 + 4 * count
 
     def _read(self, data: Bytes, elements: int) -> tuple[Places, Vector]:
-        from paceline.core.coding import loops as coding
+        from paceline.core.coding import loops
 
         count = self._number(data, 1)
         if len(data) != 16 + 4 * count or count > elements:
             raise self._broken(f"{len(data):,} bytes are no head and {count:,} of {elements:,} values")
         seed = int(numbers_at(data, 8, np.uint64, 1)[0])
-        return coding.random_places(seed, elements, count), self._finite(numbers_at(data, 16, np.float32, count))
+        return loops.random_places(seed, elements, count), self._finite(numbers_at(data, 16, np.float32, count))

@@ -41,10 +41,10 @@ class Threshold(SparseCodec):
         return 12 + 4 * elements if self.form == "full" else 16 + elements
 
     def _encode(self, values: Vector, out: Bytes) -> int:
-        from paceline.core.coding import loops as coding
+        from paceline.core.coding import loops
 
-        tau = self._least(values) if self.tau is None else coding.bits_of(self.tau)
-        places, found = coding.reaching(values, tau)
+        tau = self._least(values) if self.tau is None else loops.bits_of(self.tau)
+        places, found = loops.reaching(values, tau)
         head, body = numbers_at(out, 0, np.uint32, 2), out[8:]
         if self.form == "quantised":
             head[:] = len(values), _QUANTISED
@@ -58,21 +58,21 @@ class Threshold(SparseCodec):
 
     def _least(self, values: Vector) -> int:
         """Bit pattern of the magnitude that makes the share: above 0, else most values being 0 would send them all."""
-        from paceline.core.coding import loops as coding
+        from paceline.core.coding import loops
 
-        if found := coding.sampled_magnitude(values, self.share):
+        if found := loops.sampled_magnitude(values, self.share):
             return found
-        _, largest = coding.largest(values, wanted(self.share, len(values)))
-        return coding.bits_of(np.abs(largest).min()) if len(largest) else 1
+        _, largest = loops.largest(values, wanted(self.share, len(values)))
+        return loops.bits_of(np.abs(largest).min()) if len(largest) else 1
 
     def _write_signs(self, places: np.ndarray, chosen: Vector, tau: int, out: Bytes) -> int:
         """How many (uint32), tau (float32), and for each the distance to its place, doubled, plus 1 where it is negative."""
         from paceline.core import kernels
-        from paceline.core.coding import loops as coding
+        from paceline.core.coding import loops
 
-        numbers_at(out, 0, np.uint32, 2)[:] = len(places), tau if kernels.all_finite(chosen) else coding.NAN
+        numbers_at(out, 0, np.uint32, 2)[:] = len(places), tau if kernels.all_finite(chosen) else loops.NAN
         codes: np.ndarray = distances(places) << 1 | np.signbit(chosen)
-        return 8 + coding.write_varints(codes, out[8:])
+        return 8 + loops.write_varints(codes, out[8:])
 
     def _read(self, data: Bytes, elements: int) -> tuple[Places, Vector]:
         form, body = self._number(data, 1), data[8:]

@@ -35,14 +35,14 @@ class Topk(SparseCodec):
         return 4 + self._write_pairs(*self._chosen(values), out[4:])
 
     def _chosen(self, values: Vector) -> tuple[np.ndarray, Vector]:
-        from paceline.core.coding import loops as coding
+        from paceline.core.coding import loops
 
         count = wanted(self.share, len(values))
         if self.threshold == "sampled":
-            places, found = coding.reaching(values, coding.sampled_magnitude(values, self.share))
+            places, found = loops.reaching(values, loops.sampled_magnitude(values, self.share))
             if count / _MOST <= len(places) <= self._most(len(values)):
                 return places, found
-        return coding.largest(values, count)
+        return loops.largest(values, count)
 
     def _read(self, data: Bytes, elements: int) -> tuple[Places, Vector]:
         return self._read_pairs(data[4:], elements)
