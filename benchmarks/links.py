@@ -17,7 +17,7 @@ from experiments.network import UNLIMITED
 from experiments.processes import SERVERS, Ran, run
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
-from paceline.settings import exits, load, run_command
+from paceline.load_settings import exits, load, run_command
 from paceline.tasks.task import load_task
 
 TASK = str(Path(__file__).with_name("wide_digits.py"))

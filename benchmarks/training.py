@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.contender import Vector
 from paceline.core.settings.config import Config
 from paceline.data.shards import Shards, open_shards
-from paceline.settings import load
+from paceline.load_settings import load
 from paceline.tasks.task import load_task
 
 
@@ -61,7 +61,7 @@ def arguments(description: str | None) -> tuple[Path, Config, Shards]:
 
 def tell(config: Config, shards: Shards, snapshots: Sequence[Snapshot]) -> None:
     """Scores every snapshot on the test data and prints a line for it. For models without BatchNorm."""
-    from paceline.worker.training.replica import Replica
+    from paceline.worker.training.model_and_gradient import Replica
 
     replica = Replica(load_task(config.task, config.model), "cpu", config.seed)
     test = shards.part("test")

@@ -12,8 +12,8 @@ import yaml
 
 from paceline.data.dataset import Dataset
 from paceline.data.rcv1_like import write_lyrl2004
+from paceline.k8s.cluster_status import chief_of
 from paceline.k8s.kubectl import Kubectl
-from paceline.k8s.look import chief_of
 from paceline.v1.run_service_pb2 import StatusReply
 
 REPOSITORY = Path(__file__).parents[1]

@@ -14,9 +14,9 @@ from safetensors import safe_open
 from sklearn.datasets import dump_svmlight_file
 
 from paceline.data.dataset import Dataset
+from paceline.k8s.cluster_status import look
 from paceline.k8s.findings import condition
 from paceline.k8s.kubectl import COMPONENT, Kubectl
-from paceline.k8s.look import look
 from tools.authority import Authority
 
 ACCURACY = {"svm": 0.88, "digits": 0.90}

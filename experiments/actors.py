@@ -17,7 +17,7 @@ from experiments.actors_virtual import LENGTH, Centralised, Decentralised, Setti
 from experiments.options import among
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Options
-from paceline.settings import exits
+from paceline.load_settings import exits
 
 PUBLISHED: dict[float | None, tuple[float, int]] = {None: (0.04, 18009), 0.1: (0.25, 28866), 1.0: (0.29, 769)}
 """[Actors] 3.2: error and updates by tau; None: centralised."""

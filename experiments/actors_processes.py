@@ -19,7 +19,7 @@ from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.tasks.task import load_task
-from paceline.worker.training.replica import Replica
+from paceline.worker.training.model_and_gradient import Replica
 
 TASK = str(Path(__file__).parents[1] / "examples" / "actors_xor.py")
 RATE = 0.5

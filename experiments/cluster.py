@@ -17,9 +17,9 @@ from paceline.data.shards import open_shards
 from paceline.rpc.auth import OPEN
 from paceline.server.server import Server
 from paceline.sharder.sharding import make_shards
+from paceline.worker.module_worker import Worker
 from paceline.worker.scoring.module_scorer import ModuleScorer
-from paceline.worker.training.replica import use_threads
-from paceline.worker.worker import Worker
+from paceline.worker.training.model_and_gradient import use_threads
 
 PATIENCE = 600.0
 """Longest time for one run (seconds)."""

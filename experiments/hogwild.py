@@ -30,12 +30,12 @@ from paceline.core.settings.config import Config
 from paceline.data.rcv1 import TOPICS
 from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like, write_lyrl2004
 from paceline.data.shards import is_there
+from paceline.load_settings import exits
 from paceline.local.children import Child, child_environment, end_all
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.result import Result
-from paceline.settings import exits
 from paceline.sharder.sharding import make_shards
 from paceline.v1.run_service_pb2 import StatusReply
 

@@ -9,7 +9,7 @@ import typer
 from experiments.cluster import Outcome, run
 from paceline.core.settings.config import Config, Options
 from paceline.core.sync.policy import from_shorthand, is_served
-from paceline.settings import load
+from paceline.load_settings import load
 from paceline.tasks.task import load_task
 
 EVERY = (
@@ -64,7 +64,7 @@ def base_config(
     policy: dict[str, Any], sets: Sequence[str], codec: dict[str, Any] | None = None,
 ) -> Config:  # fmt: skip
     """The settings of one cell. Every worker pauses for a step's length, the slow one for as much longer."""
-    from paceline.settings import parse_sets
+    from paceline.load_settings import parse_sets
 
     factor = {"ho": "1x", "he0": "2x", "he1": "10x", "he2": "100x"}[cluster]
     slow = {"all": "2x"} | ({str(workers - 1): factor} if factor != "1x" else {})

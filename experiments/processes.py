@@ -26,9 +26,9 @@ from paceline.local.end_with_parent import end_with
 from paceline.rpc.auth import OPEN
 from paceline.server.server import Server
 from paceline.sharder.sharding import make_shards
+from paceline.worker.module_worker import Worker
 from paceline.worker.scoring.module_scorer import ModuleScorer
-from paceline.worker.training.replica import use_threads
-from paceline.worker.worker import Worker
+from paceline.worker.training.model_and_gradient import use_threads
 
 LOOPBACK = "127.0.0.1"
 SERVERS = "servers"

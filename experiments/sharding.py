@@ -13,7 +13,7 @@ from experiments.cluster import Outcome, run
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
 from paceline.data.shards import open_shards
-from paceline.settings import load, parse_sets
+from paceline.load_settings import load, parse_sets
 from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_task
 

@@ -15,7 +15,7 @@ from paceline.core.values import Vector
 from paceline.data.shards import Shard, open_shards
 from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import Task, load_task
-from paceline.worker.training.replica import Replica
+from paceline.worker.training.model_and_gradient import Replica
 
 Array = npt.NDArray[Any]
 Part = tuple[Array, Array]

@@ -208,7 +208,7 @@ class Training(ABC):
 
 
 class Served(Training):
-    """As worker/training/steps.py and worker/training/loop.py."""
+    """As worker/training/between_pushes.py and worker/training/training_loop.py."""
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
@@ -273,7 +273,7 @@ class Served(Training):
 
 
 class Among(Training):
-    """As worker/peers/loop.py: the workers' models are their own, and the chief counts."""
+    """As worker/peers/peer_training_loop.py: the workers' models are their own, and the chief counts."""
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from paceline.core.errors import ConfigError, PacelineError, in_brief
 from paceline.core.registry import explain
 from paceline.core.settings.config import Config, Section
+from paceline.load_settings import CONNECT, TLS, load
 from paceline.local.capacity import refuse_too_many
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
@@ -23,10 +24,9 @@ from paceline.local.run_folder import RUNS, RunFolder, open_run
 from paceline.local.signals import CTRL_C
 from paceline.own_folder import installed_first
 from paceline.result import Result
-from paceline.settings import CONNECT, TLS, load
 from paceline.tasks.task import BUILTIN, FILE_MODULE
-from paceline.watch.chief_client import standing
-from paceline.watch.table import PlainLines
+from paceline.watch.chief_status import standing
+from paceline.watch.live_table import PlainLines
 
 if TYPE_CHECKING:
     import torch

@@ -11,8 +11,8 @@ from paceline.core.run.watch import Kind
 from paceline.core.settings.config import Options
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.sync.clocks import Clocks
-from paceline.server.folder import Store
 from paceline.server.slice_driver import HOLD, SliceDriver
+from paceline.server.state_folder import Store
 
 _TICK = 0.25
 """Time between two looks at leases and time-outs (seconds)."""

@@ -8,7 +8,7 @@ from paceline.core.run.run import RunPhase
 from paceline.core.values import View
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import backoff, call, open_channel
-from paceline.rpc.views import view_value
+from paceline.rpc.view_messages import view_value
 from paceline.server.slice_driver import HOLD, SliceDriver
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub

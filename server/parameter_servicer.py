@@ -14,7 +14,7 @@ from paceline.core.linear.sparse import decode_places, encode_places
 from paceline.core.settings.config import NAME
 from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Reply, Sparse, Update, Vector
 from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts, weights_codec
-from paceline.rpc.views import switch_message
+from paceline.rpc.view_messages import switch_message
 from paceline.server.metrics import ServerMetrics
 from paceline.server.quarantine import Quarantine
 from paceline.server.slice_driver import SliceDriver

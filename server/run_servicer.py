@@ -10,8 +10,8 @@ from paceline.core.errors import BadPush, ConfigError
 from paceline.core.run.run import RunPhase, Score, WorkerReport
 from paceline.core.settings.config import NAME, Config, Options
 from paceline.core.values import worker_order
-from paceline.rpc.agreement import agreed_settings
-from paceline.rpc.views import switch_message, view_message
+from paceline.rpc.agreed_settings import agreed_settings
+from paceline.rpc.view_messages import switch_message, view_message
 from paceline.server.chief import Chief
 from paceline.server.slice_driver import HOLD
 from paceline.v1 import run_service_pb2 as pb

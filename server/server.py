@@ -14,7 +14,7 @@ from paceline.core.run.run import Run, RunPhase
 from paceline.core.settings.config import Config
 from paceline.core.steps.effective import told
 from paceline.core.sync.policy import build_policy
-from paceline.rpc.agreement import agreed_settings
+from paceline.rpc.agreed_settings import agreed_settings
 from paceline.rpc.auth import OPEN, Credentials, authentication
 from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
 from paceline.rpc.host import Health, bind, make_server
@@ -23,13 +23,13 @@ from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
 from paceline.rpc.watchdog import Watchdog
 from paceline.server.chief import Chief
-from paceline.server.folder import Store
 from paceline.server.follower import Follower
 from paceline.server.metrics import ServerMetrics
 from paceline.server.parameter_servicer import ParameterServicer
 from paceline.server.run_servicer import RunServicer
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Durability
+from paceline.server.state_folder import Store
 from paceline.v1 import parameter_service_pb2, run_service_pb2
 from paceline.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
 

@@ -18,8 +18,8 @@ from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Outcome, Places, Published, Push, Reply, Sparse, Vector, View
 from paceline.rpc.transport import IsThere
-from paceline.server.buffers import AssemblyBuffers
 from paceline.server.metrics import ServerMetrics
+from paceline.server.push_buffers import AssemblyBuffers
 
 HOLD = 20.0
 """Longest time that a reply is held back before the caller has to ask again (seconds)."""

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 
 from paceline.core.errors import DiskError
-from paceline.server.folder import Store
 from paceline.server.metrics import ServerMetrics
 from paceline.server.slice_driver import SliceDriver
+from paceline.server.state_folder import Store
 
 
 class Durability:

@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """One of the two commands."""
     if sys.argv[1:2] == ["serve"]:
-        from paceline.settings import run_command
+        from paceline.load_settings import run_command
         from paceline.sharder.serve import main as serve
 
         sys.argv[:2] = [f"{sys.argv[0]} serve"]

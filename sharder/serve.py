@@ -18,12 +18,12 @@ from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
 from paceline.data.manifest import render
 from paceline.data.shards import Shards, open_shards
+from paceline.load_settings import exits, parse_sets
 from paceline.rpc.auth import Credentials, authentication, read_credentials
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.watchdog import Watchdog
-from paceline.settings import exits, parse_sets
-from paceline.sharder.progress import progress_of
+from paceline.sharder.progress_bars import progress_of
 from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_config
 from paceline.tls_option import Tls

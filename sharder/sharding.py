@@ -18,10 +18,10 @@ from paceline.data.manifest import Manifest, Recipe, Rule
 from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_writer import already_there
 from paceline.data.splits import split
-from paceline.settings import exits, load, parse_sets
+from paceline.load_settings import exits, load, parse_sets
 from paceline.sharder.dealing import Material, described, digest_of, labels_by, provide
 from paceline.sharder.engine import Source, build_engine
-from paceline.sharder.progress import progress_of
+from paceline.sharder.progress_bars import progress_of
 from paceline.sharder.reshard import reshard, settings_of
 from paceline.sharder.strategy import build_strategy
 from paceline.tasks.task import load_config, load_task

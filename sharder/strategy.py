@@ -13,7 +13,7 @@ from paceline.core.errors import ConfigError, DataError
 from paceline.core.settings.config import Options
 from paceline.data.dataset import Rows, Selection
 from paceline.sharder.clustering import Clustering, cluster
-from paceline.sharder.turns import Turns
+from paceline.sharder.dealing_order import Turns
 
 PACKAGE = "paceline.sharder.strategies"
 Cluster = Callable[[Selection, Clustering, np.random.Generator], Rows]

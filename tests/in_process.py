@@ -11,14 +11,14 @@ import numpy as np
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Dense, Empty, Vector
-from paceline.rpc.agreement import agreed_settings
+from paceline.rpc.agreed_settings import agreed_settings
 from paceline.rpc.auth import OPEN, Credentials
 from paceline.server.run_servicer import RunServicer
 from paceline.server.server import Server
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
-from paceline.worker.exchange.client import ParameterClient
-from paceline.worker.membership.chief_client import ChiefClient
+from paceline.worker.exchange.parameter_client import ParameterClient
+from paceline.worker.membership.calls_to_chief import ChiefClient
 
 PLAIN = Options(name="sgd", lr=1.0, momentum=0.0, weight_decay=0.0)
 SHAPES = (("first.weight", (20,)), ("first.bias", (5,)), ("last.weight", (15,)))

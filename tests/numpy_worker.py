@@ -17,7 +17,7 @@ WORKERS = 4
 
 @dataclass(frozen=True)
 class Step:
-    """As paceline.worker.training.replica.Step."""
+    """As paceline.worker.training.model_and_gradient.Step."""
 
     gradient: Array
     loss: float
@@ -90,17 +90,17 @@ def stand_in(mode: str, rank: int) -> type[Softmax]:
 
 def main() -> None:
     """Puts the replica in torch's place and runs the worker; notes which clocks each server answered with DROPPED."""
-    replica = ModuleType("paceline.worker.training.replica")
+    replica = ModuleType("paceline.worker.training.model_and_gradient")
     rank = int(sys.argv[sys.argv.index("--rank") + 1])
     vars(replica).update(
         Replica=stand_in(os.environ.get("NUMPY_WORKER", ""), rank), Step=Step, use_threads=lambda threads: None
     )
-    sys.modules["paceline.worker.training.replica"] = replica
-    from paceline.worker.training import loop
+    sys.modules["paceline.worker.training.model_and_gradient"] = replica
+    from paceline.worker.training import training_loop as loop
 
     assert "torch" not in sys.modules, "torch takes each worker of these tests two seconds"
+    from paceline.load_settings import run_command
     from paceline.rpc.process import make_log
-    from paceline.settings import run_command
     from paceline.v1.parameter_service_pb2 import DROPPED
     from paceline.worker.__main__ import main as work
 

@@ -7,7 +7,7 @@ import torch
 
 from paceline.data.dataset import Labelled
 from paceline.tasks.task import Task
-from paceline.worker.training.replica import Replica, use_threads
+from paceline.worker.training.model_and_gradient import Replica, use_threads
 
 
 def trained(task: Task, train: Labelled, **changes: Any) -> Replica:

@@ -20,7 +20,7 @@ from paceline.core.slice.state import SliceState
 from paceline.local.forker import Forked, Forker
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
-from paceline.server.folder import Store
+from paceline.server.state_folder import Store
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
 
@@ -32,18 +32,18 @@ QUIET = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 """Read while modules load: no pool of threads that a fork would lose."""
 LIGHT = (
     "grpc_health.v1.health",
-    "paceline.core.steps.loops",
+    "paceline.core.steps.optimizer_loops",
     "paceline.server.server",
     "paceline.sharder.serve",
     "paceline.sharder.sharding",
     "paceline.tasks.builtin.digits",
-    "paceline.worker.exchange.client",
+    "paceline.worker.exchange.parameter_client",
     "paceline.worker.membership.member",
-    "paceline.worker.startup.shard_client",
+    "paceline.worker.startup.streamed_shards",
     "paceline.worker.startup.start",
-    "paceline.worker.training.progress",
-    "paceline.worker.training.slowness",
-    "paceline.worker.training.step",
+    "paceline.worker.training.status_and_metrics",
+    "paceline.worker.training.emulated_slowness",
+    "paceline.worker.training.step_result",
     "sklearn.datasets",
     "sklearn.model_selection",
     "typer.rich_utils",
@@ -52,11 +52,11 @@ LIGHT = (
 TORCH = (
     *LIGHT,
     "torch",
-    "paceline.worker.worker",
-    "paceline.worker.linear.worker",
+    "paceline.worker.module_worker",
+    "paceline.worker.linear.linear_worker",
     "paceline.worker.scoring.linear_scorer",
     "paceline.worker.scoring.module_scorer",
-    "paceline.worker.training.replica",
+    "paceline.worker.training.model_and_gradient",
 )
 """For real workers and evaluators, too."""
 

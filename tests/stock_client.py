@@ -10,7 +10,7 @@ import numpy as np
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
-from paceline.rpc.agreement import agreed_settings
+from paceline.rpc.agreed_settings import agreed_settings
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.v1.parameter_service_pb2_grpc import ParameterServiceStub

@@ -24,7 +24,7 @@ from experiments.actors_virtual import (
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.values import Vector
 from paceline.tasks.task import load_task
-from paceline.worker.training.replica import Replica
+from paceline.worker.training.model_and_gradient import Replica
 
 CORNERS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)
 LABELS = np.array([0, 1, 1, 0])

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from processes import TOKEN, Cluster, Process
 from stock_client import LENGTH, PATIENCE, StockClient
 
+from paceline.load_settings import load
 from paceline.rpc.wire import frame, parse
-from paceline.settings import load
 from paceline.v1 import parameter_service_pb2 as pb
 
 pytestmark = pytest.mark.timeout(110)

@@ -105,7 +105,7 @@ def test_the_bits_are_those_of_one_process(
 @pytest.mark.timeout(110)
 def test_the_bits_are_those_of_one_process_with_torch(tmp_path: Path) -> None:
     from paceline.tasks.task import load_task
-    from paceline.worker.training.replica import Replica, use_threads
+    from paceline.worker.training.model_and_gradient import Replica, use_threads
 
     with Cluster(tmp_path, epochs=3, optimizer=OPTIMIZER) as cluster:
         model, rounds = from_processes(cluster, True, nothing)

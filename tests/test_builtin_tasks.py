@@ -14,11 +14,11 @@ from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.data.dataset import Labelled
 from paceline.data.splits import split
-from paceline.settings import load
+from paceline.load_settings import load
 from paceline.tasks import cifar
 from paceline.tasks.builtin import cifar10
 from paceline.tasks.task import BUILTIN, load_task
-from paceline.worker.training.replica import Replica
+from paceline.worker.training.model_and_gradient import Replica
 
 NAMES = [name for name in registry.names(BUILTIN) if name not in ("rcv1", "svm")]
 """Those whose model is one of torch."""

@@ -7,9 +7,9 @@ import pytest
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.data.shards import Shards, open_shards
-from paceline.settings import load
+from paceline.load_settings import load
 from paceline.sharder.sharding import make_shards
-from paceline.worker.checking.module import check, telling
+from paceline.worker.checking.check_module import check, telling
 
 TASK = """
 def data(path):

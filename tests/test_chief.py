@@ -312,7 +312,7 @@ def test_a_disk_that_fails_costs_the_chief_its_notes_but_not_the_run(
 ) -> None:
     cluster = begin(config_of(epochs=100))
     monkeypatch.setattr(
-        "paceline.server.folder._sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left"))
+        "paceline.server.state_folder._sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left"))
     )
     (pusher,) = started(cluster)
     assert pusher.push(1.0)[0].version == 1

@@ -7,7 +7,7 @@ import pytest
 
 from paceline.core.errors import BadPush, TryAgain
 from paceline.rpc.auth import OPEN
-from paceline.rpc.chosen import open_transport
+from paceline.rpc.choose_transport import open_transport
 from paceline.rpc.transport import IsThere, Outgoing, Transport
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.fake_service import SOON, Gathered, Served, Service

@@ -14,9 +14,9 @@ from paceline.core.errors import BadPush, ConfigError
 from paceline.core.settings.config import Config, Options
 from paceline.core.sync.policy import build_policy
 from paceline.core.values import Vector
+from paceline.load_settings import load, parse_sets
 from paceline.rpc.transport import encoded_parts, room_for, weights_codec
 from paceline.server.parameter_servicer import _Assembly
-from paceline.settings import load, parse_sets
 
 NAMES = registry.names(PACKAGE)
 BOUNDS = {"none": (0.0, 0.0), "fp16": (2.0**-11, 2.0**-25), "bf16": (2.0**-8, 2.0**-133)}

@@ -21,11 +21,11 @@ from paceline.core.peers.peer_policy import Meeting, Message, build_peer_policy
 from paceline.core.peers.topologies.ring import Ring
 from paceline.core.settings.config import Options
 from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.load_settings import load
 from paceline.rpc.auth import Credentials
-from paceline.settings import load
 
 torch = pytest.importorskip("torch")
-collective = pytest.importorskip("paceline.worker.peers.collective")
+collective = pytest.importorskip("paceline.worker.peers.torch_collective")
 BY_TORCH = {"name": "allreduce", "by": "torch"}
 BY_TORCH_RUN = run("allreduce", 3) | {"policy": BY_TORCH}
 FEW = settings(max_examples=12)

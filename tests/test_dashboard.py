@@ -39,11 +39,11 @@ def queries() -> list[str]:
 def live(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """Every sample that a server, a worker and the evaluator offer to Prometheus."""
     progress_module, scoring = (
-        pytest.importorskip("paceline.worker.training.progress"),
-        pytest.importorskip("paceline.worker.scoring.scoring"),
+        pytest.importorskip("paceline.worker.training.status_and_metrics"),
+        pytest.importorskip("paceline.worker.scoring.scorer"),
     )
-    peer_metrics = pytest.importorskip("paceline.worker.peers.metrics")
-    step = pytest.importorskip("paceline.worker.training.step").Step
+    peer_metrics = pytest.importorskip("paceline.worker.peers.peer_metrics")
+    step = pytest.importorskip("paceline.worker.training.step_result").Step
     cluster = Cluster(config_of("asp", workers=1, epochs=100), tmp_path_factory.mktemp("cluster"))
     cluster.evaluator_ready()
     Pusher(cluster).join().sit().push(1.0)

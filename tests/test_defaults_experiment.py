@@ -31,7 +31,7 @@ from experiments.virtual_training import Trained, train
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
 from paceline.tasks.task import load_task
-from paceline.worker.training.replica import Replica
+from paceline.worker.training.model_and_gradient import Replica
 
 FOUND = {
     Cell(0, "digits", "sgd", 1, "equal", f"{TORCH} 0"): Found(0.95),

@@ -14,7 +14,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config, Options
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policy import build_policy
-from paceline.settings import load
+from paceline.load_settings import load
 
 PLAIN = {"name": "sgd", "lr": 0.1, "momentum": 0, "weight_decay": 0}
 DGC = {"push": {"name": "topk", "share": 0.001}, "momentum": 0.9}

@@ -13,9 +13,9 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from paceline.load_settings import load
 from paceline.rpc.process import MALLOC_ENVIRONMENT
 from paceline.server.__main__ import main as serve
-from paceline.settings import load
 from paceline.sharder.sharding import shard
 from paceline.worker.__main__ import main as work
 from paceline.worker.evaluator import main as evaluate

@@ -9,9 +9,9 @@ import pytest
 from paceline.cli.hints import next_lines
 from paceline.core.run.watch import RunWarning
 from paceline.core.settings.config import Config
+from paceline.load_settings import write_yaml
 from paceline.local.read_config import read_config
 from paceline.local.run_folder import RunFolder
-from paceline.settings import write_yaml
 
 FLAGS = {"-w": "workers", "-s": "servers", "--epochs": "epochs", "--data": "data", "--policy": "policy", "--run": "run"}
 OWN = "def data(path): ...\ndef model(): ...\n"

@@ -14,12 +14,12 @@ from paceline.core.errors import ConfigError, DiskError, TryAgain, UsageError
 from paceline.k8s import deploy as deploying
 from paceline.k8s import volumes
 from paceline.k8s.autostop import scale
+from paceline.k8s.cluster_status import State, end_of, kept_result, result_of
 from paceline.k8s.deploy import Patience, Trouble
 from paceline.k8s.findings import Finding, Seen, findings, told
 from paceline.k8s.kubectl import Kubectl, NotThere
-from paceline.k8s.look import State, end_of, kept_result, result_of
 from paceline.k8s.overlay import Overlay, _mistakes
-from paceline.settings import load
+from paceline.load_settings import load
 from paceline.v1.run_service_pb2 import Score, StatusReply
 
 POD: dict[str, Any] = {

@@ -16,9 +16,9 @@ from paceline.rpc.auth import Credentials
 from paceline.rpc.lane import connection, frames, headers, server
 from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.lane.frames import Code, Kind, Setting
+from paceline.rpc.lane.grpc_texts import STATUS
 from paceline.rpc.lane.messages import MOST
 from paceline.rpc.lane.stream import UNOPENED
-from paceline.rpc.lane.texts import STATUS
 from paceline.rpc.watchdog import IDLE, TOTAL
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.lane_peer import SOON, TOKEN, VALUES, Lane, Peer, data, pull, push

@@ -25,7 +25,7 @@ from paceline.rpc.lane.stream import UNOPENED
 from paceline.rpc.lane.traffic import Counts, Traffic
 from paceline.rpc.transport import Transport
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.worker.exchange.client import ParameterClient
+from paceline.worker.exchange.parameter_client import ParameterClient
 from tests.lane_peer import TOKEN, Lane, Peer, data, pull
 
 NO_WINDOW = frames.settings_frame({Setting.INITIAL_WINDOW_SIZE: 0})

@@ -18,7 +18,7 @@ from paceline.local import children, launcher, shared
 from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RunFolder, open_run
-from paceline.local.standstill import STILL, Stall
+from paceline.local.stalled_run import STILL, Stall
 from paceline.sharder.sharding import make_shards
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
 
@@ -430,7 +430,7 @@ from paceline.local import children
 from paceline.local import shared
 from paceline.local import launcher
 from paceline.local.run_folder import RunFolder
-from paceline.settings import load
+from paceline.load_settings import load
 children.ALL_GONE = {patience}
 launcher.POLL = 0.02
 shared.SERVERS = shared.WORKERS = ("fakes",)

@@ -31,7 +31,7 @@ def test_the_layers_hold():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("module", ["paceline.settings", "paceline.core.run.run", "paceline.core.slice.plan"])
+@pytest.mark.parametrize("module", ["paceline.load_settings", "paceline.core.run.run", "paceline.core.slice.plan"])
 def test_what_checks_the_config_loads_nothing_heavy(module):
     found = subprocess.run(
         [sys.executable, "-c", f"import sys, {module}; print(*sorted(sys.modules))"],

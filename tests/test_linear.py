@@ -24,12 +24,12 @@ from paceline.data.manifest import Recipe
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
+from paceline.load_settings import task_of
 from paceline.rpc.auth import OPEN
-from paceline.settings import task_of
 from paceline.v1 import run_service_pb2 as pb
-from paceline.worker.linear.data import LinearData
+from paceline.worker.linear.linear_rows import LinearData
+from paceline.worker.linear.linear_worker import LinearWorker, touched
 from paceline.worker.linear.sparse_client import bounds
-from paceline.worker.linear.worker import LinearWorker, touched
 
 D, N = 60, 200
 RECIPE = Recipe(task="made", strategy="random", shards=2, validation=0, test=0, seed=0, examples="a" * 64)
@@ -200,7 +200,8 @@ def test_a_push_that_reached_one_server_of_two_leaves_no_change_that_the_servers
             models.append(self)
 
     monkeypatch.setattr(
-        "paceline.worker.linear.worker.linear_model", lambda weights, _, *rest, **more: Kept(weights, *rest, **more)
+        "paceline.worker.linear.linear_worker.linear_model",
+        lambda weights, _, *rest, **more: Kept(weights, *rest, **more),
     )
     run = trial(config("asp", workers=1, batch_size=100, epochs=1, budget="per_worker", svm={"batches": 2}))
     dead = run.worker(0)

@@ -15,7 +15,7 @@ from paceline.core.steps.schedule import Schedule
 from paceline.core.sync.policy import build_policy
 from paceline.core.values import Vector
 from paceline.data.dataset import Dataset
-from paceline.local.hogwild import settings_of, train_here
+from paceline.local.linear_without_servers import settings_of, train_here
 from paceline.local.read_config import read_config
 from paceline.worker.linear.hogwild import train
 

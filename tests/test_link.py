@@ -20,8 +20,8 @@ from paceline.core.settings.config import CodecConfig, Config, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.rpc.transport import OpenSink, Parts, Transport, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.worker.exchange import link as link_module
-from paceline.worker.exchange.link import Link, SliceSink
+from paceline.worker.exchange import link_with_retries as link_module
+from paceline.worker.exchange.link_with_retries import Link, SliceSink
 
 CODECS = registry.names(PACKAGE)
 SHAPES = tuple((f"layer{index}.weight", (size,)) for index, size in enumerate((3, 5, 2, 4)))

@@ -16,13 +16,13 @@ from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policy import Policy, build_policy
 from paceline.core.values import Base, Dense, Empty, Switch, Update, Vector
 from paceline.data.sampler import Sampler
-from paceline.rpc.views import switch_message
+from paceline.rpc.view_messages import switch_message
 from paceline.v1 import parameter_service_pb2 as pb
 
-loop = pytest.importorskip("paceline.worker.training.loop")
-steps_module = pytest.importorskip("paceline.worker.training.steps")
-Training = pytest.importorskip("paceline.worker.training.training").Training
-Step = pytest.importorskip("paceline.worker.training.replica").Step
+loop = pytest.importorskip("paceline.worker.training.training_loop")
+steps_module = pytest.importorskip("paceline.worker.training.between_pushes")
+Training = pytest.importorskip("paceline.worker.training.training_state").Training
+Step = pytest.importorskip("paceline.worker.training.model_and_gradient").Step
 SHAPES = (("a.weight", (2,)), ("b.weight", (3,)), ("c.weight", (2,)))
 PLAN = make_plan(SHAPES, 2, PlanConfig(slices="layerwise"))
 """Server 0 has a and c, two ranges; server 1 has b."""

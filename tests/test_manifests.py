@@ -16,7 +16,7 @@ from kubernetes_validate import utils
 from paceline.cli.plan import plan_report, task_shapes
 from paceline.core import registry
 from paceline.core.peers import peer_policy
-from paceline.settings import TLS, load, task_of
+from paceline.load_settings import TLS, load, task_of
 from paceline.tasks.task import load_task
 from tools.rendered_manifests import FILE, FOLDER, is_fresh, objects, render
 

@@ -27,12 +27,12 @@ from paceline.rpc.auth import OPEN  # noqa: E402
 from paceline.tasks import defaults  # noqa: E402
 from paceline.tasks.task import Task, load_task  # noqa: E402
 from paceline.v1 import run_service_pb2 as pb  # noqa: E402
-from paceline.worker.exchange.client import ParameterClient  # noqa: E402
-from paceline.worker.membership.chief_client import ChiefClient  # noqa: E402
+from paceline.worker.exchange.parameter_client import ParameterClient  # noqa: E402
+from paceline.worker.membership.calls_to_chief import ChiefClient  # noqa: E402
 from paceline.worker.scoring.module_scorer import ModuleScorer  # noqa: E402
-from paceline.worker.training import measuring  # noqa: E402
-from paceline.worker.training.measuring import Measuring  # noqa: E402
-from paceline.worker.training.replica import Replica  # noqa: E402
+from paceline.worker.training import split_metrics as measuring  # noqa: E402
+from paceline.worker.training.model_and_gradient import Replica  # noqa: E402
+from paceline.worker.training.split_metrics import Measuring  # noqa: E402
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(1100, 4)).astype(np.float32)

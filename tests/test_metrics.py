@@ -178,8 +178,8 @@ def test_a_live_server_has_every_promised_metric_in_use(tmp_path: Path) -> None:
 
 
 def test_a_worker_has_at_most_120_series_all_well_named() -> None:
-    progress_module = pytest.importorskip("paceline.worker.training.progress")
-    replica_module = pytest.importorskip("paceline.worker.training.replica")
+    progress_module = pytest.importorskip("paceline.worker.training.status_and_metrics")
+    replica_module = pytest.importorskip("paceline.worker.training.model_and_gradient")
     registry = CollectorRegistry()
     progress = progress_module.Progress(registry)
     for code in ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "OUT_OF_RANGE"):
@@ -214,7 +214,7 @@ def test_memory_that_is_touched_first_counts_as_minor_faults() -> None:
 
 
 def test_the_phases_of_a_step_add_up_to_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    progress_module = pytest.importorskip("paceline.worker.training.progress")
+    progress_module = pytest.importorskip("paceline.worker.training.status_and_metrics")
     now = [0.0]
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
     registry = CollectorRegistry()
@@ -234,8 +234,8 @@ def test_the_phases_of_a_step_add_up_to_its_time(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_loss_that_is_no_number_is_shown_as_such() -> None:
-    progress_module = pytest.importorskip("paceline.worker.training.progress")
-    step = pytest.importorskip("paceline.worker.training.step").Step
+    progress_module = pytest.importorskip("paceline.worker.training.status_and_metrics")
+    step = pytest.importorskip("paceline.worker.training.step_result").Step
     registry = CollectorRegistry()
     progress = progress_module.Progress(registry)
     heads = [pb.PullHead()]
@@ -251,7 +251,7 @@ def test_a_loss_that_is_no_number_is_shown_as_such() -> None:
 
 
 def test_the_evaluator_tells_loss_and_accuracy_of_each_split() -> None:
-    scoring = pytest.importorskip("paceline.worker.scoring.scoring")
+    scoring = pytest.importorskip("paceline.worker.scoring.scorer")
     registry = CollectorRegistry()
     metrics = scoring.ScoreMetrics(registry)
     metrics.note(3, 1.5, {"train": {"loss": 0.5, "accuracy": 0.9}, "test": {"loss": 0.7, "accuracy": 0.8}})
@@ -261,7 +261,7 @@ def test_the_evaluator_tells_loss_and_accuracy_of_each_split() -> None:
 
 
 def test_the_evaluator_tells_whatever_the_task_measures_under_names_that_labels_may_have() -> None:
-    scoring = pytest.importorskip("paceline.worker.scoring.scoring")
+    scoring = pytest.importorskip("paceline.worker.scoring.scorer")
     registry = CollectorRegistry()
     metrics = scoring.ScoreMetrics(registry)
     metrics.note(1, 1.5, {"test": {"loss": 0.7, "f1": 0.2, "mean error": -3.0}})
@@ -274,7 +274,7 @@ def test_the_evaluator_tells_whatever_the_task_measures_under_names_that_labels_
 
 
 def test_a_task_with_very_many_metrics_fills_a_few_series_only() -> None:
-    scoring = pytest.importorskip("paceline.worker.scoring.scoring")
+    scoring = pytest.importorskip("paceline.worker.scoring.scorer")
     registry = CollectorRegistry()
     metrics = scoring.ScoreMetrics(registry)
     before = series(registry)

@@ -12,7 +12,7 @@ from paceline.tasks import defaults
 from paceline.tasks.task import Task, load_task
 from paceline.worker.scoring import model_file
 from paceline.worker.scoring.model_file import save_model
-from paceline.worker.training.replica import Replica
+from paceline.worker.training.model_and_gradient import Replica
 
 
 def tied() -> nn.Module:

@@ -12,15 +12,15 @@ from paceline.core.errors import ConfigError, PlanMismatch, Stopped
 from paceline.core.settings.config import Config, Options
 from paceline.data.sampler import Sampler
 from paceline.data.shards import open_shards
+from paceline.load_settings import check_own_loop
 from paceline.rpc.auth import OPEN
-from paceline.settings import check_own_loop
 from paceline.sharder.sharding import make_shards
 from paceline.v1 import run_service_pb2 as run_pb
 
 torch = pytest.importorskip("torch")
 own_loop = pytest.importorskip("paceline.worker.own_loop")
 start = pytest.importorskip("paceline.worker.startup.start")
-worker_of = pytest.importorskip("paceline.worker.worker").worker_of
+worker_of = pytest.importorskip("paceline.worker.module_worker").worker_of
 functional = torch.nn.functional
 Connect = Callable[..., Any]
 

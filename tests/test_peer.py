@@ -26,9 +26,9 @@ from paceline.v1 import parameter_service_pb2 as parameters_pb
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.peer_service_pb2_grpc import PeerServiceStub
 
-peer = pytest.importorskip("paceline.worker.peers.peer")
-replicas = pytest.importorskip("paceline.worker.training.replica")
-local_models = pytest.importorskip("paceline.worker.scoring.local_models")
+peer = pytest.importorskip("paceline.worker.peers.peer_server")
+replicas = pytest.importorskip("paceline.worker.training.model_and_gradient")
+local_models = pytest.importorskip("paceline.worker.scoring.mean_and_vote")
 PLAN = make_plan(SHAPES, 2, PlanConfig())
 MODEL = np.arange(PLAN.total, dtype=np.float32)
 

@@ -18,8 +18,9 @@ from paceline.core.sync.policy import Own
 from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import Peer
 
-peer, peers = pytest.importorskip("paceline.worker.peers.peer"), pytest.importorskip("paceline.worker.peers.peers")
-PeerMetrics = pytest.importorskip("paceline.worker.peers.metrics").PeerMetrics
+peer = pytest.importorskip("paceline.worker.peers.peer_server")
+peers = pytest.importorskip("paceline.worker.peers.other_workers")
+PeerMetrics = pytest.importorskip("paceline.worker.peers.peer_metrics").PeerMetrics
 PLAN = make_plan(SHAPES, 0, PlanConfig())
 MODEL = 2 * PLAN.total
 """Bytes of a model as bf16."""

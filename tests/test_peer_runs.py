@@ -15,8 +15,8 @@ from paceline.core.slice.plan import make_plan
 from paceline.rpc.auth import Credentials
 from paceline.v1 import run_service_pb2 as pb
 
-peer = pytest.importorskip("paceline.worker.peers.peer")
-replicas = pytest.importorskip("paceline.worker.training.replica")
+peer = pytest.importorskip("paceline.worker.peers.peer_server")
+replicas = pytest.importorskip("paceline.worker.training.model_and_gradient")
 POLICIES = ("adpsgd", "allreduce", "broadcast", "dpsgd", "gosgd", "sgp")
 
 

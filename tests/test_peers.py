@@ -24,8 +24,8 @@ from paceline.rpc.transport import encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import Peer
 
-peer = pytest.importorskip("paceline.worker.peers.peer")
-peers = pytest.importorskip("paceline.worker.peers.peers")
+peer = pytest.importorskip("paceline.worker.peers.peer_server")
+peers = pytest.importorskip("paceline.worker.peers.other_workers")
 PLAN = make_plan(SHAPES, 0, PlanConfig())
 PLAIN = build_optimizer(Options(name="sgd", lr=0.5, momentum=0.0, weight_decay=0.0))
 SOON = 20.0

@@ -19,7 +19,7 @@ from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policies.shat import Shat
 from paceline.core.sync.policy import PACKAGE, build_policy, from_shorthand
 from paceline.core.values import Base, Outcome, Seat, View
-from paceline.settings import load
+from paceline.load_settings import load
 
 POLICIES = registry.names(PACKAGE)
 BACKUPS = [("backup", {"backups": count}) for count in (0, 1, 2)]

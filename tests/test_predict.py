@@ -14,7 +14,7 @@ from paceline.cli.__main__ import app
 from paceline.core.errors import DataError, DiskError, UsageError
 from paceline.data.inputs import Inputs
 from paceline.data.linear_model import Labels, Parts, save_liblinear, save_safetensors
-from paceline.trained.linear import file_labels
+from paceline.trained.linear_predictions import file_labels
 from paceline.trained.predict import Report, Wanted, find_model, predict, write
 
 FILE = "+1 1:2\n-1 2:1 3:4\n+1 1:-1\n-1 3:1\n"

@@ -8,8 +8,8 @@ import pytest
 from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.core.steps.schedule import Schedule
+from paceline.load_settings import load, read_preset
 from paceline.presets import PRESETS, presets
-from paceline.settings import load, read_preset
 
 
 def rates(config, members, epochs):

@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry
 from paceline.core.errors import DataError
 from paceline.v1 import parameter_service_pb2 as pb
 
-progress_module = pytest.importorskip("paceline.worker.training.progress")
-Step = pytest.importorskip("paceline.worker.training.replica").Step
+progress_module = pytest.importorskip("paceline.worker.training.status_and_metrics")
+Step = pytest.importorskip("paceline.worker.training.model_and_gradient").Step
 
 
 class Told:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import ConfigError, PlanMismatch
-from paceline.settings import CONNECT, load, write_yaml
+from paceline.load_settings import CONNECT, load, write_yaml
 from paceline.sharder.sharding import make_shards
 
 rehearsal = pytest.importorskip("paceline.worker.checking.rehearsal")

@@ -15,9 +15,9 @@ from paceline.data.dataset import Dataset, Labelled
 from paceline.tasks import defaults
 from paceline.tasks.task import Task, load_task
 from paceline.worker.training import device as device_module
-from paceline.worker.training import flat as flat_module
+from paceline.worker.training import flat_model as flat_module
+from paceline.worker.training.model_and_gradient import Replica, use_threads
 from paceline.worker.training.precision import Precision
-from paceline.worker.training.replica import Replica, use_threads
 
 FEATURES = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
 LABELS = np.arange(10) % 3

@@ -24,7 +24,7 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange import residuals as residuals_module
-from paceline.worker.exchange.link import Link
+from paceline.worker.exchange.link_with_retries import Link
 from paceline.worker.exchange.residuals import open_owed
 
 LENGTH = 12

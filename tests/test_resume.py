@@ -11,7 +11,7 @@ from paceline.cli.resume import resumed
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.local.run_folder import RUNS, RunFolder, open_run
-from paceline.rpc.agreement import agreed_settings
+from paceline.rpc.agreed_settings import agreed_settings
 
 TASK = "def data(path):\n    pass\n\n\ndef model():\n    pass\n"
 

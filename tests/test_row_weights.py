@@ -22,11 +22,11 @@ from paceline.data.costs import class_counts, costs_of, counted
 from paceline.data.dataset import Dataset, Labelled
 from paceline.data.shards import Shards, open_shards
 from paceline.data.svmlight import read_svmlight
-from paceline.local.hogwild import train_here
+from paceline.local.linear_without_servers import train_here
 from paceline.local.read_config import read_config
 from paceline.sharder.reshard import reshard, settings_of
 from paceline.sharder.sharding import make_shards
-from paceline.worker.scoring.scoring import majorities, split_weights
+from paceline.worker.scoring.scorer import majorities, split_weights
 
 TEXT = "+1 1:1\n-1 2:1\n\n-1 1:1 2:1\n"
 CLOSE = 0.01

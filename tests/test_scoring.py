@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from paceline.core.run.best_model import Measure
 from paceline.v1 import run_service_pb2 as pb
-from paceline.worker.scoring import scoring
+from paceline.worker.scoring import scorer as scoring
 
 
 class Client:

@@ -4,11 +4,11 @@ import pytest
 
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
+from paceline.load_settings import load
 from paceline.local.read_config import read_config
 from paceline.presets import paper_grids
 from paceline.search.grid import read_grid, read_paper_grid
 from paceline.search.search import points_of
-from paceline.settings import load
 
 
 def read(sets):

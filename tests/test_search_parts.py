@@ -11,10 +11,10 @@ from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.run.watch import RunWarning
 from paceline.core.settings.config import Config
 from paceline.local.run_folder import open_run
-from paceline.search.folder import open_search
 from paceline.search.grid import Grid, Published
 from paceline.search.jobs import Job, own_cores, run_jobs
 from paceline.search.results import NOT_RUN, Measured, Results, Row, measured
+from paceline.search.search_folder import open_search
 from paceline.sharder.sharding import make_shards
 
 WHAT = {"grid": {"seed": [0, 1]}, "folds": None, "settings": {"epochs": 1}}

@@ -29,9 +29,9 @@ from paceline.rpc.channel import open_channel
 from paceline.sharder import serve
 from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceStub
-from paceline.worker.startup import shard_client
-from paceline.worker.startup.shard_client import RemoteShards, ShardClient
+from paceline.worker.startup import streamed_shards as shard_client
 from paceline.worker.startup.start import Start, find_shards
+from paceline.worker.startup.streamed_shards import RemoteShards, ShardClient
 
 RECIPE = Recipe(task="made", strategy="random", shards=2, validation=0, test=0, seed=0, examples="a" * 64)
 ROWS, D = 40, 9

@@ -13,7 +13,7 @@ from paceline.core.settings.config import Config, Options
 from paceline.data.manifest import Rule, read_manifest
 from paceline.data.progress import Progress
 from paceline.data.shards import open_shards
-from paceline.settings import load, parse_sets
+from paceline.load_settings import load, parse_sets
 from paceline.sharder.reshard import reshard, settings_of
 from paceline.sharder.sharding import make_shards
 

@@ -16,8 +16,8 @@ from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Base, Dense, Outcome, Push, Reply, Seat, Sparse, View
 from paceline.server import slice_driver
-from paceline.server.buffers import AssemblyBuffers
 from paceline.server.metrics import ServerMetrics
+from paceline.server.push_buffers import AssemblyBuffers
 from paceline.server.slice_driver import SliceDriver
 
 SHAPES = (("layer.weight", (4,)),)

@@ -1,6 +1,6 @@
 """Emulated slow workers: how long they pause, and that it is the same in every run."""
 
-from paceline.worker.training.slowness import Slowness
+from paceline.worker.training.emulated_slowness import Slowness
 
 
 def pauses(settings: dict[str, str], place: int, clocks: int = 4, share: float = 1.0, seed: int = 0) -> list[float]:

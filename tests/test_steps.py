@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import BadPush
-from paceline.core.steps import loops
+from paceline.core.steps import optimizer_loops as loops
 from paceline.core.values import Vector
 
 f32 = np.float32

@@ -13,11 +13,11 @@ from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import SlicePlan, make_plan
 from paceline.core.slice.state import SliceState
-from paceline.server import folder as folder_module
-from paceline.server.folder import Store
+from paceline.server import state_folder as folder_module
 from paceline.server.metrics import ServerMetrics
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Durability
+from paceline.server.state_folder import Store
 
 SHAPES = (("a.weight", (3, 2)), ("a.bias", (3,)))
 CONFIG = Config(workers=1, servers=1, policy=Options(name="asp"))

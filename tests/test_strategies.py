@@ -15,9 +15,9 @@ from paceline.data import out_of_core
 from paceline.data.dataset import Labelled, Selection
 from paceline.sharder import clustering
 from paceline.sharder.clustering import Clustering, cluster
+from paceline.sharder.dealing_order import Turns
 from paceline.sharder.strategies.distribution_aware import DistributionAware
 from paceline.sharder.strategy import PACKAGE, build_strategy, deal
-from paceline.sharder.turns import Turns
 
 WEIGHTS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 LABELS = st.lists(st.integers(-2, 4), min_size=6, max_size=120).filter(lambda labels: len(set(labels)) > 1)

@@ -24,10 +24,10 @@ from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Sparse
 from paceline.data.linear_model import read_linear_model, shapes_of
 from paceline.rpc.auth import OPEN
-from paceline.server.folder import Store
+from paceline.server.state_folder import Store
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.sparse_client import SparseClient
-from paceline.worker.membership.chief_client import ChiefClient
+from paceline.worker.membership.calls_to_chief import ChiefClient
 from paceline.worker.scoring.linear_scorer import LinearScorer
 
 LENGTH, PER_EPOCH, EXAMPLES = 8, 10, 3

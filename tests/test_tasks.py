@@ -15,7 +15,7 @@ from paceline.core.errors import ConfigError, DataError, OutOfMemory
 from paceline.local.read_config import read_config
 from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import BUILTIN, Task, load_task
-from paceline.worker.training.replica import Replica
+from paceline.worker.training.model_and_gradient import Replica
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "wine.py"
 DATA = """

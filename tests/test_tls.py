@@ -26,8 +26,9 @@ from in_process import Cluster, Pusher, config_of
 
 from paceline.core.errors import ConfigError, TryAgain, Unauthenticated
 from paceline.core.values import Vector
+from paceline.k8s.cluster_status import chief_of
 from paceline.k8s.kubectl import Kubectl
-from paceline.k8s.look import chief_of
+from paceline.load_settings import TLS
 from paceline.rpc import tls
 from paceline.rpc.auth import Credentials, read_credentials
 from paceline.rpc.channel import retried
@@ -35,7 +36,6 @@ from paceline.rpc.lane import tls as lane_tls
 from paceline.rpc.lane.sockets import PlainSocket
 from paceline.rpc.lane.tls import TlsSocket, encrypted_client, encrypted_server
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, KeyFolder, key_folder, read_keys
-from paceline.settings import TLS
 from tools.authority import Authority
 
 MANY = 24 << 20

@@ -14,13 +14,13 @@ from paceline.core.run.watch import RunWarning
 from paceline.core.settings.config import Config
 from paceline.k8s import follow as following
 from paceline.k8s.kubectl import Kubectl
-from paceline.local import status
+from paceline.local import run_status as status
 from paceline.local.outcome import Outcome
-from paceline.local.records import Records
 from paceline.local.run_folder import RunFolder, open_run
+from paceline.local.run_history import Records
 from paceline.result import Result
 from paceline.v1 import run_service_pb2 as pb
-from paceline.watch.chief_client import News, warnings
+from paceline.watch.chief_status import News, warnings
 
 ROSE = RunWarning("loss_above_start", "the loss rose", "optimizer.lr=0.01", ["optimizer.lr=0.01"], 1.0)
 PASSED = RunWarning("not_finite", "no gradient", "optimizer.lr=0.01", [], 0.1, passed=True)

@@ -12,7 +12,7 @@ from paceline.core.settings.config import Config
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 
-app = pytest.importorskip("paceline.worker.worker")
+app = pytest.importorskip("paceline.worker.module_worker")
 member = pytest.importorskip("paceline.worker.membership.member")
 start = pytest.importorskip("paceline.worker.startup.start")
 

@@ -14,7 +14,7 @@ def trained_run(runs: Path, task: str | Path, weights: Any = None, **settings: A
     """`task`: a name, or a file's path; `weights`: a state for the model in place of its first weights, which are those of
     seed 0."""
     from paceline.worker.scoring.model_file import save_model
-    from paceline.worker.training.replica import Replica
+    from paceline.worker.training.model_and_gradient import Replica
 
     config: Config = load_config(None, {"run": "one", "task": str(task), "workers": 1, **settings})
     folder, config = open_run(config, runs=runs)

@@ -91,7 +91,7 @@ class Worker:
         yield from self.leave(seat is not None)
 
     def _train(self, clock: int) -> Body:
-        """As worker/training/loop.py, from `clock` on until a server says that the last one has come."""
+        """As worker/training/training_loop.py, from `clock` on until a server says that the last one has come."""
         ready = yield from self._work(clock + 1)
         while True:
             clock += 1

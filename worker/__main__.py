@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.settings import exits, parse_sets, run_command
+from paceline.load_settings import exits, parse_sets, run_command
 from paceline.tasks.task import load_config
 from paceline.tls_option import Tls
 
@@ -50,9 +50,9 @@ def main(
         from paceline.worker.startup.start import Start
 
         if loaded.updates == "sparse":
-            from paceline.worker.linear.worker import work
+            from paceline.worker.linear.linear_worker import work
         else:
-            from paceline.worker.worker import work
+            from paceline.worker.module_worker import work
 
         credentials, name = read_credentials(token_file, tls), f"worker-{rank}"
         code = work(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from paceline.data.shards import open_shards
-from paceline.settings import exits, load, run_command
+from paceline.load_settings import exits, load, run_command
 
 
 def main(
@@ -21,12 +21,12 @@ def main(
     with exits("check"):
         found = load(config)
         if found.updates == "sparse":
-            from paceline.worker.checking.linear import check_linear
+            from paceline.worker.checking.check_linear import check_linear
 
             check_linear(found, open_shards(shards))
             return
-        from paceline.worker.checking.module import check
-        from paceline.worker.training.replica import use_threads
+        from paceline.worker.checking.check_module import check
+        from paceline.worker.training.model_and_gradient import use_threads
 
         use_threads(threads)
         check(found, open_shards(shards), device)

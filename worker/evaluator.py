@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.settings import exits, parse_sets, run_command
+from paceline.load_settings import exits, parse_sets, run_command
 from paceline.tasks.task import load_config
 from paceline.tls_option import Tls
 

@@ -1,8 +1,9 @@
 """A worker whose training loop is the user's own script: what `paceline.connect` returns.
 
-Paceline's loop (worker/training/loop.py) runs in a thread of its own, as in every worker, but takes its gradients from the
-script: it hands a mini-batch over and waits until the script has called `step()`; the script then waits until the weights are
-there. So one of the two goes on at a time, and policies, local steps, rejoining and resuming are the same code."""
+Paceline's loop (worker/training/training_loop.py) runs in a thread of its own, as in every worker, but takes its
+gradients from the script: it hands a mini-batch over and waits until the script has called `step()`; the script then waits
+until the weights are there. So one of the two goes on at a time, and policies, local steps, rejoining and resuming are the
+same code."""
 
 import signal
 import threading
@@ -16,13 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError, PacelineError, PlanMismatch, Stopped, in_brief
+from paceline.load_settings import check_own_loop
 from paceline.rpc.process import stop_on_signals
-from paceline.settings import check_own_loop
 from paceline.tasks.task import load_task
+from paceline.worker.module_worker import worker_of
 from paceline.worker.startup.start import Start, rank_of, run_process
-from paceline.worker.training.replica import Array, Replica, use_threads
-from paceline.worker.training.step import Step
-from paceline.worker.worker import worker_of
+from paceline.worker.training.model_and_gradient import Array, Replica, use_threads
+from paceline.worker.training.step_result import Step
 
 _CTRL_C = 130
 Batch = tuple[Tensor, Tensor]

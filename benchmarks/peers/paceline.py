@@ -24,8 +24,8 @@ from paceline.core.values import Dense
 from paceline.rpc.auth import Credentials
 from paceline.rpc.process import MALLOC_ENVIRONMENT, tune_malloc
 from paceline.server.server import Server
-from paceline.worker.exchange.client import ParameterClient
-from paceline.worker.membership.chief_client import ChiefClient
+from paceline.worker.exchange.parameter_client import ParameterClient
+from paceline.worker.membership.calls_to_chief import ChiefClient
 
 FOREVER = 3600.0
 

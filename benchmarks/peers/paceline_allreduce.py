@@ -1,4 +1,4 @@
-"""Paceline without servers: the ring allreduce of `paceline.worker.peers.peers` on the lane, then own SGD steps on the mean.
+"""Paceline without servers: the ring allreduce of `paceline.worker.peers.other_workers` on the lane, then own SGD steps.
 
 What gloo.py does, by our own means; `--servers` means nothing to it. The gradient is given, so no torch is loaded.
 """
@@ -23,8 +23,8 @@ from paceline.core.sync.policy import Own
 from paceline.rpc.auth import Credentials
 from paceline.rpc.process import MALLOC_ENVIRONMENT, tune_malloc
 from paceline.v1.run_service_pb2 import Peer
-from paceline.worker.peers.peer import PeerServer
-from paceline.worker.peers.peers import Peers
+from paceline.worker.peers.other_workers import Peers
+from paceline.worker.peers.peer_server import PeerServer
 
 
 class RingWorker:

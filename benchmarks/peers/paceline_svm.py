@@ -1,4 +1,4 @@
-"""Paceline's sparse SVM: `paceline.server.server.Server` and `paceline.worker.linear.worker.LinearWorker`, as
+"""Paceline's sparse SVM: `paceline.server.server.Server` and `paceline.worker.linear.linear_worker.LinearWorker`, as
 processes use them. Snapshots are put off, and nobody scores while it trains: the peers do neither."""
 
 import math
@@ -20,7 +20,7 @@ from paceline.data.shards import open_shards
 from paceline.rpc.auth import OPEN
 from paceline.rpc.process import tune_malloc
 from paceline.server.server import Server
-from paceline.worker.linear.worker import LinearWorker
+from paceline.worker.linear.linear_worker import LinearWorker
 
 FOREVER = 3600.0
 

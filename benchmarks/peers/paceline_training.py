@@ -20,10 +20,10 @@ from paceline.data.shards import Shards
 from paceline.local.children import Child, child_environment, end_all
 from paceline.rpc.auth import OPEN
 from paceline.tasks.task import load_task
-from paceline.watch.chief_client import RemoteChief
-from paceline.worker.exchange.client import ParameterClient
-from paceline.worker.membership.chief_client import ChiefClient
-from paceline.worker.training.replica import Replica
+from paceline.watch.chief_status import RemoteChief
+from paceline.worker.exchange.parameter_client import ParameterClient
+from paceline.worker.membership.calls_to_chief import ChiefClient
+from paceline.worker.training.model_and_gradient import Replica
 
 T = TypeVar("T")
 PATIENCE = 60.0

@@ -19,7 +19,7 @@ from benchmarks.peers.svm_team import BATCH, LEARNING_RATE, Final, Job
 from paceline.core.linear.model import Examples, LinearModel
 from paceline.core.linear.objective import Objective
 from paceline.data.shards import open_shards
-from paceline.worker.linear.worker import touched
+from paceline.worker.linear.linear_worker import touched
 
 SERVICE = "tutorial.SparseServer"
 

@@ -155,7 +155,7 @@ def status(
 ) -> None:
     """Show where a run is, how fast it goes, and how each worker does."""
     with _exits():
-        from paceline.local import status as looking
+        from paceline.local import run_status as looking
 
         look = looking.watch if watch else looking.show_status
         look(_run_of(name, address, token_file, tls), _console(), as_json)
@@ -165,7 +165,7 @@ def status(
 def stop(name: Run = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:
     """End a run early but properly: the model is scored and kept as it is then."""
     with _exits():
-        from paceline.local.status import stop_run
+        from paceline.local.run_status import stop_run
 
         if not name and not address:
             raise UsageError("Which run is to end? Name it, or give --chief HOST:PORT.")
@@ -206,7 +206,7 @@ def shard(
     """Cut a data set into one shard for each worker, a validation and a test part."""
     with _exits():
         from paceline.local.read_config import anew, read_config
-        from paceline.sharder.progress import progress_of
+        from paceline.sharder.progress_bars import progress_of
         from paceline.sharder.reshard import reshard, settings_of
         from paceline.sharder.sharding import LITERAL, make_shards
 
@@ -289,7 +289,7 @@ def local(
 ) -> None:
     """Train a linear model (task svm, rcv1 or a sparse one of yours) on this machine alone, without servers."""
     with _exits():
-        from paceline.local.hogwild import train_here
+        from paceline.local.linear_without_servers import train_here
         from paceline.local.read_config import read_config
 
         report = train_here(read_config(what, epochs=epochs, sets=sets or [], data=data), threads, average, out)
@@ -314,7 +314,7 @@ def demo(
 def _run_of(name: str | None, address: str | None, token_file: Path | None, tls: Path | None) -> "RunFolder":
     """The run of that name, which knows its own token and keys, or the one whose chief is at the address."""
     from paceline.local.run_folder import find_run
-    from paceline.local.status import Elsewhere
+    from paceline.local.run_status import Elsewhere
 
     return Elsewhere(Path(address), token_file, tls) if address else find_run(name)
 

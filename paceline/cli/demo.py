@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from paceline.core.settings.config import Config
+from paceline.load_settings import load
 from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import open_run
 from paceline.local.shared import forking
-from paceline.settings import load
 from paceline.tasks.task import load_task
 
 GOAL = 0.95

@@ -11,7 +11,7 @@ from typing import Any
 @contextmanager
 def exits() -> Iterator[None]:
     """Errors as sentences with their exit codes; a reader that has gone (`| head`) is none."""
-    from paceline.settings import exits as ends
+    from paceline.load_settings import exits as ends
 
     with ends("paceline"):
         try:

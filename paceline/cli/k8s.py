@@ -110,7 +110,7 @@ def doctor(namespace: Namespace = HERE) -> None:
 
 
 def _exits() -> AbstractContextManager[None]:
-    from paceline.settings import exits
+    from paceline.load_settings import exits
 
     return exits("paceline")
 

@@ -48,7 +48,7 @@ def task_shapes(config: Config) -> Shapes:
             '[["weights", [47236]]].'
         )
     try:
-        from paceline.worker.training.replica import Replica
+        from paceline.worker.training.model_and_gradient import Replica
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"The model's shapes need {error.name}, which is not installed here: pip install 'paceline[worker]', "

@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from paceline.load_settings import read_yaml
 from paceline.local.run_folder import RUNS, RunFolder
-from paceline.settings import read_yaml
 from paceline.tasks.task import is_own
 
 

@@ -20,8 +20,8 @@ from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RUNS, RunFolder, open_run
 from paceline.local.shared import forking
-from paceline.watch.chief_client import standing
-from paceline.watch.table import Display, LiveTable, PlainLines
+from paceline.watch.chief_status import standing
+from paceline.watch.live_table import Display, LiveTable, PlainLines
 
 
 def run(

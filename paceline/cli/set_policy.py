@@ -7,11 +7,11 @@ from typing import Any
 
 from paceline.core.errors import ServersGone, TryAgain, UsageError
 from paceline.core.sync.policy import from_shorthand
+from paceline.load_settings import parse_sets
 from paceline.local.run_folder import RunFolder
-from paceline.local.status import Connect, find_chief
-from paceline.settings import parse_sets
+from paceline.local.run_status import Connect, find_chief
 from paceline.v1.switch_pb2 import Switch
-from paceline.watch.chief_client import Chief, RemoteChief
+from paceline.watch.chief_status import Chief, RemoteChief
 
 PATIENCE = 30.0
 """Time that a run gets to be ready for a change, and then for its workers to reach the clock it names (seconds)."""

@@ -1,4 +1,4 @@
-"""The loops over sums, screening and half precision, fused and compiled; an optimizer's steps are in `steps.py`.
+"""The loops over sums, screening and half precision, fused and compiled; an optimizer's are in `steps/optimizer_loops.py`.
 
 All arithmetic is float32 in the order written, without fastmath and without fused multiply-add, so that a loop has the
 same bits on a whole vector, on any split of it, in place or not. Sources may be read-only and unaligned (bytes as they

@@ -13,12 +13,12 @@ from typing import Annotated
 import typer
 
 from paceline.core.errors import ConfigError, TryAgain
-from paceline.k8s.look import result_of
+from paceline.k8s.cluster_status import result_of
+from paceline.load_settings import exits, run_command
 from paceline.rpc.auth import read_credentials
 from paceline.rpc.process import make_log, stop_on_signals
-from paceline.settings import exits, run_command
 from paceline.tls_option import Tls
-from paceline.watch.chief_client import RemoteChief
+from paceline.watch.chief_status import RemoteChief
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 API = "https://kubernetes.default.svc"

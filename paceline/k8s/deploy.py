@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
+from paceline.k8s.cluster_status import RESULT, State, look
 from paceline.k8s.findings import Finding, condition, told
 from paceline.k8s.kubectl import PARTS, SERVERS, SHARDS, TOKEN, WORKERS, Kubectl, NotThere
-from paceline.k8s.look import RESULT, State, look
 from paceline.k8s.overlay import Overlay, read_overlay
 
 Say = Callable[[str], None]

@@ -7,13 +7,13 @@ from contextlib import suppress
 from rich.console import Console
 
 from paceline.core.errors import PacelineError, ServersGone
+from paceline.k8s.cluster_status import State, chief_of, end_of, kept_result, look, result_of
 from paceline.k8s.deploy import EVERY, Patience, Say, deploy, stop_servers
 from paceline.k8s.findings import told
 from paceline.k8s.kubectl import Kubectl
-from paceline.k8s.look import State, chief_of, end_of, kept_result, look, result_of
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline.watch.chief_client import News, Speed, pace, standing, warnings
-from paceline.watch.table import done, headline, picture
+from paceline.watch.chief_status import News, Speed, pace, standing, warnings
+from paceline.watch.live_table import done, headline, picture
 
 PAUSE = 3.0
 FAREWELL = 300.0

@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 
 from paceline.core.errors import DataError, DiskError, PacelineError, ServersGone
+from paceline.k8s.cluster_status import look
 from paceline.k8s.deploy import EVERY, Say, make_namespace
 from paceline.k8s.findings import told
 from paceline.k8s.kubectl import PARTS, Kubectl
-from paceline.k8s.look import look
 
 HELPER, LIFE = "paceline-files", 6 * 3600
 """Names of such pods begin with this; one that is left behind ends after so many seconds."""

@@ -26,10 +26,10 @@ from paceline.local import end_with_parent
 SERVERS = ("grpc_health.v1.health", "paceline.server.server")
 """What servers import."""
 WORKERS = (
-    "paceline.worker.worker",
+    "paceline.worker.module_worker",
     "paceline.worker.scoring.module_scorer",
-    "paceline.worker.training.replica",
-    "paceline.worker.scoring.scoring",
+    "paceline.worker.training.model_and_gradient",
+    "paceline.worker.scoring.scorer",
 )
 """What workers and evaluators import: torch too, which takes seconds."""
 SCRIPTS = ("paceline.api", "paceline.worker.own_loop", "paceline.worker.checking.rehearsal")

@@ -12,20 +12,20 @@ from typing import TypeVar
 
 from paceline.core.errors import ConfigError, DataError, OutOfMemory, PacelineError, ServersGone, UsageError
 from paceline.core.settings.config import Config
+from paceline.load_settings import CONNECT, TLS
 from paceline.local.children import Child, child_environment, end_all
-from paceline.local.crashes import Crashes
 from paceline.local.forker import Forker
 from paceline.local.outcome import Outcome
-from paceline.local.records import Records
+from paceline.local.repeated_crashes import Crashes
 from paceline.local.run_folder import RunFolder
+from paceline.local.run_history import Records
+from paceline.local.run_status import Connect
 from paceline.local.shared import cores, forking, how_read, kept_port, ports_of, threads_of
 from paceline.local.signals import Signals
-from paceline.local.standstill import Stall
-from paceline.local.status import Connect
-from paceline.settings import CONNECT, TLS
+from paceline.local.stalled_run import Stall
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline.watch import chief_client
-from paceline.watch.chief_client import Chief, News, RemoteChief, Speed, accuracy
+from paceline.watch import chief_status as chief_client
+from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, accuracy
 
 T = TypeVar("T")
 POLL = 0.5

@@ -9,8 +9,8 @@ from typing import Any
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.core.settings.slow import CLUSTERS
-from paceline.local.script import check_script
-from paceline.settings import TLS, check_own_loop, load, parse_sets
+from paceline.load_settings import TLS, check_own_loop, load, parse_sets
+from paceline.local.check_script import check_script
 
 ENDINGS = (".yaml", ".yml")
 

@@ -20,7 +20,7 @@ from paceline.core.errors import ConfigError, DiskError, ServersGone, UsageError
 from paceline.core.registry import explain
 from paceline.core.settings.config import RUN, Config
 from paceline.data.whole_file import replacing
-from paceline.settings import read_yaml, write_yaml
+from paceline.load_settings import read_yaml, write_yaml
 
 if TYPE_CHECKING:
     from paceline.rpc.auth import Credentials

@@ -13,8 +13,8 @@ from pydantic import Field, ValidationError
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.registry import explain
 from paceline.core.settings.config import Config, Section
+from paceline.load_settings import read_yaml
 from paceline.presets import GRIDS, paper_grids
-from paceline.settings import read_yaml
 
 
 class Published(Section):

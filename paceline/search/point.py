@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from paceline.load_settings import exits, load, run_command
 from paceline.local.launcher import run_local
 from paceline.local.run_folder import RunFolder
-from paceline.settings import exits, load, run_command
 
 
 def main(

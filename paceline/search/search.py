@@ -15,11 +15,11 @@ from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
 from paceline.local.capacity import refuse_too_many
 from paceline.local.run_folder import RunFolder, new_name
-from paceline.search import here
-from paceline.search.folder import SEARCHES, SearchFolder, open_search
+from paceline.search import points_in_process as here
 from paceline.search.grid import Grid, pairs, told
 from paceline.search.jobs import Job, own_cores, run_jobs
 from paceline.search.results import ACCURACY, LOSS, Results, Row, measure_by, measured, row_of
+from paceline.search.search_folder import SEARCHES, SearchFolder, open_search
 
 PICTURE = "results.png"
 ENGINES = ("runs", "local")

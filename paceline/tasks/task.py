@@ -23,8 +23,8 @@ from paceline.core.errors import ConfigError
 from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Dataset, dense
-from paceline.settings import load, task_of
-from paceline.tasks.best import are_means, best_of, with_best
+from paceline.load_settings import load, task_of
+from paceline.tasks.best_measure import are_means, best_of, with_best
 from paceline.tasks.checks import PROBABILITIES, RULES, guarded, kind, told, where
 
 if TYPE_CHECKING:

@@ -73,12 +73,12 @@ def predict(model: str, file: str, wanted: Wanted = LABELS, best: bool = False, 
     which = "best" if best else "last"
     path, run = find_model(model, which)
     if run is None or run.is_linear:
-        from paceline.trained.linear import apply_linear
+        from paceline.trained.linear_predictions import apply_linear
 
         return apply_linear(path, file, wanted)
     if wanted.margins:
         raise UsageError("--margins are those of a linear model; this one's outputs are shown by --proba.")
-    from paceline.trained.module import apply_module
+    from paceline.trained.module_predictions import apply_module
 
     return apply_module(run, which, path, file, wanted, device)
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from paceline.data.dataset import Selection
+from paceline.sharder.dealing_order import Turns
 from paceline.sharder.strategy import Assignment, Cluster, ShardingStrategy
-from paceline.sharder.turns import Turns
 
 
 class RoundRobin(ShardingStrategy):

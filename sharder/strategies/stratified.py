@@ -5,8 +5,8 @@ from pydantic import Field
 
 from paceline.core.errors import DataError
 from paceline.data.dataset import Rows, Selection, is_class_label
+from paceline.sharder.dealing_order import Turns, grouped
 from paceline.sharder.strategy import Assignment, ByClasses, Cluster
-from paceline.sharder.turns import Turns, grouped
 
 
 class Stratified(ByClasses):

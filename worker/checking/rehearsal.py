@@ -14,13 +14,13 @@ from torch import Tensor
 from paceline.core.errors import ConfigError, PacelineError, PlanMismatch, is_out_of_memory
 from paceline.core.slice.plan import Shapes
 from paceline.data.shards import open_shards, take
-from paceline.settings import CONNECT
+from paceline.load_settings import CONNECT
 from paceline.tasks.checks import told, where
 from paceline.tasks.task import load_task
-from paceline.worker.checking.module import check_wire, telling
+from paceline.worker.checking.check_module import check_wire, telling
 from paceline.worker.own_loop import Session
 from paceline.worker.startup.start import Start
-from paceline.worker.training.replica import Replica
+from paceline.worker.training.model_and_gradient import Replica
 
 
 def rehearse(script: str, config: Path, shards: Path, device: str, threads: int) -> None:

@@ -9,8 +9,8 @@ from paceline.core.linear.sparse import decode_places
 from paceline.core.values import Base, Places, Sparse, Vector
 from paceline.rpc.transport import decoded
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.worker.exchange.client import ParameterClient
-from paceline.worker.exchange.link import Link
+from paceline.worker.exchange.link_with_retries import Link
+from paceline.worker.exchange.parameter_client import ParameterClient
 
 
 @dataclass(frozen=True, slots=True, eq=False)

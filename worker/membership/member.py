@@ -17,11 +17,11 @@ from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import HeartbeatReply, JoinReply, SeatReply
-from paceline.worker.exchange.client import ParameterClient
-from paceline.worker.exchange.link import no_snapshot
-from paceline.worker.membership.chief_client import ChiefClient, Heartbeat
-from paceline.worker.training.progress import Progress
-from paceline.worker.training.slowness import Slowness
+from paceline.worker.exchange.link_with_retries import no_snapshot
+from paceline.worker.exchange.parameter_client import ParameterClient
+from paceline.worker.membership.calls_to_chief import ChiefClient, Heartbeat
+from paceline.worker.training.emulated_slowness import Slowness
+from paceline.worker.training.status_and_metrics import Progress
 
 _PATIENCE = 10.0
 """Time that a worker without place 0 gives the others to send the first weights (seconds)."""

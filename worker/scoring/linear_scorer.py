@@ -16,7 +16,7 @@ from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
-from paceline.worker.scoring.scoring import Scorer, Scores, majorities, open_splits, sizes_of, split_weights
+from paceline.worker.scoring.scorer import Scorer, Scores, majorities, open_splits, sizes_of, split_weights
 from paceline.worker.startup.start import Start, Surroundings, run_process
 
 

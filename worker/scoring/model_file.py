@@ -10,7 +10,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 from paceline.data.whole_file import replacing
-from paceline.worker.training.replica import Replica
+from paceline.worker.training.model_and_gradient import Replica
 
 
 def save_model(path: Path, replica: Replica, metadata: dict[str, str]) -> None:

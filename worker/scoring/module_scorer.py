@@ -13,11 +13,11 @@ from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
-from paceline.worker.scoring.local_models import LocalModels
+from paceline.worker.scoring.mean_and_vote import LocalModels
 from paceline.worker.scoring.model_file import save_model
-from paceline.worker.scoring.scoring import Scorer, Scores, majorities, open_splits, sizes_of
+from paceline.worker.scoring.scorer import Scorer, Scores, majorities, open_splits, sizes_of
 from paceline.worker.startup.start import Start, Surroundings, run_process
-from paceline.worker.training.replica import Replica
+from paceline.worker.training.model_and_gradient import Replica
 
 
 class ModuleScorer(Scorer):

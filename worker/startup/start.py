@@ -14,7 +14,7 @@ from paceline.core.settings.config import Config
 from paceline.data.shards import Shards, is_there, open_shards
 from paceline.rpc.auth import Credentials
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
-from paceline.worker.startup.shard_client import RemoteShards, ShardClient
+from paceline.worker.startup.streamed_shards import RemoteShards, ShardClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def run_process(
     not the main thread, in which alone signals can be caught."""
     tune_malloc()
     if start.config.updates == "dense":
-        from paceline.worker.training.replica import use_threads
+        from paceline.worker.training.model_and_gradient import use_threads
 
         use_threads(start.threads)
     say = make_log(start.name)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from paceline.worker.training.step import Step
+from paceline.worker.training.step_result import Step
 
 _FIRST = 3
 """Steps that tell what losses and gradients begin with."""

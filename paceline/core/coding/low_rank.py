@@ -6,7 +6,7 @@ in `kernels.py`: float32 on one thread; what is decoded in the order written, so
 import numpy as np
 from numba import types
 
-from paceline.core.coding.loops import seed_of
+from paceline.core.coding.codec_loops import seed_of
 from paceline.core.compiled import floats, floats_out, kernel, nothing, scalar
 from paceline.core.errors import BadPush
 from paceline.core.values import Vector

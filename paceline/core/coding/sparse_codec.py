@@ -58,7 +58,7 @@ class SparseCodec(Codec):
 
     # places and values: how many (uint32), the values, the distances of their places
     def _write_pairs(self, places: np.ndarray, values: Vector, out: Bytes) -> int:
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         numbers_at(out, 0, np.uint32, 1)[0] = len(places)
         numbers_at(out, 4, np.float32, len(places))[:] = values
@@ -74,7 +74,7 @@ class SparseCodec(Codec):
 
     def _codes(self, data: Bytes, count: int) -> np.ndarray:
         """`count` numbers, each of which takes a byte or more."""
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         codes = np.empty(min(count, len(data)), np.uint32)
         if count > len(data) or not loops.read_varints(data, codes):

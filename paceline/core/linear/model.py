@@ -13,7 +13,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.linear.examples import Examples as Examples
 from paceline.core.linear.examples import Features, f32
 from paceline.core.linear.examples import Longs as Longs
-from paceline.core.linear.loops import (
+from paceline.core.linear.linear_loops import (
     LOSSES,
     add_gradient,
     add_support,

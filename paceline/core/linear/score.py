@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from paceline.core.errors import DataError
 from paceline.core.linear.examples import Examples, Longs
-from paceline.core.linear.loops import find_margins
+from paceline.core.linear.linear_loops import find_margins
 from paceline.core.linear.objective import Objective
 from paceline.core.values import Vector
 

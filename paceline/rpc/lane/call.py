@@ -12,9 +12,9 @@ from paceline.rpc.channel import ERROR_KEY
 from paceline.rpc.grpc_plane import SERVICE, push_head
 from paceline.rpc.lane.connection import Connection
 from paceline.rpc.lane.frames import Code, Violation
+from paceline.rpc.lane.grpc_texts import STATUS, percent_encoded, seconds_of
 from paceline.rpc.lane.messages import Pieces, cut, prefixed
 from paceline.rpc.lane.stream import Stream
-from paceline.rpc.lane.texts import STATUS, percent_encoded, seconds_of
 from paceline.rpc.lane.threads import Threads
 from paceline.rpc.transport import Outgoing, ParameterService, Sink, Upload
 from paceline.rpc.watchdog import Watchdog

@@ -16,10 +16,10 @@ from paceline.rpc.channel import ERROR_KEY, error_of
 from paceline.rpc.grpc_plane import SERVICE
 from paceline.rpc.lane.connection import Connection
 from paceline.rpc.lane.frames import Code
+from paceline.rpc.lane.grpc_texts import NAMES, percent_decoded, timeout_field
 from paceline.rpc.lane.messages import Pieces, cut, prefixed
 from paceline.rpc.lane.sockets import PlainSocket
 from paceline.rpc.lane.stream import Stream
-from paceline.rpc.lane.texts import NAMES, percent_decoded, timeout_field
 from paceline.rpc.lane.tls import encrypted_client
 from paceline.rpc.lane.traffic import Traffic
 from paceline.rpc.tls import key_folder

@@ -7,7 +7,7 @@ import hpack
 from hpack.exceptions import HPACKError, OversizedHeaderListError
 
 from paceline.rpc.lane import frames
-from paceline.rpc.lane.calm import Calm
+from paceline.rpc.lane.flood_limits import Calm
 from paceline.rpc.lane.frames import Code, Kind, Violation
 from paceline.rpc.lane.sockets import Reader
 

@@ -25,24 +25,24 @@ class Int8(Codec):
         return size - 4 * blocks
 
     def _encode(self, values: Vector, out: Bytes) -> int:
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         return loops.quantise(values, out)
 
     def _decode(self, data: Bytes, out: Vector) -> None:
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         self._check_scales(data)
         loops.dequantise(data, out)
 
     def _add(self, data: Bytes, out: Vector, weight: float) -> None:
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         self._check_scales(data)
         loops.add_quantised(data, out, weight)
 
     def _check_scales(self, data: Bytes) -> None:
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         scales = loops.scales_of_quantised(data)
         if not ((scales >= 0) & (scales <= loops.LARGEST_SCALE)).all():

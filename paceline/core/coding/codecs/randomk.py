@@ -20,7 +20,7 @@ class Randomk(SparseCodec):
         return 16 + 4 * wanted(self.share, elements)
 
     def _encode(self, values: Vector, out: Bytes) -> int:
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         count, seed = wanted(self.share, len(values)), loops.seed_of(values)
         numbers_at(out, 0, np.uint32, 2)[:] = len(values), count
@@ -29,7 +29,7 @@ class Randomk(SparseCodec):
         return 16 + 4 * count
 
     def _read(self, data: Bytes, elements: int) -> tuple[Places, Vector]:
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         count = self._number(data, 1)
         if len(data) != 16 + 4 * count or count > elements:

@@ -26,25 +26,25 @@ class Sign(Codec):
         return elements
 
     def _encode(self, values: Vector, out: Bytes) -> int:
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         numbers_at(out, 0, np.uint32, 1)[0] = len(values)
         return 4 + loops.pack_signs(values, out[4:])
 
     def _decode(self, data: Bytes, out: Vector) -> None:
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         self._check_scales(data)
         loops.unpack_signs(data[4:], out)
 
     def _add(self, data: Bytes, out: Vector, weight: float) -> None:
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         self._check_scales(data)
         loops.add_signs(data[4:], out, weight)
 
     def _check_scales(self, data: Bytes) -> None:
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         scales = loops.scales_of_signs(data[4:])
         if not ((scales >= 0) & np.isfinite(scales)).all():

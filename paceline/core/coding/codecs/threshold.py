@@ -41,7 +41,7 @@ class Threshold(SparseCodec):
         return 12 + 4 * elements if self.form == "full" else 16 + elements
 
     def _encode(self, values: Vector, out: Bytes) -> int:
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         tau = self._least(values) if self.tau is None else loops.bits_of(self.tau)
         places, found = loops.reaching(values, tau)
@@ -58,7 +58,7 @@ class Threshold(SparseCodec):
 
     def _least(self, values: Vector) -> int:
         """Bit pattern of the magnitude that makes the share: above 0, else most values being 0 would send them all."""
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         if found := loops.sampled_magnitude(values, self.share):
             return found
@@ -68,7 +68,7 @@ class Threshold(SparseCodec):
     def _write_signs(self, places: np.ndarray, chosen: Vector, tau: int, out: Bytes) -> int:
         """How many (uint32), tau (float32), and for each the distance to its place, doubled, plus 1 where it is negative."""
         from paceline.core import kernels
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         numbers_at(out, 0, np.uint32, 2)[:] = len(places), tau if kernels.all_finite(chosen) else loops.NAN
         codes: np.ndarray = distances(places) << 1 | np.signbit(chosen)

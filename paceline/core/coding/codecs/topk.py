@@ -35,7 +35,7 @@ class Topk(SparseCodec):
         return 4 + self._write_pairs(*self._chosen(values), out[4:])
 
     def _chosen(self, values: Vector) -> tuple[np.ndarray, Vector]:
-        from paceline.core.coding import loops
+        from paceline.core.coding import codec_loops as loops
 
         count = wanted(self.share, len(values))
         if self.threshold == "sampled":

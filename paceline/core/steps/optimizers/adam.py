@@ -34,7 +34,8 @@ class Adam(Optimizer):
         self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,
         slots: Sequence[Vector], steps: int,
     ) -> None:  # fmt: skip
-        from paceline.core.steps import loops  # here: a mistake in the config must show without waiting for numba
+        # imported here: a mistake in the config must show without waiting for numba
+        from paceline.core.steps import optimizer_loops as loops
 
         decay, shrink = self._pulls(lr)
         mean, square = slots

@@ -44,7 +44,8 @@ class Sgd(Optimizer):
         self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,
         slots: Sequence[Vector], steps: int,
     ) -> None:  # fmt: skip
-        from paceline.core.steps import loops  # here: a mistake in the config must show without waiting for numba
+        # imported here: a mistake in the config must show without waiting for numba
+        from paceline.core.steps import optimizer_loops as loops
 
         if slots:
             loops.sgd(weights, out, gradient, slots[0], scale, lr, self.momentum, self.weight_decay, self.nesterov)

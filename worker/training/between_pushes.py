@@ -10,8 +10,8 @@ from paceline.core.steps.clip import l2_norm
 from paceline.core.values import Base
 from paceline.data.sampler import Batch
 from paceline.data.shards import take
-from paceline.worker.training.step import Step
-from paceline.worker.training.training import Training
+from paceline.worker.training.step_result import Step
+from paceline.worker.training.training_state import Training
 
 
 @dataclass(frozen=True, slots=True, eq=False)

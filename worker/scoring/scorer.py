@@ -21,10 +21,10 @@ from paceline.core.values import Vector
 from paceline.data.dataset import Array, Rows, is_class_label
 from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
-from paceline.rpc.views import switch_value
+from paceline.rpc.view_messages import switch_value
 from paceline.v1 import run_service_pb2 as pb
-from paceline.worker.exchange.client import ParameterClient
-from paceline.worker.membership.chief_client import ChiefClient
+from paceline.worker.exchange.parameter_client import ParameterClient
+from paceline.worker.membership.calls_to_chief import ChiefClient
 
 Splits = dict[str, tuple[Any, Array]]
 """Features and labels of each split."""

@@ -21,14 +21,14 @@ from paceline.data.linear_model import shapes_of
 from paceline.data.sampler import Sampler
 from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
-from paceline.rpc.views import switch_value
+from paceline.rpc.view_messages import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.v1.switch_pb2 import Switch
-from paceline.worker.linear.data import LinearData, Rows
+from paceline.worker.linear.linear_rows import LinearData, Rows
 from paceline.worker.linear.sparse_client import Answer, SparseClient, bounds
 from paceline.worker.membership.member import Member
 from paceline.worker.startup.start import Start, run_process
-from paceline.worker.training.step import Step
+from paceline.worker.training.step_result import Step
 
 
 class LinearWorker(Member):

@@ -22,8 +22,8 @@ from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.transport import IsThere, OpenSink, Outgoing, Parts, Upload, encoded_parts, weights_codec
 from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.worker.exchange.link import SliceSink
-from paceline.worker.training.local_model import LocalModel
+from paceline.worker.exchange.link_with_retries import SliceSink
+from paceline.worker.training.model_for_readers import LocalModel
 
 SERVICE = "paceline.v1.PeerService"
 _PULL_LOCAL, _DELIVER, _WELCOME = (f"/{SERVICE}/{name}" for name in ("PullLocal", "Deliver", "Welcome"))
@@ -38,7 +38,7 @@ _SLOWEST = 4e6
 
 
 class Training(Protocol):
-    """The part of a worker that others' messages go to, in a run without servers (worker/peers/peers.py)."""
+    """The part of a worker that others' messages go to, in a run without servers (worker/peers/other_workers.py)."""
 
     def taking(self, head: pb.PushHead, is_there: IsThere) -> AbstractContextManager[Upload]: ...
 

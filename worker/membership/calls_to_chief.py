@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, Stopped
 from paceline.core.settings.config import Config
-from paceline.rpc.agreement import agreed_settings
+from paceline.rpc.agreed_settings import agreed_settings
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import call, held_call, open_channel, retried
 from paceline.v1 import run_service_pb2 as pb

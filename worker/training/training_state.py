@@ -13,11 +13,11 @@ from paceline.core.sync.policy import Own, Policy
 from paceline.core.values import Base, Vector
 from paceline.data.sampler import Sampler
 from paceline.data.shards import Shard
-from paceline.worker.exchange.client import ParameterClient
-from paceline.worker.training.local_model import LocalModel
-from paceline.worker.training.progress import Progress
-from paceline.worker.training.replica import Replica
-from paceline.worker.training.slowness import Slowness
+from paceline.worker.exchange.parameter_client import ParameterClient
+from paceline.worker.training.emulated_slowness import Slowness
+from paceline.worker.training.model_and_gradient import Replica
+from paceline.worker.training.model_for_readers import LocalModel
+from paceline.worker.training.status_and_metrics import Progress
 
 
 @dataclass

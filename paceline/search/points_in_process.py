@@ -7,7 +7,7 @@ from functools import lru_cache
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Dataset
-from paceline.local.hogwild import read_data, train_here
+from paceline.local.linear_without_servers import read_data, train_here
 from paceline.local.run_folder import RunFolder
 
 

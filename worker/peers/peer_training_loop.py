@@ -1,10 +1,10 @@
 """The training loop without servers: gradient, then whatever the policy has to say to the other workers."""
 
 from paceline.core.values import Empty
-from paceline.worker.peers.peers import Peers
-from paceline.worker.training.loop import epoch, weight
-from paceline.worker.training.steps import work
-from paceline.worker.training.training import Training
+from paceline.worker.peers.other_workers import Peers
+from paceline.worker.training.between_pushes import work
+from paceline.worker.training.training_loop import epoch, weight
+from paceline.worker.training.training_state import Training
 
 
 def train_among(training: Training, peers: Peers, clock: int) -> int:

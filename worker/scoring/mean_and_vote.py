@@ -12,9 +12,9 @@ from paceline.core.errors import BadPush, PacelineError, Stopped
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
-from paceline.worker.peers.peer import pull_local
-from paceline.worker.training.measuring import Measuring
-from paceline.worker.training.replica import Array, Replica
+from paceline.worker.peers.peer_server import pull_local
+from paceline.worker.training.model_and_gradient import Array, Replica
+from paceline.worker.training.split_metrics import Measuring
 
 Splits = Mapping[str, tuple[Array, Array]]
 """Features and labels of each split."""

@@ -13,10 +13,10 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.values import Base, Dense, Update, Vector
 from paceline.rpc.auth import Credentials
-from paceline.rpc.chosen import open_transport
+from paceline.rpc.choose_transport import open_transport
 from paceline.rpc.lane.traffic import Traffic
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.worker.exchange.link import Link
+from paceline.worker.exchange.link_with_retries import Link
 
 T = TypeVar("T")
 Choose = Callable[[int, pb.PullHead], Vector]

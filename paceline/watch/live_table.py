@@ -14,7 +14,7 @@ from rich.text import Text
 
 from paceline.core.run.best_model import beside, measure_of, number, scores_of
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
-from paceline.watch.chief_client import loss
+from paceline.watch.chief_status import loss
 
 EVERY = 5.0
 """Seconds between plain lines while nothing but numbers changes."""

@@ -8,13 +8,13 @@ from paceline.core import kernels
 from paceline.core.settings.config import Options
 from paceline.core.sync.policy import build_policy
 from paceline.core.values import Dense, Empty, Update
-from paceline.rpc.views import switch_value
+from paceline.rpc.view_messages import switch_value
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.switch_pb2 import Switch
-from paceline.worker.exchange.client import Choose
-from paceline.worker.training.step import Step
-from paceline.worker.training.steps import Work, work
-from paceline.worker.training.training import Training
+from paceline.worker.exchange.parameter_client import Choose
+from paceline.worker.training.between_pushes import Work, work
+from paceline.worker.training.step_result import Step
+from paceline.worker.training.training_state import Training
 
 
 def train(training: Training, clock: int) -> int:

@@ -12,8 +12,8 @@ from paceline.data.linear_labels import check_labels
 from paceline.data.linear_model import shapes_of
 from paceline.data.shards import Shards
 from paceline.rpc.transport import decoded, encoded
-from paceline.worker.linear.data import LinearData
-from paceline.worker.linear.worker import diverged
+from paceline.worker.linear.linear_rows import LinearData
+from paceline.worker.linear.linear_worker import diverged
 from paceline.worker.membership.member import check_batch
 
 ROWS = 2048

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline.watch.chief_client import loss, plain, scores
+from paceline.watch.chief_status import loss, plain, scores
 
 
 class Records:

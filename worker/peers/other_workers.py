@@ -20,10 +20,10 @@ from paceline.rpc.channel import backoff
 from paceline.rpc.transport import IsThere, Outgoing, encoded_parts, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import Peer
-from paceline.worker.exchange.link import SliceSink
-from paceline.worker.peers.messages import Delivery, Line, member_id, message_of
-from paceline.worker.peers.metrics import PeerMetrics
-from paceline.worker.peers.peer import PeerLine
+from paceline.worker.exchange.link_with_retries import SliceSink
+from paceline.worker.peers.peer_messages import Delivery, Line, member_id, message_of
+from paceline.worker.peers.peer_metrics import PeerMetrics
+from paceline.worker.peers.peer_server import PeerLine
 
 _PLAIN = load_codec("none")
 _WAITING = 8
@@ -73,7 +73,7 @@ class Peers:
         self.own: Own
         """The model that the policy changes, and what it steps it with."""
         self.follow: Callable[[Meeting | None, Mapping[int, str]], None] = lambda meeting, addresses: None
-        """Told, with the lock held, what a collective has to do (worker/peers/collective.py)."""
+        """Told, with the lock held, what a collective has to do (worker/peers/torch_collective.py)."""
         self._timeout = 10 + 8 * plan.total / _SLOWEST
         self._metrics = metrics or PeerMetrics()
         self._metrics.waiting.set_function(lambda: sum(line.waiting for line in list(self._lines.values())))

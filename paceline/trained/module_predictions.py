@@ -23,7 +23,7 @@ Rows = npt.NDArray[Any]
 def apply_module(trained: Trained, which: str, path: Path, file: str, wanted: Wanted, device: str) -> Report:
     """Classes where the labels of training were classes, by the task's probabilities() or the largest output; else the
     outputs themselves. UsageError: probabilities of numbers; others as for `predict`."""
-    from paceline.worker.training.replica import Replica
+    from paceline.worker.training.model_and_gradient import Replica
 
     inputs, task = trained.inputs(which), trained.task
     examples = read_new(file, inputs, task.data)

@@ -16,8 +16,8 @@ from paceline.core.slice.plan import Range
 from paceline.core.values import Vector
 from paceline.rpc.transport import Outgoing, room_for, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.worker.exchange.link import SliceSink
-from paceline.worker.peers.peer import PeerLine
+from paceline.worker.exchange.link_with_retries import SliceSink
+from paceline.worker.peers.peer_server import PeerLine
 from paceline.worker.startup.start import rank_of
 
 

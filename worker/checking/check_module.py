@@ -14,10 +14,10 @@ from paceline.data.shards import Shard, Shards, stacked, take
 from paceline.rpc.transport import encoded_parts
 from paceline.tasks.task import load_task
 from paceline.worker.membership.member import check_batch
+from paceline.worker.module_worker import epoch_lens
 from paceline.worker.training.device import check_compiler
-from paceline.worker.training.explain import explained
-from paceline.worker.training.replica import Replica
-from paceline.worker.worker import epoch_lens
+from paceline.worker.training.explain_task_errors import explained
+from paceline.worker.training.model_and_gradient import Replica
 
 MOST = 8
 """Examples of a mini-batch that are computed at most: a deep network takes 0.05 s and more for each on a core."""

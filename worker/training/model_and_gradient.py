@@ -15,11 +15,11 @@ from paceline.core.errors import ConfigError, DataError, is_out_of_memory
 from paceline.core.values import Vector
 from paceline.tasks.task import Task
 from paceline.worker.training.device import check_compiler, choose_device, send
-from paceline.worker.training.explain import explained
-from paceline.worker.training.flat import FlatModel
-from paceline.worker.training.measuring import Measuring
+from paceline.worker.training.explain_task_errors import explained
+from paceline.worker.training.flat_model import FlatModel
 from paceline.worker.training.precision import Precision
-from paceline.worker.training.step import Step
+from paceline.worker.training.split_metrics import Measuring
+from paceline.worker.training.step_result import Step
 
 Array = npt.NDArray[Any]
 

@@ -19,18 +19,18 @@ from paceline.data.manifest import Manifest
 from paceline.data.sampler import Sampler, proportions
 from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
-from paceline.rpc.views import switch_value
+from paceline.rpc.view_messages import switch_value
 from paceline.tasks.task import load_task
 from paceline.v1.run_service_pb2 import HeartbeatReply, SeatReply
 from paceline.worker.membership.member import Member
-from paceline.worker.peers.loop import train_among
-from paceline.worker.peers.metrics import PeerMetrics
-from paceline.worker.peers.peer import PeerServer
-from paceline.worker.peers.peers import Peers
+from paceline.worker.peers.other_workers import Peers
+from paceline.worker.peers.peer_metrics import PeerMetrics
+from paceline.worker.peers.peer_server import PeerServer
+from paceline.worker.peers.peer_training_loop import train_among
 from paceline.worker.startup.start import Start, Surroundings, rank_of, run_process
-from paceline.worker.training.loop import train
-from paceline.worker.training.replica import Replica
-from paceline.worker.training.training import Training
+from paceline.worker.training.model_and_gradient import Replica
+from paceline.worker.training.training_loop import train
+from paceline.worker.training.training_state import Training
 
 
 class Worker(Member):
@@ -49,7 +49,7 @@ class Worker(Member):
             metrics = PeerMetrics(registry)
             self._peers = Peers(name, credentials, config.transport, plan, codec, config.part_bytes, say, metrics)
             if config.policy.options.get("by") == "torch":
-                from paceline.worker.peers.collective import Collective  # and torch.distributed with it
+                from paceline.worker.peers.torch_collective import Collective  # and torch.distributed with it
 
                 together = Collective(plan.total, self.replica.device, credentials, self._peers.act, say)
                 self._peers.follow = together.follow

@@ -14,10 +14,10 @@ from paceline.core.errors import PacelineError
 from paceline.core.run.best_model import result
 from paceline.k8s.findings import Finding, Seen, condition, findings
 from paceline.k8s.kubectl import CHIEF, COMPONENT, GRPC, KEYS, SERVERS, SHARDS, TOKEN, Kubectl
+from paceline.load_settings import TLS
 from paceline.rpc.auth import Credentials
-from paceline.settings import TLS
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline.watch.chief_client import RemoteChief, scores
+from paceline.watch.chief_status import RemoteChief, scores
 
 RECENT = 180.0
 """Events older than this say nothing about now (seconds)."""

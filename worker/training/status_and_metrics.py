@@ -12,7 +12,7 @@ from paceline.core.errors import DataError
 from paceline.core.run.watch import ROW
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.training.bad_steps import Rows
-from paceline.worker.training.step import Step
+from paceline.worker.training.step_result import Step
 
 _FIRST_WARNING, _WARN_EVERY, _GIVE_UP = 10, 100, 1000
 """Steps in a row without a finite gradient after which the worker says so, and after which it ends."""

@@ -14,8 +14,8 @@ from paceline.core.run.best_model import result
 from paceline.core.run.watch import RunWarning
 from paceline.local.run_folder import RunFolder
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline.watch.chief_client import Chief, News, RemoteChief, Speed, pace, plain, standing, warnings
-from paceline.watch.table import PlainLines, picture
+from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, pace, plain, standing, warnings
+from paceline.watch.live_table import PlainLines, picture
 
 if TYPE_CHECKING:
     from paceline.rpc.auth import Credentials
