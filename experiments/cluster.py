@@ -11,7 +11,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from paceline.core.run.run import Score
+from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.data.shards import open_shards
 from paceline.rpc.auth import OPEN
@@ -96,15 +96,15 @@ def outcome_of(server: Server) -> Outcome:
     """What the run of this chief gave."""
     assert server.chief is not None
     run = server.chief.run
-    figures = [report.figures for report in run.reports.values()]
+    figures = [report.figures for report in run.workers.reports.values()]
     registry = server.registry
     pushes = registry.get_sample_value("paceline_server_staleness_count") or 1.0
     return Outcome(
-        run.scores[-1].metrics,
-        run.scores[-1].seconds,
+        run.scoring.scores[-1].metrics,
+        run.scoring.scores[-1].seconds,
         mean(found.get("wait_seconds", 0.0) for found in figures),
         (registry.get_sample_value("paceline_server_staleness_sum") or 0.0) / pushes,
-        list(run.scores),
+        list(run.scoring.scores),
     )
 
 

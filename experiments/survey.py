@@ -15,7 +15,7 @@ from experiments.policies import base_config
 from experiments.processes import SERVERS, Ran, Worked, run
 from experiments.survey_pictures import accuracies, speed_ups
 from paceline.core.errors import UsageError
-from paceline.core.run.run import Score
+from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import from_shorthand
 from paceline.load_settings import exits, run_command

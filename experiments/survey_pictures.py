@@ -6,7 +6,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from paceline.core.run.run import Score
+from paceline.core.run.scoring import Score
 from paceline.sharder.report.panels import FAINT, STYLE, colour_of, png
 
 MARKERS = ("o", "s", "^", "D", "v", "P")

@@ -15,7 +15,8 @@ from experiments.virtual_model import Problem
 from paceline.core import kernels
 from paceline.core.peers.peer_policy import Group, Message, build_peer_policy
 from paceline.core.peers.peer_run import topology_of
-from paceline.core.run.run import Run, RunPhase
+from paceline.core.run.phases import RunPhase
+from paceline.core.run.run import Run
 from paceline.core.settings.config import Config
 from paceline.core.settings.slow import slowness
 from paceline.core.slice.model_slice import ModelSlice

@@ -5,8 +5,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.core.run.run import Score
-from paceline.core.run.watch import RunWarning
+from paceline.core.run.scoring import Score
+from paceline.core.run.warnings import RunWarning
 from paceline.local.run_folder import RunFolder
 from paceline.trained.export import export
 from paceline.trained.run_model import Trained

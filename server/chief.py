@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from paceline.core.errors import DiskError
 from paceline.core.run.membership import Membership
-from paceline.core.run.run import Run, Score, WorkerReport
-from paceline.core.run.watch import Kind
+from paceline.core.run.run import Run
+from paceline.core.run.scoring import Score
+from paceline.core.run.warnings import Kind
+from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import Options
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.sync.clocks import Clocks
@@ -41,7 +43,7 @@ class Chief:
             if saved is not None:
                 run.restore(saved, time.monotonic())
                 run.counted(driver.clocks, time.monotonic())
-                self._warned = {warning.kind for warning in run.watch.warnings}
+                self._warned = {warning.kind for warning in run.warnings.found}
             run.tick(time.monotonic())  # from here on a late look is noticed
             self.settle()
         self._thread = threading.Thread(target=self._tick_on, name="chief", daemon=True)
@@ -69,12 +71,12 @@ class Chief:
     def budget_spent(self) -> float:
         """Share of the run's examples that is trained."""
         with self.changed:
-            return min(1.0, self.run.examples / self.run.budget) if self.run.budget else 0.0
+            return self.run.budget.share
 
     def warned(self, kind: Kind) -> bool:
         """Whether this goes wrong just now although the run goes on."""
         with self.changed:
-            return self.run.watch.standing(kind)
+            return self.run.warnings.standing(kind)
 
     def settle(self) -> None:
         """After any change of the run: keeps it on disk before anybody learns of it (joins, views and phases: seldom),
@@ -115,7 +117,7 @@ class Chief:
     def _maybe_switched(self) -> None:
         """The change of policy is over once every server's slice has made it."""
         switch = self.membership.view.switch
-        if switch is None or not self.run.is_switching:
+        if switch is None or not self.run.policy_change.is_under_way:
             return
         made = [self.switches.get(server, 0) for server in range(1, self._driver.config.servers)]
         if min([self._driver.switch_number, *made]) >= switch.number:
@@ -147,7 +149,7 @@ class Chief:
 
     def score(self, score: Score) -> None:
         """The evaluator's news; a repeat is none. Hold the lock."""
-        if self.run.scores and self.run.scores[-1] == score:
+        if self.run.scoring.is_repeat(score):
             return
         self.run.score(score, time.monotonic())
         self._save()
@@ -164,7 +166,7 @@ class Chief:
 
     def _warn(self) -> None:
         """Says what goes wrong since the last look, and keeps it."""
-        news = [warning for warning in self.run.watch.warnings if warning.kind not in self._warned]
+        news = [warning for warning in self.run.warnings.found if warning.kind not in self._warned]
         self._warned.update(warning.kind for warning in news)
         for warning in news:
             self._say("warning", kind=warning.kind, said=str(warning), epoch=warning.epoch)
@@ -186,7 +188,7 @@ class Chief:
                 self.settle()
 
     def _save(self) -> None:
-        self.run.checkpoint_time(time.monotonic())
+        self.run.phases.checkpoint(time.monotonic())
         try:
             self._store.save_run(self.run.state())
         except DiskError as error:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 
 from paceline.core.errors import PacelineError
-from paceline.core.run.run import RunPhase
+from paceline.core.run.phases import RunPhase
 from paceline.core.values import View
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import backoff, call, open_channel

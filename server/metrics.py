@@ -6,8 +6,8 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from paceline.core.run.run import RunPhase
-from paceline.core.run.watch import Kind
+from paceline.core.run.phases import RunPhase
+from paceline.core.run.warnings import Kind
 from paceline.core.settings.config import NAME
 
 _SECONDS = (0.001, 0.0025, 0.01, 0.025, 0.1, 0.5, 2.5, 20)

@@ -7,7 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from paceline.core.errors import BadPush, ConfigError
-from paceline.core.run.run import RunPhase, Score, WorkerReport
+from paceline.core.run.phases import RunPhase
+from paceline.core.run.scoring import Score
+from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import NAME, Config, Options
 from paceline.core.values import worker_order
 from paceline.rpc.agreed_settings import agreed_settings
@@ -62,7 +64,7 @@ class RunServicer(RunServiceServicer):
             return pb.SeatReply(
                 seated=done, view=view.number, handicap=seat.handicap if seat else 0, last=seat.last if seat else None,
                 phase=run.phase, missing=run.missing(), switch=switch_message(view.made, view.number), peers=self._peers(),
-                founder=run.founders.get(request.worker) == request.incarnation,
+                founder=run.workers.founders.get(request.worker) == request.incarnation,
             )  # fmt: skip
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
@@ -74,7 +76,7 @@ class RunServicer(RunServiceServicer):
             terms = [self._chief.terms.get(server, 0) for server in range(self._config.server_processes)]
             return pb.HeartbeatReply(
                 phase=self._chief.run.phase, view=self._chief.membership.view.number, terms=terms,
-                fastest=self._chief.run.fastest, peers=self._peers(),
+                fastest=self._chief.run.workers.fastest, peers=self._peers(),
             )  # fmt: skip
 
     def Validated(self, request: pb.ValidatedRequest, context: Any) -> pb.ValidatedReply:
@@ -99,7 +101,7 @@ class RunServicer(RunServiceServicer):
         with chief.changed:
             chief.acknowledged(request.server, request.term, request.view, request.switch)
             # a server on its way to a new policy says at once when it has begun
-            hold = _SWITCHING if chief.run.is_switching else HOLD
+            hold = _SWITCHING if chief.run.policy_change.is_under_way else HOLD
             chief.wait(lambda: has_news() or not context.is_active(), hold)
             return view_message(chief.membership.view, chief.run.phase)
 
@@ -108,7 +110,7 @@ class RunServicer(RunServiceServicer):
         with chief.changed:
             run.ready(time.monotonic())
             chief.settle()
-            run.watch.begins_with(request.baseline)
+            run.warnings.begins_with(request.baseline)
             if request.HasField("score"):
                 chief.score(_score_value(request.score))
             chief.wait(
@@ -118,8 +120,8 @@ class RunServicer(RunServiceServicer):
             epoch, final = due or (0, False)
             return pb.EvaluateReply(
                 due=due is not None, epoch=epoch, final=final, phase=run.phase,
-                seconds=run.seconds(time.monotonic()),
-                switch=switch_message(run.membership.view.switch, run.membership.view.number), peers=run.peers,
+                seconds=run.phases.seconds(time.monotonic()),
+                switch=switch_message(run.membership.view.switch, run.membership.view.number), peers=run.workers.local_models,
             )  # fmt: skip
 
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
@@ -128,17 +130,17 @@ class RunServicer(RunServiceServicer):
             return pb.StatusReply(
                 run=self._config.run or "", phase=run.phase, reason=run.reason,
                 missing=run.missing() if run.phase is RunPhase.WAITING else [],
-                version=chief.clocks().version, examples=run.examples, budget=run.budget,
-                epoch=run.examples / run.examples_per_epoch if run.examples_per_epoch else 0.0,
-                seconds=run.seconds(now), workers=self._workers(now),
+                version=chief.clocks().version, examples=run.budget.examples, budget=run.budget.total,
+                epoch=run.budget.epochs,
+                seconds=run.phases.seconds(now), workers=self._workers(now),
                 servers=[
                     pb.ServerStatus(server=server, term=term, view=chief.acks.get(server, chief.membership.view.number))
                     for server, term in sorted(chief.terms.items())
                 ],
-                scores=[_score_message(score) for score in run.scores], skipped_scores=run.skipped_scores,
-                policy=json.dumps(run.policy.model_dump()), switching=run.is_switching,
+                scores=[_score_message(score) for score in run.scoring.scores], skipped_scores=run.scoring.skipped,
+                policy=json.dumps(run.policy.model_dump()), switching=run.policy_change.is_under_way,
                 queued=run.membership.queued(now),
-                warnings=[pb.RunWarning(**asdict(warning)) for warning in run.watch.warnings],
+                warnings=[pb.RunWarning(**asdict(warning)) for warning in run.warnings.found],
             )  # fmt: skip
 
     def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
@@ -157,14 +159,14 @@ class RunServicer(RunServiceServicer):
     def _peers(self) -> list[pb.Peer]:
         if self._config.servers:
             return []
-        members = self._chief.run.members
+        members = self._chief.run.workers.members
         return [pb.Peer(worker=worker, incarnation=number, address=address) for worker, number, address in members]
 
     def _workers(self, now: float) -> Sequence[pb.WorkerStatus]:
         run, clocks = self._chief.run, self._chief.clocks()
         found = []
-        for worker in sorted(run.reports, key=worker_order):
-            report, member = run.reports[worker], worker in clocks.view.seats
+        for worker in sorted(run.workers.reports, key=worker_order):
+            report, member = run.workers.reports[worker], worker in clocks.view.seats
             found.append(
                 pb.WorkerStatus(
                     worker=worker, clock=clocks.entry(worker).clock, lead=clocks.lead(worker) if member else 0,

@@ -10,7 +10,8 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import ConfigError, Stopped
-from paceline.core.run.run import Run, RunPhase
+from paceline.core.run.phases import RunPhase
+from paceline.core.run.run import Run
 from paceline.core.settings.config import Config
 from paceline.core.steps.effective import told
 from paceline.core.sync.policy import build_policy
@@ -172,7 +173,7 @@ def serve(
     if server.phase is RunPhase.FINISHED:
         server.drop_weights()
         say("finished; the weights are on disk, idling")
-        if server.chief is not None and (found := server.chief.run.result) is not None:
+        if server.chief is not None and (found := server.chief.run.scoring.result) is not None:
             say(found)
     stop.wait()
     finished = server.phase is RunPhase.FINISHED

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from paceline.core.run.watch import Kind
+from paceline.core.run.warnings import Kind
 from tools.dashboard import ALERTS
 
 pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool here (apt: prometheus)")

@@ -12,7 +12,9 @@ import pytest
 from in_process import LENGTH, Cluster, Context, Pusher, config_of, join_request
 
 from paceline.core.errors import BadPush, ConfigError, Fenced, PoolFull
-from paceline.core.run.run import Run, RunPhase, Score
+from paceline.core.run.phases import RunPhase
+from paceline.core.run.run import Run
+from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config, Options, ScheduleConfig
 from paceline.server.chief import Chief
 from paceline.v1 import run_service_pb2 as pb
@@ -102,7 +104,7 @@ def test_a_loss_is_on_disk_before_its_worker_learns_that_it_came(begin: Begin) -
     run = Run(cluster.config)
     run.restore(first, 0.0)
     run.validated("worker-1", 0, 1.0, 10, chief_of(cluster).clocks(), 0.0)
-    assert run.validation_losses == [2.0]
+    assert run.common_stopping.losses == [2.0]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +291,7 @@ def test_what_goes_wrong_is_in_the_status_and_once_in_the_log(begin: Begin) -> N
     baseline = {"train_loss": 1.0}
     chief = chief_of(cluster)
     with chief.changed:
-        chief.run.watch.begins_with(baseline)
+        chief.run.warnings.begins_with(baseline)
         chief.score(Score(1, 1.0, [1], {"train_loss": 9.0}))
 
     status = cluster.run.Status(pb.StatusRequest(), CALL)
@@ -378,7 +380,7 @@ def test_the_policy_changes_twice_while_workers_push_to_two_servers(begin: Begin
         for policy in ("ssp", "bsp"):
             reply = cluster.run.SetPolicy(pb.SetPolicyRequest(policy=json.dumps({"name": policy})), CALL)
             with chief.changed:
-                assert chief.wait(lambda: not chief.run.is_switching)
+                assert chief.wait(lambda: not chief.run.policy_change.is_under_way)
         for one in training:
             one.result()
 
@@ -407,4 +409,4 @@ def test_a_policy_that_is_none_is_refused(begin: Begin, policy: str, error: type
     started(cluster)
     with pytest.raises(error, match=words):
         cluster.run.SetPolicy(pb.SetPolicyRequest(policy=policy), CALL)
-    assert not chief_of(cluster).run.is_switching
+    assert not chief_of(cluster).run.policy_change.is_under_way

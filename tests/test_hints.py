@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paceline.cli.hints import next_lines
-from paceline.core.run.watch import RunWarning
+from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.load_settings import write_yaml
 from paceline.local.read_config import read_config

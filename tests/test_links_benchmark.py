@@ -12,7 +12,7 @@ from experiments.cluster import Outcome
 from experiments.network import UNLIMITED, Command, Network, Node, Traffic, commands, missing, nodes, traffic
 from experiments.processes import Ran, Worked
 from paceline.core.errors import UsageError
-from paceline.core.run.run import Score
+from paceline.core.run.scoring import Score
 
 FAST, SLOW = 1e9, 5e7
 

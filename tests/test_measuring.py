@@ -275,7 +275,7 @@ def test_a_regression_is_scored_kept_and_told_by_what_it_goes_by(
         (score,) = cluster.run.Status(pb.StatusRequest(), Context()).scores
         chief = cluster.servers[0].chief
         assert chief is not None
-        assert chief.run.result == last
+        assert chief.run.scoring.result == last
     finally:
         cluster.close()
     assert score.measure == measure

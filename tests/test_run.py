@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import ConfigError, DataError, Fenced, NotYet
-from paceline.core.run.run import Run, RunPhase, Score, WorkerReport
+from paceline.core.run.phases import RunPhase
+from paceline.core.run.run import Run
+from paceline.core.run.scoring import Score
+from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import Config, Options
 from paceline.core.sync.clocks import Clocks
 
@@ -91,7 +94,7 @@ def test_the_budget_ends_the_run_with_a_view_that_names_clocks():
     clocks.examples = 200
     run.counted(clocks, 6.0)
 
-    assert (run.phase, run.reason, run.epoch) == (RunPhase.STOPPING, "the budget of epochs is spent", 2)
+    assert (run.phase, run.reason, run.budget.epoch) == (RunPhase.STOPPING, "the budget of epochs is spent", 2)
     assert {worker: seat.last for worker, seat in run.membership.view.seats.items()} == {"a": 8, "b": 1}
 
 
@@ -218,7 +221,7 @@ def test_scores_are_due_at_epoch_ends_and_skips_are_counted():
     assert run.due_score() == (3, False)
     run.score(Score(3, 1.0, [9], {}), 2.0)
 
-    assert run.skipped_scores == 2
+    assert run.scoring.skipped == 2
 
 
 def test_a_worker_that_beats_but_makes_no_step_has_to_leave():
@@ -265,21 +268,22 @@ def test_training_time_leaves_out_waiting_and_scoring():
     run.stop("asked to", clocks, 14.0)
     run.leave("a", 1, True, 15.0)
 
-    assert (run.seconds(12.0), run.seconds(99.0)) == (5.0, 5.0)
+    assert (run.phases.seconds(12.0), run.phases.seconds(99.0)) == (5.0, 5.0)
 
 
 def test_a_restarted_chief_goes_on_where_it_was():
     run, clocks = started("a", "b")
     run.score(Score(0, 1.0, [0], {"test_accuracy": 0.1}), 1.0)
-    run.checkpoint_time(8.0)
+    run.phases.checkpoint(8.0)
     state = json.loads(json.dumps(run.state()))
 
     again = Run(config())
     again.restore(state, 100.0)
 
-    assert (again.phase, again.scores, again.membership.view) == (RunPhase.TRAINING, run.scores, run.membership.view)
-    assert sorted(again.reports) == ["a", "b"], "members are shown before they beat again"
-    assert again.seconds(102.0) == 10.0
+    assert (again.phase, again.scoring.scores) == (RunPhase.TRAINING, run.scoring.scores)
+    assert again.membership.view == run.membership.view
+    assert sorted(again.workers.reports) == ["a", "b"], "members are shown before they beat again"
+    assert again.phases.seconds(102.0) == 10.0
     assert again.seat("a", 1, 0, clocks, 100.0) is True
     with pytest.raises(DataError):
         again.join("c", False, 99, 10, "digest", 101.0)
@@ -418,7 +422,7 @@ def test_a_restarted_chief_goes_on_with_the_change_of_policy():
 
     again.restore(json.loads(json.dumps(run.state())), 5.0)
 
-    assert again.is_switching
+    assert again.policy_change.is_under_way
     assert again.policy == Options(name="ssp", bound=2)
 
 
@@ -438,10 +442,10 @@ def test_the_mean_of_the_losses_counts_every_example_once():
     run, clocks = started("a", "b", **TOGETHER)
 
     run.validated("a", 0, 1.0, 30, clocks, 1.0)
-    assert run.validation_losses == []
+    assert run.common_stopping.losses == []
     run.validated("b", 0, 3.0, 10, clocks, 1.0)
 
-    assert run.validation_losses == [1.5]
+    assert run.common_stopping.losses == [1.5]
 
 
 def test_a_loss_that_is_told_again_counts_once():
@@ -449,10 +453,10 @@ def test_a_loss_that_is_told_again_counts_once():
 
     for worker, epoch, loss in (("a", 0, 4.0), ("a", 0, 4.0), ("b", 0, 2.0), ("a", 0, 4.0), ("b", 1, 2.0)):
         run.validated(worker, epoch, loss, 10, clocks, 1.0)
-    assert run.validation_losses == [3.0]
+    assert run.common_stopping.losses == [3.0]
     run.validated("a", 1, 1.0, 10, clocks, 1.0)
 
-    assert run.validation_losses == [3.0, 1.5]
+    assert run.common_stopping.losses == [3.0, 1.5]
 
 
 def test_of_fitted_steps_losses_count_from_the_last_quarter_on():
@@ -461,11 +465,11 @@ def test_of_fitted_steps_losses_count_from_the_last_quarter_on():
 
     for epoch in range(5):
         run.validated("a", epoch, 1.0 + 1e-5 * epoch, 10, clocks, 1.0)
-    assert (run.validation_losses, run.phase) == ([], RunPhase.TRAINING)
+    assert (run.common_stopping.losses, run.phase) == ([], RunPhase.TRAINING)
     run.validated("a", 5, 0.5, 10, clocks, 1.0)
     run.validated("a", 6, 0.5001, 10, clocks, 1.0)
 
-    assert run.validation_losses == [0.5, 0.5001]
+    assert run.common_stopping.losses == [0.5, 0.5001]
     assert run.phase is RunPhase.STOPPING
 
 
@@ -477,7 +481,7 @@ def test_nobody_waits_for_the_loss_of_a_worker_that_has_left():
     clocks.take_view(run.membership.view)
     run.counted(clocks, 3.0)
 
-    assert run.validation_losses == [1.0]
+    assert run.common_stopping.losses == [1.0]
 
 
 def test_losses_that_settle_while_the_policy_changes_end_the_run_after_it():
@@ -510,7 +514,7 @@ def test_a_chief_that_restarts_between_two_losses_stops_by_the_same_ones(cut: in
         run.validated(worker, epoch, loss, 10, clocks, 1.0)
         phases.append(run.phase)
 
-    assert run.validation_losses == [4.0, 1.5, 2.0]
+    assert run.common_stopping.losses == [4.0, 1.5, 2.0]
     assert phases == [RunPhase.TRAINING] * 5 + [RunPhase.STOPPING]
     assert run.reason == "the validation loss has settled at 2"
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from paceline.core.errors import ConfigError, DataError, DiskError
-from paceline.core.run.watch import RunWarning
+from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.local.run_folder import open_run
 from paceline.search.grid import Grid, Published

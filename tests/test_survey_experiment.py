@@ -25,7 +25,7 @@ from experiments.survey import (
 )
 from experiments.survey_pictures import accuracies, speed_ups
 from paceline.core.errors import TryAgain, UsageError
-from paceline.core.run.run import Score
+from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 
 PNG = b"\x89PNG"

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from paceline.cli.run import summary
-from paceline.core.run.watch import RunWarning
+from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.k8s import follow as following
 from paceline.k8s.kubectl import Kubectl

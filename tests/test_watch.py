@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from paceline.core.run.run import Run, RunPhase, Score, WorkerReport
-from paceline.core.run.watch import Kind, Watch
+from paceline.core.run.phases import RunPhase
+from paceline.core.run.run import Run
+from paceline.core.run.scoring import Score
+from paceline.core.run.warnings import Kind, Warnings
+from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import Config, Options
 from paceline.core.sync.clocks import Clocks
 
@@ -26,8 +29,8 @@ def config(**settings: Any) -> Config:
     return Config(**({"workers": 2, "optimizer": sgd, "epochs": 10} | settings))
 
 
-def watching(baseline: dict[str, float] = BALANCED, **settings: Any) -> Watch:
-    watch = Watch(config(**settings))
+def watching(baseline: dict[str, float] = BALANCED, **settings: Any) -> Warnings:
+    watch = Warnings(config(**settings))
     watch.begins_with(baseline)
     return watch
 
@@ -36,9 +39,9 @@ def metrics(loss: float, train: float = 0.9, validation: float = 0.9, **more: fl
     return {"train_loss": loss, "train_accuracy": train, "validation_accuracy": validation, **more}
 
 
-def kinds(watch: Watch) -> dict[str, bool]:
+def kinds(watch: Warnings) -> dict[str, bool]:
     """Of all warnings: whether each has passed."""
-    return {each.kind: each.passed for each in watch.warnings}
+    return {each.kind: each.passed for each in watch.found}
 
 
 # the loss
@@ -46,7 +49,7 @@ def test_a_loss_above_its_start_at_the_end_of_an_epoch_is_told_with_a_lower_rate
     watch = watching()
     watch.scored(metrics(4.6), 1, 100, final=False)
 
-    (found,) = watch.warnings
+    (found,) = watch.found
     assert str(found) == (
         "warning: after epoch 1 the loss is 4.6, above the 2.3 that it began with. Try optimizer.lr=0.01 (it is 0.1)."
     )
@@ -56,19 +59,19 @@ def test_a_loss_above_its_start_at_the_end_of_an_epoch_is_told_with_a_lower_rate
 def test_a_loss_that_is_only_a_little_above_its_start_is_not_told() -> None:
     watch = watching()
     watch.scored(metrics(2.5), 1, 100, final=False)
-    assert watch.warnings == []
+    assert watch.found == []
 
 
 def test_before_the_first_epoch_has_ended_nothing_is_judged() -> None:
     watch = watching()
     watch.scored(metrics(math.inf, 0.1, 0.1), 0, 100, final=False)
-    assert watch.warnings == []
+    assert watch.found == []
 
 
 def test_a_negative_loss_may_rise_by_a_tenth_of_its_size() -> None:
     watch = watching({"train_loss": -10.0})
     watch.scored({"train_loss": -9.5}, 1, 100, final=False)
-    assert watch.warnings == []
+    assert watch.found == []
     watch.scored({"train_loss": -8.5}, 2, 100, final=False)
     assert kinds(watch) == {"loss_above_start": False}
 
@@ -77,8 +80,8 @@ def test_a_loss_that_comes_down_again_has_passed_and_what_is_seen_later_is_what_
     watch = watching()
     for epoch, loss in ((1, 4.6), (2, 6.9)):
         watch.scored(metrics(loss), epoch, 100, final=False)
-    assert "after epoch 2 the loss is 6.9" in watch.warnings[0].said
-    assert watch.warnings[0].epoch == 1
+    assert "after epoch 2 the loss is 6.9" in watch.found[0].said
+    assert watch.found[0].epoch == 1
 
     watch.scored(metrics(0.5), 3, 100, final=True)
     assert kinds(watch) == {"loss_above_start": True}
@@ -88,21 +91,21 @@ def test_a_loss_that_is_no_number_is_told() -> None:
     watch = watching()
     watch.scored(metrics(math.nan, 0.5, 0.5), 1, 100, final=False)
     assert kinds(watch) == {"not_finite": False}
-    assert "the loss is nan after epoch 1" in watch.warnings[0].said
+    assert "the loss is nan after epoch 1" in watch.found[0].said
 
 
 def test_the_better_one_of_the_global_and_the_mean_model_counts() -> None:
     watch = watching()
     found = metrics(9.0, 0.1, 0.1, mean_train_loss=0.4, mean_train_accuracy=0.9, mean_validation_accuracy=0.9)
     watch.scored(found, 3, 100, final=True)
-    assert watch.warnings == []
+    assert watch.found == []
 
 
 # the accuracy
 def test_accuracy_at_the_largest_classs_share_is_told_once_an_epoch_is_over() -> None:
     watch = watching()
     watch.scored(metrics(2.3, 0.1, 0.1), 1, 100, final=False)
-    assert "always naming the largest class gives 0.1000: nothing is learned" in watch.warnings[0].said
+    assert "always naming the largest class gives 0.1000: nothing is learned" in watch.found[0].said
 
     watch.scored(metrics(1.0, 0.6, 0.6), 2, 200, final=False)
     assert kinds(watch) == {"majority_class": True}
@@ -111,7 +114,7 @@ def test_accuracy_at_the_largest_classs_share_is_told_once_an_epoch_is_over() ->
 def test_accuracy_above_it_on_the_training_data_alone_is_learning() -> None:
     watch = watching()
     watch.scored(metrics(1.5, 0.5, 0.1), 2, 200, final=True)
-    assert watch.warnings == []
+    assert watch.found == []
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ def test_accuracy_above_it_on_the_training_data_alone_is_learning() -> None:
 def test_an_early_accuracy_is_not_judged_but_the_final_one_is(epoch: int, steps: int, settings: dict[str, Any]) -> None:
     watch = watching(**settings)
     watch.scored(metrics(2.3, 0.1, 0.1), epoch, steps, final=False)
-    assert watch.warnings == []
+    assert watch.found == []
     watch.scored(metrics(2.3, 0.1, 0.1), epoch, steps, final=True)
     assert kinds(watch) == {"majority_class": False}
 
@@ -135,7 +138,7 @@ def test_with_a_rare_class_only_the_end_is_judged_and_finding_it_is_learning() -
     watch = watching(rare)
     watch.scored(metrics(0.2, 0.95, 0.95), 5, 500, final=False)
     watch.scored(metrics(0.2, 0.94, 0.94, **found), 9, 900, final=True)
-    assert watch.warnings == []
+    assert watch.found == []
     watch.scored(metrics(0.2, 0.95, 0.95), 10, 1000, final=True)
     assert kinds(watch) == {"majority_class": False}
 
@@ -143,20 +146,20 @@ def test_with_a_rare_class_only_the_end_is_judged_and_finding_it_is_learning() -
 def test_labels_that_are_no_classes_have_no_majority() -> None:
     watch = watching({"train_loss": 2.3})
     watch.scored(metrics(1.0, 0.0, 0.0), 5, 500, final=True)
-    assert watch.warnings == []
+    assert watch.found == []
 
 
 # what to try
 def test_a_rate_that_nobody_uses_is_answered_with_a_usual_one() -> None:
     watch = watching(optimizer=Options(name="adam", lr=5.0))
     watch.scored(metrics(99.0), 1, 100, final=False)
-    assert watch.warnings[0].settings == ["optimizer.lr=0.001"]
+    assert watch.found[0].settings == ["optimizer.lr=0.001"]
 
 
 def test_a_very_low_rate_that_has_not_moved_the_loss_is_answered_with_a_higher_one() -> None:
     watch = watching(optimizer=Options(name="sgd", lr=1e-6))
     watch.scored(metrics(2.299, 0.1, 0.1), 10, 1000, final=True)
-    assert watch.warnings[0].settings == ["optimizer.lr=0.1"]
+    assert watch.found[0].settings == ["optimizer.lr=0.1"]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,7 @@ def test_a_very_low_rate_that_has_not_moved_the_loss_is_answered_with_a_higher_o
 def test_a_rate_that_is_taken_as_it_is_by_several_workers_is_named(workers: int, scale: str, is_told: bool) -> None:
     watch = watching(workers=workers, schedule={"lr_scale": scale})
     watch.scored(metrics(9.0), 1, 100, final=False)
-    assert ("schedule.lr_scale=auto (it is linear" in watch.warnings[0].advice) is is_told
+    assert ("schedule.lr_scale=auto (it is linear" in watch.found[0].advice) is is_told
 
 
 # a linear model
@@ -173,7 +176,7 @@ LINEAR = {"updates": "sparse", "optimizer": Options(name="sgd", lr=0.5), "epochs
 UNEVEN = {"train_loss": 1.0, "train_majority": 0.7, "train_examples": 1000}
 
 
-def linear(**svm: Any) -> Watch:
+def linear(**svm: Any) -> Warnings:
     return watching(UNEVEN, svm={"steps": "fitted", "objective": {"c": 1.0}} | svm, **LINEAR)
 
 
@@ -191,7 +194,7 @@ def test_a_loss_above_its_start_of_fitted_steps_is_told_with_dearer_weights(
 ) -> None:
     watch = linear(**svm)
     watch.scored(metrics(4.6), 20, 100, final=True)
-    assert (watch.warnings[0].settings, watch.warnings[0].advice) == (settings, advice)
+    assert (watch.found[0].settings, watch.found[0].advice) == (settings, advice)
 
 
 @pytest.mark.parametrize(
@@ -212,8 +215,8 @@ def test_fitted_steps_that_learn_nothing_are_answered_with_dearer_errors(
 ) -> None:
     watch = linear(**svm)
     watch.scored({"train_loss": 0.9, "train_accuracy": 0.7}, 20, 100, final=True)
-    assert watch.warnings[0].settings == settings
-    assert advice in watch.warnings[0].advice
+    assert watch.found[0].settings == settings
+    assert advice in watch.found[0].advice
 
 
 @pytest.mark.parametrize(("precision", "told"), [(0.4, 0), (0.31, 1)])
@@ -221,14 +224,14 @@ def test_with_class_weights_more_of_the_rare_class_than_by_chance_is_learning(pr
     watch = linear(class_weights="balanced")
     found = {"train_accuracy": 0.6, "train_recall": 0.6, "train_precision": precision}
     watch.scored({"train_loss": 0.9, **found}, 20, 100, final=True)
-    assert len(watch.warnings) == told
+    assert len(watch.found) == told
 
 
 @pytest.mark.parametrize(("epoch", "told"), [(2, 0), (14, 0), (15, 2)])
 def test_of_fitted_steps_nothing_but_nan_is_told_before_they_are_short(epoch: int, told: int) -> None:
     watch = linear()
     watch.scored({"train_loss": 1.5, "train_accuracy": 0.7}, epoch, 100, final=False)
-    assert len(watch.warnings) == told
+    assert len(watch.found) == told
     watch.scored({"train_loss": math.nan, "train_accuracy": 0.9}, epoch, 100, final=False)
     assert "not_finite" in kinds(watch)
 
@@ -236,17 +239,17 @@ def test_of_fitted_steps_nothing_but_nan_is_told_before_they_are_short(epoch: in
 def test_a_linear_models_loss_has_no_logarithm_of_ones_own_to_look_for() -> None:
     watch = linear(steps="plain")
     watch.scored(metrics(math.nan), 3, 100, final=False)
-    assert watch.warnings[0].advice == "optimizer.lr=0.05 (it is 0.5)"
+    assert watch.found[0].advice == "optimizer.lr=0.05 (it is 0.5)"
 
 
 # what workers say
 def test_three_steps_in_a_row_without_a_finite_gradient_are_told_and_pass_when_gradients_are_back() -> None:
     watch = watching()
     watch.heard("worker-0", {"unusable_row": 2, "unusable_longest": 2}, MEMBERS, 0.1)
-    assert watch.warnings == []
+    assert watch.found == []
     watch.heard("worker-1", {"unusable_row": 3, "unusable_longest": 3}, MEMBERS, 0.25)
 
-    (found,) = watch.warnings
+    (found,) = watch.found
     assert found.said == "worker-1: 3 steps in a row had no finite gradient (epoch 0.2)"
     assert found.advice.startswith("optimizer.lr=0.01 (it is 0.1), or clip.norm=1, and look for log(0)")
 
@@ -272,7 +275,7 @@ def test_what_stood_when_the_last_member_left_stands_at_the_end() -> None:
 def test_the_final_version_is_judged_for_a_loss_that_is_no_number_also_before_an_epoch() -> None:
     watch = watching()
     watch.scored(metrics(99.0, 0.1, 0.1), 0, 10, final=True)
-    assert watch.warnings == []
+    assert watch.found == []
     watch.scored(metrics(math.nan, 0.1, 0.1), 0, 10, final=True)
     assert kinds(watch) == {"not_finite": False}
 
@@ -280,21 +283,21 @@ def test_the_final_version_is_judged_for_a_loss_that_is_no_number_also_before_an
 def test_fp16_may_look_for_its_factor_first() -> None:
     watch = watching(precision="fp16")
     watch.heard("worker-0", {"unusable_row": 16, "unusable_longest": 16}, MEMBERS, 0.1)
-    assert watch.warnings == []
+    assert watch.found == []
 
 
 def test_an_explosion_is_told_with_its_losses() -> None:
     watch = watching()
     figures = {"exploding_row": 3, "exploding_longest": 3, "first_loss": 2.3, "exploding_loss": 4.1e9}
     watch.heard("worker-0", figures, MEMBERS, 0.5)
-    assert watch.warnings[0].said == "worker-0: training explodes: its loss rose from 2.3 to 4.1e+09 (epoch 0.5)"
+    assert watch.found[0].said == "worker-0: training explodes: its loss rose from 2.3 to 4.1e+09 (epoch 0.5)"
 
 
 def test_a_worker_whose_pushes_are_all_dropped_is_told() -> None:
     watch = watching()
     watch.heard("worker-1", {"dropped_row": 100, "dropped_longest": 100}, MEMBERS, 2.0)
     assert kinds(watch) == {"dropped": False}
-    assert watch.warnings[0].settings == ["batch=speed"]
+    assert watch.found[0].settings == ["batch=speed"]
 
 
 @pytest.mark.parametrize(
@@ -334,15 +337,15 @@ def test_a_run_that_can_not_learn_any_more_stops_and_says_why() -> None:
 
 def test_scores_are_watched_and_a_restarted_chief_still_knows_what_was_seen() -> None:
     run, _ = started()
-    run.watch.begins_with(BALANCED)
+    run.warnings.begins_with(BALANCED)
     run.score(Score(6, 1.0, [1], metrics(4.6)), 1.0)
     state = json.loads(json.dumps(run.state()))
 
     again = Run(config())
     again.restore(state, 2.0)
-    assert again.watch.warnings == run.watch.warnings != []
+    assert again.warnings.found == run.warnings.found != []
     again.score(Score(7, 1.0, [1], metrics(1.0)), 3.0)
-    assert kinds(again.watch) == {Kind.LOSS: True}
+    assert kinds(again.warnings) == {Kind.LOSS: True}
 
     del state["watch"]  # of an older version
     Run(config()).restore(state, 2.0)

@@ -13,7 +13,9 @@ from virtual_time import Body, Conditions, Network, Task
 from virtual_worker import Worker
 
 from paceline.core.errors import PacelineError
-from paceline.core.run.run import Run, RunPhase, Score
+from paceline.core.run.phases import RunPhase
+from paceline.core.run.run import Run
+from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.plan import make_plan
@@ -83,7 +85,7 @@ class Cluster(Network):
         for server in self.servers[1:]:
             if self.seen[server.index] < view.number:
                 self.carry(partial(self._follow, server, view), extra=self.conditions.view_delay)
-            elif self.run.is_switching:
+            elif self.run.policy_change.is_under_way:
                 self._acknowledge(server)
         self._maybe_release()
 
@@ -115,7 +117,7 @@ class Cluster(Network):
     def _maybe_switched(self) -> None:
         """As server/chief.py: the change of policy is over once every server's slice has made it."""
         first, switch = self.servers[0], self.run.membership.view.switch
-        if switch is None or not first.is_up or not self.run.is_switching:
+        if switch is None or not first.is_up or not self.run.policy_change.is_under_way:
             return
         if min([first.switch_number, *self.made[1:]]) >= switch.number:
             self.run.switched()
@@ -141,7 +143,8 @@ class Cluster(Network):
             can_score = all(server.is_up and server.slice.phase is Phase.SERVING for server in self.servers)
             if self.run.phase is RunPhase.SCORING and can_score and self._is_followed():
                 versions = [server.slice.version for server in self.servers]
-                self.run.score(Score(self.run.epoch, self.run.seconds(self.now), versions, {}, final=True), self.now)
+                seconds = self.run.phases.seconds(self.now)
+                self.run.score(Score(self.run.budget.epoch, seconds, versions, {}, final=True), self.now)
             self.publish()
             self._spread()
 

@@ -8,7 +8,9 @@ import numpy as np
 from virtual_time import PATIENCE, Body, Box, Task
 
 from paceline.core.errors import Fenced, Gap, NotYet, PacelineError, PoolFull, VersionGone
-from paceline.core.run.run import Run, RunPhase, WorkerReport
+from paceline.core.run.phases import RunPhase
+from paceline.core.run.run import Run
+from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import Options
 from paceline.core.sync.policy import Own, build_policy
 from paceline.core.values import Base, Dense, Empty, Outcome, Push, Reply, Switch, Vector, View

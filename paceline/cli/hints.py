@@ -6,7 +6,7 @@ from typing import Any
 
 from paceline.core.errors import PacelineError
 from paceline.core.run.advice import LAM, is_fitted, strength
-from paceline.core.run.watch import RunWarning
+from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import NAME, Config
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import is_served

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from paceline.cli.hints import next_lines
 from paceline.core.run.best_model import by_split, result
-from paceline.core.run.watch import RunWarning
+from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.core.steps.effective import told
 from paceline.core.sync.policy import build_policy

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from paceline.core.errors import PacelineError, error_of
-from paceline.core.run.run import Score
-from paceline.core.run.watch import RunWarning
+from paceline.core.run.scoring import Score
+from paceline.core.run.warnings import RunWarning
 
 
 @dataclass(slots=True)

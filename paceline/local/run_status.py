@@ -11,7 +11,7 @@ from rich.console import Console
 
 from paceline.core.errors import ServersGone
 from paceline.core.run.best_model import result
-from paceline.core.run.watch import RunWarning
+from paceline.core.run.warnings import RunWarning
 from paceline.local.run_folder import RunFolder
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, pace, plain, standing, warnings

@@ -13,7 +13,7 @@ from rich import box
 from rich.table import Table
 
 from paceline.core.run.best_model import Measure, measure_of, scores_of
-from paceline.core.run.watch import RunWarning
+from paceline.core.run.warnings import RunWarning
 from paceline.local.run_folder import RunFolder
 from paceline.search.grid import Published, shown
 

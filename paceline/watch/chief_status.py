@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from google.protobuf.message import Message
 
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.run.run import Score
-from paceline.core.run.watch import RunWarning
+from paceline.core.run.scoring import Score
+from paceline.core.run.warnings import RunWarning
 from paceline.v1.run_service_pb2 import SetPolicyReply, SetPolicyRequest, StatusReply, StatusRequest, StopRequest
 from paceline.v1.switch_pb2 import Switch
 

@@ -9,7 +9,7 @@ from functools import cache
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from paceline.core.errors import DataError
-from paceline.core.run.watch import ROW
+from paceline.core.run.warnings import ROW
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.training.bad_steps import Rows
 from paceline.worker.training.step_result import Step

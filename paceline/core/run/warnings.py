@@ -58,7 +58,7 @@ class RunWarning:
         return f"warning: {self.said}. Try {self.advice}."
 
 
-class Watch:
+class Warnings:
     """Fed with what workers and the evaluator report; keeps what is to be said of it. Not thread-safe."""
 
     def __init__(self, config: Config) -> None:
@@ -71,7 +71,7 @@ class Watch:
         """What each worker said last of its steps in a row."""
 
     @property
-    def warnings(self) -> list[RunWarning]:
+    def found(self) -> list[RunWarning]:
         """Oldest first."""
         return list(self._found.values())
 

@@ -1,0 +1,75 @@
+"""How much a run trains: what an epoch is, how many examples were counted, and which clock is a worker's last."""
+
+from typing import Any
+
+from paceline.core.errors import ConfigError, DataError
+from paceline.core.settings.config import Config, Options
+from paceline.core.sync.policy import build_policy
+
+
+class Budget:
+    """Keeps what all workers agree on of their data, and counts its examples. Not thread-safe."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self.examples_per_epoch = 0
+        """0 before anybody has said it."""
+        self.steps_per_epoch = 0
+        self._fingerprint = ""
+        """Of the shards' data."""
+        self.examples = 0
+        """Counted so far, all workers together."""
+
+    def agree(self, worker: str, examples: int, steps: int, fingerprint: str) -> None:
+        """A worker's shards have so many examples in all and take so many steps an epoch; the first one's fix the run's.
+        DataError where another one's are others, ConfigError where there are none."""
+        before = (self.examples_per_epoch, self.steps_per_epoch, self._fingerprint)
+        if self.examples_per_epoch and (examples, steps, fingerprint) != before:
+            raise DataError(
+                f"{worker} trains on other shards: {examples:,} examples in {steps:,} steps an epoch, the run has "
+                f"{self.examples_per_epoch:,} in {self.steps_per_epoch:,}. Point all workers at the same shards."
+            )
+        if not examples:
+            raise ConfigError(f"{worker} has no training examples; write shards first: paceline shard.")
+        self.examples_per_epoch = examples
+        self.steps_per_epoch = steps
+        self._fingerprint = fingerprint
+
+    @property
+    def total(self) -> int:
+        """Examples that the run is to train, all workers together; 0 before anybody has said how long an epoch is."""
+        return self._config.epochs * self.examples_per_epoch
+
+    @property
+    def share(self) -> float:
+        """How much of it is trained (ratio)."""
+        return min(1.0, self.examples / self.total) if self.total else 0.0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the run's examples are trained, where they are what ends it."""
+        return self._config.budget == "total" and self.examples >= self.total
+
+    @property
+    def epochs(self) -> float:
+        """Counted over all workers, with the part of the present one."""
+        return self.examples / self.examples_per_epoch if self.examples_per_epoch else 0.0
+
+    @property
+    def epoch(self) -> int:
+        """Whole epochs counted over all workers."""
+        return self.examples // self.examples_per_epoch if self.examples_per_epoch else 0
+
+    def last_clock(self, policy: Options) -> int | None:
+        """Of each worker, where each has a budget of its own; with this policy a clock may be several steps."""
+        if self._config.budget != "per_worker":
+            return None
+        return -(-self._config.epochs * self.steps_per_epoch // build_policy(policy).most_steps)
+
+    def state(self) -> dict[str, Any]:
+        """Plain JSON values; the examples are counted on the chief's slice."""
+        return {"facts": [self.examples_per_epoch, self.steps_per_epoch, self._fingerprint]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was."""
+        self.examples_per_epoch, self.steps_per_epoch, self._fingerprint = state["facts"]

@@ -1,0 +1,57 @@
+"""A change of policy in mid-run: which policy trains now, and which one may follow it."""
+
+from paceline.core.errors import ConfigError
+from paceline.core.run.membership import Membership
+from paceline.core.settings.config import Config, Options
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.sync.clocks import Clocks
+from paceline.core.sync.policy import build_policy
+
+
+class PolicyChange:
+    """Lets another policy follow where that goes, and has the membership name the clocks for it
+    (docs/protocol.md#changes-of-policy). Keeps no state of its own: the view has it. Not thread-safe."""
+
+    def __init__(self, config: Config, membership: Membership) -> None:
+        self._config = config
+        self._membership = membership
+        self.policy = config.policy
+        """The policy that trains now, or that begins once all members have come to the clock named for it."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether members are on their way to the clock at which a new policy begins."""
+        return self._membership.is_switching
+
+    def begin(self, policy: Options, clocks: Clocks) -> None:
+        """Names the clocks at which `policy` follows. ConfigError where it doesn't go with the run's other settings."""
+        self.policy = self._checked(policy)
+        self._membership.switch(self.policy.model_dump(), clocks)
+
+    def end(self) -> None:
+        """The new policy has begun on every slice."""
+        self._membership.end_switch(build_policy(self.policy).rounds)
+
+    def restore(self) -> None:
+        """Goes on where the restored view is."""
+        switch = self._membership.view.switch
+        if switch is not None:
+            self.policy = Options(**switch.policy)
+
+    def _checked(self, policy: Options) -> Options:
+        """The policy with what its options mean; ConfigError where it can't follow the present one."""
+        if not self._config.servers:
+            raise ConfigError(
+                "A run without servers keeps its policy: workers can't change it in mid-run. Start a new run."
+            )
+        old, new = build_policy(self.policy), build_policy(policy)
+        new.check(self._config.model_copy(update={"policy": policy}))
+        run_optimizer = build_optimizer(self._config.optimizer)
+        before, after = old.server_optimizer(run_optimizer), new.server_optimizer(run_optimizer)
+        if before != after and (before.slots or after.slots):
+            raise ConfigError(
+                f"Policy {policy.name} can't follow {self.policy.name} in mid-run: its servers fold with "
+                f"{after.name}({after}), those of {self.policy.name} with {before.name}({before}), and what they remember "
+                "means something else. Start a new run."
+            )
+        return Options(name=policy.name, **new.model_dump(by_alias=True, exclude_unset=True))

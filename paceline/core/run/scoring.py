@@ -1,0 +1,67 @@
+"""Which versions of the model were scored, which one is due next, and the run's result in words."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from paceline.core.run.best_model import result
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What the evaluator found for one version of the model."""
+
+    epoch: int
+    seconds: float
+    """Training time at which the version was taken."""
+    versions: list[int]
+    metrics: dict[str, float]
+    """Named split_metric, e.g. test_accuracy (ratio), validation_loss."""
+    final: bool = False
+    measure: str = ""
+    """What the best model is chosen by, like 'max accuracy'; empty where nobody said."""
+    examples: dict[str, int] = field(default_factory=dict)
+    """How many of each split were scored; of the training data these are a sample."""
+
+
+class Scoring:
+    """The evaluator's side of a run. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.scores: list[Score] = []
+        self.skipped = 0
+        """Ends of epochs that went by unscored."""
+        self.is_ready = False
+        """Whether the evaluator has its data."""
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether the version at so many whole epochs is news."""
+        return epoch > self._newest
+
+    def add(self, score: Score) -> None:
+        """The evaluator has scored another version."""
+        self.skipped += max(0, score.epoch - self._newest - 1)
+        self.scores.append(score)
+
+    def is_repeat(self, score: Score) -> bool:
+        """Whether this is the newest score once more: its sender did not hear that it had come."""
+        return self.scores[-1:] == [score]
+
+    @property
+    def result(self) -> str | None:
+        """The final version's score in words; None where it was not scored, or not yet."""
+        if not self.scores or not self.scores[-1].final:
+            return None
+        return result(self.scores[-1].metrics, self.scores[-1].measure)
+
+    @property
+    def _newest(self) -> int:
+        return self.scores[-1].epoch if self.scores else -1
+
+    def state(self) -> dict[str, Any]:
+        """Plain JSON values; an evaluator says anew that it has its data."""
+        return {"scores": [asdict(score) for score in self.scores], "skipped": self.skipped}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was."""
+        self.scores = [Score(**score) for score in state["scores"]]
+        self.skipped = state["skipped"]

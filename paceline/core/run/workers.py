@@ -1,0 +1,90 @@
+"""What the chief knows of each worker beside its seat: what it last said, and where its local model can be read."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.core.run.membership import Membership
+from paceline.core.values import worker_order
+
+
+@dataclass(slots=True)
+class WorkerReport:
+    """What a worker last said of itself, for status and for the stall check."""
+
+    clock: int = 0
+    phase: str = "joining"
+    phase_seconds: float = 0.0
+    figures: dict[str, float] = field(default_factory=dict)
+    seen: float = 0.0
+
+
+class Workers:
+    """Workers' reports and addresses, and who was here from the start or until the end. Not thread-safe."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self.reports: dict[str, WorkerReport] = {}
+        self.founders: dict[str, int] = {}
+        """Incarnations of the workers that the run began with."""
+        self.finished: set[str] = set()
+        """Workers that have left with their last clock behind them."""
+        self._addresses: dict[str, str] = {}
+        """Where each worker that has joined serves its local model; empty where it does not."""
+        self._deserted: float | None = None
+        """Since when nobody has a seat."""
+
+    def joined(self, worker: str, address: str, now: float) -> None:
+        """A process has joined under this name."""
+        self.reports[worker] = WorkerReport(seen=now)
+        self._addresses[worker] = address
+
+    def started(self) -> None:
+        """The run begins with those who have a seat now."""
+        self.founders = {worker: seat.incarnation for worker, seat in self._membership.view.seats.items()}
+
+    @property
+    def fastest(self) -> float:
+        """Examples per second of computation of the fastest member; 0 while nobody has said."""
+        reports = (self.reports[worker] for worker in self._membership.view.seats if worker in self.reports)
+        return max((report.figures.get("compute_rate", 0.0) for report in reports), default=0.0)
+
+    @property
+    def members(self) -> list[tuple[str, int, str]]:
+        """Worker, incarnation and address of each member, in worker order."""
+        seats = sorted(self._membership.view.seats.items(), key=lambda item: worker_order(item[0]))
+        return [(worker, seat.incarnation, self._addresses.get(worker, "")) for worker, seat in seats]
+
+    @property
+    def local_models(self) -> list[str]:
+        """Addresses of local models, in worker order: of members, and of those that have finished."""
+        seats, places = self._membership.view.seats, self._membership.places
+        there = [
+            worker for worker in self._addresses if worker in seats or (worker in places and places[worker].is_idle)
+        ]
+        return [self._addresses[worker] for worker in sorted(there, key=worker_order) if self._addresses[worker]]
+
+    @property
+    def have_all_finished(self) -> bool:
+        """Whether everybody who ever joined has left with the last clock behind."""
+        return self.finished >= self._addresses.keys()
+
+    def deserted(self, now: float) -> float | None:
+        """For how long nobody has had a seat (seconds, from the first look); None while somebody has one."""
+        if self._membership.view.seats:
+            self._deserted = None
+            return None
+        if self._deserted is None:
+            self._deserted = now
+        return now - self._deserted
+
+    def state(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"finished": sorted(self.finished), "addresses": self._addresses, "founders": self.founders}
+
+    def restore(self, state: dict[str, Any], now: float) -> None:
+        """Goes on where `state` was, with the restored membership."""
+        # members are shown from the start, not only once each has beaten again
+        self.reports = {worker: WorkerReport(phase="unheard", seen=now) for worker in self._membership.view.seats}
+        self.finished = set(state["finished"])
+        self._addresses = dict(state["addresses"])
+        self.founders = dict(state.get("founders", {}))

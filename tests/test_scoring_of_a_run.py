@@ -1,0 +1,59 @@
+"""Which version is scored next, what was skipped, and the result in words."""
+
+import json
+
+from paceline.core.run.scoring import Score, Scoring
+
+
+def score(epoch: int, final: bool = False, **metrics: float) -> Score:
+    return Score(epoch, 1.0, [1], metrics, final=final)
+
+
+def test_each_new_epoch_is_due_once_the_first_weights_too():
+    scoring = Scoring()
+    assert scoring.is_due(0)
+
+    scoring.add(score(0))
+
+    assert [scoring.is_due(epoch) for epoch in (0, 1)] == [False, True]
+
+
+def test_epochs_that_went_by_unscored_are_counted():
+    scoring = Scoring()
+
+    for epoch in (0, 3, 4, 6):
+        scoring.add(score(epoch))
+
+    assert scoring.skipped == 3
+
+
+def test_only_the_newest_score_once_more_is_a_repeat():
+    scoring = Scoring()
+    assert not scoring.is_repeat(score(0))
+
+    scoring.add(score(0))
+    scoring.add(score(1))
+
+    assert [scoring.is_repeat(score(epoch)) for epoch in (0, 1)] == [False, True]
+
+
+def test_the_result_is_there_once_the_final_version_is_scored():
+    scoring = Scoring()
+    assert scoring.result is None
+    scoring.add(score(1, test_accuracy=0.5))
+    assert scoring.result is None
+
+    scoring.add(score(2, final=True, test_accuracy=0.9667))
+
+    assert scoring.result == "test accuracy 0.9667"
+
+
+def test_a_restarted_chief_knows_all_scores_and_waits_for_the_evaluators_data_anew():
+    scoring = Scoring()
+    scoring.is_ready = True
+    scoring.add(score(2, test_accuracy=0.5))
+    again = Scoring()
+
+    again.restore(json.loads(json.dumps(scoring.state())))
+
+    assert (again.scores, again.skipped, again.is_ready) == (scoring.scores, 2, False)
