@@ -35,22 +35,24 @@ BYTES = 8192
 TOKEN = "a token as every run has one"
 PATIENCE = 20.0
 LANE, GRPC, STOCK = "lane", "grpcio data plane", "stock grpcio, open stream"
-Exchange = Callable[[pb.SparsePush], pb.SparsePull]
+Exchange = Callable[[pb.PushPullSparseRequest], pb.PushPullSparseReply | pb.ExchangeSparseReply]
 
 
 class Echo:
     """What both data planes serve here: the values come back."""
 
-    def push_sparse(self, request: pb.SparsePush, is_there: IsThere) -> pb.SparsePull:
-        return pb.SparsePull(values=request.values)
+    def push_sparse(self, request: pb.PushPullSparseRequest, is_there: IsThere) -> pb.PushPullSparseReply:
+        return pb.PushPullSparseReply(values=request.values)
 
 
 class StockEcho(ParameterServiceServicer):
     """The same by generated code: no token, no count, no checks."""
 
-    def ExchangeSparse(self, request_iterator: Iterator[pb.SparsePush], context: Any) -> Iterator[pb.SparsePull]:
+    def ExchangeSparse(
+        self, request_iterator: Iterator[pb.ExchangeSparseRequest], context: Any
+    ) -> Iterator[pb.ExchangeSparseReply]:
         for request in request_iterator:
-            yield pb.SparsePull(values=request.values)
+            yield pb.ExchangeSparseReply(values=request.values)
 
 
 def serve(pipe: "Connection[Any, Any]") -> None:
@@ -71,15 +73,16 @@ def serve(pipe: "Connection[Any, Any]") -> None:
     pipe.poll(None)
 
 
-def stock(address: str) -> Generator[Exchange, None, None]:
+def stock(address: str, length: int) -> Generator[Exchange, None, None]:
     """One stream of stock grpcio, open until the generator is closed."""
-    requests: queue.SimpleQueue[pb.SparsePush | None] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[pb.ExchangeSparseRequest | None] = queue.SimpleQueue()
+    message = pb.ExchangeSparseRequest(values=bytes(length))
     with grpc.insecure_channel(address) as channel:
         answers = ParameterServiceStub(channel).ExchangeSparse(iter(requests.get, None))
 
-        def exchange(request: pb.SparsePush) -> pb.SparsePull:
-            requests.put(request)
-            answer: pb.SparsePull = next(answers)
+        def exchange(request: pb.PushPullSparseRequest) -> pb.ExchangeSparseReply:
+            requests.put(message)
+            answer: pb.ExchangeSparseReply = next(answers)
             return answer
 
         yield exchange
@@ -92,12 +95,12 @@ def measure(count: int, rounds: int, length: int = BYTES) -> dict[str, list[floa
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
     process.start()
     theirs.close()
-    request, shown = pb.SparsePush(values=bytes(length)), Credentials(TOKEN)
+    request, shown = pb.PushPullSparseRequest(values=bytes(length)), Credentials(TOKEN)
     seconds: dict[str, list[float]] = {}
     try:
         addresses = {name: f"127.0.0.1:{port}" for name, port in ours.recv().items()}
         lane, plane = LaneTransport(addresses[LANE], shown), GrpcTransport(open_channel(addresses[GRPC], shown))
-        with closing(lane), closing(stock(addresses[STOCK])) as opened:
+        with closing(lane), closing(stock(addresses[STOCK], length)) as opened:
             contenders: dict[str, Exchange] = {
                 LANE: lambda push: lane.push_sparse(push, PATIENCE),
                 GRPC: lambda push: plane.push_sparse(push, PATIENCE),
@@ -114,7 +117,7 @@ def measure(count: int, rounds: int, length: int = BYTES) -> dict[str, list[floa
     return seconds
 
 
-def _timed(exchange: Exchange, request: pb.SparsePush) -> float:
+def _timed(exchange: Exchange, request: pb.PushPullSparseRequest) -> float:
     start = perf_counter()
     answer = exchange(request)
     taken = perf_counter() - start

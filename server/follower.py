@@ -36,7 +36,7 @@ class Follower:
     def _follow(self) -> None:
         pauses, is_away = backoff(), False
         while not self._stopping.is_set():
-            ack = pb.ViewAck(
+            ack = pb.FollowViewRequest(
                 server=self._driver.index, term=self._driver.term, view=self._view.number, phase=self.phase,
                 switch=self._driver.switch_number,
             )  # fmt: skip
@@ -49,7 +49,7 @@ class Follower:
                 is_away = True
                 self._stopping.wait(next(pauses))
 
-    def _take(self, message: pb.View) -> None:
+    def _take(self, message: pb.FollowViewReply) -> None:
         if message.phase != self.phase:
             self.phase = RunPhase(message.phase)
             self._say("phase", phase=str(self.phase))

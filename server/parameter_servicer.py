@@ -74,7 +74,7 @@ class ParameterServicer:
             self._refused(head.worker, error)
             raise
 
-    def push_sparse(self, request: pb.SparsePush, is_there: IsThere) -> pb.SparsePull:
+    def push_sparse(self, request: pb.PushPullSparseRequest, is_there: IsThere) -> pb.PushPullSparseReply:
         """Takes one sparse push, and answers with a few weights. Checked as `push` is."""
         head = request.head
         _check_name(head.worker)
@@ -93,9 +93,9 @@ class ParameterServicer:
             self._refused(head.worker, error)
             raise
         if found is None:
-            return pb.SparsePull(head=pb.PullHead(outcome=pb.WAIT))
+            return pb.PushPullSparseReply(head=pb.PullHead(outcome=pb.WAIT))
         reply, weights = found
-        answer = pb.SparsePull(head=self._answer(reply))
+        answer = pb.PushPullSparseReply(head=self._answer(reply))
         if weights is None:
             answer.all = True
             return answer
@@ -105,7 +105,7 @@ class ParameterServicer:
         self._metrics.sent.inc(len(answer.values) + len(answer.places))
         return answer
 
-    def _sparse(self, request: pb.SparsePush) -> tuple[Update, Places | None]:
+    def _sparse(self, request: pb.PushPullSparseRequest) -> tuple[Update, Places | None]:
         """The update of a sparse push and the places that it wants, checked."""
         worker, length = request.head.worker, self.length
         if self._driver.config.updates != "sparse":

@@ -90,7 +90,7 @@ class RunServicer(RunServiceServicer):
             self._chief.settle()
         return pb.LeaveReply()
 
-    def FollowView(self, request: pb.ViewAck, context: Any) -> pb.View:
+    def FollowView(self, request: pb.FollowViewRequest, context: Any) -> pb.FollowViewReply:
         chief = self._chief
 
         def has_news() -> bool:

@@ -4,10 +4,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from prometheus_client import CollectorRegistry, Counter
@@ -39,6 +39,7 @@ _THREADS = 16
 _HOLD = 5.0
 """Longest wait for the counts before the reader is told to ask again (seconds)."""
 Ranges = Sequence[tuple[int, int]]
+Reply = TypeVar("Reply", pb.ManifestReply, pb.FetchReply, pb.CountsReply)
 
 
 class ServingMetrics:
@@ -65,10 +66,10 @@ class ShardServicer(ShardServiceServicer):
         self._counted: Future[Rows] | None = None
         self._lock = threading.Lock()
 
-    def Manifest(self, request: pb.ManifestRequest, context: Any) -> Iterator[pb.ShardBytes]:
-        return self._sent(_cut(render(self._shards.manifest)), context)
+    def Manifest(self, request: pb.ManifestRequest, context: Any) -> Iterator[pb.ManifestReply]:
+        return self._sent(_cut(render(self._shards.manifest)), pb.ManifestReply, context)
 
-    def Fetch(self, request: pb.FetchRequest, context: Any) -> Iterator[pb.ShardBytes]:
+    def Fetch(self, request: pb.FetchRequest, context: Any) -> Iterator[pb.FetchReply]:
         self._check(request.fingerprint)
         entries = self._shards.manifest.entries()
         files = entries[request.name].files if request.name in entries else {}
@@ -87,9 +88,11 @@ class ShardServicer(ShardServiceServicer):
                 f"The call asks for {_total(ranges):,} bytes of {request.name}/{request.file}, which has {entry.bytes:,}; a "
                 f"call gets {MOST:,} at most, each range inside the file."
             )
-        return self._sent(_read(self._shards.folder / request.name / f"{request.file}.npy", ranges), context)
+        return self._sent(
+            _read(self._shards.folder / request.name / f"{request.file}.npy", ranges), pb.FetchReply, context
+        )
 
-    def Counts(self, request: pb.CountsRequest, context: Any) -> Iterator[pb.ShardBytes]:
+    def Counts(self, request: pb.CountsRequest, context: Any) -> Iterator[pb.CountsReply]:
         self._check(request.fingerprint)
         if self._shards.manifest.shards[0].columns is None:
             raise DataError("The shards that are served hold dense rows, whose features are not counted.")
@@ -101,7 +104,7 @@ class ShardServicer(ShardServiceServicer):
             counts = counted.result(_HOLD)
         except TimeoutError:
             raise TryAgain("the examples that have each feature are still being counted") from None
-        return self._sent(_cut(counts.astype("<i8").tobytes()), context)
+        return self._sent(_cut(counts.astype("<i8").tobytes()), pb.CountsReply, context)
 
     def _check(self, fingerprint: str) -> None:
         if fingerprint != self._fingerprint:
@@ -110,9 +113,9 @@ class ShardServicer(ShardServiceServicer):
                 f"({fingerprint[:12] or 'none'}). Start the processes of the run anew."
             )
 
-    def _sent(self, parts: Iterator[bytes], context: Any) -> Iterator[pb.ShardBytes]:
+    def _sent(self, parts: Iterator[bytes], kind: Callable[..., Reply], context: Any) -> Iterator[Reply]:
         for part in self._watchdog.sending(parts, context.cancel):
-            yield pb.ShardBytes(data=part)
+            yield kind(data=part)
             self._metrics.sent.inc(len(part))
 
 

@@ -71,10 +71,10 @@ class Service:
         finally:
             self.left.put("push")
 
-    def push_sparse(self, request: pb.SparsePush, is_there: IsThere) -> pb.SparsePull:
+    def push_sparse(self, request: pb.PushPullSparseRequest, is_there: IsThere) -> pb.PushPullSparseReply:
         try:
             self.do("sparse", is_there)
-            return pb.SparsePull(head=pb.PullHead(clock=request.head.clock), values=request.values, all=True)
+            return pb.PushPullSparseReply(head=pb.PullHead(clock=request.head.clock), values=request.values, all=True)
         finally:
             self.left.put("sparse")
 

@@ -66,8 +66,8 @@ class Slice:
 
     initialise = push
 
-    def push_sparse(self, request: pb.SparsePush, is_there: IsThere) -> pb.SparsePull:
-        return pb.SparsePull(values=request.values)
+    def push_sparse(self, request: pb.PushPullSparseRequest, is_there: IsThere) -> pb.PushPullSparseReply:
+        return pb.PushPullSparseReply(values=request.values)
 
     @contextmanager
     def pull(self, request: pb.PullRequest, is_there: IsThere) -> Iterator[Outgoing]:

@@ -47,7 +47,10 @@ class StockClient:
         standing = self.resume()
         if standing.phase == "empty":
             first = np.zeros(LENGTH, np.float32)
-            self.call(self.data.Initialise, self.parts(first, digest=hashlib.sha256(first.data).digest()))
+            self.call(
+                self.data.Initialise,
+                self.parts(first, pb.InitialiseRequest, digest=hashlib.sha256(first.data).digest()),
+            )
         self.clock = self.resume().clock
         seat = run_pb.SeatRequest(worker=self.worker, incarnation=self.incarnation, clock=self.clock)
         self.view = self.call(self.run.Seat, seat).view
@@ -65,7 +68,7 @@ class StockClient:
         self.call(self.run.Leave, run_pb.LeaveRequest(worker=self.worker, incarnation=self.incarnation))
         self.channel.close()
 
-    def parts(self, values: Vector, **head: Any) -> Iterator[pb.PushPart]:
+    def parts(self, values: Vector, kind: type[Any] = pb.PushPullRequest, **head: Any) -> Iterator[Any]:
         """The messages of the next push; `head` overrides what its head says."""
         facts: dict[str, Any] = {
             "worker": self.worker, "incarnation": self.incarnation, "clock": self.clock + 1, "examples": 1,
@@ -73,7 +76,7 @@ class StockClient:
             "codec": "none", "pull_codec": "none", "elements": len(values),
         }  # fmt: skip
         for start in range(0, max(1, len(values)), PART):
-            piece = pb.PushPart(offset=start, data=values[start : start + PART].tobytes())
+            piece = kind(offset=start, data=values[start : start + PART].tobytes())
             if start == 0:
                 piece.head.CopyFrom(pb.PushHead(**(facts | head)))
             yield piece

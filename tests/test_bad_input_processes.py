@@ -326,7 +326,7 @@ def test_calls_without_the_token_are_refused_but_health_answers(cluster: Cluster
 def test_messages_framed_by_hand_are_protobufs_own(digest: bytes, offset: int, data: bytes) -> None:
     head = pb.PushHead(digest=digest, clock=offset // 2)
     for has_head in (True, False):
-        part = pb.PushPart(offset=offset, data=data)
+        part = pb.PushPullRequest(offset=offset, data=data)
         if has_head:
             part.head.CopyFrom(head)
         serialised = head.SerializeToString() if has_head else b""

@@ -23,7 +23,7 @@ class Told(Service):
     def resume(self, request: pb.ResumeRequest) -> pb.ResumeReply:
         return pb.ResumeReply(lane_port=self.lane_port)
 
-    def push_sparse(self, request: pb.SparsePush, is_there: IsThere) -> pb.SparsePull:
+    def push_sparse(self, request: pb.PushPullSparseRequest, is_there: IsThere) -> pb.PushPullSparseReply:
         reply = super().push_sparse(request, is_there)
         reply.head.lane_port = self.lane_port
         return reply
@@ -64,7 +64,7 @@ def pull(transport: Transport) -> object:
 
 
 def push_sparse(transport: Transport) -> object:
-    return transport.push_sparse(pb.SparsePush(head=pb.PushHead(clock=1)), SOON)
+    return transport.push_sparse(pb.PushPullSparseRequest(head=pb.PushHead(clock=1)), SOON)
 
 
 def resume(transport: Transport) -> object:

@@ -65,13 +65,13 @@ def test_every_call_is_answered(serve: Serve) -> None:
     resumed = transport.resume(pb.ResumeRequest(worker="worker-0", clock=4), SOON)
     first = transport.initialise(head_of(values), parts(values), SOON)
     pushed = transport.push(head_of(values), parts(values), SOON)
-    sparse = transport.push_sparse(pb.SparsePush(head=pb.PushHead(clock=2), values=b"1234"), SOON)
+    sparse = transport.push_sparse(pb.PushPullSparseRequest(head=pb.PushHead(clock=2), values=b"1234"), SOON)
     pulled = transport.pull(pb.PullRequest(version=300), lambda head: sink, SOON)
     assert resumed == pb.ResumeReply(term=3, clock=4, phase="worker-0")
     assert first == pb.InitialiseReply(term=7)
     assert service.first.tolist() == values.tolist()
     assert pushed == pb.PullHead(clock=1, term=7)
-    assert sparse == pb.SparsePull(head=pb.PullHead(clock=2), values=b"1234", all=True)
+    assert sparse == pb.PushPullSparseReply(head=pb.PullHead(clock=2), values=b"1234", all=True)
     assert pulled == pb.PullHead(version=300, elements=300)
     assert sink.values.tolist() == [300.0] * 300
 
@@ -192,7 +192,7 @@ def test_a_server_that_refuses_in_mid_push_is_heard_at_once(serve: Serve, point:
 # callers that do not wait for ever
 WAITS: dict[str, tuple[str, Callable[[Transport], object]]] = {
     "pull": ("pull", lambda transport: transport.pull(pb.PullRequest(version=1), lambda head: Gathered(), 0.3)),
-    "sparse push": ("sparse", lambda transport: transport.push_sparse(pb.SparsePush(), 0.3)),
+    "sparse push": ("sparse", lambda transport: transport.push_sparse(pb.PushPullSparseRequest(), 0.3)),
     "held reply": ("end", lambda transport: exchange(transport, numbers(10), timeout=0.3)),
     "held reply to a large push": ("end", lambda transport: exchange(transport, numbers(1 << 20), timeout=1.0)),
     "push that waits for its buffer": ("head", lambda transport: exchange(transport, numbers(LARGE), timeout=0.3)),
@@ -373,7 +373,7 @@ def test_calls_are_counted_by_name_and_outcome(serve: Serve) -> None:
     exchange(transport, numbers(10))
     service.at["sparse"] = raising(BadPush("no"))
     with pytest.raises(BadPush):
-        transport.push_sparse(pb.SparsePush(), SOON)
+        transport.push_sparse(pb.PushPullSparseRequest(), SOON)
     found = [served.calls.get(timeout=SOON) for _ in range(3)]
     sparse = "ExchangeSparse" if served.kind == "lane" else "PushPullSparse"
     assert found == [("Resume", "OK"), ("PushPull", "OK"), (sparse, "INVALID_ARGUMENT")]

@@ -23,7 +23,7 @@ from paceline.rpc.transport import Transport
 from paceline.rpc.watchdog import IDLE, TOTAL
 from paceline.v1 import parameter_service_pb2 as pb
 
-MESSAGE = prefixed(pb.SparsePush(values=b"1234").SerializeToString())
+MESSAGE = prefixed(pb.PushPullSparseRequest(values=b"1234").SerializeToString())
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def answered(peer: Peer, lane: Lane) -> None:
 
 def push(transport: Transport, clock: int = 1, values: bytes = b"1234", timeout: float = SOON) -> None:
     """A sparse push and its answer."""
-    found = transport.push_sparse(pb.SparsePush(head=pb.PushHead(clock=clock), values=values), timeout)
+    found = transport.push_sparse(pb.PushPullSparseRequest(head=pb.PushHead(clock=clock), values=values), timeout)
     assert (found.head.clock, found.values) == (clock, values)
 
 
@@ -300,7 +300,7 @@ def test_frames_without_data_wake_nobody(peer: Peer, lane: Lane) -> None:
 def test_a_message_in_many_frames_is_one_exchange(peer: Peer, lane: Lane) -> None:
     for byte in MESSAGE:
         peer.send(data(1, bytes((byte,))))
-    assert peer.next(Kind.DATA)[3] == prefixed(pb.SparsePull(values=b"1234").SerializeToString())
+    assert peer.next(Kind.DATA)[3] == prefixed(pb.PushPullSparseReply(values=b"1234").SerializeToString())
     assert lane.outcome() == ("ExchangeSparse", "OK")
 
 

@@ -26,7 +26,7 @@ HEAD = pb.PushHead(worker="worker-0", clock=7, elements=3).SerializeToString()
 
 @st.composite
 def fields(draw: st.DrawFn, may_have_head: bool) -> bytes:
-    """A PushPart's fields in any order: each may be missing, all but the head may come twice, strangers may be between."""
+    """A part's fields in any order: each may be missing, all but the head may come twice, strangers may be between."""
     content = bytes(draw(st.integers(0, 255)) for _ in range(3)) * (draw(SIZES) // 3 + 1)
     offset = draw(st.integers(0, 2**64 - 1) | st.integers(0, 300))
     chosen = [
@@ -84,7 +84,7 @@ def test_parts_arrive_as_protobuf_reads_them_however_they_are_cut_and_ordered(dr
     stream.got_all()
     if not is_attached:
         stream.attach(sink)
-    expected = [pb.PushPart.FromString(message) for message in messages]
+    expected = [pb.PushPullRequest.FromString(message) for message in messages]
     assert stream.failure is None
     assert sink.taken == [(part.offset, part.data) for part in expected if part.data]
     assert sink.taken == [(part.offset, bytes(part.data)) for part in map(parse, messages) if len(part.data)]

@@ -60,9 +60,9 @@ def refusing(error: Exception) -> Callable[[IsThere], None]:
 
 
 # a stock grpcio client
-def messages(values: Vector) -> Iterator[pb.PushPart]:
+def messages(values: Vector, kind: type[Any] = pb.PushPullRequest) -> Iterator[Any]:
     for start in range(0, len(values), PART):
-        part = pb.PushPart(offset=start, data=values[start : start + PART].tobytes())
+        part = kind(offset=start, data=values[start : start + PART].tobytes())
         if not start:
             part.head.CopyFrom(pb.PushHead(worker="worker-0", clock=1, elements=len(values)))
         yield part
@@ -82,10 +82,10 @@ def test_stock_grpcio_exchanges_megabytes_with_the_lane(serve: Serve) -> None:
     with grpc.insecure_channel(served.address) as channel:
         stub = ParameterServiceStub(channel)
         resumed = stub.Resume(pb.ResumeRequest(clock=5), timeout=SOON, metadata=right)
-        first = stub.Initialise(messages(sent), timeout=SOON, metadata=right)
+        first = stub.Initialise(messages(sent, pb.InitialiseRequest), timeout=SOON, metadata=right)
         exchanged = weights(stub.PushPull(messages(sent), timeout=SOON, metadata=right))
-        pushed = stub.Push(messages(sent), timeout=SOON, metadata=right)
-        sparse = stub.PushPullSparse(pb.SparsePush(values=b"1234"), timeout=SOON, metadata=right)
+        pushed = stub.Push(messages(sent, pb.PushRequest), timeout=SOON, metadata=right)
+        sparse = stub.PushPullSparse(pb.PushPullSparseRequest(values=b"1234"), timeout=SOON, metadata=right)
         pulled = weights(stub.Pull(pb.PullRequest(version=COUNT), timeout=SOON, metadata=right))
     assert (resumed.clock, first.term, pushed.head.clock, sparse.values) == (5, 7, 1, b"1234")
     np.testing.assert_array_equal(service.first, sent)
@@ -108,13 +108,13 @@ def test_stock_grpcio_exchanges_on_a_stream_that_stays_open(serve: Serve) -> Non
     served = serve(service, token="right")
     right = (("authorization", "Bearer right"),)
     with grpc.insecure_channel(served.address) as channel:
-        pushes: queue.SimpleQueue[pb.SparsePush] = queue.SimpleQueue()
+        pushes: queue.SimpleQueue[pb.ExchangeSparseRequest] = queue.SimpleQueue()
         answers = ParameterServiceStub(channel).ExchangeSparse(iter(pushes.get, None), timeout=SOON, metadata=right)
         for length in (0, 4, 70_000, 3 << 20, 3 << 20, 4):
-            pushes.put(pb.SparsePush(values=bytes(length)))
+            pushes.put(pb.ExchangeSparseRequest(values=bytes(length)))
             assert next(answers).values == bytes(length)
         service.at["sparse"] = refusing(BadPush("größer als 3"))
-        pushes.put(pb.SparsePush())
+        pushes.put(pb.ExchangeSparseRequest())
         assert refusal(lambda: next(answers)) == (grpc.StatusCode.INVALID_ARGUMENT, "größer als 3")
         reached = threading.Event()
 
@@ -125,7 +125,7 @@ def test_stock_grpcio_exchanges_on_a_stream_that_stays_open(serve: Serve) -> Non
         service.at = {"sparse": wait}
         pushes = queue.SimpleQueue()  # the thread of the stream that has ended still waits at the other one
         answers = ParameterServiceStub(channel).ExchangeSparse(iter(pushes.get, None), timeout=SOON, metadata=right)
-        pushes.put(pb.SparsePush())
+        pushes.put(pb.ExchangeSparseRequest())
         assert reached.wait(SOON)
         answers.cancel()
         assert service.gone.wait(SOON)
@@ -203,11 +203,11 @@ class Stock(ParameterServiceServicer):
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, "größer als 3")
         raise AssertionError
 
-    def PushPull(self, request_iterator: Iterator[pb.PushPart], context: Any) -> Iterator[pb.PullPart]:
+    def PushPull(self, request_iterator: Iterator[pb.PushPullRequest], context: Any) -> Iterator[pb.PushPullReply]:
         pushed = list(request_iterator)
         data = b"".join(part.data for part in pushed)
         for start in range(0, len(data), 40_000):
-            part = pb.PullPart(offset=start // 4, data=data[start : start + 40_000])
+            part = pb.PushPullReply(offset=start // 4, data=data[start : start + 40_000])
             if not start:
                 part.head.CopyFrom(pb.PullHead(clock=pushed[0].head.clock, term=7, elements=len(data) // 4))
             yield part
@@ -224,7 +224,7 @@ def test_the_lanes_client_exchanges_megabytes_with_a_server_of_generated_code() 
         with pytest.raises(Exception, match="FAILED_PRECONDITION: größer als 3"):
             transport.resume(pb.ResumeRequest(), SOON)
         with pytest.raises(Exception, match="UNIMPLEMENTED"):
-            transport.push_sparse(pb.SparsePush(), SOON)
+            transport.push_sparse(pb.PushPullSparseRequest(), SOON)
         server.stop(0).wait()
 
 

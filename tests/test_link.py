@@ -47,7 +47,7 @@ class Script(Transport):
         self.pulls: deque[Act] = deque()
         self.firsts: deque[Exception | pb.InitialiseReply] = deque()
         self.sent: list[tuple[pb.PushHead, bytes]] = []
-        self.sparse: list[pb.SparsePush] = []
+        self.sparse: list[pb.PushPullSparseRequest] = []
         self.resumed: list[pb.ResumeRequest] = []
         self.asked: list[pb.PullRequest] = []
         self.weights = np.arange(100, dtype=np.float32)
@@ -68,8 +68,8 @@ class Script(Transport):
         self.sent.append((copied(head), b"".join(bytes(data) for _, data in parts)))
         return played(self.pushes.popleft())
 
-    def push_sparse(self, request: pb.SparsePush, timeout: float) -> pb.SparsePull:
-        kept = pb.SparsePush()
+    def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
+        kept = pb.PushPullSparseRequest()
         kept.CopyFrom(request)
         self.sparse.append(kept)
         return played(self.pushes.popleft())

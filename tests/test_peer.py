@@ -22,7 +22,7 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Vector
 from paceline.rpc.auth import HEADER, Credentials, bearer
-from paceline.v1 import parameter_service_pb2 as parameters_pb
+from paceline.v1 import peer_service_pb2 as peer_pb
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.peer_service_pb2_grpc import PeerServiceStub
 
@@ -103,7 +103,7 @@ def test_a_local_model_travels_whole_in_parts(peers: Peers) -> None:
 
 def test_a_stock_client_reads_a_local_model_by_generated_stubs(peers: Peers) -> None:
     _, address = peers.serving()
-    request = parameters_pb.PullRequest(reader="stock", plan_hash=PLAN.hash)
+    request = peer_pb.PullLocalRequest(reader="stock", plan_hash=PLAN.hash)
     with grpc.insecure_channel(address) as channel:
         parts = list(PeerServiceStub(channel).PullLocal(request, metadata=[(HEADER, bearer(TOKEN))], timeout=60))
     assert parts[0].head.elements == PLAN.total

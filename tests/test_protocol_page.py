@@ -269,11 +269,11 @@ def test_the_start_of_a_run(tmp_path: Path):
     def called(name: str, server: int, request: Any, told: str, reply: Any, brought: str, more: str = "") -> None:
         rows.append((name, str(server), fields(request, told), more + fields(reply, brought)))
 
-    def parts(length: int, **head: Any) -> tuple[pb.PushHead, Iterator[pb.PushPart]]:
+    def parts(kind: type[Any], length: int, **head: Any) -> tuple[pb.PushHead, Iterator[Any]]:
         values = np.ones(length, np.float32).tobytes()
         digest = hashlib.sha256(values).digest()
         made = pb.PushHead(worker=W0, plan_hash=plan.hash, codec="none", elements=length, digest=digest, **head)
-        return made, iter([pb.PushPart(head=made, data=values)])
+        return made, iter([kind(head=made, data=values)])
 
     try:
         cluster.evaluator_ready()
@@ -285,7 +285,7 @@ def test_the_start_of_a_run(tmp_path: Path):
             reply = data[server].Resume(resume, timeout=30)
             called("Resume", server, resume, "incarnation clock", reply, "term clock version phase")
         for server in (0, 1):
-            head, stream = parts(plan.lengths[server])
+            head, stream = parts(pb.InitialiseRequest, plan.lengths[server])
             called("Initialise", server, head, "elements", data[server].Initialise(stream, timeout=30), "term")
         other = cluster.run.Join(join_request(config, W1), CALL)
         with cluster.servers[0].chief.changed:
@@ -300,7 +300,14 @@ def test_the_start_of_a_run(tmp_path: Path):
             called("Pull", server, request, "", head, "term version elements")
         for server in (0, 1):
             head, stream = parts(
-                plan.lengths[server], incarnation=1, clock=1, examples=4, base_term=1, base_version=0, view=1
+                pb.PushPullRequest,
+                plan.lengths[server],
+                incarnation=1,
+                clock=1,
+                examples=4,
+                base_term=1,
+                base_version=0,
+                view=1,
             )
             reply = next(data[server].PushPull(stream, timeout=30)).head
             brought = "term version clock staleness members elements"

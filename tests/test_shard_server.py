@@ -229,7 +229,7 @@ def test_bytes_that_were_damaged_on_the_way_are_fetched_anew(serving: Any, calls
     def flip(number: int, messages: Iterator[Any], context: Any) -> Iterator[Any]:
         for message in messages:
             first = message.data[0] ^ (number == 1)
-            yield pb.ShardBytes(data=bytes([first]) + message.data[1:])
+            yield type(message)(data=bytes([first]) + message.data[1:])
 
     calls.spoil = flip
     served = serving()

@@ -49,7 +49,7 @@ class _OnLane(Transport):
     def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
         return self._call(lambda way: way.push(head, parts, timeout), lambda found: found)
 
-    def push_sparse(self, request: pb.SparsePush, timeout: float) -> pb.SparsePull:
+    def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
         return self._call(lambda way: way.push_sparse(request, timeout), lambda reply: reply.head)
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:

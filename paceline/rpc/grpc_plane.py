@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtoMessage
 
 from paceline.core.errors import BadPush, TryAgain
 from paceline.rpc.channel import translated
@@ -27,9 +28,9 @@ class GrpcTransport(Transport):
         )
         self._initialise = channel.stream_unary(f"/{SERVICE}/Initialise", None, pb.InitialiseReply.FromString)
         self._push_pull = channel.stream_stream(f"/{SERVICE}/PushPull", None, None)
-        self._push = channel.stream_unary(f"/{SERVICE}/Push", None, pb.PullPart.FromString)
+        self._push = channel.stream_unary(f"/{SERVICE}/Push", None, pb.PushReply.FromString)
         self._push_sparse = channel.unary_unary(
-            f"/{SERVICE}/PushPullSparse", pb.SparsePush.SerializeToString, pb.SparsePull.FromString
+            f"/{SERVICE}/PushPullSparse", pb.PushPullSparseRequest.SerializeToString, pb.PushPullSparseReply.FromString
         )
         self._pull = channel.unary_stream(f"/{SERVICE}/Pull", pb.PullRequest.SerializeToString, None)
 
@@ -45,11 +46,11 @@ class GrpcTransport(Transport):
         return received(self._push_pull(frames(head.SerializeToString(), parts), timeout=timeout), open_sink)
 
     def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
-        reply: pb.PullPart = _translating(self._push, frames(head.SerializeToString(), parts), timeout)
+        reply: pb.PushReply = _translating(self._push, frames(head.SerializeToString(), parts), timeout)
         return reply.head
 
-    def push_sparse(self, request: pb.SparsePush, timeout: float) -> pb.SparsePull:
-        reply: pb.SparsePull = _translating(self._push_sparse, request, timeout)
+    def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
+        reply: pb.PushPullSparseReply = _translating(self._push_sparse, request, timeout)
         return reply
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
@@ -74,16 +75,18 @@ class GrpcServicer:
                 self._initialise, None, pb.InitialiseReply.SerializeToString
             ),
             "PushPull": grpc.stream_stream_rpc_method_handler(self._push_pull, None, None),
-            "Push": taking(lambda head, is_there: self._service.push(head, is_there), self._watchdog),
+            "Push": taking(lambda head, is_there: self._service.push(head, is_there), pb.PushReply, self._watchdog),
             "PushPullSparse": grpc.unary_unary_rpc_method_handler(
                 lambda request, context: self._service.push_sparse(request, context.is_active),
-                pb.SparsePush.FromString,
-                pb.SparsePull.SerializeToString,
+                pb.PushPullSparseRequest.FromString,
+                pb.PushPullSparseReply.SerializeToString,
             ),
             "ExchangeSparse": grpc.stream_stream_rpc_method_handler(
-                self._exchange_sparse, pb.SparsePush.FromString, pb.SparsePull.SerializeToString
+                self._exchange_sparse, pb.PushPullSparseRequest.FromString, pb.PushPullSparseReply.SerializeToString
             ),
-            "Pull": giving(lambda request, is_there: self._service.pull(request, is_there), self._watchdog),
+            "Pull": giving(
+                lambda request, is_there: self._service.pull(request, is_there), pb.PullRequest, self._watchdog
+            ),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
@@ -95,7 +98,9 @@ class GrpcServicer:
                 answer = frames(outgoing.head.SerializeToString(), outgoing.parts)
                 yield from self._watchdog.sending(answer, context.cancel)
 
-    def _exchange_sparse(self, requests: Iterator[pb.SparsePush], context: Any) -> Iterator[pb.SparsePull]:
+    def _exchange_sparse(
+        self, requests: Iterator[pb.PushPullSparseRequest], context: Any
+    ) -> Iterator[pb.PushPullSparseReply]:
         pushes = self._watchdog.receiving(requests, context.cancel)
         answers = (self._service.push_sparse(push, context.is_active) for push in pushes)
         yield from self._watchdog.sending(answers, context.cancel)
@@ -108,27 +113,31 @@ class GrpcServicer:
                 return pb.InitialiseReply(term=outgoing.head.term)
 
 
-def taking(serve: Callable[..., AbstractContextManager[Upload]], watchdog: Watchdog) -> Any:
-    """A handler of calls that send parts and are answered with a head."""
+def taking(
+    serve: Callable[..., AbstractContextManager[Upload]], reply: Callable[..., ProtoMessage], watchdog: Watchdog
+) -> Any:
+    """A handler of calls that send parts and are answered with a head, as a `reply`."""
 
-    def take(messages: Iterator[bytes], context: Any) -> pb.PullPart:
+    def take(messages: Iterator[bytes], context: Any) -> ProtoMessage:
         head, parts = _opened(watchdog.receiving(messages, context.cancel))
         with serve(head, context.is_active) as upload:
             _pour(parts, upload)
             with upload.finish(False) as outgoing:
-                return pb.PullPart(head=outgoing.head)
+                return reply(head=outgoing.head)
 
-    return grpc.stream_unary_rpc_method_handler(take, None, pb.PullPart.SerializeToString)
+    return grpc.stream_unary_rpc_method_handler(take, None, lambda answer: answer.SerializeToString())
 
 
-def giving(serve: Callable[..., AbstractContextManager[Outgoing]], watchdog: Watchdog) -> Any:
-    """A handler of calls with a PullRequest that are answered with a head and parts."""
+def giving(
+    serve: Callable[..., AbstractContextManager[Outgoing]], request: type[ProtoMessage], watchdog: Watchdog
+) -> Any:
+    """A handler of calls with one `request` that are answered with a head and parts."""
 
-    def give(request: pb.PullRequest, context: Any) -> Iterator[bytes]:
-        with serve(request, context.is_active) as outgoing:
+    def give(asked: ProtoMessage, context: Any) -> Iterator[bytes]:
+        with serve(asked, context.is_active) as outgoing:
             yield from watchdog.sending(frames(outgoing.head.SerializeToString(), outgoing.parts), context.cancel)
 
-    return grpc.unary_stream_rpc_method_handler(give, pb.PullRequest.FromString, None)
+    return grpc.unary_stream_rpc_method_handler(give, request.FromString, None)
 
 
 def frames(head: bytes, parts: Parts) -> Iterator[bytes]:
@@ -152,7 +161,7 @@ def _opened(messages: Iterator[bytes]) -> tuple[pb.PushHead, Iterator[Message]]:
     """The head of a push, and all its messages, the first one included."""
     first = next(messages, None)
     if first is None:
-        raise BadPush("The stream ended before its first message; send a PushPart with a head.")
+        raise BadPush("The stream ended before its first message; send a part with a head.")
     message = parse(first)
     return push_head(message.head), itertools.chain((message,), map(parse, messages))
 

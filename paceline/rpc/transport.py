@@ -54,7 +54,7 @@ class Transport(ABC):
         """ParameterService.Push: as PushPull, but the reply brings no weights."""
 
     @abstractmethod
-    def push_sparse(self, request: pb.SparsePush, timeout: float) -> pb.SparsePull:
+    def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
         """ParameterService.PushPullSparse."""
 
     @abstractmethod
@@ -91,7 +91,7 @@ class ParameterService(Protocol):
 
     def push(self, head: pb.PushHead, is_there: IsThere) -> AbstractContextManager[Upload]: ...
 
-    def push_sparse(self, request: pb.SparsePush, is_there: IsThere) -> pb.SparsePull: ...
+    def push_sparse(self, request: pb.PushPullSparseRequest, is_there: IsThere) -> pb.PushPullSparseReply: ...
 
     def pull(self, request: pb.PullRequest, is_there: IsThere) -> AbstractContextManager[Outgoing]: ...
 

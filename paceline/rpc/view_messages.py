@@ -8,10 +8,10 @@ from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.switch_pb2 import Switch as SwitchMessage
 
 
-def view_message(view: View, phase: str) -> pb.View:
+def view_message(view: View, phase: str) -> pb.FollowViewReply:
     """The view as the other servers get it."""
     switch, made = (switch_message(found, view.number) for found in (view.switch, view.made))
-    message = pb.View(
+    message = pb.FollowViewReply(
         number=view.number, phase=phase, examples_per_epoch=view.examples_per_epoch, switch=switch, made=made
     )
     for worker, seat in view.seats.items():
@@ -20,7 +20,7 @@ def view_message(view: View, phase: str) -> pb.View:
     return message
 
 
-def view_value(message: pb.View) -> View:
+def view_value(message: pb.FollowViewReply) -> View:
     """The view that the chief sent."""
     seats = {
         worker: Seat(

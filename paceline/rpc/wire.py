@@ -1,4 +1,5 @@
-"""The messages of the data plane framed by hand: byte for byte what protobuf makes of PushPart and PullPart, without
+"""The messages of the data plane framed by hand: byte for byte what protobuf makes of a part (PushPullRequest and
+all that have its three fields), without
 copying the tensor bytes into a protobuf object."""
 
 from typing import NamedTuple
@@ -6,7 +7,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from paceline.core.errors import BadPush
-from paceline.v1.parameter_service_pb2 import PushPart
+from paceline.v1.parameter_service_pb2 import PushPullRequest
 
 _HEAD, _OFFSET, _DATA = 0x0A, 0x10, 0x7A
 _MOST_HEAD = 16 << 10
@@ -14,7 +15,7 @@ _MOST_HEAD = 16 << 10
 
 
 class Message(NamedTuple):
-    """One PushPart or PullPart: serialised head (in the first only), offset in elements, and a view of the data."""
+    """One part: serialised head (in the first only), offset in elements, and a view of the data."""
 
     head: bytes
     offset: int
@@ -135,7 +136,7 @@ def _read_varint(message: bytes, position: int) -> tuple[int, int]:
 
 def _parse_by_protobuf(message: bytes) -> Message:
     try:
-        part = PushPart.FromString(message)
+        part = PushPullRequest.FromString(message)
     except DecodeError as error:
-        raise BadPush("A message of the data plane is damaged: it is not a PushPart. Compare the versions.") from error
+        raise BadPush("A message of the data plane is damaged: it is not a part. Compare the versions.") from error
     return Message(part.head.SerializeToString() if part.HasField("head") else b"", part.offset, memoryview(part.data))

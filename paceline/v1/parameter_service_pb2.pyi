@@ -60,9 +60,11 @@ class ResumeRequest(_message.Message):
     TENSORS_FIELD_NUMBER: _builtins.int
     PLAN_HASH_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
+    """Name of the worker, like "worker-3"."""
     incarnation: _builtins.int
+    """Restart number of the worker's process, from Join; from 1."""
     clock: _builtins.int
-    """Newest clock that this slice has answered; 0 when the worker does not know."""
+    """Newest clock that this slice has answered (pushes); 0 when the worker does not know."""
     plan_hash: _builtins.str
     """Hash of the slice plan made from them; another one is refused (FAILED_PRECONDITION)."""
     @_builtins.property
@@ -98,18 +100,18 @@ class ResumeReply(_message.Message):
     LOST_LAST_FIELD_NUMBER: _builtins.int
     LANE_PORT_FIELD_NUMBER: _builtins.int
     term: _builtins.int
-    """Restart number of this server."""
+    """Restart number of this server, from 1."""
     clock: _builtins.int
-    """Clock of this worker on the slice."""
+    """Clock of this worker on the slice (pushes)."""
     version: _builtins.int
     """Folds applied to the slice."""
     phase: _builtins.str
     """"empty", "recovering" or "serving"."""
     lost_first: _builtins.int
-    """Clocks of this worker that a restart of the server lost, first and last; 0, 0 where none."""
+    """Clocks of this worker that a restart of the server lost, first and last (pushes); 0, 0 where none."""
     lost_last: _builtins.int
     lane_port: _builtins.int
-    """Where the server serves this service on its lane, on the same host; 0 where it does not."""
+    """TCP port where the server serves this service on its lane, on the same host; 0 where it does not."""
     def __init__(
         self,
         *,
@@ -131,6 +133,8 @@ Global___ResumeReply: _TypeAlias = ResumeReply  # noqa: Y015
 
 @_typing.final
 class PushHead(_message.Message):
+    """What a push, first weights, or a message to another worker begins with."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKER_FIELD_NUMBER: _builtins.int
@@ -148,29 +152,34 @@ class PushHead(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
+    """Name of the sender, like "worker-3"."""
     incarnation: _builtins.int
+    """Restart number of the sender's process, from 1."""
     clock: _builtins.int
     """Pushes this worker has completed with this one, from 1."""
     examples: _builtins.int
     """Training examples behind the update; 0 for an empty update, which has no parts."""
     base_term: _builtins.int
-    """Term and version of the weights that the gradient was computed on."""
+    """Term of the server whose weights the gradient was computed on."""
     base_version: _builtins.int
+    """Version of these weights (folds)."""
     view: _builtins.int
     """Newest membership view the worker knows."""
     plan_hash: _builtins.str
+    """Hash of the sender's slice plan, as in ResumeRequest."""
     codec: _builtins.str
-    """Codec of the parts, and the one the worker wants weights in."""
+    """Codec of the parts, like "none" or "topk"."""
     pull_codec: _builtins.str
+    """Codec that the worker wants weights in."""
     elements: _builtins.int
     """Elements that will follow: the slice's length, or 0."""
     ask: _builtins.bool
     """No parts follow: the answer to this clock is asked for again. OUT_OF_RANGE when the push never came."""
     digest: _builtins.bytes
-    """SHA-256 of the weights (Initialise only)."""
+    """SHA-256 of the weights, 32 bytes (Initialise only)."""
     @_builtins.property
     def note(self) -> Global___PeerNote:
-        """Between workers, in a run without servers."""
+        """Between workers, in a run without servers (Deliver only)."""
 
     def __init__(
         self,
@@ -212,10 +221,15 @@ class PeerNote(_message.Message):
     SPARSE_FIELD_NUMBER: _builtins.int
     TO_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
+    """What it brings, like "model", "part" or "update" (Kind in core/peers/peer_policy.py)."""
     view: _builtins.int
+    """The sender's membership view."""
     round: _builtins.int
+    """The sender's step, from 1; of an answer, the asker's."""
     hop: _builtins.int
+    """Which of the messages of an all-reduce, from 0."""
     weight: _builtins.float
+    """Gradients in a sum, or the share that a model carries (push-sum)."""
     sparse: _builtins.bool
     """The first half of the elements are values, the second half are their places, as bits of uint32."""
     to: _builtins.int
@@ -252,11 +266,15 @@ class Welcome(_message.Message):
     SLOTS_FIELD_NUMBER: _builtins.int
     MEAN_FIELD_NUMBER: _builtins.int
     round: _builtins.int
-    """Steps that are over, and the optimizer's."""
+    """Steps that are over."""
     steps: _builtins.int
+    """Steps of the optimizer."""
     slots: _builtins.int
+    """Arrays of the optimizer."""
     @_builtins.property
-    def mean(self) -> Global___PeerNote: ...
+    def mean(self) -> Global___PeerNote:
+        """What belongs to the mean; absent where there is none."""
+
     def __init__(
         self,
         *,
@@ -274,11 +292,64 @@ class Welcome(_message.Message):
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
-class PushPart(_message.Message):
-    """One message's worth of a slice. The parts of a stream cover the slice once, in order, without gaps. `data` stays the
-    last field, so that a sender can frame it by hand and a reader can take it as a view.
+class InitialiseRequest(_message.Message):
+    """Streams of parts: InitialiseRequest, PushPullRequest, PushRequest, DeliverRequest (peer_service.proto) and the replies of
+    PushPull, Push, Pull, PullLocal, Deliver and Welcome have the same three fields, since one piece of code frames and reads
+    them all by hand (paceline/rpc/wire.py). The parts of a stream cover the slice once, in order, without gaps. `data` stays
+    the last field, so that a sender can frame it and a reader can take it as a view; new facts belong into the head. So the
+    numbers between are reserved.
     """
 
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """First element of this part in the slice (elements)."""
+    data: _builtins.bytes
+    """Elements as float32, little endian."""
+    @_builtins.property
+    def head(self) -> Global___PushHead:
+        """In the first message of a stream only."""
+
+    def __init__(
+        self,
+        *,
+        head: Global___PushHead | None = ...,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "head", b"head", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InitialiseRequest: _TypeAlias = InitialiseRequest  # noqa: Y015
+
+@_typing.final
+class InitialiseReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    """Restart number of this server, from 1."""
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InitialiseReply: _TypeAlias = InitialiseReply  # noqa: Y015
+
+@_typing.final
+class PushPullRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HEAD_FIELD_NUMBER: _builtins.int
@@ -305,10 +376,42 @@ class PushPart(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PushPart: _TypeAlias = PushPart  # noqa: Y015
+Global___PushPullRequest: _TypeAlias = PushPullRequest  # noqa: Y015
+
+@_typing.final
+class PushRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """First element of this part in the slice (elements)."""
+    data: _builtins.bytes
+    """Elements encoded by the codec that the head names (float32 little endian for "none")."""
+    @_builtins.property
+    def head(self) -> Global___PushHead:
+        """In the first message of a stream only."""
+
+    def __init__(
+        self,
+        *,
+        head: Global___PushHead | None = ...,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "head", b"head", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushRequest: _TypeAlias = PushRequest  # noqa: Y015
 
 @_typing.final
 class PullHead(_message.Message):
+    """What weights begin with, or an answer without weights."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     OUTCOME_FIELD_NUMBER: _builtins.int
@@ -329,29 +432,35 @@ class PullHead(_message.Message):
     LANE_PORT_FIELD_NUMBER: _builtins.int
     WELCOME_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
+    """What became of the push; unspecified in a pull."""
     reason: _builtins.str
+    """Why it was dropped, in a word like "stale_term"."""
     term: _builtins.int
+    """Restart number of this server, from 1."""
     version: _builtins.int
+    """Version of the slice (folds)."""
     clock: _builtins.int
-    """The clock that is answered."""
+    """The clock that is answered (pushes)."""
     durable_clock: _builtins.int
-    """This worker's newest clock that survives a crash of the server."""
+    """This worker's newest clock that survives a crash of the server (pushes)."""
     staleness: _builtins.int
     """Folds by others since the weights that the push was computed on."""
     others: _builtins.int
     """Pushes by others since this worker's last one; absent for the first push after a join."""
     members: _builtins.int
+    """Workers that count."""
     lr: _builtins.float
-    """Learning rate of this fold; in a pull the schedule's present one."""
+    """Learning rate of this fold; in a pull the schedule's present one (no unit)."""
     waited: _builtins.float
-    """Seconds that the policy held the reply back."""
+    """Time that the policy held the reply back (seconds)."""
     stop: _builtins.bool
     """The worker's last clock has come: leave."""
     codec: _builtins.str
+    """Codec of the parts, like "none"."""
     elements: _builtins.int
     """Elements that follow; 0 in a reply without weights."""
     lane_port: _builtins.int
-    """As in ResumeReply: readers, who never resume, learn it here."""
+    """As in ResumeReply: readers, who never resume, learn it here (TCP port)."""
     @_builtins.property
     def switch(self) -> _switch_pb2.Switch:
         """The slice's newest change of policy; absent where there was none. A worker that learns of a newer one than its own
@@ -359,7 +468,9 @@ class PullHead(_message.Message):
         """
 
     @_builtins.property
-    def welcome(self) -> Global___Welcome: ...
+    def welcome(self) -> Global___Welcome:
+        """PeerService.Welcome only."""
+
     def __init__(
         self,
         *,
@@ -392,15 +503,16 @@ class PullHead(_message.Message):
 Global___PullHead: _TypeAlias = PullHead  # noqa: Y015
 
 @_typing.final
-class PullPart(_message.Message):
+class PushPullReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HEAD_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
-    """As in PushPart."""
+    """First element of this part in the slice (elements)."""
     data: _builtins.bytes
+    """Elements encoded by the codec that the head names."""
     @_builtins.property
     def head(self) -> Global___PullHead:
         """In the first message of a stream only."""
@@ -418,10 +530,40 @@ class PullPart(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PullPart: _TypeAlias = PullPart  # noqa: Y015
+Global___PushPullReply: _TypeAlias = PushPullReply  # noqa: Y015
 
 @_typing.final
-class SparsePush(_message.Message):
+class PushReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """Stays 0 (elements)."""
+    data: _builtins.bytes
+    """Stays empty: no weights are sent."""
+    @_builtins.property
+    def head(self) -> Global___PullHead:
+        """Always there."""
+
+    def __init__(
+        self,
+        *,
+        head: Global___PullHead | None = ...,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "head", b"head", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushReply: _TypeAlias = PushReply  # noqa: Y015
+
+@_typing.final
+class PushPullSparseRequest(_message.Message):
     """Places are rising element numbers of the slice, none twice, as the steps from each to the next (the first from 0), little
     endian; the first byte says how many bytes a step takes, 2 or 4. No bytes: no places.
     """
@@ -433,6 +575,7 @@ class SparsePush(_message.Message):
     VALUES_FIELD_NUMBER: _builtins.int
     WANTED_FIELD_NUMBER: _builtins.int
     places: _builtins.bytes
+    """Places whose values are sent (steps, as above)."""
     values: _builtins.bytes
     """One for each place, encoded by head.codec."""
     wanted: _builtins.bytes
@@ -457,10 +600,10 @@ class SparsePush(_message.Message):
     _WhichOneofArgType__wanted: _TypeAlias = _typing.Literal["_wanted", b"_wanted"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__wanted) -> _WhichOneofReturnType__wanted | None: ...
 
-Global___SparsePush: _TypeAlias = SparsePush  # noqa: Y015
+Global___PushPullSparseRequest: _TypeAlias = PushPullSparseRequest  # noqa: Y015
 
 @_typing.final
-class SparsePull(_message.Message):
+class PushPullSparseReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HEAD_FIELD_NUMBER: _builtins.int
@@ -468,13 +611,15 @@ class SparsePull(_message.Message):
     VALUES_FIELD_NUMBER: _builtins.int
     ALL_FIELD_NUMBER: _builtins.int
     places: _builtins.bytes
-    """Absent where places were wanted: values come in their order then."""
+    """Places whose weights are sent; absent where places were wanted: values come in their order then."""
     values: _builtins.bytes
-    """One for each place, encoded by head.pull_codec."""
+    """One for each place, encoded by head.pull_codec of the request."""
     all: _builtins.bool
     """More has changed than fits in a reply, or nobody knows what: pull the whole slice."""
     @_builtins.property
-    def head(self) -> Global___PullHead: ...
+    def head(self) -> Global___PullHead:
+        """Its `elements` stays 0."""
+
     def __init__(
         self,
         *,
@@ -489,7 +634,81 @@ class SparsePull(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SparsePull: _TypeAlias = SparsePull  # noqa: Y015
+Global___PushPullSparseReply: _TypeAlias = PushPullSparseReply  # noqa: Y015
+
+@_typing.final
+class ExchangeSparseRequest(_message.Message):
+    """Field by field a PushPullSparseRequest: the same handler takes both."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    places: _builtins.bytes
+    """Places whose values are sent (steps)."""
+    values: _builtins.bytes
+    """One for each place, encoded by head.codec."""
+    wanted: _builtins.bytes
+    """Places whose weights the reply should bring; absent: those that have changed."""
+    @_builtins.property
+    def head(self) -> Global___PushHead:
+        """As in PushPullSparseRequest, as all that follows."""
+
+    def __init__(
+        self,
+        *,
+        head: Global___PushHead | None = ...,
+        places: _builtins.bytes = ...,
+        values: _builtins.bytes = ...,
+        wanted: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_wanted", b"_wanted", "head", b"head", "wanted", b"wanted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wanted", b"_wanted", "head", b"head", "places", b"places", "values", b"values", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__wanted: _TypeAlias = _typing.Literal["wanted"]  # noqa: Y015
+    _WhichOneofArgType__wanted: _TypeAlias = _typing.Literal["_wanted", b"_wanted"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wanted) -> _WhichOneofReturnType__wanted | None: ...
+
+Global___ExchangeSparseRequest: _TypeAlias = ExchangeSparseRequest  # noqa: Y015
+
+@_typing.final
+class ExchangeSparseReply(_message.Message):
+    """Field by field a PushPullSparseReply."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    ALL_FIELD_NUMBER: _builtins.int
+    places: _builtins.bytes
+    """Places whose weights are sent (steps)."""
+    values: _builtins.bytes
+    """One for each place, encoded by head.pull_codec of the request."""
+    all: _builtins.bool
+    """Pull the whole slice."""
+    @_builtins.property
+    def head(self) -> Global___PullHead:
+        """As in PushPullSparseReply, as all that follows."""
+
+    def __init__(
+        self,
+        *,
+        head: Global___PullHead | None = ...,
+        places: _builtins.bytes = ...,
+        values: _builtins.bytes = ...,
+        all: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all", b"all", "head", b"head", "places", b"places", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExchangeSparseReply: _TypeAlias = ExchangeSparseReply  # noqa: Y015
 
 @_typing.final
 class PullRequest(_message.Message):
@@ -500,18 +719,18 @@ class PullRequest(_message.Message):
     CODEC_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     MEAN_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
     reader: _builtins.str
+    """Name of the process that reads, like "evaluator"."""
     plan_hash: _builtins.str
+    """Hash of the reader's slice plan, as in ResumeRequest."""
     codec: _builtins.str
+    """Codec that the reader wants weights in; empty: "none"."""
     version: _builtins.int
-    """The version wanted; absent: the newest."""
+    """The version wanted (folds); absent: the newest."""
     mean: _builtins.bool
     """The mean of the versions up to this one (svm.average_from) instead of the weights, where the run has one and it has
     begun: what users take home.
     """
-    view: _builtins.int
-    """The caller's view (PeerService.Welcome only)."""
     def __init__(
         self,
         *,
@@ -520,11 +739,10 @@ class PullRequest(_message.Message):
         codec: _builtins.str = ...,
         version: _builtins.int | None = ...,
         mean: _builtins.bool = ...,
-        view: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "codec", b"codec", "mean", b"mean", "plan_hash", b"plan_hash", "reader", b"reader", "version", b"version", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "codec", b"codec", "mean", b"mean", "plan_hash", b"plan_hash", "reader", b"reader", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
     _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
@@ -533,20 +751,31 @@ class PullRequest(_message.Message):
 Global___PullRequest: _TypeAlias = PullRequest  # noqa: Y015
 
 @_typing.final
-class InitialiseReply(_message.Message):
+class PullReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    TERM_FIELD_NUMBER: _builtins.int
-    term: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """First element of this part in the slice (elements)."""
+    data: _builtins.bytes
+    """Elements encoded by the codec that the head names."""
+    @_builtins.property
+    def head(self) -> Global___PullHead:
+        """In the first message of a stream only."""
+
     def __init__(
         self,
         *,
-        term: _builtins.int = ...,
+        head: Global___PullHead | None = ...,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "head", b"head", "offset", b"offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___InitialiseReply: _TypeAlias = InitialiseReply  # noqa: Y015
+Global___PullReply: _TypeAlias = PullReply  # noqa: Y015

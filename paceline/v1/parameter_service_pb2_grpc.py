@@ -41,33 +41,33 @@ class ParameterServiceStub:
                 _registered_method=True)
         self.Initialise = channel.stream_unary(
                 '/paceline.v1.ParameterService/Initialise',
-                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPart.SerializeToString,
+                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.InitialiseRequest.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.InitialiseReply.FromString,
                 _registered_method=True)
         self.PushPull = channel.stream_stream(
                 '/paceline.v1.ParameterService/PushPull',
-                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPart.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullReply.FromString,
                 _registered_method=True)
         self.Push = channel.stream_unary(
                 '/paceline.v1.ParameterService/Push',
-                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPart.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushReply.FromString,
                 _registered_method=True)
         self.PushPullSparse = channel.unary_unary(
                 '/paceline.v1.ParameterService/PushPullSparse',
-                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePush.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePull.FromString,
+                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseReply.FromString,
                 _registered_method=True)
         self.ExchangeSparse = channel.stream_stream(
                 '/paceline.v1.ParameterService/ExchangeSparse',
-                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePush.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePull.FromString,
+                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.ExchangeSparseRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.ExchangeSparseReply.FromString,
                 _registered_method=True)
         self.Pull = channel.unary_stream(
                 '/paceline.v1.ParameterService/Pull',
                 request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullRequest.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullReply.FromString,
                 _registered_method=True)
 
 
@@ -140,33 +140,33 @@ def add_ParameterServiceServicer_to_server(servicer, server):
             ),
             'Initialise': grpc.stream_unary_rpc_method_handler(
                     servicer.Initialise,
-                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPart.FromString,
+                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.InitialiseRequest.FromString,
                     response_serializer=paceline_dot_v1_dot_parameter__service__pb2.InitialiseReply.SerializeToString,
             ),
             'PushPull': grpc.stream_stream_rpc_method_handler(
                     servicer.PushPull,
-                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPart.FromString,
-                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.SerializeToString,
+                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullReply.SerializeToString,
             ),
             'Push': grpc.stream_unary_rpc_method_handler(
                     servicer.Push,
-                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPart.FromString,
-                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.SerializeToString,
+                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushReply.SerializeToString,
             ),
             'PushPullSparse': grpc.unary_unary_rpc_method_handler(
                     servicer.PushPullSparse,
-                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePush.FromString,
-                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePull.SerializeToString,
+                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseReply.SerializeToString,
             ),
             'ExchangeSparse': grpc.stream_stream_rpc_method_handler(
                     servicer.ExchangeSparse,
-                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePush.FromString,
-                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.SparsePull.SerializeToString,
+                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.ExchangeSparseRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.ExchangeSparseReply.SerializeToString,
             ),
             'Pull': grpc.unary_stream_rpc_method_handler(
                     servicer.Pull,
                     request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullRequest.FromString,
-                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.SerializeToString,
+                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -221,7 +221,7 @@ class ParameterService:
             request_iterator,
             target,
             '/paceline.v1.ParameterService/Initialise',
-            paceline_dot_v1_dot_parameter__service__pb2.PushPart.SerializeToString,
+            paceline_dot_v1_dot_parameter__service__pb2.InitialiseRequest.SerializeToString,
             paceline_dot_v1_dot_parameter__service__pb2.InitialiseReply.FromString,
             options,
             channel_credentials,
@@ -248,8 +248,8 @@ class ParameterService:
             request_iterator,
             target,
             '/paceline.v1.ParameterService/PushPull',
-            paceline_dot_v1_dot_parameter__service__pb2.PushPart.SerializeToString,
-            paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+            paceline_dot_v1_dot_parameter__service__pb2.PushPullRequest.SerializeToString,
+            paceline_dot_v1_dot_parameter__service__pb2.PushPullReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -275,8 +275,8 @@ class ParameterService:
             request_iterator,
             target,
             '/paceline.v1.ParameterService/Push',
-            paceline_dot_v1_dot_parameter__service__pb2.PushPart.SerializeToString,
-            paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+            paceline_dot_v1_dot_parameter__service__pb2.PushRequest.SerializeToString,
+            paceline_dot_v1_dot_parameter__service__pb2.PushReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -302,8 +302,8 @@ class ParameterService:
             request,
             target,
             '/paceline.v1.ParameterService/PushPullSparse',
-            paceline_dot_v1_dot_parameter__service__pb2.SparsePush.SerializeToString,
-            paceline_dot_v1_dot_parameter__service__pb2.SparsePull.FromString,
+            paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseRequest.SerializeToString,
+            paceline_dot_v1_dot_parameter__service__pb2.PushPullSparseReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -329,8 +329,8 @@ class ParameterService:
             request_iterator,
             target,
             '/paceline.v1.ParameterService/ExchangeSparse',
-            paceline_dot_v1_dot_parameter__service__pb2.SparsePush.SerializeToString,
-            paceline_dot_v1_dot_parameter__service__pb2.SparsePull.FromString,
+            paceline_dot_v1_dot_parameter__service__pb2.ExchangeSparseRequest.SerializeToString,
+            paceline_dot_v1_dot_parameter__service__pb2.ExchangeSparseReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -357,7 +357,7 @@ class ParameterService:
             target,
             '/paceline.v1.ParameterService/Pull',
             paceline_dot_v1_dot_parameter__service__pb2.PullRequest.SerializeToString,
-            paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+            paceline_dot_v1_dot_parameter__service__pb2.PullReply.FromString,
             options,
             channel_credentials,
             insecure,

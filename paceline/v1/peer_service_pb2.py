@@ -25,13 +25,25 @@ _sym_db = _symbol_database.Default()
 from paceline.v1 import parameter_service_pb2 as paceline_dot_v1_dot_parameter__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epaceline/v1/peer_service.proto\x12\x0bpaceline.v1\x1a#paceline/v1/parameter_service.proto2\xc6\x01\n\x0bPeerService\x12>\n\tPullLocal\x12\x18.paceline.v1.PullRequest\x1a\x15.paceline.v1.PullPart0\x01\x12\x39\n\x07\x44\x65liver\x12\x15.paceline.v1.PushPart\x1a\x15.paceline.v1.PullPart(\x01\x12<\n\x07Welcome\x12\x18.paceline.v1.PullRequest\x1a\x15.paceline.v1.PullPart0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epaceline/v1/peer_service.proto\x12\x0bpaceline.v1\x1a#paceline/v1/parameter_service.proto\"_\n\x10PullLocalRequest\x12\x0e\n\x06reader\x18\x01 \x01(\t\x12\x11\n\tplan_hash\x18\x02 \x01(\t\x12\r\n\x05\x63odec\x18\x03 \x01(\tJ\x04\x08\x04\x10\x07R\x07versionR\x04meanR\x04view\"Y\n\x0ePullLocalReply\x12#\n\x04head\x18\x01 \x01(\x0b\x32\x15.paceline.v1.PullHead\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0cJ\x04\x08\x03\x10\x0f\"Y\n\x0e\x44\x65liverRequest\x12#\n\x04head\x18\x01 \x01(\x0b\x32\x15.paceline.v1.PushHead\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0cJ\x04\x08\x03\x10\x0f\"W\n\x0c\x44\x65liverReply\x12#\n\x04head\x18\x01 \x01(\x0b\x32\x15.paceline.v1.PullHead\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0cJ\x04\x08\x03\x10\x0f\"]\n\x0eWelcomeRequest\x12\x0e\n\x06reader\x18\x01 \x01(\t\x12\x11\n\tplan_hash\x18\x02 \x01(\t\x12\x0c\n\x04view\x18\x06 \x01(\x04J\x04\x08\x03\x10\x06R\x05\x63odecR\x07versionR\x04mean\"W\n\x0cWelcomeReply\x12#\n\x04head\x18\x01 \x01(\x0b\x32\x15.paceline.v1.PullHead\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0cJ\x04\x08\x03\x10\x0f\x32\xe2\x01\n\x0bPeerService\x12I\n\tPullLocal\x12\x1d.paceline.v1.PullLocalRequest\x1a\x1b.paceline.v1.PullLocalReply0\x01\x12\x43\n\x07\x44\x65liver\x12\x1b.paceline.v1.DeliverRequest\x1a\x19.paceline.v1.DeliverReply(\x01\x12\x43\n\x07Welcome\x12\x1b.paceline.v1.WelcomeRequest\x1a\x19.paceline.v1.WelcomeReply0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'paceline.v1.peer_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PEERSERVICE']._serialized_start=85
-  _globals['_PEERSERVICE']._serialized_end=283
+  _globals['_PULLLOCALREQUEST']._serialized_start=84
+  _globals['_PULLLOCALREQUEST']._serialized_end=179
+  _globals['_PULLLOCALREPLY']._serialized_start=181
+  _globals['_PULLLOCALREPLY']._serialized_end=270
+  _globals['_DELIVERREQUEST']._serialized_start=272
+  _globals['_DELIVERREQUEST']._serialized_end=361
+  _globals['_DELIVERREPLY']._serialized_start=363
+  _globals['_DELIVERREPLY']._serialized_end=450
+  _globals['_WELCOMEREQUEST']._serialized_start=452
+  _globals['_WELCOMEREQUEST']._serialized_end=545
+  _globals['_WELCOMEREPLY']._serialized_start=547
+  _globals['_WELCOMEREPLY']._serialized_end=634
+  _globals['_PEERSERVICE']._serialized_start=637
+  _globals['_PEERSERVICE']._serialized_end=863
 # @@protoc_insertion_point(module_scope)

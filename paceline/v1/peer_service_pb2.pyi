@@ -4,5 +4,191 @@ isort:skip_file
 What a worker answers: its own model, where the policy says that the servers' one means little, or where there are none."""
 
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from paceline.v1 import parameter_service_pb2 as _parameter_service_pb2
+import builtins as _builtins
+import sys
+import typing as _typing
+
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
+else:
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class PullLocalRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READER_FIELD_NUMBER: _builtins.int
+    PLAN_HASH_FIELD_NUMBER: _builtins.int
+    CODEC_FIELD_NUMBER: _builtins.int
+    reader: _builtins.str
+    """Name of the process that reads, like "evaluator"."""
+    plan_hash: _builtins.str
+    """Hash of the reader's slice plan, as in ResumeRequest."""
+    codec: _builtins.str
+    """Codec that the reader wants weights in; empty: "none"."""
+    def __init__(
+        self,
+        *,
+        reader: _builtins.str = ...,
+        plan_hash: _builtins.str = ...,
+        codec: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codec", b"codec", "plan_hash", b"plan_hash", "reader", b"reader"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PullLocalRequest: _TypeAlias = PullLocalRequest  # noqa: Y015
+
+@_typing.final
+class PullLocalReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """First element of this part in the model (elements)."""
+    data: _builtins.bytes
+    """Elements encoded by the codec that the head names (float32 little endian for "none")."""
+    @_builtins.property
+    def head(self) -> _parameter_service_pb2.PullHead:
+        """In the first message of a stream only."""
+
+    def __init__(
+        self,
+        *,
+        head: _parameter_service_pb2.PullHead | None = ...,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "head", b"head", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PullLocalReply: _TypeAlias = PullLocalReply  # noqa: Y015
+
+@_typing.final
+class DeliverRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """First element of this part in the model (elements)."""
+    data: _builtins.bytes
+    """Elements encoded by the codec that the head names (float32 little endian for "none")."""
+    @_builtins.property
+    def head(self) -> _parameter_service_pb2.PushHead:
+        """In the first message of a stream only."""
+
+    def __init__(
+        self,
+        *,
+        head: _parameter_service_pb2.PushHead | None = ...,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "head", b"head", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliverRequest: _TypeAlias = DeliverRequest  # noqa: Y015
+
+@_typing.final
+class DeliverReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """Stays 0 (elements)."""
+    data: _builtins.bytes
+    """Stays empty."""
+    @_builtins.property
+    def head(self) -> _parameter_service_pb2.PullHead:
+        """Always there."""
+
+    def __init__(
+        self,
+        *,
+        head: _parameter_service_pb2.PullHead | None = ...,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "head", b"head", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliverReply: _TypeAlias = DeliverReply  # noqa: Y015
+
+@_typing.final
+class WelcomeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READER_FIELD_NUMBER: _builtins.int
+    PLAN_HASH_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
+    reader: _builtins.str
+    """Name of the worker that joins."""
+    plan_hash: _builtins.str
+    """Hash of its slice plan, as in ResumeRequest."""
+    view: _builtins.int
+    """Its membership view."""
+    def __init__(
+        self,
+        *,
+        reader: _builtins.str = ...,
+        plan_hash: _builtins.str = ...,
+        view: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_hash", b"plan_hash", "reader", b"reader", "view", b"view"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WelcomeRequest: _TypeAlias = WelcomeRequest  # noqa: Y015
+
+@_typing.final
+class WelcomeReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """First element of this part in the model (elements)."""
+    data: _builtins.bytes
+    """The arrays that head.welcome names, end to end, as float32, little endian."""
+    @_builtins.property
+    def head(self) -> _parameter_service_pb2.PullHead:
+        """In the first message of a stream only."""
+
+    def __init__(
+        self,
+        *,
+        head: _parameter_service_pb2.PullHead | None = ...,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "head", b"head", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WelcomeReply: _TypeAlias = WelcomeReply  # noqa: Y015

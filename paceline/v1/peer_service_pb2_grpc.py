@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from paceline.v1 import parameter_service_pb2 as paceline_dot_v1_dot_parameter__service__pb2
+from paceline.v1 import peer_service_pb2 as paceline_dot_v1_dot_peer__service__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -36,18 +36,18 @@ class PeerServiceStub:
         """
         self.PullLocal = channel.unary_stream(
                 '/paceline.v1.PeerService/PullLocal',
-                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullRequest.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+                request_serializer=paceline_dot_v1_dot_peer__service__pb2.PullLocalRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_peer__service__pb2.PullLocalReply.FromString,
                 _registered_method=True)
         self.Deliver = channel.stream_unary(
                 '/paceline.v1.PeerService/Deliver',
-                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PushPart.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+                request_serializer=paceline_dot_v1_dot_peer__service__pb2.DeliverRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_peer__service__pb2.DeliverReply.FromString,
                 _registered_method=True)
         self.Welcome = channel.unary_stream(
                 '/paceline.v1.PeerService/Welcome',
-                request_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullRequest.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+                request_serializer=paceline_dot_v1_dot_peer__service__pb2.WelcomeRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_peer__service__pb2.WelcomeReply.FromString,
                 _registered_method=True)
 
 
@@ -83,18 +83,18 @@ def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'PullLocal': grpc.unary_stream_rpc_method_handler(
                     servicer.PullLocal,
-                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullRequest.FromString,
-                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.SerializeToString,
+                    request_deserializer=paceline_dot_v1_dot_peer__service__pb2.PullLocalRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_peer__service__pb2.PullLocalReply.SerializeToString,
             ),
             'Deliver': grpc.stream_unary_rpc_method_handler(
                     servicer.Deliver,
-                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PushPart.FromString,
-                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.SerializeToString,
+                    request_deserializer=paceline_dot_v1_dot_peer__service__pb2.DeliverRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_peer__service__pb2.DeliverReply.SerializeToString,
             ),
             'Welcome': grpc.unary_stream_rpc_method_handler(
                     servicer.Welcome,
-                    request_deserializer=paceline_dot_v1_dot_parameter__service__pb2.PullRequest.FromString,
-                    response_serializer=paceline_dot_v1_dot_parameter__service__pb2.PullPart.SerializeToString,
+                    request_deserializer=paceline_dot_v1_dot_peer__service__pb2.WelcomeRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_peer__service__pb2.WelcomeReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -122,8 +122,8 @@ class PeerService:
             request,
             target,
             '/paceline.v1.PeerService/PullLocal',
-            paceline_dot_v1_dot_parameter__service__pb2.PullRequest.SerializeToString,
-            paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+            paceline_dot_v1_dot_peer__service__pb2.PullLocalRequest.SerializeToString,
+            paceline_dot_v1_dot_peer__service__pb2.PullLocalReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -149,8 +149,8 @@ class PeerService:
             request_iterator,
             target,
             '/paceline.v1.PeerService/Deliver',
-            paceline_dot_v1_dot_parameter__service__pb2.PushPart.SerializeToString,
-            paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+            paceline_dot_v1_dot_peer__service__pb2.DeliverRequest.SerializeToString,
+            paceline_dot_v1_dot_peer__service__pb2.DeliverReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -176,8 +176,8 @@ class PeerService:
             request,
             target,
             '/paceline.v1.PeerService/Welcome',
-            paceline_dot_v1_dot_parameter__service__pb2.PullRequest.SerializeToString,
-            paceline_dot_v1_dot_parameter__service__pb2.PullPart.FromString,
+            paceline_dot_v1_dot_peer__service__pb2.WelcomeRequest.SerializeToString,
+            paceline_dot_v1_dot_peer__service__pb2.WelcomeReply.FromString,
             options,
             channel_credentials,
             insecure,

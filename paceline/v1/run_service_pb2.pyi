@@ -45,7 +45,9 @@ class SetPolicyReply(_message.Message):
 
     SWITCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def switch(self) -> _switch_pb2.Switch: ...
+    def switch(self) -> _switch_pb2.Switch:
+        """The change that this call has begun."""
+
     def __init__(
         self,
         *,
@@ -72,12 +74,15 @@ class JoinRequest(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
+    """Name of the worker, like "worker-3"."""
     was_fenced: _builtins.bool
     """This process was replaced under this name before, and may only take a vacant seat."""
     examples: _builtins.int
-    """Training examples of all shards, steps an epoch takes, digest of the shard manifest."""
+    """Training examples of all shards."""
     steps: _builtins.int
+    """Mini-batches an epoch takes (steps), the same for all workers."""
     fingerprint: _builtins.str
+    """Digest of the shard manifest."""
     shards: _builtins.int
     """Shards there are."""
     address: _builtins.str
@@ -115,13 +120,14 @@ class JoinReply(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
-    """0 when the run is finished and nobody joins any more."""
+    """Restart number of this worker's process, from 1; 0 when the run is finished and nobody joins any more."""
     phase: _builtins.str
+    """The run's phase: "waiting", "training", "stopping", "scoring" or "finished"."""
     place: _builtins.int
-    """Place in the pool; place 0 sends the first weights."""
+    """Place in the pool, from 0; place 0 sends the first weights."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Shards this worker trains on."""
+        """Shards this worker trains on (shard numbers, from 0)."""
 
     def __init__(
         self,
@@ -147,9 +153,11 @@ class SeatRequest(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
+    """Name of the worker."""
     incarnation: _builtins.int
+    """Restart number of its process, from Join."""
     clock: _builtins.int
-    """Clock that the worker has completed on every slice."""
+    """Clock that the worker has completed on every slice (pushes)."""
     def __init__(
         self,
         *,
@@ -181,11 +189,13 @@ class SeatReply(_message.Message):
     seated: _builtins.bool
     """Whether the worker counts now."""
     view: _builtins.int
+    """The newest membership view."""
     handicap: _builtins.int
-    """The worker's progress is its clock + handicap; in rounds, that of its start is the version to pull first."""
+    """The worker's progress is its clock + handicap (pushes); in rounds, that of its start is the version to pull first."""
     phase: _builtins.str
+    """The run's phase, as in JoinReply."""
     last: _builtins.int
-    """Last clock of this worker; absent while no end is named."""
+    """Last clock of this worker (pushes); absent while no end is named."""
     founder: _builtins.bool
     """The run began with this very process; all others take over a model first, where there are no servers."""
     @_builtins.property
@@ -254,14 +264,18 @@ class HeartbeatRequest(_message.Message):
     PHASE_SECONDS_FIELD_NUMBER: _builtins.int
     FIGURES_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
+    """Name of the worker."""
     incarnation: _builtins.int
+    """Restart number of its process, from Join."""
     clock: _builtins.int
+    """Pushes it has completed."""
     phase: _builtins.str
-    """"joining", "waiting", "data", "compute", "exchange", "done"."""
+    """What it does: "joining", "waiting", "data", "compute", "exchange", "done"."""
     phase_seconds: _builtins.float
+    """For how long it has been doing that (seconds)."""
     @_builtins.property
     def figures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Newest figures, e.g. loss, examples_per_second, alpha, staleness, wait_seconds."""
+        """Newest figures, e.g. loss (no unit), examples_per_second, alpha (ratio), staleness (folds), wait_seconds."""
 
     def __init__(
         self,
@@ -291,7 +305,9 @@ class HeartbeatReply(_message.Message):
     FASTEST_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     phase: _builtins.str
+    """The run's phase, as in JoinReply."""
     view: _builtins.int
+    """The newest membership view."""
     fastest: _builtins.float
     """Examples per second of computation of the fastest member; 0 while nobody has said."""
     @_builtins.property
@@ -327,9 +343,11 @@ class Peer(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
+    """Name of the worker."""
     address: _builtins.str
     """host:port of its PeerService."""
     incarnation: _builtins.int
+    """Restart number of its process."""
     def __init__(
         self,
         *,
@@ -355,11 +373,15 @@ class ValidatedRequest(_message.Message):
     LOSS_FIELD_NUMBER: _builtins.int
     EXAMPLES_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
+    """Name of the worker."""
     incarnation: _builtins.int
+    """Restart number of its process, from Join."""
     epoch: _builtins.int
-    """The worker's own epoch, from 0, and the mean loss after it on the examples that it keeps back, and how many these are."""
+    """The worker's own epoch, from 0."""
     loss: _builtins.float
+    """Mean loss after it on the examples that the worker keeps back (no unit)."""
     examples: _builtins.int
+    """How many these are."""
     def __init__(
         self,
         *,
@@ -400,7 +422,9 @@ class LeaveRequest(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
+    """Name of the worker."""
     incarnation: _builtins.int
+    """Restart number of its process, from Join."""
     finished: _builtins.bool
     """The worker has reached its last clock."""
     def __init__(
@@ -434,7 +458,7 @@ class LeaveReply(_message.Message):
 Global___LeaveReply: _TypeAlias = LeaveReply  # noqa: Y015
 
 @_typing.final
-class ViewAck(_message.Message):
+class FollowViewRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SERVER_FIELD_NUMBER: _builtins.int
@@ -443,7 +467,9 @@ class ViewAck(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     SWITCH_FIELD_NUMBER: _builtins.int
     server: _builtins.int
+    """Number of the server, from 1."""
     term: _builtins.int
+    """Its restart number, from 1."""
     view: _builtins.int
     """Newest view that this server follows."""
     phase: _builtins.str
@@ -465,7 +491,7 @@ class ViewAck(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ViewAck: _TypeAlias = ViewAck  # noqa: Y015
+Global___FollowViewRequest: _TypeAlias = FollowViewRequest  # noqa: Y015
 
 @_typing.final
 class ViewSeat(_message.Message):
@@ -476,12 +502,13 @@ class ViewSeat(_message.Message):
     LAST_FIELD_NUMBER: _builtins.int
     HOLD_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
+    """Restart number of the worker's process."""
     handicap: _builtins.int
-    """progress = clock + handicap."""
+    """progress = clock + handicap (pushes)."""
     last: _builtins.int
-    """Last clock that is folded; absent while no end is named."""
+    """Last clock that is folded (pushes); absent while no end is named."""
     hold: _builtins.int
-    """While the policy changes: the clock up to which the worker trains under the old one."""
+    """While the policy changes: the clock up to which the worker trains under the old one (pushes)."""
     def __init__(
         self,
         *,
@@ -506,7 +533,9 @@ class ViewSeat(_message.Message):
 Global___ViewSeat: _TypeAlias = ViewSeat  # noqa: Y015
 
 @_typing.final
-class View(_message.Message):
+class FollowViewReply(_message.Message):
+    """The newest membership view."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -537,12 +566,15 @@ class View(_message.Message):
     SWITCH_FIELD_NUMBER: _builtins.int
     MADE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
+    """Only grows."""
     phase: _builtins.str
-    """The run's phase."""
+    """The run's phase, as in JoinReply."""
     examples_per_epoch: _builtins.int
     """Training examples of the data set; 0 before anybody has said."""
     @_builtins.property
-    def seats(self) -> _containers.MessageMap[_builtins.str, Global___ViewSeat]: ...
+    def seats(self) -> _containers.MessageMap[_builtins.str, Global___ViewSeat]:
+        """The members by name."""
+
     @_builtins.property
     def switch(self) -> _switch_pb2.Switch:
         """The newest change of policy; absent where there was none."""
@@ -567,7 +599,7 @@ class View(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___View: _TypeAlias = View  # noqa: Y015
+Global___FollowViewReply: _TypeAlias = FollowViewReply  # noqa: Y015
 
 @_typing.final
 class EvaluateRequest(_message.Message):
@@ -671,17 +703,21 @@ class Score(_message.Message):
     MEASURE_FIELD_NUMBER: _builtins.int
     EXAMPLES_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
+    """Epochs over at that time."""
     seconds: _builtins.float
     """Training time at which the version was taken (seconds)."""
     final: _builtins.bool
+    """The score that the run ends with."""
     measure: _builtins.str
     """What the best model is chosen by, like "max accuracy" or "min loss"."""
     @_builtins.property
     def versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Version of each slice that was scored."""
+        """Version of each slice that was scored (folds)."""
 
     @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """By name, like test_accuracy (ratio) or validation_loss (no unit)."""
+
     @_builtins.property
     def examples(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """How many examples of each split were scored; of the training data these are a sample."""
@@ -719,8 +755,11 @@ class EvaluateReply(_message.Message):
     due: _builtins.bool
     """Whether there is something to score."""
     epoch: _builtins.int
+    """Epochs over."""
     final: _builtins.bool
+    """It is the score that the run ends with."""
     phase: _builtins.str
+    """The run's phase, as in JoinReply."""
     seconds: _builtins.float
     """Training time so far (seconds)."""
     @_builtins.property
@@ -729,7 +768,7 @@ class EvaluateReply(_message.Message):
 
     @_builtins.property
     def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """PeerServices of the workers whose local models can be scored."""
+        """PeerServices of the workers whose local models can be scored (host:port)."""
 
     def __init__(
         self,
@@ -798,15 +837,23 @@ class WorkerStatus(_message.Message):
     FIGURES_FIELD_NUMBER: _builtins.int
     MEMBER_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
+    """Name of the worker."""
     clock: _builtins.int
+    """Pushes it has completed."""
     lead: _builtins.int
+    """Its progress minus the slowest member's (pushes)."""
     phase: _builtins.str
+    """What it does, as in HeartbeatRequest."""
     phase_seconds: _builtins.float
+    """For how long (seconds)."""
     silent: _builtins.float
-    """Seconds since its last heartbeat."""
+    """Time since its last heartbeat (seconds)."""
     member: _builtins.bool
+    """Whether it counts."""
     @_builtins.property
-    def figures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    def figures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """As in HeartbeatRequest."""
+
     def __init__(
         self,
         *,
@@ -835,8 +882,11 @@ class ServerStatus(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     server: _builtins.int
+    """Number of the server, from 0."""
     term: _builtins.int
+    """Its restart number, from 1."""
     view: _builtins.int
+    """Newest view that it follows."""
     def __init__(
         self,
         *,
@@ -874,25 +924,43 @@ class StatusReply(_message.Message):
     QUEUED_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     run: _builtins.str
+    """Name of the run; empty where it has none."""
     phase: _builtins.str
+    """Its phase, as in JoinReply."""
     reason: _builtins.str
+    """Why the training ended, in words; empty before."""
     version: _builtins.int
+    """Version of the chief's slice (folds)."""
     examples: _builtins.int
+    """Examples trained on so far."""
     budget: _builtins.int
+    """Examples to train on in all."""
     epoch: _builtins.float
+    """Examples so far, as epochs."""
     seconds: _builtins.float
+    """Training time so far (seconds)."""
     skipped_scores: _builtins.int
+    """Scores that were due while another one was made."""
     policy: _builtins.str
-    """Name and options of the present policy as JSON, and whether it is just changing."""
+    """Name and options of the present policy, as one JSON object."""
     switching: _builtins.bool
+    """The policy is just changing."""
     @_builtins.property
-    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What it waits for before its start, in words."""
+
     @_builtins.property
-    def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerStatus]: ...
+    def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerStatus]:
+        """All that have been heard of, members or not."""
+
     @_builtins.property
-    def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerStatus]: ...
+    def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerStatus]:
+        """All that have been heard of, by number."""
+
     @_builtins.property
-    def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___Score]: ...
+    def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___Score]:
+        """The evaluator's, oldest first."""
+
     @_builtins.property
     def queued(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Workers that wait for a seat, since the pool is full."""
@@ -943,8 +1011,9 @@ class RunWarning(_message.Message):
     kind: _builtins.str
     """not_finite, exploding, loss_above_start, majority_class or dropped."""
     said: _builtins.str
-    """What was seen and what to try, in words without a full stop."""
+    """What was seen, in words without a full stop."""
     advice: _builtins.str
+    """What to try, likewise."""
     epoch: _builtins.float
     """When it was seen first (epochs)."""
     passed: _builtins.bool
@@ -977,6 +1046,7 @@ class StopRequest(_message.Message):
 
     REASON_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
+    """Why, in words; empty: "stopped on request"."""
     def __init__(
         self,
         *,

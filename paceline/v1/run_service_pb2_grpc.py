@@ -61,8 +61,8 @@ class RunServiceStub:
                 _registered_method=True)
         self.FollowView = channel.unary_unary(
                 '/paceline.v1.RunService/FollowView',
-                request_serializer=paceline_dot_v1_dot_run__service__pb2.ViewAck.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_run__service__pb2.View.FromString,
+                request_serializer=paceline_dot_v1_dot_run__service__pb2.FollowViewRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_run__service__pb2.FollowViewReply.FromString,
                 _registered_method=True)
         self.Evaluate = channel.unary_unary(
                 '/paceline.v1.RunService/Evaluate',
@@ -194,8 +194,8 @@ def add_RunServiceServicer_to_server(servicer, server):
             ),
             'FollowView': grpc.unary_unary_rpc_method_handler(
                     servicer.FollowView,
-                    request_deserializer=paceline_dot_v1_dot_run__service__pb2.ViewAck.FromString,
-                    response_serializer=paceline_dot_v1_dot_run__service__pb2.View.SerializeToString,
+                    request_deserializer=paceline_dot_v1_dot_run__service__pb2.FollowViewRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_run__service__pb2.FollowViewReply.SerializeToString,
             ),
             'Evaluate': grpc.unary_unary_rpc_method_handler(
                     servicer.Evaluate,
@@ -378,8 +378,8 @@ class RunService:
             request,
             target,
             '/paceline.v1.RunService/FollowView',
-            paceline_dot_v1_dot_run__service__pb2.ViewAck.SerializeToString,
-            paceline_dot_v1_dot_run__service__pb2.View.FromString,
+            paceline_dot_v1_dot_run__service__pb2.FollowViewRequest.SerializeToString,
+            paceline_dot_v1_dot_run__service__pb2.FollowViewReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -34,6 +34,26 @@ class ManifestRequest(_message.Message):
 Global___ManifestRequest: _TypeAlias = ManifestRequest  # noqa: Y015
 
 @_typing.final
+class ManifestReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """The next bytes of the manifest, about 1 MiB at most."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ManifestReply: _TypeAlias = ManifestReply  # noqa: Y015
+
+@_typing.final
 class FetchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -44,10 +64,13 @@ class FetchRequest(_message.Message):
     fingerprint: _builtins.str
     """Digest of the manifest that the caller goes by."""
     name: _builtins.str
-    """As the manifest calls it: "shard-0", "validation"; and one of its files, like "features"."""
+    """Shard or part as the manifest calls it: "shard-0", "validation"."""
     file: _builtins.str
+    """One of its files, like "features"."""
     @_builtins.property
-    def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___ByteRange]: ...
+    def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___ByteRange]:
+        """What of the file is wanted, in this order."""
+
     def __init__(
         self,
         *,
@@ -73,7 +96,9 @@ class ByteRange(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
     start: _builtins.int
+    """First byte, from 0 (bytes)."""
     stop: _builtins.int
+    """The byte after the last one (bytes)."""
     def __init__(
         self,
         *,
@@ -89,11 +114,32 @@ class ByteRange(_message.Message):
 Global___ByteRange: _TypeAlias = ByteRange  # noqa: Y015
 
 @_typing.final
+class FetchReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """The next bytes of the ranges, about 1 MiB at most."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchReply: _TypeAlias = FetchReply  # noqa: Y015
+
+@_typing.final
 class CountsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     fingerprint: _builtins.str
+    """Digest of the manifest that the caller goes by."""
     def __init__(
         self,
         *,
@@ -108,13 +154,12 @@ class CountsRequest(_message.Message):
 Global___CountsRequest: _TypeAlias = CountsRequest  # noqa: Y015
 
 @_typing.final
-class ShardBytes(_message.Message):
-    """About 1 MiB at most."""
-
+class CountsReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DATA_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
+    """The next bytes of the counts (examples), about 1 MiB at most; int64, little endian."""
     def __init__(
         self,
         *,
@@ -126,4 +171,4 @@ class ShardBytes(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ShardBytes: _TypeAlias = ShardBytes  # noqa: Y015
+Global___CountsReply: _TypeAlias = CountsReply  # noqa: Y015

@@ -38,17 +38,17 @@ class ShardServiceStub:
         self.Manifest = channel.unary_stream(
                 '/paceline.v1.ShardService/Manifest',
                 request_serializer=paceline_dot_v1_dot_shard__service__pb2.ManifestRequest.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_shard__service__pb2.ShardBytes.FromString,
+                response_deserializer=paceline_dot_v1_dot_shard__service__pb2.ManifestReply.FromString,
                 _registered_method=True)
         self.Fetch = channel.unary_stream(
                 '/paceline.v1.ShardService/Fetch',
                 request_serializer=paceline_dot_v1_dot_shard__service__pb2.FetchRequest.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_shard__service__pb2.ShardBytes.FromString,
+                response_deserializer=paceline_dot_v1_dot_shard__service__pb2.FetchReply.FromString,
                 _registered_method=True)
         self.Counts = channel.unary_stream(
                 '/paceline.v1.ShardService/Counts',
                 request_serializer=paceline_dot_v1_dot_shard__service__pb2.CountsRequest.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_shard__service__pb2.ShardBytes.FromString,
+                response_deserializer=paceline_dot_v1_dot_shard__service__pb2.CountsReply.FromString,
                 _registered_method=True)
 
 
@@ -85,17 +85,17 @@ def add_ShardServiceServicer_to_server(servicer, server):
             'Manifest': grpc.unary_stream_rpc_method_handler(
                     servicer.Manifest,
                     request_deserializer=paceline_dot_v1_dot_shard__service__pb2.ManifestRequest.FromString,
-                    response_serializer=paceline_dot_v1_dot_shard__service__pb2.ShardBytes.SerializeToString,
+                    response_serializer=paceline_dot_v1_dot_shard__service__pb2.ManifestReply.SerializeToString,
             ),
             'Fetch': grpc.unary_stream_rpc_method_handler(
                     servicer.Fetch,
                     request_deserializer=paceline_dot_v1_dot_shard__service__pb2.FetchRequest.FromString,
-                    response_serializer=paceline_dot_v1_dot_shard__service__pb2.ShardBytes.SerializeToString,
+                    response_serializer=paceline_dot_v1_dot_shard__service__pb2.FetchReply.SerializeToString,
             ),
             'Counts': grpc.unary_stream_rpc_method_handler(
                     servicer.Counts,
                     request_deserializer=paceline_dot_v1_dot_shard__service__pb2.CountsRequest.FromString,
-                    response_serializer=paceline_dot_v1_dot_shard__service__pb2.ShardBytes.SerializeToString,
+                    response_serializer=paceline_dot_v1_dot_shard__service__pb2.CountsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -125,7 +125,7 @@ class ShardService:
             target,
             '/paceline.v1.ShardService/Manifest',
             paceline_dot_v1_dot_shard__service__pb2.ManifestRequest.SerializeToString,
-            paceline_dot_v1_dot_shard__service__pb2.ShardBytes.FromString,
+            paceline_dot_v1_dot_shard__service__pb2.ManifestReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -152,7 +152,7 @@ class ShardService:
             target,
             '/paceline.v1.ShardService/Fetch',
             paceline_dot_v1_dot_shard__service__pb2.FetchRequest.SerializeToString,
-            paceline_dot_v1_dot_shard__service__pb2.ShardBytes.FromString,
+            paceline_dot_v1_dot_shard__service__pb2.FetchReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -179,7 +179,7 @@ class ShardService:
             target,
             '/paceline.v1.ShardService/Counts',
             paceline_dot_v1_dot_shard__service__pb2.CountsRequest.SerializeToString,
-            paceline_dot_v1_dot_shard__service__pb2.ShardBytes.FromString,
+            paceline_dot_v1_dot_shard__service__pb2.CountsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,8 +27,11 @@ class Tensor(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     SHAPE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    """As the model calls it, like "fc1.weight"."""
     @_builtins.property
-    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Elements along each axis; none for a number."""
+
     def __init__(
         self,
         *,

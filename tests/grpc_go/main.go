@@ -21,12 +21,13 @@ import (
 
 const part = 1 << 18 // elements of a part
 
-type stream interface {
-	Recv() (*stubs.PullPart, error)
+type reply interface {
+	GetHead() *stubs.PullHead
+	GetData() []byte
 }
 
 // The reply's weights, which must all be there.
-func weights(replies stream) ([]float32, error) {
+func weights[Reply reply](replies interface{ Recv() (Reply, error) }) ([]float32, error) {
 	var data bytes.Buffer
 	var head *stubs.PullHead
 	for {
@@ -62,7 +63,7 @@ func push(ctx context.Context, client stubs.ParameterServiceClient, values []flo
 		if err := binary.Write(&data, binary.LittleEndian, values[start:min(start+part, len(values))]); err != nil {
 			return nil, err
 		}
-		message := &stubs.PushPart{Offset: uint64(start), Data: data.Bytes()}
+		message := &stubs.PushPullRequest{Offset: uint64(start), Data: data.Bytes()}
 		if start == 0 {
 			message.Head = &stubs.PushHead{Worker: "worker-0", Clock: 1, Elements: uint64(len(values))}
 		}
@@ -73,7 +74,7 @@ func push(ctx context.Context, client stubs.ParameterServiceClient, values []flo
 	if err := call.CloseSend(); err != nil {
 		return nil, err
 	}
-	return weights(call)
+	return weights[*stubs.PushPullReply](call)
 }
 
 func pull(ctx context.Context, client stubs.ParameterServiceClient, version uint64) ([]float32, error) {
@@ -81,7 +82,7 @@ func pull(ctx context.Context, client stubs.ParameterServiceClient, version uint
 	if err != nil {
 		return nil, err
 	}
-	return weights(replies)
+	return weights[*stubs.PullReply](replies)
 }
 
 func say(name string, values []float32, err error) {

@@ -175,10 +175,10 @@ class Link:
 
     def push_sparse(
         self, clock: int, view: int, update: Sparse, examples: int, base: Base, wanted: Places | None
-    ) -> pb.SparsePull:
+    ) -> pb.PushPullSparseReply:
         """The same for the change of a few elements of this slice; the reply brings the weights that are wanted, or those
         that differ from `base` (None). DataError where the update is too large for one message."""
-        message = pb.SparsePush(
+        message = pb.PushPullSparseRequest(
             head=self._head(clock, view, examples, base), places=encode_places(update.places),
             values=encoded(update.values, self._push_codec), wanted=None if wanted is None else encode_places(wanted),
         )  # fmt: skip
@@ -188,7 +188,7 @@ class Link:
                 f"{LARGEST:,} go into one message. Set svm.batches or batch_size lower, or use more servers."
             )
 
-        def send() -> pb.SparsePull:
+        def send() -> pb.PushPullSparseReply:
             found = self._transport.push_sparse(message, self._timeout)
             if found.head.outcome != pb.WAIT:
                 self._check_term(found.head)

@@ -48,7 +48,7 @@ class SparseClient(ParameterClient):
 
         self._everywhere(pull)
 
-    def _weights(self, link: Link, found: pb.SparsePull, wanted: Places | None) -> Sparse | None:
+    def _weights(self, link: Link, found: pb.PushPullSparseReply, wanted: Places | None) -> Sparse | None:
         if found.all:
             return None
         start, stop = bounds(link)

@@ -19,6 +19,7 @@ from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import backoff
 from paceline.rpc.transport import IsThere, Outgoing, encoded_parts, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1.peer_service_pb2 import WelcomeRequest
 from paceline.v1.run_service_pb2 import Peer
 from paceline.worker.exchange.link_with_retries import SliceSink
 from paceline.worker.peers.peer_messages import Delivery, Line, member_id, message_of
@@ -264,7 +265,7 @@ class Peers:
         raise AssertionError("backoff never ends")
 
     def _welcome_of(self, address: str, view: int) -> Welcome:
-        request, taken = pb.PullRequest(reader=self._name, plan_hash=self._plan.hash, view=view), list[Vector]()
+        request, taken = WelcomeRequest(reader=self._name, plan_hash=self._plan.hash, view=view), list[Vector]()
 
         def opened(head: pb.PullHead) -> SliceSink:
             if head.elements > 8 * self._plan.total:
@@ -319,7 +320,7 @@ class Peers:
             self._wake()
 
     @contextmanager
-    def welcoming(self, request: pb.PullRequest, is_there: IsThere) -> Iterator[Outgoing]:
+    def welcoming(self, request: WelcomeRequest, is_there: IsThere) -> Iterator[Outgoing]:
         """Welcome: what a joiner begins with."""
         self._plan.check(request.plan_hash, request.reader)
         with self._changed:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, Self
 
 import grpc
+from google.protobuf.message import Message
 
 from paceline.core.coding.codec import load_codec
 from paceline.core.errors import BadPush, Stopped, TryAgain
@@ -22,6 +23,7 @@ from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.transport import IsThere, OpenSink, Outgoing, Parts, Upload, encoded_parts, weights_codec
 from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1 import peer_service_pb2 as peer_pb
 from paceline.worker.exchange.link_with_retries import SliceSink
 from paceline.worker.training.model_for_readers import LocalModel
 
@@ -42,7 +44,7 @@ class Training(Protocol):
 
     def taking(self, head: pb.PushHead, is_there: IsThere) -> AbstractContextManager[Upload]: ...
 
-    def welcoming(self, request: pb.PullRequest, is_there: IsThere) -> AbstractContextManager[Outgoing]: ...
+    def welcoming(self, request: peer_pb.WelcomeRequest, is_there: IsThere) -> AbstractContextManager[Outgoing]: ...
 
 
 class PeerServer:
@@ -59,23 +61,23 @@ class PeerServer:
         shown, watchdog, threads = authentication(credentials.token), Watchdog(), _READERS + senders
         watchdog.start()
         if transport == "lane":
-            routes = {_PULL_LOCAL: lambda call: call.download(pb.PullRequest, self._pull)}
+            routes = {_PULL_LOCAL: lambda call: call.download(peer_pb.PullLocalRequest, self._pull)}
             if training is not None:
                 routes[_DELIVER] = lambda call: call.upload(
-                    training.taking, False, lambda outgoing: pb.PullPart(head=outgoing.head)
+                    training.taking, False, lambda outgoing: peer_pb.DeliverReply(head=outgoing.head)
                 )
-                routes[_WELCOME] = lambda call: call.download(pb.PullRequest, training.welcoming)
+                routes[_WELCOME] = lambda call: call.download(peer_pb.WelcomeRequest, training.welcoming)
             lane = LaneServer(routes, threads, shown, _uncounted, watchdog, port, credentials.tls, "peer")
             lane.start()
             self.port = lane.port
             self._stop: Callable[[], object] = lambda: lane.stop(0)
         else:
             plane = make_server(threads, shown, _uncounted)
-            handlers = {"PullLocal": giving(self._pull, watchdog)}
+            handlers = {"PullLocal": giving(self._pull, peer_pb.PullLocalRequest, watchdog)}
             if training is not None:
                 handlers |= {
-                    "Deliver": taking(training.taking, watchdog),
-                    "Welcome": giving(training.welcoming, watchdog),
+                    "Deliver": taking(training.taking, peer_pb.DeliverReply, watchdog),
+                    "Welcome": giving(training.welcoming, peer_pb.WelcomeRequest, watchdog),
                 }
             plane.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
             self.port = bind(plane, port, "peer", credentials.tls)
@@ -87,7 +89,7 @@ class PeerServer:
         self._stop()
 
     @contextmanager
-    def _pull(self, request: pb.PullRequest, is_there: IsThere) -> Iterator[Outgoing]:
+    def _pull(self, request: peer_pb.PullLocalRequest, is_there: IsThere) -> Iterator[Outgoing]:
         self._plan.check(request.plan_hash, request.reader)
         codec = weights_codec(request.codec)
         values = self.model.read(_HOLD)
@@ -104,7 +106,7 @@ def pull_local(
 ) -> None:  # fmt: skip
     """Receives a worker's local model into `target`, as soon as its present step is over. TryAgain where nobody answers,
     or the step takes longer than `patience` (seconds); Stopped; whatever else the worker raised."""
-    request = pb.PullRequest(reader=reader, plan_hash=plan.hash, codec="none")
+    request = peer_pb.PullLocalRequest(reader=reader, plan_hash=plan.hash, codec="none")
     deadline, timeout = time.monotonic() + patience, _HOLD + _ANSWER + 4 * plan.total / _SLOWEST
     sink = SliceSink(target, (Range(0, plan.total),), load_codec("none"))
 
@@ -141,26 +143,26 @@ class PeerLine:
         """Ends its calls."""
         self._way.close()
 
-    def pull_local(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+    def pull_local(self, request: peer_pb.PullLocalRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         """PeerService.PullLocal."""
         return self._weights(_PULL_LOCAL, request, open_sink, timeout)
 
-    def welcome(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+    def welcome(self, request: peer_pb.WelcomeRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         """PeerService.Welcome."""
         return self._weights(_WELCOME, request, open_sink, timeout)
 
     def deliver(self, head: pb.PushHead, parts: Parts, timeout: float) -> None:
         """PeerService.Deliver."""
         if isinstance(self._way, LaneClient):
-            self._way.one(_DELIVER, cut(head.SerializeToString(), parts), pb.PullPart, timeout)
+            self._way.one(_DELIVER, cut(head.SerializeToString(), parts), peer_pb.DeliverReply, timeout)
         else:
-            deliver = self._way.stream_unary(_DELIVER, None, pb.PullPart.FromString)
+            deliver = self._way.stream_unary(_DELIVER, None, peer_pb.DeliverReply.FromString)
             call(deliver, frames(head.SerializeToString(), parts), timeout)
 
-    def _weights(self, path: str, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
+    def _weights(self, path: str, request: Message, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         if isinstance(self._way, LaneClient):
             return self._way.weights(path, whole(request), open_sink, timeout)
-        pull = self._way.unary_stream(path, pb.PullRequest.SerializeToString, None)
+        pull = self._way.unary_stream(path, type(request).SerializeToString, None)
         return received(pull(request, timeout=timeout), open_sink)
 
 

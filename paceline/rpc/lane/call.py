@@ -188,17 +188,17 @@ Routes = Mapping[str, Callable[[Call], None]]
 def parameter_routes(service: ParameterService) -> Routes:
     """A server's."""
 
-    def sparse(call: Call) -> Callable[[pb.SparsePush], pb.SparsePull]:
+    def sparse(call: Call) -> Callable[[pb.PushPullSparseRequest], pb.PushPullSparseReply]:
         return lambda request: service.push_sparse(request, call.may_wait)
 
     answers: Routes = {
         "Resume": lambda call: call.unary(pb.ResumeRequest, service.resume),
-        "PushPullSparse": lambda call: call.unary(pb.SparsePush, sparse(call)),
-        "ExchangeSparse": lambda call: call.exchange(pb.SparsePush, sparse(call)),
+        "PushPullSparse": lambda call: call.unary(pb.PushPullSparseRequest, sparse(call)),
+        "ExchangeSparse": lambda call: call.exchange(pb.PushPullSparseRequest, sparse(call)),
         "Initialise": lambda call: call.upload(
             service.initialise, False, lambda outgoing: pb.InitialiseReply(term=outgoing.head.term)
         ),
-        "Push": lambda call: call.upload(service.push, False, lambda outgoing: pb.PullPart(head=outgoing.head)),
+        "Push": lambda call: call.upload(service.push, False, lambda outgoing: pb.PushReply(head=outgoing.head)),
         "PushPull": lambda call: call.upload(service.push, True, None),
         "Pull": lambda call: call.download(pb.PullRequest, service.pull),
     }

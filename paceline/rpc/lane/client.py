@@ -144,10 +144,10 @@ class LaneTransport(LaneClient, Transport):
         return self.weights(f"/{SERVICE}/PushPull", cut(head.SerializeToString(), parts), open_sink, timeout)
 
     def push(self, head: pb.PushHead, parts: Parts, timeout: float) -> pb.PullHead:
-        reply: pb.PullPart = self.one(f"/{SERVICE}/Push", cut(head.SerializeToString(), parts), pb.PullPart, timeout)
+        reply: pb.PushReply = self.one(f"/{SERVICE}/Push", cut(head.SerializeToString(), parts), pb.PushReply, timeout)
         return reply.head
 
-    def push_sparse(self, request: pb.SparsePush, timeout: float) -> pb.SparsePull:
+    def push_sparse(self, request: pb.PushPullSparseRequest, timeout: float) -> pb.PushPullSparseReply:
         connection, stream = self._open_stream() or self._opened(f"/{SERVICE}/ExchangeSparse", {}, None)
         stream.deadline = time.monotonic() + timeout
         answer = None
@@ -163,7 +163,7 @@ class LaneTransport(LaneClient, Transport):
             if answer is None:
                 self._leave(connection, stream)
         self._keep(connection, stream)
-        return pb.SparsePull.FromString(answer)
+        return pb.PushPullSparseReply.FromString(answer)
 
     def pull(self, request: pb.PullRequest, open_sink: OpenSink, timeout: float) -> pb.PullHead:
         return self.weights(f"/{SERVICE}/Pull", whole(request), open_sink, timeout)

@@ -1,5 +1,5 @@
 """gRPC's messages as they come out of DATA frames, however those are cut: five bytes of prefix, then a message. Of a large
-PushPart or PullPart the few bytes of its fields are read, and the tensor bytes go straight to their place."""
+part the few bytes of its fields are read, and the tensor bytes go straight to their place."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
