@@ -35,8 +35,17 @@ def main(
         from paceline.server.server import serve
 
         code = serve(
-            loaded, index, folder, read_credentials(token_file, tls), chief, port, lane_port, metrics_port, health_port, report
-        )  # fmt: skip
+            loaded,
+            index,
+            folder,
+            read_credentials(token_file, tls),
+            chief,
+            port,
+            lane_port,
+            metrics_port,
+            health_port,
+            report,
+        )
         # Threads that wait in gRPC calls must not keep a stopped process alive.
         sys.stderr.flush()
         os._exit(code)

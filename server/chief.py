@@ -24,7 +24,10 @@ class Chief:
     """Everything happens under the slice driver's lock, so that run and slice agree. Thread-safe."""
 
     def __init__(self, run: Run, driver: SliceDriver, store: Store, say: Callable[..., None]) -> None:
-        self.run, self._driver, self._store, self._say = run, driver, store, say
+        self.run = run
+        self._driver = driver
+        self._store = store
+        self._say = say
         self.changed = driver.changed
         self.acks: dict[int, int] = {}
         """Newest view that each other server follows."""
@@ -98,7 +101,9 @@ class Chief:
 
     def acknowledged(self, server: int, term: int, view: int, switch: int) -> None:
         """Another server follows this view. Hold the lock."""
-        self.acks[server], self.terms[server], self.switches[server] = view, term, switch
+        self.acks[server] = view
+        self.terms[server] = term
+        self.switches[server] = switch
         if self._is_followed():
             self._driver.release_rounds()
         self._maybe_switched()
@@ -133,8 +138,12 @@ class Chief:
         """A heartbeat. Hold the lock."""
         self.run.beat(worker, incarnation, report, report.seen)
         if worker not in self.membership.places:
-            self._say("a worker beats but makes no step and has to leave", worker=worker, phase=report.phase,
-                      seconds=report.phase_seconds)  # fmt: skip
+            self._say(
+                "a worker beats but makes no step and has to leave",
+                worker=worker,
+                phase=report.phase,
+                seconds=report.phase_seconds,
+            )
         self.run.give_up(self.clocks(), report.seen)
         self._warn()
         self.settle()

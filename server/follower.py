@@ -18,7 +18,8 @@ class Follower:
     """Asks the chief for what is new, again and again; while the chief is away, the last view holds."""
 
     def __init__(self, driver: SliceDriver, chief: str, credentials: Credentials, say: Callable[..., None]) -> None:
-        self._driver, self._say = driver, say
+        self._driver = driver
+        self._say = say
         self._stub = RunServiceStub(open_channel(chief, credentials))
         self.phase = RunPhase.WAITING
         self._view = View()
@@ -37,9 +38,12 @@ class Follower:
         pauses, is_away = backoff(), False
         while not self._stopping.is_set():
             ack = pb.FollowViewRequest(
-                server=self._driver.index, term=self._driver.term, view=self._view.number, phase=self.phase,
+                server=self._driver.index,
+                term=self._driver.term,
+                view=self._view.number,
+                phase=self.phase,
                 switch=self._driver.switch_number,
-            )  # fmt: skip
+            )
             try:
                 self._take(call(self._stub.FollowView, ack, timeout=HOLD + 10))
                 pauses, is_away = backoff(), False

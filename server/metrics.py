@@ -23,9 +23,14 @@ class ServerMetrics:
     """The `paceline_server_*` metrics of one process."""
 
     def __init__(
-        self, registry: CollectorRegistry, policy: str, task: str = "", every: float = 0.0, transport: str = "lane",
+        self,
+        registry: CollectorRegistry,
+        policy: str,
+        task: str = "",
+        every: float = 0.0,
+        transport: str = "lane",
         is_encrypted: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`every`: time between two snapshots (seconds)."""
 
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -39,7 +44,9 @@ class ServerMetrics:
 
         self._registry = registry
         is_name = NAME.fullmatch(task.replace("_", "-")) is not None  # else the path of a user's file
-        self._task, self._transport, self._policy = task if is_name else "own", transport, ""
+        self._task = task if is_name else "own"
+        self._transport = transport
+        self._policy = ""
         labels = ("policy", "task", "transport")
         self._info = Gauge("paceline_run_info", "1 for the run's present policy", labels, registry=registry)
         self._updates = counter("updates_total", "Pushes counted on the slice", "policy")
@@ -58,9 +65,11 @@ class ServerMetrics:
         self.queue_seconds = seconds("queue_seconds", "Wait for an assembly buffer", buckets=_ROUGH_SECONDS)
         self.fold = seconds("fold_seconds", "Time in the slice for one push, folds included")
         self.staleness = Histogram(
-            "paceline_server_staleness", "Folds by others since the weights of a push", registry=registry,
+            "paceline_server_staleness",
+            "Folds by others since the weights of a push",
+            registry=registry,
             buckets=(0, 1, 2, 4, 8, 16, 32, 64, 128),
-        )  # fmt: skip
+        )
         self.wait = seconds("wait_seconds", "Time the policy held a reply back")
         self.slice_bytes = gauge("slice_bytes", "Weights of the slice")
         self.optimizer_bytes = gauge("optimizer_bytes", "Optimizer slots of the slice")
@@ -82,9 +91,12 @@ class ServerMetrics:
             self.handle.labels(method).observe(seconds)
 
     def follow_run(
-        self, phase: Callable[[], RunPhase], lead: Callable[[], float], budget: Callable[[], float] | None,
+        self,
+        phase: Callable[[], RunPhase],
+        lead: Callable[[], float],
+        budget: Callable[[], float] | None,
         warned: Callable[[Kind], bool] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Where to look when somebody asks for the metrics; the `budget` that is spent (ratio) and what is `warned` of are
         known to the chief."""
         for each in RunPhase:
@@ -102,7 +114,8 @@ class ServerMetrics:
     def trains(self, policy: str) -> None:
         """The policy that folds from now on."""
         if policy != self._policy:
-            self._policy, self._counted = policy, self._updates.labels(policy)
+            self._policy = policy
+            self._counted = self._updates.labels(policy)
             self._info.clear()
             self._info.labels(policy, self._task, self._transport).set(1)
 

@@ -32,7 +32,10 @@ class ParameterServicer:
     def __init__(
         self, driver: SliceDriver, durability: Durability, metrics: ServerMetrics, say: Callable[..., None]
     ) -> None:
-        self._driver, self._durability, self._metrics, self._say = driver, durability, metrics, say
+        self._driver = driver
+        self._durability = durability
+        self._metrics = metrics
+        self._say = say
         self._part_bytes = driver.config.part_bytes
         self._quarantine = Quarantine()
         self.lane_port = 0
@@ -48,9 +51,14 @@ class ParameterServicer:
         if standing.lost:
             self._say("the restart lost pushes", worker=request.worker, first=first, last=last, term=standing.term)
         return pb.ResumeReply(
-            term=standing.term, clock=standing.clock, version=standing.version, phase=standing.phase,
-            lost_first=first, lost_last=last, lane_port=self.lane_port,
-        )  # fmt: skip
+            term=standing.term,
+            clock=standing.clock,
+            version=standing.version,
+            phase=standing.phase,
+            lost_first=first,
+            lost_last=last,
+            lane_port=self.lane_port,
+        )
 
     @contextmanager
     def initialise(self, head: pb.PushHead, is_there: IsThere) -> Iterator[Upload]:
@@ -161,11 +169,21 @@ class ParameterServicer:
         if reply.reason:
             self._metrics.rejected.labels(reply.reason).inc()
         return pb.PullHead(
-            outcome=pb.Outcome.Value(reply.outcome.name), reason=reply.reason, term=reply.term,
-            version=reply.weights.version, clock=reply.clock, durable_clock=reply.durable, staleness=reply.staleness,
-            others=reply.others, members=reply.members, lr=reply.lr, waited=waited, stop=reply.stop,
-            switch=switch_message(reply.switch, reply.view), lane_port=self.lane_port,
-        )  # fmt: skip
+            outcome=pb.Outcome.Value(reply.outcome.name),
+            reason=reply.reason,
+            term=reply.term,
+            version=reply.weights.version,
+            clock=reply.clock,
+            durable_clock=reply.durable,
+            staleness=reply.staleness,
+            others=reply.others,
+            members=reply.members,
+            lr=reply.lr,
+            waited=waited,
+            stop=reply.stop,
+            switch=switch_message(reply.switch, reply.view),
+            lane_port=self.lane_port,
+        )
 
     def count(self, head: pb.PushHead, update: Update, values: Vector | None, is_there: IsThere) -> Reply | None:
         """Hands a complete push to the slice."""
@@ -226,7 +244,8 @@ class ParameterServicer:
     def _sending(self, published: Published, head: pb.PullHead, codec_name: str) -> Iterator[Outgoing]:
         try:
             codec = weights_codec(codec_name)
-            head.codec, head.elements = codec.name, len(published.values)
+            head.codec = codec.name
+            head.elements = len(published.values)
             self._metrics.sent.inc(codec.most_bytes(len(published.values)))
             yield Outgoing(head, encoded_parts(published.values, codec, self._part_bytes))
         finally:
@@ -237,7 +256,9 @@ class _NoParts:
     """A push without values: an empty update, or a question for an answer."""
 
     def __init__(self, servicer: ParameterServicer, head: pb.PushHead, is_there: IsThere) -> None:
-        self._servicer, self._head, self._is_there = servicer, head, is_there
+        self._servicer = servicer
+        self._head = head
+        self._is_there = is_there
 
     def take(self, offset: int, data: memoryview) -> None:
         raise BadPush(f"{self._head.worker} announced no values, but sent {len(data)} bytes.")
@@ -260,7 +281,10 @@ class _Assembly:
     """Parts that must cover an array in order, without gaps, with finite values."""
 
     def __init__(self, worker: str, values: Vector, codec: Codec) -> None:
-        self.values, self._worker, self._codec, self._filled = values, worker, codec, 0
+        self.values = values
+        self._worker = worker
+        self._codec = codec
+        self._filled = 0
         self._placed: memoryview | None = None
 
     def place(self, offset: int, length: int) -> memoryview | None:
@@ -295,7 +319,9 @@ class _PartsOfPush:
     """A push on its way in, in a buffer of the pool."""
 
     def __init__(self, servicer: ParameterServicer, head: pb.PushHead, is_there: IsThere) -> None:
-        self._servicer, self._head, self._is_there = servicer, head, is_there
+        self._servicer = servicer
+        self._head = head
+        self._is_there = is_there
         self._buffer: Vector | None = servicer.take_buffer(head.worker, is_there)
         self._assembly = _Assembly(head.worker, self._buffer, load_codec(head.codec or "none"))
 
@@ -308,7 +334,8 @@ class _PartsOfPush:
 
     def finish(self, wants_weights: bool) -> AbstractContextManager[Outgoing]:
         self._assembly.check_complete()
-        values, self._buffer = self._buffer, None
+        values = self._buffer
+        self._buffer = None
         reply = self._servicer.count(self._head, Dense(self._assembly.values), values, self._is_there)
         return self._servicer.reply(self._head, reply, wants_weights)
 

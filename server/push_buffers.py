@@ -13,7 +13,8 @@ class AssemblyBuffers:
     Guarded by the slice driver's lock."""
 
     def __init__(self, length: int, count: int) -> None:
-        self._length, self._unmade = length, count
+        self._length = length
+        self._unmade = count
         self._free: list[Vector] = []
         self._filling: list[str] = []
         """Workers whose push is being put together."""

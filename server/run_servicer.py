@@ -28,7 +28,8 @@ class RunServicer(RunServiceServicer):
     """Translates between messages and the chief. Thread-safe."""
 
     def __init__(self, chief: Chief, config: Config) -> None:
-        self._chief, self._config = chief, config
+        self._chief = chief
+        self._config = config
 
     def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinReply:
         run = self._chief.run
@@ -38,9 +39,14 @@ class RunServicer(RunServiceServicer):
             if run.phase in _OVER and not comes_back:
                 return pb.JoinReply(phase=run.phase)
             incarnation = run.join(
-                request.worker, request.was_fenced, request.examples, request.steps, request.fingerprint,
-                time.monotonic(), request.address,
-            )  # fmt: skip
+                request.worker,
+                request.was_fenced,
+                request.examples,
+                request.steps,
+                request.fingerprint,
+                time.monotonic(),
+                request.address,
+            )
             self._chief.settle()
             shards = run.membership.shards(request.worker, request.shards)
             place = run.membership.places[request.worker].index
@@ -62,10 +68,16 @@ class RunServicer(RunServiceServicer):
             view = run.membership.view
             seat = view.seats[request.worker] if done else None
             return pb.SeatReply(
-                seated=done, view=view.number, handicap=seat.handicap if seat else 0, last=seat.last if seat else None,
-                phase=run.phase, missing=run.missing(), switch=switch_message(view.made, view.number), peers=self._peers(),
+                seated=done,
+                view=view.number,
+                handicap=seat.handicap if seat else 0,
+                last=seat.last if seat else None,
+                phase=run.phase,
+                missing=run.missing(),
+                switch=switch_message(view.made, view.number),
+                peers=self._peers(),
                 founder=run.workers.founders.get(request.worker) == request.incarnation,
-            )  # fmt: skip
+            )
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
         report = WorkerReport(
@@ -75,9 +87,12 @@ class RunServicer(RunServiceServicer):
             self._chief.beat(request.worker, request.incarnation, report)
             terms = [self._chief.terms.get(server, 0) for server in range(self._config.server_processes)]
             return pb.HeartbeatReply(
-                phase=self._chief.run.phase, view=self._chief.membership.view.number, terms=terms,
-                fastest=self._chief.run.workers.fastest, peers=self._peers(),
-            )  # fmt: skip
+                phase=self._chief.run.phase,
+                view=self._chief.membership.view.number,
+                terms=terms,
+                fastest=self._chief.run.workers.fastest,
+                peers=self._peers(),
+            )
 
     def Validated(self, request: pb.ValidatedRequest, context: Any) -> pb.ValidatedReply:
         with self._chief.changed:
@@ -119,29 +134,40 @@ class RunServicer(RunServiceServicer):
             due = chief.due_score()
             epoch, final = due or (0, False)
             return pb.EvaluateReply(
-                due=due is not None, epoch=epoch, final=final, phase=run.phase,
+                due=due is not None,
+                epoch=epoch,
+                final=final,
+                phase=run.phase,
                 seconds=run.phases.seconds(time.monotonic()),
-                switch=switch_message(run.membership.view.switch, run.membership.view.number), peers=run.workers.local_models,
-            )  # fmt: skip
+                switch=switch_message(run.membership.view.switch, run.membership.view.number),
+                peers=run.workers.local_models,
+            )
 
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         chief, run, now = self._chief, self._chief.run, time.monotonic()
         with chief.changed:
             return pb.StatusReply(
-                run=self._config.run or "", phase=run.phase, reason=run.reason,
+                run=self._config.run or "",
+                phase=run.phase,
+                reason=run.reason,
                 missing=run.missing() if run.phase is RunPhase.WAITING else [],
-                version=chief.clocks().version, examples=run.budget.examples, budget=run.budget.total,
+                version=chief.clocks().version,
+                examples=run.budget.examples,
+                budget=run.budget.total,
                 epoch=run.budget.epochs,
-                seconds=run.phases.seconds(now), workers=self._workers(now),
+                seconds=run.phases.seconds(now),
+                workers=self._workers(now),
                 servers=[
                     pb.ServerStatus(server=server, term=term, view=chief.acks.get(server, chief.membership.view.number))
                     for server, term in sorted(chief.terms.items())
                 ],
-                scores=[_score_message(score) for score in run.scoring.scores], skipped_scores=run.scoring.skipped,
-                policy=json.dumps(run.policy.model_dump()), switching=run.policy_change.is_under_way,
+                scores=[_score_message(score) for score in run.scoring.scores],
+                skipped_scores=run.scoring.skipped,
+                policy=json.dumps(run.policy.model_dump()),
+                switching=run.policy_change.is_under_way,
                 queued=run.membership.queued(now),
                 warnings=[pb.RunWarning(**asdict(warning)) for warning in run.warnings.found],
-            )  # fmt: skip
+            )
 
     def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
         with self._chief.changed:
@@ -169,11 +195,16 @@ class RunServicer(RunServiceServicer):
             report, member = run.workers.reports[worker], worker in clocks.view.seats
             found.append(
                 pb.WorkerStatus(
-                    worker=worker, clock=clocks.entry(worker).clock, lead=clocks.lead(worker) if member else 0,
-                    phase=report.phase, phase_seconds=report.phase_seconds, silent=now - report.seen,
-                    figures=report.figures, member=member,
+                    worker=worker,
+                    clock=clocks.entry(worker).clock,
+                    lead=clocks.lead(worker) if member else 0,
+                    phase=report.phase,
+                    phase_seconds=report.phase_seconds,
+                    silent=now - report.seen,
+                    figures=report.figures,
+                    member=member,
                 )
-            )  # fmt: skip
+            )
         return found
 
     def _check_join(self, request: pb.JoinRequest) -> None:
@@ -205,13 +236,23 @@ def _policy_of(text: str, present: Options) -> Options:
 
 def _score_message(score: Score) -> pb.Score:
     return pb.Score(
-        epoch=score.epoch, seconds=score.seconds, versions=score.versions, metrics=score.metrics, final=score.final,
-        measure=score.measure, examples=score.examples,
-    )  # fmt: skip
+        epoch=score.epoch,
+        seconds=score.seconds,
+        versions=score.versions,
+        metrics=score.metrics,
+        final=score.final,
+        measure=score.measure,
+        examples=score.examples,
+    )
 
 
 def _score_value(score: pb.Score) -> Score:
     return Score(
-        score.epoch, score.seconds, list(score.versions), dict(score.metrics), score.final, score.measure,
+        score.epoch,
+        score.seconds,
+        list(score.versions),
+        dict(score.metrics),
+        score.final,
+        score.measure,
         dict(score.examples),
-    )  # fmt: skip
+    )

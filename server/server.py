@@ -39,9 +39,17 @@ class Server:
     """All parts of one server, put together; several fit in one process for tests."""
 
     def __init__(
-        self, config: Config, index: int, folder: Path, credentials: Credentials = OPEN, chief: str = "", port: int = 0,
-        health_port: int = 0, say: Callable[..., None] = lambda event, **facts: None, lane_port: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        config: Config,
+        index: int,
+        folder: Path,
+        credentials: Credentials = OPEN,
+        chief: str = "",
+        port: int = 0,
+        health_port: int = 0,
+        say: Callable[..., None] = lambda event, **facts: None,
+        lane_port: int = 0,
+    ) -> None:
         if not 0 <= index < config.server_processes:
             raise ConfigError(
                 f"Server {index} of {config.servers}: the index goes from 0 to {config.server_processes - 1}. A run keeps its "
@@ -72,9 +80,14 @@ class Server:
         self.lane: LaneServer | None = None
         if config.transport == "lane":
             self.lane = LaneServer(
-                parameter_routes(servicer), threads, authentication(credentials.token), metrics.call, self._watchdog, lane_port,
+                parameter_routes(servicer),
+                threads,
+                authentication(credentials.token),
+                metrics.call,
+                self._watchdog,
+                lane_port,
                 credentials.tls,
-            )  # fmt: skip
+            )
             self.registry.register(self.lane.traffic)
             servicer.lane_port = self.lane.port
         self.chief: Chief | None = None
@@ -145,15 +158,25 @@ class Server:
             )
         self.driver.restore(plan, state)
         say(
-            "resumed from a snapshot; waiting until every member has said where it stands", term=self.store.term,
-            version=state.table["version"], clocks={w: entry["clock"] for w, entry in state.table["clocks"].items()},
-        )  # fmt: skip
+            "resumed from a snapshot; waiting until every member has said where it stands",
+            term=self.store.term,
+            version=state.table["version"],
+            clocks={w: entry["clock"] for w, entry in state.table["clocks"].items()},
+        )
 
 
 def serve(
-    config: Config, index: int, folder: Path, credentials: Credentials, chief: str, port: int, lane_port: int,
-    metrics_port: int, health_port: int, report: Path | None,
-) -> int:  # fmt: skip
+    config: Config,
+    index: int,
+    folder: Path,
+    credentials: Credentials,
+    chief: str,
+    port: int,
+    lane_port: int,
+    metrics_port: int,
+    health_port: int,
+    report: Path | None,
+) -> int:
     """Runs a server until it is told to stop; returns the exit code."""
     # of a server's large arrays only a snapshot's copies come and go; in the heap they would leave holes that nothing fits in
     tune_malloc(kept=16 << 20)

@@ -52,7 +52,10 @@ class SliceDriver:
     """One server's slice behind a lock. Thread-safe; calls block for HOLD seconds at most."""
 
     def __init__(self, config: Config, index: int, term: int, metrics: ServerMetrics) -> None:
-        self.config, self.index, self.term, self._metrics = config, index, term, metrics
+        self.config = config
+        self.index = index
+        self.term = term
+        self._metrics = metrics
         self.changed = threading.Condition()
         self.plan: SlicePlan | None = None
         self.slice: ModelSlice | None = None
@@ -198,9 +201,15 @@ class SliceDriver:
             return self._answer(worker, call, deadline, is_there) if was_asked else None
 
     def exchange(
-        self, worker: str, clock: int, count: Callable[[], Reply | None], base: Base, wanted: Places | None,
-        pushed: Places, most: int,
-    ) -> tuple[Reply, Sparse | None] | None:  # fmt: skip
+        self,
+        worker: str,
+        clock: int,
+        count: Callable[[], Reply | None],
+        base: Base,
+        wanted: Places | None,
+        pushed: Places,
+        most: int,
+    ) -> tuple[Reply, Sparse | None] | None:
         """What `count` (`push` or `ask`) gives, with the weights of that very moment that are wanted, or that differ from
         those of the worker: what has changed since `base`, and the places of its push too, unless this very push has just
         been added; None where these are more than `most`."""
@@ -273,7 +282,8 @@ class SliceDriver:
             raise ConfigError(
                 f"Server {self.index} has no memory for a slice of {length:,} values. Use more servers: paceline plan."
             ) from error
-        self.plan, self._clocks = plan, self.slice.clocks
+        self.plan = plan
+        self._clocks = self.slice.clocks
         self._buffers = AssemblyBuffers(length, assembly_buffers(self.config.workers))
         self.slice.view(self._view)
         self._metrics.slice_bytes.set(4 * length)
@@ -285,7 +295,8 @@ class SliceDriver:
             return None
         start = time.monotonic()
         replies = self.model_slice.push(push)
-        call.is_counted, self._calls[push.worker] = True, call
+        call.is_counted = True
+        self._calls[push.worker] = call
         if values is not None:
             self._pool.hand(push.worker, values)
         self._metrics.fold.observe(time.monotonic() - start)

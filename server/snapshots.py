@@ -16,8 +16,11 @@ class Durability:
     def __init__(
         self, driver: SliceDriver, store: Store, every: float, metrics: ServerMetrics, say: Callable[..., None]
     ) -> None:
-        self._driver, self._store, self._every = driver, store, every
-        self._metrics, self._say = metrics, say
+        self._driver = driver
+        self._store = store
+        self._every = every
+        self._metrics = metrics
+        self._say = say
         self._writing = threading.Lock()
         self._stop = threading.Event()
         self._last: tuple[int, int] | None = None

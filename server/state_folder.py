@@ -25,7 +25,9 @@ class Store:
     `save_run` and `save_snapshot` may overlap."""
 
     def __init__(self, folder: Path, keep: int, say: Callable[..., None]) -> None:
-        self._folder, self._keep, self._say = folder, keep, say
+        self._folder = folder
+        self._keep = keep
+        self._say = say
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = open(folder / "lock", "w")  # noqa: SIM115 - held as long as the process lives

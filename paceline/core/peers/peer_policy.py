@@ -141,18 +141,23 @@ class PeerPolicy(Scaled, ABC):
     ) -> None:
         """Before all else. Founders begin with the same model; who comes later then calls `join`. `codec`: as which values
         travel, as far as `may_send` allows it; None: as they are."""
-        self._rank, self._topology, self._own, self._random = rank, topology, own, random
+        self._rank = rank
+        self._topology = topology
+        self._own = own
+        self._random = random
         self._codec = codec or load_codec("none")
         self._set_group(group)
 
     def start(self) -> list[Message]:
         """The next step begins."""
-        self._round, self._phase = self._round + 1, "computing"
+        self._round += 1
+        self._phase = "computing"
         return self._open()
 
     def step(self, gradient: Vector | None) -> list[Message]:
         """The step's gradient, which must not change until nobody is waited for; None: there was none that can be used."""
-        self._gradient, self._phase = gradient, "waiting"
+        self._gradient = gradient
+        self._phase = "waiting"
         return self._push(gradient) + self._close_if_complete()
 
     def receive(self, message: Message) -> list[Message]:
@@ -178,7 +183,8 @@ class PeerPolicy(Scaled, ABC):
         before = self._group
         self._set_group(group)
         sent = self._regrouped(before) + self._close_if_complete()
-        early, self._early = self._early, []
+        early = self._early
+        self._early = []
         return sum(map(self.receive, early), sent)
 
     def gave_up(self, message: Message) -> None:
@@ -206,7 +212,9 @@ class PeerPolicy(Scaled, ABC):
         """Takes over what a member gave: before the first step and before any message, which whoever drives it keeps."""
         own = self._own
         np.copyto(own.local, welcome.model)
-        own.slots, own.steps, self._round = welcome.slots, welcome.steps, welcome.round
+        own.slots = welcome.slots
+        own.steps = welcome.steps
+        self._round = welcome.round
         return []
 
     def may_send(self, codec: Codec) -> bool:

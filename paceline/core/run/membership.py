@@ -62,7 +62,8 @@ class Membership:
         """A worker is ready before the start."""
         self.check(worker, incarnation)
         self.candidates[worker] = clock
-        self.places[worker].last_beat, self.places[worker].is_heard = now, True
+        self.places[worker].last_beat = now
+        self.places[worker].is_heard = True
 
     def start(self, lasts: dict[str, int], now: float) -> None:
         """The first view: everyone who is ready, all level."""
@@ -79,7 +80,9 @@ class Membership:
         takes over a living seat keeps its handicap."""
         self.check(worker, incarnation)
         place, old = self.places[worker], self.view.seats.get(worker)
-        place.last_beat, place.is_heard, place.is_idle = now, True, False
+        place.last_beat = now
+        place.is_heard = True
+        place.is_idle = False
         if old is not None and old.incarnation == incarnation:
             return
         level = clocks.version + 2 if self.rounds else clocks.slowest()
@@ -90,7 +93,8 @@ class Membership:
         """Keeps the lease; Fenced where the worker does not count any more."""
         place, seat = self.places.get(worker), self.view.seats.get(worker)
         if place is not None and place.incarnation == incarnation:
-            place.last_beat, place.is_heard = now, True
+            place.last_beat = now
+            place.is_heard = True
             place.is_idle = place.is_idle and seat is None  # a finished worker's late beat changes nothing
         elif seat is None or seat.incarnation != incarnation:
             raise Fenced(f"{worker} (incarnation {incarnation}) was expelled or replaced. Join again.")
@@ -191,7 +195,8 @@ class Membership:
         seats = {worker: Seat(*seat) for worker, seat in state["seats"].items()}
         switch, made = (None if found is None else Switch(**found) for found in (state["switch"], state["made"]))
         self.view = View(state["view"], seats, state["examples_per_epoch"], switch, made)
-        self.examples_per_epoch, self.rounds = state["examples_per_epoch"], state["rounds"]
+        self.examples_per_epoch = state["examples_per_epoch"]
+        self.rounds = state["rounds"]
         self.incarnations = dict(state["incarnations"])
         self.places = {
             worker: Place(index, self.incarnations[worker], now, is_heard=True, is_idle=is_idle)

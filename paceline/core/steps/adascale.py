@@ -15,7 +15,8 @@ class AdaScale:
 
     def __init__(self) -> None:
         # Both averages start at 0 and grow alike; what they lack at first cancels in the gain.
-        self._variance, self._square = 0.0, 0.0
+        self._variance = 0.0
+        self._square = 0.0
 
     def observe(self, sum_of_squared_norms: float, squared_norm_of_mean: float, pushes: int) -> float:
         """The gain of a fold of `pushes` gradients (those with examples), of which it takes note before. One gradient
@@ -40,4 +41,5 @@ class AdaScale:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes back what `state` gave."""
-        self._variance, self._square = state["variance"], state["square"]
+        self._variance = state["variance"]
+        self._square = state["square"]

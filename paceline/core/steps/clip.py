@@ -23,7 +23,8 @@ class Clip:
     quantile limits nothing until 20 norms are seen. Not thread-safe."""
 
     def __init__(self, config: ClipConfig) -> None:
-        self._norm, self._quantile = config.norm, config.quantile
+        self._norm = config.norm
+        self._quantile = config.quantile
         self._seen: deque[float] = deque(maxlen=WINDOW)
 
     @property

@@ -11,7 +11,8 @@ class WorkerMomentum:
 
     def __init__(self, momentum: float, decay: float) -> None:
         """`momentum`: m (ratio); `decay`: wd, the optimizer's weight decay."""
-        self.momentum, self.decay = momentum, decay
+        self.momentum = momentum
+        self.decay = decay
         self._velocity: Vector | None = None
 
     def look_ahead(self, gradient: Vector, weights: Vector) -> None:

@@ -69,9 +69,15 @@ class Optimizer(BaseModel, ABC):
 
     @abstractmethod
     def step(
-        self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,
-        slots: Sequence[Vector], steps: int,
-    ) -> None:  # fmt: skip
+        self,
+        weights: Vector,
+        out: Vector,
+        gradient: Vector,
+        scale: float,
+        lr: float,
+        slots: Sequence[Vector],
+        steps: int,
+    ) -> None:
         """Writes the next weights to `out`, which may be `weights`, and changes the slots. `scale` makes the gradient
         what it should be (1 / examples of a sum); `lr` is this step's learning rate; `steps` counts the slice's steps,
         this one included."""

@@ -151,9 +151,16 @@ def _adagrad(weights: Vector, gradient: Vector, total: Vector, scale: f32, lr: f
 
 @kernel(nothing(floats_out, floats, floats_out, scalar, scalar, scalar, scalar, scalar, scalar))
 def _rmsprop(
-    weights: Vector, gradient: Vector, square: Vector,
-    scale: f32, lr: f32, alpha: f32, rest: f32, eps: f32, decay: f32,
-) -> None:  # fmt: skip
+    weights: Vector,
+    gradient: Vector,
+    square: Vector,
+    scale: f32,
+    lr: f32,
+    alpha: f32,
+    rest: f32,
+    eps: f32,
+    decay: f32,
+) -> None:
     for i in range(len(weights)):
         weight = weights[i]
         slope = gradient[i] * scale + decay * weight
@@ -164,9 +171,18 @@ def _rmsprop(
 
 @kernel(nothing(floats_out, floats, floats_out, floats_out, scalar, scalar, scalar, scalar, scalar, scalar, scalar))
 def _rmsprop_with_momentum(
-    weights: Vector, gradient: Vector, square: Vector, slot: Vector,
-    scale: f32, lr: f32, alpha: f32, rest: f32, eps: f32, decay: f32, momentum: f32,
-) -> None:  # fmt: skip
+    weights: Vector,
+    gradient: Vector,
+    square: Vector,
+    slot: Vector,
+    scale: f32,
+    lr: f32,
+    alpha: f32,
+    rest: f32,
+    eps: f32,
+    decay: f32,
+    momentum: f32,
+) -> None:
     for i in range(len(weights)):
         weight = weights[i]
         slope = gradient[i] * scale + decay * weight
@@ -179,9 +195,21 @@ def _rmsprop_with_momentum(
 
 @kernel(nothing(floats_out, floats, floats_out, floats_out, *[scalar] * 10))
 def _adam(
-    weights: Vector, gradient: Vector, mean: Vector, square: Vector, scale: f32, rate: f32,
-    first: f32, first_rest: f32, second: f32, second_rest: f32, root: f32, eps: f32, decay: f32, shrink: f32,
-) -> None:  # fmt: skip
+    weights: Vector,
+    gradient: Vector,
+    mean: Vector,
+    square: Vector,
+    scale: f32,
+    rate: f32,
+    first: f32,
+    first_rest: f32,
+    second: f32,
+    second_rest: f32,
+    root: f32,
+    eps: f32,
+    decay: f32,
+    shrink: f32,
+) -> None:
     for i in range(len(weights)):
         weight = weights[i]
         slope = gradient[i] * scale + decay * weight

@@ -85,9 +85,11 @@ class LearningRate:
 
     def __init__(self, schedule: Schedule, base: float) -> None:
         """`base`: optimizer.lr."""
-        self.schedule, self.base = schedule, base
+        self.schedule = schedule
+        self.base = base
         self._members: int | None = None
-        self._from, self._since = 1.0, -math.inf
+        self._from = 1.0
+        self._since = -math.inf
 
     def members_changed(self, members: int, epoch: float) -> None:
         """Takes note of how many workers are live from this epoch on."""

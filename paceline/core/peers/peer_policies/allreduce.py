@@ -63,11 +63,14 @@ class Allreduce(PeerPolicy):
 
     def _arrange(self) -> None:
         members = self._group.members
-        self._place, self._size = members.index(self._rank), len(members)
+        self._place = members.index(self._rank)
+        self._size = len(members)
 
     def _open(self) -> list[Message]:
-        self._hop, like = 0, self._own.local
-        self._total, self._inbox = self._buffers.take(like), self._buffers.take(like)
+        self._hop = 0
+        like = self._own.local
+        self._total = self._buffers.take(like)
+        self._inbox = self._buffers.take(like)
         return []
 
     def _push(self, gradient: Vector | None) -> list[Message]:
@@ -203,7 +206,8 @@ class Allreduce(PeerPolicy):
 
     def _fall_back(self) -> None:
         if self._meeting is not None:
-            self._meeting, self._fell_back = None, self._round
+            self._meeting = None
+            self._fell_back = self._round
 
     @property
     def _awaits_sum(self) -> bool:
@@ -225,7 +229,9 @@ class Allreduce(PeerPolicy):
     def _have(self, total: Vector, count: float) -> None:
         """The sum has come whole."""
         self._buffers.give_back(self._total)
-        self._total, self._count, self._hop = total, count, self._hops()
+        self._total = total
+        self._count = count
+        self._hop = self._hops()
 
     # the ring
     def _send(self) -> list[Message]:

@@ -30,9 +30,15 @@ class Adagrad(Optimizer):
         return [np.full(length, self.initial_accumulator_value, dtype=np.float32)]
 
     def step(
-        self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,
-        slots: Sequence[Vector], steps: int,
-    ) -> None:  # fmt: skip
+        self,
+        weights: Vector,
+        out: Vector,
+        gradient: Vector,
+        scale: float,
+        lr: float,
+        slots: Sequence[Vector],
+        steps: int,
+    ) -> None:
         # imported here: a mistake in the config must show without waiting for numba
         from paceline.core.steps import optimizer_loops as loops
 

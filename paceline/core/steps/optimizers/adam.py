@@ -31,9 +31,15 @@ class Adam(Optimizer):
         return self.model_copy(update={"betas": (first, second)})
 
     def step(
-        self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,
-        slots: Sequence[Vector], steps: int,
-    ) -> None:  # fmt: skip
+        self,
+        weights: Vector,
+        out: Vector,
+        gradient: Vector,
+        scale: float,
+        lr: float,
+        slots: Sequence[Vector],
+        steps: int,
+    ) -> None:
         # imported here: a mistake in the config must show without waiting for numba
         from paceline.core.steps import optimizer_loops as loops
 

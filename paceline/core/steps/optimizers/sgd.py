@@ -41,9 +41,15 @@ class Sgd(Optimizer):
         return WorkerMomentum(self.momentum, self.weight_decay) if self.momentum else None
 
     def step(
-        self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,
-        slots: Sequence[Vector], steps: int,
-    ) -> None:  # fmt: skip
+        self,
+        weights: Vector,
+        out: Vector,
+        gradient: Vector,
+        scale: float,
+        lr: float,
+        slots: Sequence[Vector],
+        steps: int,
+    ) -> None:
         # imported here: a mistake in the config must show without waiting for numba
         from paceline.core.steps import optimizer_loops as loops
 
