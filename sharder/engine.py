@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -31,6 +32,8 @@ class Engine(BaseModel, ABC):
     of clusters. Fields are its options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    forks: ClassVar[bool] = False
+    """Whether it works in processes that are forked, too."""
 
     @abstractmethod
     def digest(self, source: Source, progress: Progress) -> str:

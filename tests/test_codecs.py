@@ -445,7 +445,10 @@ def test_a_name_above_takes_options_below_it() -> None:
         ({"codec": {"pull": "topk"}}, "codec.pull is topk, which leaves values out, but a weight can't be left out"),
         ({"codec": {"push": "topk"}, "policy": {"name": "easgd"}}, "workers of policy easgd push their weights"),
         ({"codec": {"push": "sign"}, "policy": {"name": "diloco"}}, "policy diloco push differences of weights"),
-        ({"codec": {"push": "int8"}, "policy": {"name": "easgd"}}, "Set codec.error_feedback: false, or use none"),
+        (
+            {"codec": {"push": "int8"}, "policy": {"name": "easgd"}},
+            "error_feedback: false, or use bf16, fp16 or none",
+        ),
         (
             {"codec": {"push": "topk"}, "policy": {"name": "bsp"}, "schedule": {"lr_scale": "adascale"}},
             "adascale measures how much gradients differ, but codec.push is topk",

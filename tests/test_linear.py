@@ -17,7 +17,8 @@ from scipy.sparse import csr_array
 from paceline.core.errors import ConfigError
 from paceline.core.linear.model import Examples, LinearModel, score
 from paceline.core.linear.objective import Objective
-from paceline.core.settings.config import Config, Options
+from paceline.core.settings.config import Config, Options, SvmConfig
+from paceline.core.sync.policy import push_batches
 from paceline.core.values import Sparse
 from paceline.data.dataset import Labelled, Selection
 from paceline.data.manifest import Recipe
@@ -113,10 +114,24 @@ def trial(tmp_path: Path) -> Iterator[Callable[[Config], Trial]]:
         one.close()
 
 
+@pytest.mark.parametrize(("policy", "batches"), [("bsp", 1), ("backup", 1), ("asp", 8), ("kbuffered", 8)])
+def test_workers_that_wait_for_one_another_push_after_each_mini_batch(policy, batches):
+    config = Config(
+        task="svm",
+        updates="sparse",
+        workers=4,
+        policy=Options(name=policy),
+        svm=SvmConfig(steps="plain"),
+        optimizer=Options(name="sgd"),
+    )
+
+    assert push_batches(config) == batches
+
+
 def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
     """What lock-step training must give: each round every worker's batches from the same weights and at the rate that it was
     told with these, then the sum as it is."""
-    own, batch = LinearData(config, shards), config.worker_batch * config.push_batches
+    own, batch = LinearData(config, shards), config.worker_batch * push_batches(config)
     lens = own.epoch_lens()
     steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], batch)
     data = [own.rows([place]) for place in range(config.workers)]

@@ -12,7 +12,7 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.running_mean import RunningMean
 from paceline.core.steps.effective import told
 from paceline.core.steps.schedule import Schedule
-from paceline.core.sync.policy import build_policy
+from paceline.core.sync.policy import build_policy, push_batches
 from paceline.core.values import Vector
 from paceline.data.dataset import Dataset
 from paceline.local.linear_without_servers import settings_of, train_here
@@ -46,7 +46,7 @@ def trained(rows: Examples, config: Config) -> Vector:
     assert config.mean_from is not None
     weights = np.zeros(rows.width + 1, np.float32)
     mean, schedule = RunningMean(len(weights), config.mean_from), Schedule(config.schedule, config.epochs)
-    count, batch = config.workers, config.worker_batch * config.push_batches
+    count, batch = config.workers, config.worker_batch * push_batches(config)
     shards = np.array_split(np.random.default_rng(0).permutation(len(rows)), count)
     fit = Fit.of(rows, True)
     decays = config.svm.objective.decays(lambda: rows.counts(True))

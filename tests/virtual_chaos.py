@@ -9,10 +9,12 @@ from virtual import Cluster, make_config, one_hot
 from virtual_server import Server
 from virtual_time import Body, Conditions, Task
 
+from paceline.core import registry
 from paceline.core.errors import NotYet, PacelineError
 from paceline.core.run.run import Run
 from paceline.core.settings.config import Options
 from paceline.core.steps.optimizer import Optimizer
+from paceline.core.sync.policy import PACKAGE, Policy
 from paceline.core.values import Outcome, Vector
 
 NAMES = [f"worker-{number}" for number in range(5)]
@@ -23,8 +25,7 @@ STATELESS = Options(name="sgd", momentum=0, weight_decay=0)
 PLAIN = ("bsp", "ssp", "asp", "shat", "shat_root", "ensemble", "dssp", "rennala", "backup", "delay_threshold",
          "staleness_aware", "kbuffered")  # fmt: skip
 """Policies whose fold, with the ledger for an optimizer, is a plain sum of what was pushed."""
-DROPPING = ("rennala", "backup", "delay_threshold")
-"""Policies that don't use what comes late."""
+DROPPING = tuple(name for name in registry.names(PACKAGE) if registry.find(PACKAGE, Policy, name).drops)
 
 
 def chaotic(

@@ -48,7 +48,7 @@ class Worker(Member):
             codec, senders = config.codec.push_codec, config.workers
             metrics = PeerMetrics(registry)
             self._peers = Peers(name, credentials, config.transport, plan, codec, config.part_bytes, say, metrics)
-            if config.policy.options.get("by") == "torch":
+            if build_peer_policy(config.policy).meets:
                 from paceline.worker.peers.torch_collective import Collective  # and torch.distributed with it
 
                 together = Collective(plan.total, self.replica.device, credentials, self._peers.act, say)

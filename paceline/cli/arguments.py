@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from paceline.core.folders import PEERS, POLICIES, names
 from paceline.presets import paper_grids, presets
 
 WHAT = typer.Argument(
@@ -13,7 +14,14 @@ WHAT = typer.Argument(
 What = Annotated[str, WHAT]
 Workers = Annotated[int | None, typer.Option("-w", "--workers", help="How many workers compute gradients.")]
 Servers = Annotated[int | None, typer.Option("-s", "--servers", help="How many servers share the model.")]
-Policy = Annotated[str | None, typer.Option(help="When workers wait for each other: bsp, ssp, ssp:3, asp, shat.")]
+Policy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[:VALUE]",
+        help="When workers wait for each other: ssp, ssp:3, ... (docs/policies.md); with servers "
+        f"{', '.join(names(POLICIES))}, without {', '.join(names(PEERS))}.",
+    ),
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting, like optimizer.lr=0.05; may be repeated."),

@@ -16,6 +16,8 @@ from paceline.tasks.task import is_own
 
 _FLAGS = {"workers": "-w", "servers": "-s", "epochs": "--epochs", "data": "--data", "policy": "--policy"}
 """Of `paceline run`, by their names in `read_config`."""
+_CONTRASTS = {"sparse": ("asp", "bsp"), "dense": ("shat", "bsp")}
+"""What is proposed to see what a policy is for: a loose one, then a tight one."""
 _FOUND, _UNEVEN = 0.25, 0.6
 """Recall below which a class is hardly found, and share of the largest one from which on another is rare (ratios)."""
 
@@ -48,8 +50,7 @@ def _more(config: Config, folder: RunFolder, metrics: Mapping[str, float]) -> st
         return f"see what four workers do: {command}" if command else ""
     if config.slow:
         return ""
-    other = "asp" if config.updates == "sparse" else "shat"
-    other = "bsp" if config.policy.name == other else other
+    other = next(name for name in _CONTRASTS[config.updates] if name != config.policy.name)
     flags = {"policy": other} if is_served(config.policy) else {}
     command = _command(config, folder, slow=[f"{config.workers - 1}=10x"], **flags)
     return f"see what one slow worker does: {command}" if command else ""

@@ -2,26 +2,16 @@
 
 import difflib
 import importlib
-import pkgutil
-from functools import cache
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from paceline.core.errors import ConfigError
+from paceline.core.folders import listed as listed
+from paceline.core.folders import names as names
 
 T = TypeVar("T")
-
-
-def names(package: str) -> tuple[str, ...]:
-    """The extensions in the package, sorted; its folder is read once."""
-    return _names(tuple(importlib.import_module(package).__path__))
-
-
-@cache
-def _names(folders: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted(found.name for found in pkgutil.iter_modules(folders) if found.name[0] != "_"))
 
 
 def find(package: str, base: type[T], name: str) -> type[T]:

@@ -12,6 +12,7 @@ from paceline.core.errors import DataError
 from paceline.core.settings.config import Config
 from paceline.local.children import Child, child_environment
 from paceline.local.forker import SCRIPTS, SERVERS, WORKERS, Forker
+from paceline.sharder.engine import build_engine
 from paceline.sharder.strategy import build_strategy
 
 _TORCH = re.compile(r"^(?:import|from) torch\b", re.MULTILINE)
@@ -32,7 +33,7 @@ def forking(config: Config, begun: Forker | None = None) -> Iterator[Mapping[str
             forkers = {"server": servers, "worker": workers, "evaluator": workers, "check": workers}
             if (
                 begun is workers
-                and config.data.engine.name == "local"
+                and build_engine(config.data.engine).forks
                 and not build_strategy(config.data.strategy).makes_clusters
             ):
                 forkers["sharder"] = workers

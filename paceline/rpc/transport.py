@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from paceline.core.coding.codec import Codec, load_codec
+from paceline.core.coding.codec import Codec, codecs_that, load_codec
 from paceline.core.coding.error_feedback import ErrorFeedback
 from paceline.core.errors import BadPush
 from paceline.core.values import Vector
@@ -120,9 +120,24 @@ def weights_codec(name: str) -> Codec:
     codec = load_codec(name or "none")
     if not codec.keeps_all:
         raise BadPush(
-            f"Weights can't travel as {codec.name}, which leaves some out. Set codec.pull to none, fp16, bf16 or int8."
+            f"Weights can't travel as {codec.name}, which leaves some out. Set codec.pull to "
+            f"{codecs_that(lambda codec: codec.keeps_all)}."
         )
     return codec
+
+
+def wide_enough(values: Vector) -> str:
+    """The codecs in which these values, however large, can travel whole, for people."""
+
+    def bears(codec: Codec) -> bool:
+        found = values.copy()
+        try:
+            codec.round(found)
+        except BadPush:
+            return False
+        return codec.keeps_all and not codec.biased and bool(np.isfinite(found).all())
+
+    return codecs_that(bears)
 
 
 def room_for(codec: Codec, part_bytes: int, length: int) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ THREADS = 2
 
 class Local(Engine):
     """Reads the examples piece by piece, three times at most: to check and hash them, to find clusters, and to write."""
+
+    forks: ClassVar[bool] = True
 
     def digest(self, source: Source, progress: Progress) -> str:
         dataset = source.dataset

@@ -7,11 +7,12 @@ from paceline.core.errors import BadPush, ConfigError, DataError
 from paceline.core.linear.model import Examples, Fit, score
 from paceline.core.linear.one_vs_rest import linear_model
 from paceline.core.settings.config import Config
+from paceline.core.sync.policy import push_batches
 from paceline.core.values import Sparse, Vector
 from paceline.data.linear_labels import check_labels
 from paceline.data.linear_model import shapes_of
 from paceline.data.shards import Shards
-from paceline.rpc.transport import decoded, encoded
+from paceline.rpc.transport import decoded, encoded, wide_enough
 from paceline.worker.linear.linear_rows import LinearData
 from paceline.worker.linear.linear_worker import diverged
 from paceline.worker.membership.member import check_batch
@@ -56,7 +57,7 @@ def _stepped(config: Config, data: LinearData, width: int) -> Vector:
     fit = Fit.of(examples, config.svm.intercept) if config.svm.steps == "fitted" else None
     decays = config.svm.objective.decays(data.counts)
     model = linear_model(weights, data.classes, data.objective, decays, tracks=True, fit=fit)
-    size, rate = config.worker_batch * config.push_batches, float(config.optimizer.options["lr"])
+    size, rate = config.worker_batch * push_batches(config), float(config.optimizer.options["lr"])
     for start in range(0, min(len(rows), STEPS * size), size):
         model.step(examples, rows[start : start + size], config.worker_batch, rate)
         moved = model.moves()
@@ -74,5 +75,5 @@ def _check_wire(config: Config, moved: Sparse) -> None:
     except BadPush as error:
         raise ConfigError(
             f"codec.push is {codec.name}, and a first push (up to {np.abs(moved.values).max():g}) can't travel in it without "
-            "becoming infinite. Set codec.push to bf16 or none, or lower optimizer.lr."
+            f"becoming infinite. Set codec.push to {wide_enough(moved.values)}, or lower optimizer.lr."
         ) from error

@@ -11,7 +11,7 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
 from paceline.data.dataset import Array, is_class_label
 from paceline.data.shards import Shard, Shards, stacked, take
-from paceline.rpc.transport import encoded_parts
+from paceline.rpc.transport import encoded_parts, wide_enough
 from paceline.tasks.task import load_task
 from paceline.worker.membership.member import check_batch
 from paceline.worker.module_worker import epoch_lens
@@ -84,7 +84,7 @@ def check_wire(config: Config, replica: Replica, gradient: Vector) -> None:
                 what = "gradient" if key == "push" else "weights"
                 raise ConfigError(
                     f"codec.{key} is {codec.name}, and the first {what} (up to {np.abs(values).max():g}) can't travel in it "
-                    f"without becoming infinite. Set codec.{key} to bf16 or none, or make the loss smaller."
+                    f"without becoming infinite. Set codec.{key} to {wide_enough(values)}, or make the loss smaller."
                 )
 
 

@@ -15,7 +15,7 @@ from paceline.core.linear.sparse import distinct
 from paceline.core.linear.stopping import Rule
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
-from paceline.core.sync.policy import Policy, build_policy
+from paceline.core.sync.policy import Policy, build_policy, push_batches
 from paceline.core.values import Base, Places, Vector
 from paceline.data.linear_model import shapes_of
 from paceline.data.sampler import Sampler
@@ -54,7 +54,7 @@ class LinearWorker(Member):
 
     @property
     def clock_batch(self) -> int:
-        return self.config.worker_batch * self.config.push_batches
+        return self.config.worker_batch * push_batches(self.config)
 
     def sizes(self, mine: Sequence[int]) -> list[int]:
         return self.data.sizes(mine)

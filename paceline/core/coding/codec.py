@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import ClassVar, NamedTuple, TypeVar
 
@@ -172,6 +172,11 @@ def _check_type(values: Vector) -> None:
 def load_codec(name: str) -> Codec:
     """The codec that a message names, to decode with; ConfigError lists the known ones."""
     return registry.build(PACKAGE, Codec, name, {}, "codec")
+
+
+def codecs_that(fit: Callable[[Codec], bool]) -> str:
+    """The built-in ones that fit, for people, with default options."""
+    return registry.listed(name for name in registry.names(PACKAGE) if fit(load_codec(name)))
 
 
 def build_codec(options: Options, key: str) -> Codec:

@@ -26,10 +26,11 @@ from pydantic import ConfigDict, PrivateAttr
 from paceline.core import registry
 from paceline.core.coding.codec import Codec, load_codec
 from paceline.core.errors import ConfigError
+from paceline.core.folders import PEERS
 from paceline.core.peers.topology import Members, Topology
 from paceline.core.settings.config import Options
 from paceline.core.steps.effective import Scaled
-from paceline.core.sync.policy import PEERS, Own
+from paceline.core.sync.policy import Own
 from paceline.core.values import Places, Vector
 
 PACKAGE = PEERS
@@ -189,6 +190,11 @@ class PeerPolicy(Scaled, ABC):
 
     def gave_up(self, message: Message) -> None:
         """Nobody answered this ask for too long: whether it was received stays unknown."""
+
+    @property
+    def meets(self) -> bool:
+        """Whether a collective operation may be wanted at all."""
+        return False
 
     def meeting(self) -> Meeting | None:
         """What a collective has to do with the step just now; None: nothing."""

@@ -1,8 +1,6 @@
 """Which peer policy and topology a config means, and what does not go with a run without servers."""
 
-from paceline.core import registry
-from paceline.core.coding.codec import PACKAGE as CODECS
-from paceline.core.coding.codec import load_codec
+from paceline.core.coding.codec import codecs_that
 from paceline.core.errors import ConfigError
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.topology import Topology, build_topology
@@ -19,10 +17,9 @@ def check_peers(config: Config) -> None:
     policy, codec = build_peer_policy(config.policy), config.codec.push_codec
     topology_of(config).weights(tuple(range(config.workers)))
     if not policy.may_send(codec):
-        fit = [name for name in registry.names(CODECS) if policy.may_send(load_codec(name))]
         raise ConfigError(
             f"codec.push is {codec.name}, but what workers of policy {config.policy.name} send one another can't travel so. "
-            f"Use {' or '.join(fit)}."
+            f"Use {codecs_that(policy.may_send)}."
         )
     options = config.optimizer.options
     translated = config.schedule.lr_scale == "auto"  # then each worker keeps both (core/steps/momentum.py)
@@ -34,7 +31,7 @@ def check_peers(config: Config) -> None:
         )
     for key, seen, wanted in (
         ("codec.error_feedback", config.codec.error_feedback or None, None),
-        ("codec.pull", config.codec.pull.name, "none"),
+        ("codec.pull", None if config.codec.pull_codec.lossless else config.codec.pull.name, None),
         ("loop", config.loop, None),
         ("on_lost_worker", config.on_lost_worker, "shrink"),
     ):

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from paceline.core.settings.config import Config
 from paceline.core.steps.optimizer import build_optimizer
 
-_USUAL = {"sgd": 0.1, "adagrad": 0.01, "rmsprop": 0.001, "adam": 0.001, "adamw": 0.001}
-"""A rate that most models bear, for each optimizer."""
 _ABSURD = 30.0
 """Times the usual rate beyond which a tenth would not help."""
 _C, LAM = 1.0, 1e-5
@@ -100,7 +98,7 @@ def _dearer(config: Config) -> Advice:
 
 
 def _usual(config: Config) -> float:
-    return _USUAL.get(config.optimizer.name, 0.01)
+    return build_optimizer(config.optimizer).usual_rate
 
 
 def _may_clip(config: Config) -> bool:

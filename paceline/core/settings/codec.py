@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from paceline.core.coding.codec import Codec, build_codec
+from paceline.core.coding.codec import Codec, build_codec, codecs_that
 from paceline.core.coding.sparse_codec import SparseCodec
 from paceline.core.errors import ConfigError
 from paceline.core.extension import Named, Options, Section
@@ -22,7 +22,10 @@ class CodecConfig(Section):
     push: Named = Field(
         Options(name="none"), description="Codec of updates, worker to server: a name, or a name with options."
     )
-    pull: Named = Field(Options(name="none"), description="Codec of weights, server to worker: none, fp16, bf16, int8.")
+    pull: Named = Field(
+        Options(name="none"),
+        description="Codec of weights, server to worker: one that keeps all values (see codecs.md).",
+    )
     error_feedback: bool | None = Field(
         None,
         description="Whether a worker keeps what a push left out and adds it to its next one; default: where the codec "
@@ -79,29 +82,31 @@ class CodecConfig(Section):
         push, pull = self.push_codec, self.pull_codec
         if not pull.keeps_all:
             raise ConfigError(
-                f"codec.pull is {pull.name}, which leaves values out, but a weight can't be left out. Use none, fp16, bf16 "
-                "or int8 there; codec.push takes any."
+                f"codec.pull is {pull.name}, which leaves values out, but a weight can't be left out. Use "
+                f"{codecs_that(_keeps_all)} there; codec.push takes any."
             )
         if updates == "sparse" and (push.biased or self.error_feedback):
             raise ConfigError(
                 f"codec.push is {push.name}, with error feedback {'on' if self.has_feedback else 'off'}, but sparse updates "
-                "are small already and keep no residual. Use none, fp16 or bf16 and leave codec.error_feedback out."
+                f"are small already and keep no residual. Use {codecs_that(_needs_no_feedback)} and leave "
+                "codec.error_feedback out."
             )
         if pushes != "gradients" and not push.keeps_all:
             raise ConfigError(
                 f"codec.push is {push.name}, which leaves values out, but workers of policy {policy} push "
-                f"{'their weights' if pushes == 'weights' else 'differences of weights'}. Use none, fp16, bf16 or int8, or a "
-                "policy that pushes gradients, like bsp, ssp or asp."
+                f"{'their weights' if pushes == 'weights' else 'differences of weights'}. Use "
+                f"{codecs_that(_keeps_all)}, or a policy that pushes gradients, like bsp, ssp or asp."
             )
         if pushes == "weights" and self.has_feedback:
             raise ConfigError(
                 f"codec.push is {push.name} with error feedback, but workers of policy {policy} push their weights, to which "
-                "what an earlier push left out must not be added. Set codec.error_feedback: false, or use none, fp16 or bf16."
+                "what an earlier push left out must not be added. Set codec.error_feedback: false, or use "
+                f"{codecs_that(_needs_no_feedback)}."
             )
         if lr_scale == "adascale" and not push.keeps_all:
             raise ConfigError(
                 f"schedule.lr_scale: adascale measures how much gradients differ, but codec.push is {push.name}, which leaves "
-                "most of them out. Use none, fp16, bf16 or int8, or another lr_scale."
+                f"most of them out. Use {codecs_that(_keeps_all)}, or another lr_scale."
             )
         self._check_dgc(push, epochs)
 
@@ -110,20 +115,33 @@ class CodecConfig(Section):
         if self.momentum and not (isinstance(push, SparseCodec) and self.has_feedback):
             raise ConfigError(
                 f"codec.momentum is {self.momentum:g}, but codec.push is {push.name}, with error feedback "
-                f"{'on' if self.has_feedback else 'off'}. It corrects what waits in a residual until it is sent: use topk, "
-                "threshold or randomk with error feedback, or leave codec.momentum out."
+                f"{'on' if self.has_feedback else 'off'}. It corrects what waits in a residual until it is sent: use "
+                f"{codecs_that(_leaves_out)} with error feedback, or leave codec.momentum out."
             )
         if self.warmup and not _can_warm_up(push):
             raise ConfigError(
                 f"codec.warmup_epochs is {self.warmup:g}, but codec.push is {push!r}. What is sent must go by a share, and one "
-                f"below {_FIRST_SHARE:g}, where a warm-up begins: use topk, threshold without tau, or randomk, or leave "
-                "codec.warmup_epochs out."
+                f"below {_FIRST_SHARE:g}, where a warm-up begins: use {codecs_that(_can_warm_up)} with default options, or "
+                "leave codec.warmup_epochs out."
             )
         if self.warmup >= epochs:
             raise ConfigError(
                 f"codec.warmup_epochs ({self.warmup:g}) must be below epochs ({epochs}), or the codec never comes to its own "
                 "share. Set it lower; 0: no warm-up."
             )
+
+
+def _keeps_all(codec: Codec) -> bool:
+    return codec.keeps_all
+
+
+def _needs_no_feedback(codec: Codec) -> bool:
+    return codec.keeps_all and not codec.biased
+
+
+def _leaves_out(codec: Codec) -> bool:
+    """Whether what it does not send can be told from what it sends."""
+    return isinstance(codec, SparseCodec)
 
 
 def _can_warm_up(codec: Codec) -> bool:

@@ -353,11 +353,6 @@ class Config(Section):
         return self.batch_size if self.batch == "worker" else max(1, self.batch_size // self.workers)
 
     @property
-    def push_batches(self) -> int:
-        """Mini-batches behind one sparse push."""
-        return self.svm.batches or self.svm.own_batches(self.workers, self.worker_batch, self.policy.name == "bsp")
-
-    @property
     def mean_from(self) -> float | None:
         """The epoch that the mean of a linear model's versions begins with; None: there is no mean."""
         return self.svm.mean_from(self.epochs)

@@ -124,7 +124,7 @@ def _noisier(config: Config, asked: Optimizer, policy: Scaled) -> str:
     pool = pool_of(config)
     if pool is None or policy.averages or policy.step_pushes(config.workers) >= config.workers:
         return ""
-    if asked.scaled(0.25) == 0.25:  # SGD, whose rate follows the examples
+    if not asked.adaptive:
         return ""
     return f"{asked.name}'s steps on few of the workers' pushes each are noisy; policy=bsp steps on all"
 

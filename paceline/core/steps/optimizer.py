@@ -40,6 +40,10 @@ class Optimizer(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: ClassVar[str]
     """As in the config: the stem of its file."""
+    adaptive: ClassVar[bool] = True
+    """Whether its steps are as long for small gradients as for large ones."""
+    usual_rate: ClassVar[float] = 0.01
+    """A rate that most models bear."""
     lr: Rate = 0.1
 
     @property

@@ -1,7 +1,7 @@
 """A policy answers: when may a worker go on, how do pushes fold in, how do pulls mix back?"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -9,6 +9,7 @@ from pydantic import ConfigDict, PrivateAttr
 
 from paceline.core import registry
 from paceline.core.errors import ConfigError
+from paceline.core.folders import PEERS, POLICIES
 from paceline.core.settings.codec import Pushes
 from paceline.core.settings.config import Config, Options
 from paceline.core.steps.effective import Scaled
@@ -17,9 +18,7 @@ from paceline.core.steps.optimizers.sgd import check_plain
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Outcome, Push, Vector, Verdict
 
-PACKAGE = "paceline.core.sync.policies"
-PEERS = "paceline.core.peers.peer_policies"
-"""Of policies that train without servers (core/peers/peer_policy.py)."""
+PACKAGE = POLICIES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +61,10 @@ class Policy(Scaled, ABC):
     """Whether pushes belong to rounds that close together: then progress is the round's number."""
     gathers: ClassVar[bool] = False
     """Whether BUFFERED pushes are summed as they come, outside of rounds."""
+    lock_step: ClassVar[bool] = False
+    """Whether a worker's reply waits until others have pushed as often."""
+    drops: ClassVar[bool] = False
+    """Whether it leaves out pushes of members though nothing went wrong."""
     overlaps: ClassVar[bool] = False
     """Whether a worker may compute its next gradient while the last one is on its way."""
     sparse: ClassVar[bool] = False
@@ -84,12 +87,12 @@ class Policy(Scaled, ABC):
         if config.overlap and not self.overlaps:
             raise ConfigError(
                 f"overlap: true does not go with policy {config.policy.name}, whose workers need each reply before the "
-                "next step. Use asp, ssp, dssp, delay_threshold, staleness_aware, kbuffered or everyone, or leave overlap off."
+                f"next step. Use {policies_that(lambda kind: kind.overlaps)}, or leave overlap off."
             )
         if config.updates == "sparse" and not self.sparse:
             raise ConfigError(
-                f"policy {config.policy.name} does not go with sparse updates. Use bsp, backup, ssp, dssp, asp, everyone, "
-                "kbuffered, delay_threshold or staleness_aware."
+                f"policy {config.policy.name} does not go with sparse updates. Use "
+                f"{policies_that(lambda kind: kind.sparse)}."
             )
         if config.schedule.lr_scale == "adascale" and config.updates == "sparse":
             raise ConfigError(
@@ -254,6 +257,17 @@ def build_policy(options: Options) -> Policy:
     if not is_served(options):
         return Unserved().of(registry.build(PEERS, Scaled, options.name, options.options, "policy"))
     return registry.build(PACKAGE, Policy, options.name, options.options, "policy")
+
+
+def policies_that(fit: Callable[[type[Policy]], bool]) -> str:
+    """The built-in ones with servers that fit, for people."""
+    return registry.listed(name for name in registry.names(PACKAGE) if fit(registry.find(PACKAGE, Policy, name)))
+
+
+def push_batches(config: Config) -> int:
+    """Mini-batches behind one sparse push."""
+    in_step = build_policy(config.policy).lock_step
+    return config.svm.batches or config.svm.own_batches(config.workers, config.worker_batch, in_step)
 
 
 def from_shorthand(text: str) -> dict[str, Any]:

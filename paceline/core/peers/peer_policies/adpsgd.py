@@ -30,7 +30,7 @@ class Adpsgd(PeerPolicy):
 
     def caution(self, optimizer: Optimizer, members: int) -> str:
         """Measured with Adam and AdamW, on wine."""
-        is_seen = optimizer.name != "sgd" and members >= 8
+        is_seen = optimizer.adaptive and members >= 8
         return f"with {optimizer.name} and many workers, a much slower one of them may cost a point" if is_seen else ""
 
     def _arrange(self) -> None:

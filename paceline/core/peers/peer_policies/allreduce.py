@@ -174,6 +174,10 @@ class Allreduce(PeerPolicy):
         return super().join(welcome)
 
     # by a collective
+    @property
+    def meets(self) -> bool:
+        return self.by == "torch"
+
     def meeting(self) -> Meeting | None:
         found, door = self._meeting, self._door
         if found is None:

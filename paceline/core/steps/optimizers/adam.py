@@ -15,6 +15,7 @@ class Adam(Optimizer):
     w <- w - lr * m / (1 - b1^t) / (sqrt(s / (1 - b2^t)) + eps)."""
 
     name: ClassVar[str] = "adam"
+    usual_rate: ClassVar[float] = 0.001
     lr: Rate = 0.001
     betas: tuple[Share, Share] = Field(
         (0.9, 0.999), description="Shares of the running means of gradients and of their squares that go on (ratios)."

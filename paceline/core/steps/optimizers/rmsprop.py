@@ -14,6 +14,7 @@ class RmsProp(Optimizer):
     s <- alpha * s + (1 - alpha) * g^2;  m <- momentum * m + g / (sqrt(s) + eps);  w <- w - lr * m."""
 
     name: ClassVar[str] = "rmsprop"
+    usual_rate: ClassVar[float] = 0.001
     lr: Rate = 0.01
     alpha: Share = Field(0.99, description="Share of the running mean of squared gradients that goes on (ratio).")
     eps: Eps = 1e-8

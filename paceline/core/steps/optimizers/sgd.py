@@ -17,6 +17,8 @@ class Sgd(Optimizer):
     m <- momentum * m + g;  w <- w - lr * m, or with nesterov w <- w - lr * (g + momentum * m)."""
 
     name: ClassVar[str] = "sgd"
+    adaptive: ClassVar[bool] = False
+    usual_rate: ClassVar[float] = 0.1
     momentum: Share = Field(0.9, description="Share of the last move that goes on (ratio); 0 keeps no slot.")
     weight_decay: Decay = 1e-4
     nesterov: bool = Field(False, description="Step from where the momentum leads to; needs momentum above 0.")

@@ -18,6 +18,8 @@ class Backup(Policy):
 
     sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
+    drops: ClassVar[bool] = True
+    lock_step: ClassVar[bool] = True
     worker_momentum: ClassVar[bool] = False
     shorthand: ClassVar[str | None] = "backups"
     backups: int | None = Field(None, ge=0, description="Workers not waited for; default: a sixteenth, at least 1.")

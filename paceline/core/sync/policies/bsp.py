@@ -13,6 +13,7 @@ class Bsp(Policy):
 
     sparse: ClassVar[bool] = True
     rounds: ClassVar[bool] = True
+    lock_step: ClassVar[bool] = True
     worker_momentum: ClassVar[bool] = False
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:

@@ -13,7 +13,7 @@ from paceline.core.settings.config import Config
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import plain_sgd
 from paceline.core.sync.policies.bsp import Bsp
-from paceline.core.sync.policy import Gathered, Own
+from paceline.core.sync.policy import Gathered, Own, Policy, policies_that
 from paceline.core.values import Vector
 
 
@@ -33,7 +33,7 @@ class LocalSgd(Bsp):
         if config.schedule.lr_scale == "adascale":
             raise ConfigError(
                 f"schedule.lr_scale: adascale measures gradients, but {config.policy.name} averages models, with a rate of its "
-                "own. Use bsp, backup, kbuffered or rennala, or another lr_scale."
+                f"own. Use {policies_that(_averages_gradients)}, or another lr_scale."
             )
 
     # server half
@@ -61,3 +61,7 @@ class LocalSgd(Bsp):
     def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
         assert own.start is not None
         return None if gradient is None else np.subtract(own.start, own.local)
+
+
+def _averages_gradients(kind: type[Policy]) -> bool:
+    return (kind.rounds or kind.gathers) and not kind.averages

@@ -28,7 +28,7 @@ class Shat(Policy):
     def caution(self, optimizer: Optimizer, members: int) -> str:
         """Measured with Adam and AdamW, and with SGD's momentum on a CNN."""
         momentum = getattr(optimizer, "momentum", 0.0)
-        if optimizer.name == "sgd" and (not momentum or members < 4):
+        if not optimizer.adaptive and (not momentum or members < 4):
             return ""
         name = "those with momentum" if momentum else f"{optimizer.name}'s"
         return f"its workers' own steps are plain ones, which lag behind {name} at the servers"

@@ -1,0 +1,26 @@
+"""What lies in a registry's folder, by its names alone: `paceline --help` lists them and needs nothing else."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterable
+from functools import cache
+
+POLICIES = "paceline.core.sync.policies"
+PEERS = "paceline.core.peers.peer_policies"
+"""Of policies that train without servers."""
+
+
+def names(package: str) -> tuple[str, ...]:
+    """The extensions in the package, sorted; its folder is read once."""
+    return _names(tuple(importlib.import_module(package).__path__))
+
+
+def listed(found: Iterable[str]) -> str:
+    """'bsp, ssp or asp', for people."""
+    *others, last = found
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+@cache
+def _names(folders: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(found.name for found in pkgutil.iter_modules(folders) if found.name[0] != "_"))
