@@ -92,7 +92,7 @@ class Training(ABC):
         """Trains to the end."""
         for rank in range(len(self.models)):
             self._begin(rank)
-        self.network.run()
+        self.network.to_the_end()
         models, corners = np.array(self.models, np.float64), np.array(self._corners)
         shares = np.bincount(corners.ravel(), minlength=len(LABELS)) / corners.size
         errors = (outputs(models) - LABELS) ** 2 @ shares

@@ -23,7 +23,7 @@ class Timeline:
         self.now, _, action = heapq.heappop(self._events)
         action()
 
-    def run(self) -> None:
+    def to_the_end(self) -> None:
         """Until nothing is to happen any more."""
         while self._events:
             self.next_event()

@@ -44,7 +44,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def serve(kind: str) -> Iterator[Callable[..., Any]]:
     """Begins to serve on it, as `fake_service.Served` does; ended with the test."""
-    from fake_service import Served
+    from tests.support.fake_service import Served
 
     with ExitStack() as started:
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from processes import Process, eventually
 
 import paceline
 from paceline.api import brief
@@ -22,9 +21,10 @@ from paceline.core.settings.config import Config
 from paceline.load_settings import CONNECT
 from paceline.local.read_config import complete, read_config
 from paceline.local.run_folder import RunFolder, open_run
+from tests.support.processes import Process, eventually
+from tests.support.tree import ROOT
 
 torch = pytest.importorskip("torch")
-ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 SMALL: dict[str, Any] = {"workers": 1, "servers": 1, "show": None}
 

@@ -1,0 +1,724 @@
+"""The slice as a state machine: repeats, gaps, fences, early pushes, last clocks, snapshots, restarts, pins."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.core.errors import BadPush, Fenced, Gap, NotYet, VersionGone
+from paceline.core.settings.config import Options
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.state import Phase, SliceState
+from paceline.core.slice.versions import Versions
+from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.sync.policy import build_policy
+from paceline.core.values import Base, Outcome, Reply, Seat, Switch, View
+from tests.support.one_slice import PLAIN, OneSlice, who
+
+
+def restarted(one: OneSlice, *, term: int = 2) -> OneSlice:
+    """The slice after a kill -9, back from what a snapshot taken now holds; nobody has resumed yet."""
+    state = one.slice.state()
+    policy = one.slice.policy
+    one.slice = ModelSlice(one.slice.length, policy, one.slice.optimizer, term)
+    one.slice.restore(state)
+    return one
+
+
+# repeats and gaps
+def test_a_repeat_is_answered_and_not_folded():
+    one = OneSlice("asp", weights=(1.0,))
+    (first,) = one.push("a", 1.0)
+    one.push("b", 1.0)
+
+    (again,) = one.push("a", 1.0, clock=1)
+
+    assert one.weights == pytest.approx([0.8])
+    assert (again.clock, again.outcome, again.staleness, again.lr) == (1, first.outcome, first.staleness, first.lr)
+    assert again.weights.version == 2
+
+
+def test_a_repeat_of_a_waiting_push_takes_its_place():
+    one = OneSlice("bsp")
+    one.push("a", 1.0)
+
+    assert one.push("a", 1.0, clock=1) == []
+    replies = one.push("b", 1.0)
+
+    assert sorted(reply.worker for reply in replies) == ["a", "b"]
+    assert one.weights == pytest.approx([-0.1])
+
+
+def test_a_late_duplicate_of_an_older_clock_does_not_take_the_place_of_the_waiting_one():
+    one = OneSlice("bsp")
+    one.push("a", 1.0)
+    one.push("b", 1.0)
+    one.push("a", 1.0)
+
+    (duplicate,) = one.push("a", 1.0, clock=1)
+    replies = one.push("b", 1.0)
+
+    assert duplicate.clock == 1
+    assert {reply.worker: reply.clock for reply in replies} == {"a": 2, "b": 2}
+
+
+def test_asking_for_a_push_that_never_came_is_a_gap():
+    one = OneSlice("asp")
+
+    with pytest.raises(Gap, match=r"Clock 1 of a never came; the slice has its clock 0. Send the push again"):
+        one.ask("a", 1)
+
+
+def test_asking_answers_a_push_whose_reply_was_lost():
+    one = OneSlice("asp")
+    one.push("a", 1.0)
+
+    assert [reply.clock for reply in one.ask("a", 1)] == [1]
+
+
+def test_a_clock_that_skips_one_is_a_gap_and_touches_nothing():
+    one = OneSlice("asp")
+
+    with pytest.raises(Gap, match=r"a pushed clock 2, expected 1. Say Resume first"):
+        one.push("a", 1.0, clock=2)
+
+    assert (one.slice.version, one.slice.clocks.entry("a").clock, one.weights) == (0, 0, [0.0])
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=60))
+def test_whatever_is_repeated_every_clock_folds_once(steps):
+    one = OneSlice("asp", workers="abc", weights=(0.0, 0.0, 0.0), optimizer=Sgd(lr=0.5, momentum=0.0, weight_decay=0.0))
+
+    for worker, back in steps:
+        clock = max(1, one.slice.clocks.entry(worker).clock + 1 - back)
+        one.push(worker, *(float(worker == name) for name in "abc"), clock=clock)
+
+    assert one.weights == [-0.5 * one.slice.clocks.entry(worker).clock for worker in "abc"]
+
+
+# fences and views
+def test_an_older_incarnation_is_fenced():
+    one = OneSlice("asp")
+    one.seats("b", a=Seat(2, 0))
+
+    with pytest.raises(Fenced, match=r"a \(incarnation 1\) does not count any more: incarnation 2 holds its seat"):
+        one.push("a", 1.0, incarnation=1)
+    with pytest.raises(Fenced, match=r"Join again"):
+        one.slice.resume("a", 1, 0)
+
+
+def test_an_expelled_worker_is_fenced():
+    one = OneSlice("asp")
+    one.seats("b")
+
+    with pytest.raises(Fenced, match=r"it was expelled"):
+        one.push("a", 1.0)
+    with pytest.raises(Fenced, match=r"it was expelled"):
+        one.ask("a", 1)
+
+
+def test_a_push_from_a_later_view_is_not_yet():
+    one = OneSlice("asp")
+
+    with pytest.raises(NotYet, match=r"at view 1; the push needs view 2"):
+        one.push("a", 1.0, view=2)
+
+
+def test_a_newer_incarnation_is_not_yet():
+    one = OneSlice("asp")
+
+    with pytest.raises(NotYet, match=r"Incarnation 2 of a is not in view 1 yet"):
+        one.push("a", 1.0, incarnation=2)
+
+
+def test_a_joiner_that_asks_before_its_view_has_come_is_not_fenced():
+    one = OneSlice("asp")
+
+    with pytest.raises(NotYet, match=r"which c is not in yet"):
+        one.ask("c", 1)
+
+
+def test_an_older_view_changes_nothing():
+    one = OneSlice("asp")
+    one.seats("a")
+
+    assert one.slice.view(View(1, {})) == []
+    assert list(one.slice.clocks.members) == ["a"]
+
+
+def test_a_successor_is_not_answered_in_its_predecessors_place():
+    one = OneSlice("ssp", bound=0)
+    one.push("a", 1.0)
+    one.seats("b", a=Seat(2, 0))
+
+    replies = one.push("b", 1.0)
+
+    assert who(replies) == {"b"}
+    assert [reply.clock for reply in one.ask("a", 1, incarnation=2)] == [1]
+
+
+def test_a_worker_that_catches_up_on_older_clocks_waits_for_nobody():
+    one = OneSlice("bsp")
+    for _ in range(5):
+        one.push("a", 1.0)
+        one.push("b", 1.0)
+    one.seats(
+        "b", a=Seat(2, handicap=2)
+    )  # another slice lost a's clocks from 4 on: 3 + 2 is level there, 5 + 2 ahead here
+
+    (reply,) = one.push("a", 1.0, clock=4, incarnation=2, base=Base(1, 5))
+
+    assert (reply.clock, one.slice.version) == (4, 5)
+
+
+# refused pushes
+def test_a_push_of_another_length_is_refused():
+    one = OneSlice("asp", weights=(0.0, 0.0))
+
+    with pytest.raises(BadPush, match=r"a pushed 3 values to a slice of 2"):
+        one.push("a", 1.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize("base", [Base(1, 1), Base(2, 0)])
+def test_a_base_from_the_future_is_refused(base):
+    one = OneSlice("asp")
+
+    with pytest.raises(BadPush, match=r"claims weights of"):
+        one.push("a", 1.0, base=base)
+
+
+def test_a_base_of_an_older_term_is_dropped_and_answered():
+    one = restarted(OneSlice("asp", weights=(5.0,)))
+    one.seats("a", "b")
+    for worker in "ab":
+        one.slice.resume(worker, 1, 0)
+
+    (reply,) = one.push("a", 1.0, base=Base(1, 0))
+
+    assert (reply.outcome, reply.reason, reply.term, reply.clock) == (Outcome.DROPPED, "stale_term", 2, 1)
+    assert one.weights == [5.0]
+
+
+def test_a_clock_after_the_last_one_is_refused():
+    one = OneSlice("asp")
+    one.seats("b", a=Seat(1, 0, last=1))
+    (reply,) = one.push("a", 1.0)
+
+    assert reply.stop
+    with pytest.raises(BadPush, match=r"its last one is 1: the run is stopping"):
+        one.push("a", 1.0)
+
+
+def test_only_the_last_clock_is_told_to_stop():
+    one = OneSlice("bsp")
+    one.seats(a=Seat(1, 0, last=2), b=Seat(1, 0, last=2))
+
+    stops = []
+    for _ in range(2):
+        one.push("a", 1.0)
+        stops.append([reply.stop for reply in one.push("b", 1.0)])
+
+    assert stops == [[False, False], [True, True]]
+
+
+# holding rounds
+def test_a_held_round_closes_when_it_is_released():
+    one = OneSlice("bsp")
+    one.slice.hold_rounds(1)
+    one.push("a", 1.0)
+    assert one.push("b", 1.0) == []
+
+    assert who(one.sent(one.slice.hold_rounds(None))) == {"a", "b"}
+
+
+def test_rounds_before_the_held_one_close():
+    one = OneSlice("bsp")
+    one.slice.hold_rounds(2)
+    one.push("a", 1.0)
+
+    assert who(one.push("b", 1.0)) == {"a", "b"}
+
+
+def test_a_second_hold_does_not_loosen_the_first():
+    one = OneSlice("bsp")
+    one.slice.hold_rounds(1)
+
+    one.slice.hold_rounds(2)
+    one.push("a", 1.0)
+
+    assert one.push("b", 1.0) == []
+
+
+def test_a_joiner_counts_from_the_round_of_its_handicap_on():
+    one = OneSlice("bsp")
+    one.seats("a", "b", c=Seat(1, handicap=2))
+
+    for _ in range(2):
+        one.push("a", 1.0)
+        assert who(one.push("b", 1.0)) >= {"a", "b"}
+    one.push("a", 1.0)
+    assert one.push("b", 1.0) == []
+
+    assert who(one.push("c", 1.0, base=Base(1, 2))) == {"a", "b", "c"}
+
+
+# weights
+def test_first_weights_are_taken_once():
+    model_slice = ModelSlice(2, build_policy(Options(name="asp")), PLAIN)
+    assert model_slice.pull() is None
+
+    model_slice.initialise(np.ones(2, np.float32), b"one")
+    model_slice.initialise(np.ones(2, np.float32), b"one")
+
+    with pytest.raises(BadPush, match=r"other first weights already: use the same seed and model"):
+        model_slice.initialise(np.zeros(2, np.float32), b"two")
+
+
+def test_first_weights_of_another_length_are_refused():
+    model_slice = ModelSlice(2, build_policy(Options(name="asp")), PLAIN)
+
+    with pytest.raises(BadPush, match=r"first weights have 3 values, the slice holds 2"):
+        model_slice.initialise(np.zeros(3, np.float32), b"three")
+
+
+def test_a_slice_without_weights_takes_no_push():
+    one = OneSlice("asp")
+    one.slice = ModelSlice(1, one.slice.policy, PLAIN)
+    one.slice.view(View(1, {"a": Seat(1, 0)}))
+
+    with pytest.raises(NotYet, match=r"The slice is empty"):
+        one.push("a", 1.0)
+
+
+def test_an_empty_slice_is_legal():
+    one = OneSlice("bsp", weights=())
+
+    one.push("a")
+    assert who(one.push("b")) == {"a", "b"}
+    assert one.slice.version == 1
+
+
+def test_rounds_keep_the_previous_version():
+    one = OneSlice("bsp")
+    one.push("a", 1.0)
+    one.push("b", 1.0)
+
+    previous = one.slice.pull(0)
+
+    assert previous is not None
+    assert (previous.version, list(previous.values)) == (0, [0.0])
+    assert one.slice.pull(2) is None
+
+
+def test_a_version_that_is_gone_is_said_to_be():
+    one = OneSlice("bsp")
+    for _ in range(2):
+        one.push("a", 1.0)
+        one.push("b", 1.0)
+
+    with pytest.raises(VersionGone, match=r"Version 0 is no longer kept; the slice is at 2"):
+        one.slice.pull(0)
+
+
+@given(st.booleans(), st.lists(st.sampled_from(["pin", "pin_previous", "release", "fold"]), max_size=60))
+def test_a_pinned_version_never_changes(keep_previous, actions):
+    versions = Versions(np.zeros(3, np.float32), 0, keep_previous)
+    pinned = []
+
+    for action in actions:
+        if action == "fold":
+            target = versions.target()
+            np.add(versions.current.values, 1, out=target)
+            versions.publish(target, versions.current.version + 1)
+        elif action == "release" and pinned:
+            versions.release(pinned.pop(0))
+        elif action.startswith("pin"):
+            back = action == "pin_previous" and versions.previous is not None
+            found = versions.pin(versions.current.version - 1 if back else None)
+            assert found is not None
+            pinned.append(found)
+        assert all((look.values == look.version).all() for look in [*pinned, versions.current])
+
+
+def test_arrays_of_old_versions_are_used_again():
+    versions = Versions(np.zeros(3, np.float32), 0, keep_previous=True)
+    arrays = set()
+
+    for version in range(1, 20):
+        look = versions.pin()
+        assert look is not None
+        target = versions.target()
+        arrays.add(id(target))
+        versions.publish(target, version)
+        versions.release(look)
+
+    assert len(arrays) <= 3
+    assert not versions.crowded
+
+
+def test_readers_of_two_versions_make_the_slice_crowded():
+    one = OneSlice("asp")
+    old = one.slice.pull()
+    one.push("a", 1.0)
+    assert not one.slice.crowded
+
+    current = one.slice.pull()
+    assert old is not None
+    assert current is not None
+    assert one.slice.crowded
+
+    one.slice.release(old)
+    assert not one.slice.crowded
+
+
+# snapshots and restarts
+def test_a_snapshot_is_plain_json_beside_its_arrays():
+    one = OneSlice("shat", optimizer=Sgd())
+    one.push("a", 1.0)
+
+    state = one.slice.state()
+
+    assert json.loads(json.dumps(state.table)) == state.table
+    assert len(state.slots) == 1
+
+
+def test_a_snapshot_does_not_change_with_the_slice():
+    one = OneSlice("asp", optimizer=Sgd())
+    state = one.slice.state()
+    clocks = json.loads(json.dumps(state.table["clocks"]))
+
+    one.push("a", 1.0)
+
+    assert (list(state.weights), list(state.slots[0]), state.table["clocks"]) == ([0.0], [0.0], clocks)
+
+
+def test_the_pushes_of_an_open_round_are_not_in_a_snapshot():
+    one = OneSlice("bsp")
+    one.push("a", 1.0)
+    one.push("b", 1.0)
+    one.push("a", 1.0, examples=7)
+
+    table = one.slice.state().table
+
+    assert {worker: entry["clock"] for worker, entry in table["clocks"].items()} == {"a": 1, "b": 1}
+    assert (table["version"], table["pushes"], table["examples"]) == (1, 2, 2)
+
+
+def test_a_push_of_an_open_round_folds_once_after_a_restart():
+    one = OneSlice("bsp")
+    one.push("a", 1.0)
+    one = restarted(one)
+    one.seats("a", "b")
+    for worker in "ab":
+        one.slice.resume(worker, 1, 0)
+        one.bases[worker] = Base(2, 0)
+
+    one.push("a", 1.0, clock=1)
+    one.push("b", 3.0, clock=1)
+
+    assert one.weights == pytest.approx([-0.2])
+
+
+def test_a_restarted_slice_waits_until_all_members_have_resumed():
+    one = restarted(OneSlice("asp"))
+    assert one.slice.phase is Phase.RECOVERING
+    one.seats("a", "b")
+    one.slice.resume("a", 1, 0)
+
+    with pytest.raises(NotYet, match=r"The slice is recovering"):
+        one.push("a", 1.0)
+    with pytest.raises(NotYet, match=r"The slice is recovering"):
+        one.ask("a", 1)
+    assert one.slice.pull() is None
+
+    one.slice.resume("b", 1, 0)
+    assert one.slice.phase is Phase.SERVING
+
+
+def test_a_restarted_slice_does_not_wait_for_members_that_have_gone():
+    one = restarted(OneSlice("asp"))
+    one.seats("a", "b")
+    one.slice.resume("a", 1, 0)
+
+    one.seats("a")
+
+    assert one.slice.phase is Phase.SERVING
+
+
+def test_what_a_restart_lost_is_said_and_clocks_go_on():
+    one = OneSlice("asp")
+    one.push("a", 1.0)
+    state = one.slice.state()
+    one.push("a", 1.0)
+    one.push("a", 1.0)
+    one.slice = ModelSlice(1, one.slice.policy, PLAIN, term=2)
+    one.slice.restore(state)
+    one.seats("a")
+
+    standing, _ = one.slice.resume("a", 1, 3)
+
+    assert (standing.term, standing.clock, standing.lost) == (2, 3, (2, 3))
+    assert [reply.clock for reply in one.push("a", 1.0, base=Base(2, 1))] == [4]
+
+
+def test_rounds_go_on_at_the_slowest_members_whatever_a_restart_lost():
+    one = OneSlice("bsp")
+    one = restarted(one)
+    one.seats("a", "b")
+
+    one.slice.resume("a", 1, 9)
+    one.slice.resume("b", 1, 8)
+
+    assert one.slice.version == 8
+    found = one.slice.pull(8)
+    assert found is not None
+    one.push("b", 1.0, base=Base(1, 8))
+    assert one.slice.version == 9
+
+
+def test_a_clock_that_only_the_snapshot_knows_is_a_repeat():
+    one = OneSlice("asp")
+    one.push("a", 1.0)
+    one = restarted(one)
+    one.seats("a")
+
+    standing, _ = one.slice.resume("a", 1, 0)
+    (reply,) = one.push("a", 1.0, clock=1, base=Base(1, 0))
+
+    assert standing.clock == 1
+    assert (reply.clock, reply.outcome) == (1, Outcome.FOLDED)
+    assert one.weights == pytest.approx([-0.1])
+
+
+def test_replies_carry_the_clock_that_a_snapshot_on_disk_covers():
+    one = OneSlice("asp")
+    one.push("a", 1.0)
+    state = one.slice.state()
+    (before,) = one.push("a", 1.0)
+
+    one.slice.note_durable(state)
+    (after,) = one.push("a", 1.0)
+
+    assert (before.durable, after.durable) == (0, 1)
+
+
+# the order in which a round is summed
+def test_the_sum_of_a_round_waits_for_the_next_worker_in_order():
+    one = OneSlice("bsp", workers="abc")
+
+    one.push("c", 1.0)
+    assert (one.slice.next_in_order(), one.slice.holds("c")) == ("a", True)
+    one.push("a", 1.0)
+    assert (one.slice.next_in_order(), one.slice.holds("a")) == ("b", False)
+    one.push("b", 1.0)
+
+    assert not one.slice.holds("c")
+
+
+def test_policies_without_rounds_keep_no_pushes():
+    one = OneSlice("asp")
+    one.push("a", 1.0)
+
+    assert one.slice.next_in_order() is None
+    assert not one.slice.holds("a")
+
+
+# a change of policy
+def changing(
+    one: OneSlice, policy: str, version: int = 10, number: int = 1, made: Switch | None = None, **holds: int
+) -> tuple[Switch, list[Reply]]:
+    """The view that names the change: members are held at these clocks."""
+    known, switch = one.slice.clocks.view, Switch(number, {"name": policy}, version)
+    seats = {worker: replace(known.seats[worker], hold=holds.get(worker)) for worker in known.seats}
+    return switch, one.sent(one.slice.view(View(known.number + 1, seats, 0, switch, made)))
+
+
+def test_a_worker_at_its_hold_waits_until_all_are_and_its_reply_names_the_new_policy():
+    one = OneSlice("asp")
+    switch, replies = changing(one, "ssp", a=1, b=2)
+    assert replies == one.push("a", 1.0) == []
+    assert [reply.switch for reply in one.push("b", 1.0)] == [None]
+
+    replies = one.push("b", 1.0)
+
+    assert who(replies) == {"a", "b"}
+    assert all(reply.switch == switch and reply.weights.version == 10 for reply in replies)
+    assert one.slice.policy == build_policy(Options(name="ssp"))
+    assert {one.slice.clocks.progress(worker) for worker in "ab"} == {10}
+
+
+def test_nobody_pushes_beyond_its_hold():
+    one = OneSlice("asp")
+    changing(one, "ssp", a=1, b=1)
+    one.push("a", 1.0)
+
+    with pytest.raises(NotYet, match="once all have reached their hold"):
+        one.push("a", 1.0)
+
+    assert one.slice.clocks.entry("a").clock == 1
+
+
+def test_what_is_buffered_is_folded_before_the_policy_changes():
+    one = OneSlice("kbuffered", k=10)
+    one.push("a", 1.0)
+    changing(one, "bsp", a=2, b=1)
+    one.push("a", 2.0)
+    one.push("b", 6.0)
+
+    assert one.weights == pytest.approx([-0.3])  # the mean of 1, 2 and 6 at rate 0.1
+    assert one.slice.version == 10
+
+
+def test_rounds_are_whole_from_the_version_of_the_change_on():
+    one = OneSlice("asp")
+    one.push("a", 1.0)
+    changing(one, "bsp", version=7, a=2, b=1)
+    one.push("a", 1.0)
+    one.push("b", 1.0)
+    assert one.push("a", 1.0) == []
+
+    replies = one.push("b", 3.0)
+
+    assert {reply.outcome for reply in replies} == {Outcome.BUFFERED}
+    assert (who(replies), one.slice.version) == ({"a", "b"}, 8)
+    assert one.weights == pytest.approx([-0.5])
+    assert one.slice.pull(7) is not None
+
+
+def test_a_round_that_is_held_is_folded_before_the_policy_changes():
+    one = OneSlice("bsp")
+    one.slice.hold_rounds(1)
+    changing(one, "asp", a=1, b=1)
+    one.push("a", 1.0)
+    assert one.push("b", 3.0) == []
+    assert one.slice.switch is None
+
+    replies = one.sent(one.slice.hold_rounds(None))
+
+    assert one.weights == pytest.approx([-0.2])
+    assert who(replies) == {"a", "b"}
+    assert one.slice.version == 10
+
+
+def test_a_member_that_goes_sets_those_who_wait_for_it_free_under_the_new_policy():
+    one = OneSlice("bsp")
+    switch, _ = changing(one, "asp", a=1, b=1)
+    one.push("a", 1.0)
+
+    replies = one.slice.view(replace(one.slice.clocks.view, number=3, seats={"a": one.slice.clocks.view.seats["a"]}))
+
+    assert [(reply.worker, reply.switch) for reply in replies] == [("a", switch)]
+    assert one.weights == pytest.approx([-0.1])
+
+
+def test_a_change_without_members_is_made_at_once():
+    one = OneSlice("bsp", workers=())
+
+    changing(one, "asp")
+
+    assert one.slice.policy == build_policy(Options(name="asp"))
+
+
+def test_a_view_that_comes_when_all_are_at_their_holds_changes_the_policy_at_once():
+    one = OneSlice("asp")
+    one.push("a", 1.0)
+    one.push("b", 1.0)
+
+    switch, _ = changing(one, "ssp", a=1, b=1)
+
+    assert (one.slice.switch, one.slice.version) == (switch, 10)
+
+
+def test_a_later_view_does_not_hold_anybody_again():
+    one = OneSlice("asp", workers=("a",))
+    switch, _ = changing(one, "ssp", a=1)
+    one.push("a", 1.0)
+
+    one.slice.view(replace(one.slice.clocks.view, number=3, seats={"a": Seat(1, 0, hold=1)}))
+
+    assert one.slice.clocks.view.seats["a"] == Seat(1, switch.version - 1)
+    assert who(one.push("a", 1.0)) == {"a"}
+
+
+def test_a_worker_that_catches_up_is_not_told_of_the_change():
+    one = OneSlice("asp", workers=("a",))
+    switch, _ = changing(one, "ssp", a=3)
+    for _ in range(3):
+        one.push("a", 1.0)
+
+    assert [reply.switch for reply in one.ask("a", 2)] == [None]
+    assert [reply.switch for reply in one.ask("a", 3)] == [switch]
+
+
+def back(state: SliceState, policy: str, *workers: str, **options: object) -> OneSlice:
+    """A slice of a config with this policy that is back from a snapshot."""
+    one = OneSlice(policy, workers, **options)
+    one.slice = ModelSlice(1, build_policy(Options(name=policy, **options)), PLAIN, 2)
+    one.slice.restore(state)
+    return one
+
+
+def test_a_slice_that_comes_back_from_before_a_change_makes_it_with_what_the_snapshot_had_of_a_sum():
+    one = OneSlice("kbuffered", k=10)
+    one.push("a", 1.0)
+    one.push("b", 3.0)
+    state, switch = one.slice.state(), Switch(1, {"name": "bsp"}, 20)
+    one = back(state, "kbuffered", k=10)
+
+    one.slice.view(View(5, {"a": Seat(1, 18), "b": Seat(1, 18)}, 0, switch, switch))
+    assert one.slice.switch is None
+    one.slice.resume("a", 1, 2)
+    one.slice.resume("b", 1, 2)
+
+    assert one.weights == pytest.approx([-0.2])
+    assert (one.slice.switch, one.slice.version, one.slice.phase) == (switch, 20, Phase.SERVING)
+
+
+def test_a_slice_that_missed_a_change_makes_it_before_the_next_one():
+    made, state = Switch(1, {"name": "kbuffered", "k": 5}, 20), OneSlice("asp").slice.state()
+    one = back(state, "asp")
+    switch = Switch(2, {"name": "bsp"}, 40)
+
+    one.slice.view(View(5, {"a": Seat(1, 18, hold=4), "b": Seat(1, 18, hold=3)}, 0, switch, made))
+    one.slice.resume("a", 1, 3)
+    one.slice.resume("b", 1, 3)
+    assert one.slice.policy == build_policy(Options(**made.policy))
+    assert one.slice.version == 20
+    replies = one.push("a", 1.0, base=Base(2, 20))
+
+    assert [(reply.switch, reply.outcome) for reply in replies] == [(switch, Outcome.BUFFERED)]
+    assert one.weights == pytest.approx([-0.1])
+    assert {one.slice.clocks.progress(worker) for worker in "ab"} == {40} == {one.slice.version}
+
+
+def test_a_snapshot_keeps_the_policy_that_a_change_began():
+    one = OneSlice("asp", workers=("a",))
+    switch, _ = changing(one, "bsp", a=1)
+    one.push("a", 1.0)
+
+    state = one.slice.state()
+    again = back(replace(state, table=json.loads(json.dumps(state.table))), "asp")
+
+    assert again.slice.switch == switch
+    assert again.slice.policy == build_policy(Options(name="bsp"))
+
+
+# slices that close with different workers
+def test_a_version_that_everybody_has_pushed_on_closes_though_most_came_too_late():
+    one = OneSlice("backup", "abcd", backups=1)
+    for worker in "abc":
+        one.push(worker, 1.0)
+    assert one.slice.version == 1
+    for worker in "cd":
+        assert who(one.push(worker, 9.0, base=Base(1, 0))) == {worker}
+    assert one.push("a", 1.0) == []
+    assert one.slice.version == 1
+
+    replies = one.push("b", 9.0, base=Base(1, 0))
+
+    assert who(replies) == {"a", "b"}, "c and d may wait on a slice that waits for a and b"
+    assert one.weights == pytest.approx([-0.2])
+    assert one.slice.version == 2

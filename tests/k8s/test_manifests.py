@@ -1,0 +1,702 @@
+"""The Kubernetes manifests: rendered by kubectl's kustomize, checked against the API's schemas and against Paceline itself."""
+
+import json
+import re
+import shutil
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import typer
+import yaml
+from kubernetes_validate import utils
+
+from paceline.cli.plan import plan_report, task_shapes
+from paceline.core import registry
+from paceline.core.peers import peer_policy
+from paceline.load_settings import TLS, load, task_of
+from paceline.tasks.task import load_task
+from tests.support.tree import ROOT
+from tools.rendered_manifests import FILE, FOLDER, is_fresh, objects, render
+
+pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
+
+K8S, PAGE = ROOT / "k8s", ROOT / "docs" / "kubernetes.md"
+OVERLAYS = sorted(path.parent.name for path in K8S.glob("overlays/*/run.yaml"))
+COMPONENTS = ("data-server", "data", "shared-volume", "gpu", "spot", "autostop", "network-policy", "tls")
+OLDEST, NEWEST = re.search(r"Kubernetes (1\.\d+) to (1\.\d+)", PAGE.read_text()).groups()
+NAME, PART = "app.kubernetes.io/name", "app.kubernetes.io/component"
+SHARDS, MIB, GIB = "paceline-shards", 1 << 20, 1 << 30
+read_schema = cache(utils.schema_contents)  # megabytes of JSON, which the library reads anew for each object
+PARTS = ("server", "worker", "evaluator", "sharder", "autostop")
+
+
+def listed(overlay):
+    """The overlay's own components; those that only change another overlay's run have none."""
+    found = yaml.safe_load((K8S / "overlays" / overlay / "kustomization.yaml").read_text())
+    return [Path(component).name for component in found.get("components", ())]
+
+
+def cases():
+    """Every overlay as it is, and those with components also with each that they do not have, and with all of them."""
+    for overlay in OVERLAYS:
+        yield (overlay,)
+        if own := listed(overlay):
+            more = [component for component in COMPONENTS if component not in own]
+            yield from [*((overlay, component) for component in more), (overlay, *more)]
+
+
+CASES = list(cases())
+EVERYTHING = [case for case in CASES if len(case) > 2]
+
+
+@cache
+def rendered(case, folder):
+    overlay, *more = case
+    copy = folder / "-".join(case)
+    shutil.copytree(K8S, copy)
+    path = copy / "overlays" / overlay / "kustomization.yaml"
+    kustomization = yaml.safe_load(path.read_text())
+    names = [name for name in COMPONENTS if name in more or name in listed(overlay)]
+    if names:
+        kustomization["components"] = [f"../../components/{name}" for name in names]
+        path.write_text(yaml.safe_dump(kustomization))
+    return objects(render(path.parent))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("k8s")
+
+
+@pytest.fixture(params=CASES, ids="+".join)
+def everything(request, folder):
+    """All objects of one combination."""
+    return rendered(request.param, folder)
+
+
+@pytest.fixture(params=OVERLAYS)
+def overlay(request):
+    return request.param
+
+
+@pytest.fixture
+def plain(overlay, folder):
+    """All objects of an overlay as it is."""
+    return rendered((overlay,), folder)
+
+
+@pytest.fixture
+def config(overlay):
+    return load(K8S / "overlays" / overlay / "run.yaml")
+
+
+def of_kind(found, *kinds):
+    return [each for each in found if each["kind"] in kinds]
+
+
+def named(found, kind, name):
+    return next(each for each in of_kind(found, kind) if each["metadata"]["name"] == name)
+
+
+def pods(found):
+    """(the component's name, the workload, the pod's spec) of everything that makes pods."""
+    for each in of_kind(found, "StatefulSet", "Job", "Deployment"):
+        template = each["spec"]["template"]
+        yield template["metadata"]["labels"][PART], each, template["spec"]
+
+
+def pod_labels(found):
+    return [each["spec"]["template"]["metadata"]["labels"] for _, each, _ in pods(found)]
+
+
+def only_container(spec):
+    assert len(spec["containers"]) == 1
+    assert "initContainers" not in spec
+    return spec["containers"][0]
+
+
+def container_of(found, part):
+    return next(only_container(spec) for name, _, spec in pods(found) if name == part)
+
+
+def quantity(text):
+    number, unit = re.fullmatch(r"(\d+)(m|Mi|Gi)?", str(text)).groups()
+    return int(number) * {"m": 0.001, "Mi": MIB, "Gi": GIB, None: 1}[unit]
+
+
+def selected(selector, labels):
+    assert set(selector) <= {"matchLabels", "matchExpressions"}
+    return all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items()) and all(
+        term["operator"] == "In" and labels.get(term["key"]) in term["values"]
+        for term in selector.get("matchExpressions", [])
+    )
+
+
+@cache
+def complaint(text, version):
+    """What the API's schema of this version has against an object, None: nothing."""
+    each = json.loads(text)
+    try:
+        assert kubernetes_validate.validate(each, version, strict=True) == version
+    except kubernetes_validate.ValidationError as error:
+        return f"{each['kind']} {each['metadata']['name']}: {list(error.path)} {error.message}"
+    return None
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_the_api_of_the_oldest_and_the_newest_version_takes_every_object(everything, version, monkeypatch):
+    monkeypatch.setattr(utils, "schema_contents", read_schema)
+
+    assert not [found for each in everything if (found := complaint(json.dumps(each, sort_keys=True), version))]
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_a_misspelt_key_would_be_found(folder, version, monkeypatch):
+    monkeypatch.setattr(utils, "schema_contents", read_schema)
+    workers = json.loads(json.dumps(named(rendered(("demo",), folder), "Job", "paceline-worker")))
+    workers["spec"]["backOffLimitPerIndex"] = workers["spec"].pop("backoffLimitPerIndex")
+
+    assert "backOffLimitPerIndex" in complaint(json.dumps(workers), version)
+
+
+def test_the_rendered_file_is_fresh_and_says_how_to_make_its_secret():
+    assert is_fresh(), "run: python -m tools.rendered_manifests"
+    assert "create secret generic paceline-token --from-literal=token=" in FILE.read_text()
+
+
+def test_a_rendered_file_that_lacks_an_object_is_stale(tmp_path, monkeypatch):
+    stale = tmp_path / FILE.name
+    stale.write_text(yaml.safe_dump_all(objects(FILE.read_text())[1:]))
+    monkeypatch.setattr("tools.rendered_manifests.FILE", stale)
+
+    assert not is_fresh()
+
+
+def test_the_rendered_file_is_the_demo_and_stops_its_servers(folder):
+    def without_images(found):
+        return sorted(json.dumps(each, sort_keys=True) for each in found)
+
+    assert without_images(objects(render(FOLDER))) == without_images(rendered(("demo", "autostop"), folder))
+
+
+def test_nothing_is_of_the_cluster_or_names_a_namespace(everything):
+    assert {each["kind"] for each in everything} <= {
+        "ConfigMap", "Service", "ServiceAccount", "PersistentVolumeClaim", "StatefulSet", "PodDisruptionBudget", "Job",
+        "Deployment", "NetworkPolicy", "Role", "RoleBinding",
+    }  # fmt: skip
+    assert not [each for each in everything if "namespace" in each["metadata"]]
+
+
+def test_everything_carries_the_recommended_labels_and_the_runs_name(everything):
+    run = yaml.safe_load(of_kind(everything, "ConfigMap")[0]["data"]["run.yaml"])["run"]
+    expected = {NAME: "paceline", "app.kubernetes.io/part-of": "paceline", "app.kubernetes.io/instance": run}
+
+    for labels in [*pod_labels(everything), *(each["metadata"]["labels"] for each in everything)]:
+        assert expected.items() <= labels.items()
+    assert {labels[PART] for labels in pod_labels(everything)} <= set(PARTS)
+
+
+def test_pods_keep_to_the_restricted_standard(everything):
+    for part, _, spec in pods(everything):
+        assert spec["securityContext"] == {
+            "runAsNonRoot": True, "runAsUser": 10001, "runAsGroup": 10001, "fsGroup": 10001,
+            "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"},
+        }  # fmt: skip
+        assert only_container(spec)["securityContext"] == {
+            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+        }  # fmt: skip
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+        assert spec["automountServiceAccountToken"] is (part == "autostop")
+
+
+def test_pods_get_no_variables_that_look_like_settings(everything):
+    """Kubernetes would give every pod PACELINE_SHARDS_SERVICE_HOST and the like, which Paceline takes for a typo."""
+    for _, _, spec in pods(everything):
+        assert spec["enableServiceLinks"] is False
+        found = {each["name"] for each in only_container(spec)["env"] if each["name"].startswith("PACELINE_")}
+        assert found <= {TLS}
+
+
+def test_every_container_asks_for_no_more_than_its_limits(everything):
+    for _, _, spec in pods(everything):
+        requests, limits = (only_container(spec)["resources"][key] for key in ("requests", "limits"))
+        assert {"cpu", "memory"} <= set(requests) == set(limits)
+        assert all(quantity(requests[key]) <= quantity(limits[key]) for key in requests)
+
+
+def test_every_writable_folder_has_a_limit(everything):
+    for part, _, spec in pods(everything):
+        mounts = {each["mountPath"]: each for each in only_container(spec)["volumeMounts"]}
+        volumes = {each["name"]: each for each in spec["volumes"]}
+        assert {"/cache", "/tmp"} <= set(mounts)
+        assert all(quantity(each["emptyDir"]["sizeLimit"]) for each in volumes.values() if "emptyDir" in each)
+        if part == "worker":
+            assert volumes[mounts["/dev/shm"]["name"]]["emptyDir"]["medium"] == "Memory"
+            shared = quantity(volumes["shm"]["emptyDir"]["sizeLimit"])
+            assert 64 * MIB < shared < quantity(only_container(spec)["resources"]["limits"]["memory"])
+
+
+def test_images_have_versions_and_are_not_pulled_anew(everything):
+    for _, _, spec in pods(everything):
+        container = only_container(spec)
+        assert re.fullmatch(r"localhost/paceline-(server|worker|worker-slim|sharder):\d+\.\d+\.\d+", container["image"])
+        assert container["imagePullPolicy"] == "IfNotPresent"
+
+
+def test_only_runs_with_torch_take_the_large_image(config, plain):
+    expected = "worker-slim" if config.updates == "sparse" else "worker"
+
+    for part in ("worker", "evaluator"):
+        assert container_of(plain, part)["image"].startswith(f"localhost/paceline-{expected}:")
+
+
+def test_selectors_find_the_pods_that_they_mean(everything):
+    labels = pod_labels(everything)
+    for each in of_kind(everything, "Service", "PodDisruptionBudget", "StatefulSet", "Deployment"):
+        selector = each["spec"]["selector"]
+        selector = {"matchLabels": selector} if each["kind"] == "Service" else selector
+        found = [one for one in labels if selected(selector, one)]
+        assert [one[PART] for one in found] == [each["metadata"]["labels"][PART]], each["metadata"]["name"]
+    for part, _, spec in pods(everything):
+        for constraint in spec.get("topologySpreadConstraints", []):
+            assert [one[PART] for one in labels if selected(constraint["labelSelector"], one)] == [part]
+
+
+def test_selectors_leave_out_the_runs_name_which_may_change(everything):
+    """A StatefulSet's selector and claims can't be changed."""
+    for each in of_kind(everything, "StatefulSet", "Deployment"):
+        assert "app.kubernetes.io/instance" not in json.dumps(each["spec"]["selector"])
+        assert "app.kubernetes.io/instance" not in json.dumps(each["spec"].get("volumeClaimTemplates", []))
+
+
+def test_ports_have_their_names_everywhere(everything):
+    numbers = {"grpc": 50051, "health": 50052, "peer": 50053, "lane": 50054, "metrics": 9464}
+    expected = {
+        ("StatefulSet", "server"): {"grpc", "lane", "health", "metrics"},
+        ("Deployment", "sharder"): {"grpc", "health", "metrics"},
+        ("Job", "worker"): {"peer", "metrics"},
+        ("Job", "evaluator"): {"metrics"},
+        ("Job", "sharder"): {"metrics"},
+        ("Job", "autostop"): set(),
+    }
+    for part, each, spec in pods(everything):
+        ports = {port["name"]: port["containerPort"] for port in only_container(spec).get("ports", [])}
+        assert set(ports) == expected[each["kind"], part]
+        assert all(numbers[name] == port for name, port in ports.items())
+    for service in of_kind(everything, "Service"):
+        for port in service["spec"]["ports"]:
+            assert port["name"] == port["targetPort"]
+            assert port["port"] == numbers[port["name"]]
+
+
+def test_each_server_has_an_address_before_it_is_ready(everything):
+    service, servers = (named(everything, kind, "paceline-server") for kind in ("Service", "StatefulSet"))
+
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert servers["spec"]["serviceName"] == service["metadata"]["name"]
+    assert servers["spec"]["podManagementPolicy"] == "Parallel"
+
+
+def test_servers_keep_their_checkpoints_whatever_happens_to_them(everything):
+    servers = named(everything, "StatefulSet", "paceline-server")["spec"]
+    (claim,) = servers["volumeClaimTemplates"]
+
+    assert servers["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    assert (claim["metadata"]["name"], claim["spec"]["accessModes"]) == ("checkpoints", ["ReadWriteOnce"])
+    assert {"name": "checkpoints", "mountPath": "/checkpoints"} in container_of(everything, "server")["volumeMounts"]
+
+
+def test_a_drain_takes_one_server_at_a_time_and_none_hinders_it(everything):
+    budget = named(everything, "PodDisruptionBudget", "paceline-server")["spec"]
+
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+
+
+def test_probes_ask_the_health_port_alone_and_leave_time_to_restore(everything):
+    server = container_of(everything, "server")
+    probes = {name: server[f"{name}Probe"] for name in ("startup", "readiness", "liveness")}
+
+    assert all(probe["grpc"] == {"port": 50052} for probe in probes.values())
+    assert probes["startup"]["periodSeconds"] * probes["startup"]["failureThreshold"] >= 300
+    assert probes["liveness"]["periodSeconds"] * probes["liveness"]["failureThreshold"] >= 60
+
+
+def test_who_is_stopped_has_time_to_leave(everything):
+    seconds = {part: spec["terminationGracePeriodSeconds"] for part, _, spec in pods(everything)}
+
+    assert seconds["server"] > 60
+    assert all(each >= 20 for each in seconds.values())
+
+
+def test_jobs_count_only_the_failures_that_say_something(everything):
+    for each in of_kind(everything, "Job"):
+        spec, part = each["spec"], each["metadata"]["labels"][PART]
+        wrong = [64, 65, 78] if part == "sharder" else [64, 78]
+        assert [(rule["action"], rule.get("onExitCodes", {}).get("values")) for rule in spec["podFailurePolicy"]["rules"]] == [
+            ("Ignore", None), ("Ignore", [75, 143]), ("FailJob", wrong),
+        ]  # fmt: skip
+        disruption, *others = spec["podFailurePolicy"]["rules"]
+        assert disruption["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
+        assert all(rule["onExitCodes"]["containerName"] == part for rule in others)
+        assert spec["podReplacementPolicy"] == "Failed"
+        assert spec["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_one_lost_worker_ends_no_run(everything):
+    workers = named(everything, "Job", "paceline-worker")["spec"]
+
+    assert workers["completionMode"] == "Indexed"
+    assert workers["backoffLimitPerIndex"] >= 1
+    assert "backoffLimit" not in workers
+    assert workers["maxFailedIndexes"] == 1  # may not be above `completions`, which may be scaled down to 1
+
+
+def test_the_cluster_has_as_many_servers_and_workers_as_the_config(config, plain):
+    workers = named(plain, "Job", "paceline-worker")["spec"]
+
+    assert named(plain, "StatefulSet", "paceline-server")["spec"]["replicas"] == max(1, config.servers)
+    assert (workers["completions"], workers["parallelism"]) == (config.workers, config.workers)
+
+
+def test_the_config_says_all_that_its_task_would(overlay, config):
+    """Only the sharder adds a task's own settings; servers and workers take the file as it is."""
+    path = K8S / "overlays" / overlay / "run.yaml"
+
+    assert load(path, task=load_task(*task_of(path)).settings) == config
+
+
+def test_every_policy_without_servers_has_an_overlay():
+    runs = [load(K8S / "overlays" / overlay / "run.yaml") for overlay in OVERLAYS]
+
+    assert sorted(run.policy.name for run in runs if not run.servers) == list(registry.names(peer_policy.PACKAGE))
+
+
+@pytest.mark.parametrize(
+    ("overlay", "preset", "own"),
+    [
+        ("cifar10-shat", "shat", {"checkpoint", "deadline", "score_timeout"}),
+        ("svm-hogwild", "hogwild", set()),
+        ("svm-hogwild-async", "hogwild", {"policy", "svm"}),
+    ],
+)
+def test_a_papers_overlay_is_its_preset_on_a_cluster(overlay, preset, own):
+    ours = load(K8S / "overlays" / overlay / "run.yaml").model_dump()
+    theirs = load(preset=preset, task=load_task(*task_of(preset=preset)).settings).model_dump()
+    theirs["data"]["path"] = ours["data"]["path"]
+
+    differ = {key for key in ours if ours[key] != theirs[key]}
+
+    assert differ <= own | {"run", "workers", "servers"}
+
+
+def test_the_asynchronous_svm_is_as_published():
+    config = load(K8S / "overlays" / "svm-hogwild-async" / "run.yaml")
+
+    assert config.policy.model_dump() == {"name": "everyone", "merge": "overwrite"}
+    assert config.svm.stop == "own"
+
+
+def test_the_config_that_pods_read_is_the_overlays_file(overlay, plain):
+    (config,) = of_kind(plain, "ConfigMap")
+
+    assert re.fullmatch(r"paceline-config-[a-z0-9]{10}", config["metadata"]["name"])
+    assert config["data"] == {"run.yaml": (K8S / "overlays" / overlay / "run.yaml").read_text()}
+
+
+@cache
+def planned(overlay):
+    """`paceline plan` of an overlay: its servers."""
+    config = load(K8S / "overlays" / overlay / "run.yaml")
+    if config.updates == "dense":
+        pytest.importorskip("torch")
+    shapes = task_shapes(config) if config.updates == "dense" else (("weights", (47_236,)),)  # RCV1's features
+    return plan_report(config, shapes, 10)["servers"]
+
+
+def test_servers_may_use_the_memory_that_the_plan_suggests(overlay, plain):
+    suggested = max(server["limit"] for server in planned(overlay))
+    found = {key: quantity(each["memory"]) for key, each in container_of(plain, "server")["resources"].items()}
+
+    if overlay.startswith("svm"):  # the paper's, which are more
+        assert found == {"limits": 20 * GIB, "requests": 2 * GIB}
+        assert suggested < found["requests"]
+    else:
+        assert found == {"limits": suggested, "requests": suggested}
+
+
+def test_the_svms_resources_start_from_the_papers(folder):
+    for overlay in ("svm-hogwild", "svm-hogwild-async"):
+        found = rendered((overlay,), folder)
+        server, worker = (container_of(found, part)["resources"]["limits"] for part in ("server", "worker"))
+        workers = named(found, "Job", "paceline-worker")["spec"]["parallelism"]
+        assert (quantity(server["cpu"]), quantity(worker["cpu"]), worker["memory"]) == (workers, 1, "4Gi")
+
+
+def test_checkpoints_fit_into_their_claims(overlay, config, plain):
+    largest = max(server["memory"]["weights"] + server["memory"]["optimizer"] for server in planned(overlay))
+    (claim,) = named(plain, "StatefulSet", "paceline-server")["spec"]["volumeClaimTemplates"]
+
+    assert (config.checkpoint.keep + 1) * largest < quantity(claim["spec"]["resources"]["requests"]["storage"])
+
+
+def test_threads_follow_the_cpu_limit(everything):
+    for part, _, spec in pods(everything):
+        container = only_container(spec)
+        threads = next(each for each in container["env"] if each["name"] == "OMP_NUM_THREADS")
+        assert threads["valueFrom"]["resourceFieldRef"]["resource"] == "limits.cpu"
+        assert ("--threads=$(OMP_NUM_THREADS)" in container.get("args", [])) is (part in ("worker", "evaluator"))
+
+
+def command_of(module, args):
+    """The typer command that a pod starts, and what is left of its arguments."""
+    if module == "paceline.sharder" and args[:1] == ["serve"]:
+        from paceline.sharder.serve import main
+
+        args = args[1:]
+    elif module == "paceline.sharder":
+        from paceline.sharder.sharding import shard as main
+    elif module == "paceline.server":
+        from paceline.server.__main__ import main
+    elif module == "paceline.worker":
+        from paceline.worker.__main__ import main
+    elif module == "paceline.worker.evaluator":
+        from paceline.worker.evaluator import main
+    else:
+        assert module == "paceline.k8s.autostop"
+        from paceline.k8s.autostop import main
+    app = typer.Typer()
+    app.command()(main)
+    return typer.main.get_command(app), args
+
+
+def test_processes_understand_their_arguments(everything):
+    for part, each, spec in pods(everything):
+        container = only_container(spec)
+        assert container["command"][:3] == ["python", "-P", "-m"]
+        given = {"JOB_COMPLETION_INDEX"} if each["spec"].get("completionMode") == "Indexed" else set()
+        given |= {variable["name"] for variable in container["env"]}
+        assert set(re.findall(r"\$\((\w+)\)", " ".join(container["args"]))) <= given
+        command, args = command_of(
+            container["command"][3], [re.sub(r"\$\(\w+\)", "1", arg) for arg in container["args"]]
+        )
+        parsed = command.make_context(part, list(args)).params
+        if part == "autostop":
+            assert parsed["statefulset"] == "paceline-server"
+        else:
+            assert parsed["config"] == Path("/etc/paceline/run.yaml")
+
+
+def argument(container, name):
+    return next(arg.partition("=")[2] for arg in container["args"] if arg.startswith(f"--{name}="))
+
+
+def test_processes_are_told_the_addresses_that_exist(everything):
+    servers, workers = (
+        named(everything, *which)["spec"] for which in (("StatefulSet", "paceline-server"), ("Job", "paceline-worker"))
+    )
+    address = f"paceline-server-{{}}.{servers['serviceName']}:50051"
+
+    assert {
+        argument(only_container(spec), "chief") for part, _, spec in pods(everything) if part in ("server", "autostop")
+    } == {address.format(0)}
+    for part in ("worker", "evaluator"):
+        assert argument(container_of(everything, part), "servers") == address
+    assert (
+        workers["template"]["spec"]["containers"][0]["env"][0]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+    )
+    streams = "paceline-shards" in {service["metadata"]["name"] for service in of_kind(everything, "Service")}
+    for part in ("worker", "evaluator"):
+        told = [arg for arg in container_of(everything, part)["args"] if arg.startswith("--shard-server")]
+        assert told == (["--shard-server=paceline-shards:50051"] if streams else [])
+
+
+def test_all_that_is_mounted_exists_and_nothing_else_is_named(everything):
+    claims = {each["metadata"]["name"] for each in of_kind(everything, "PersistentVolumeClaim")}
+    configs = {each["metadata"]["name"] for each in of_kind(everything, "ConfigMap")}
+    used = set()
+    for part, each, spec in pods(everything):
+        templates = {claim["metadata"]["name"] for claim in each["spec"].get("volumeClaimTemplates", [])}
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        assert {mount["name"] for mount in only_container(spec)["volumeMounts"]} == set(volumes) | templates
+        for volume in volumes.values():
+            used |= {volume.get("persistentVolumeClaim", {}).get("claimName")} - {None}
+            if "configMap" in volume:
+                assert volume["configMap"]["name"] in configs
+            if "secret" in volume:
+                secret = f"paceline-{volume['name']}"
+                assert secret in ("paceline-token", "paceline-tls")
+                assert volume["secret"] == {"secretName": secret, "defaultMode": 0o440}
+                assert f"create secret generic {secret}" in PAGE.read_text()
+        assert ("token" in volumes) is (part != "sharder" or each["kind"] == "Deployment")
+    assert used == claims
+
+
+@pytest.mark.parametrize("case", EVERYTHING, ids="+".join)
+def test_every_process_that_others_call_or_that_calls_gets_the_keys(case, folder):
+    found = rendered(case, folder)
+    workers = named(found, "Job", "paceline-worker")["spec"]["template"]["spec"]
+    names = named(found, "Service", "paceline-worker")
+    for part, each, spec in pods(found):
+        if part == "sharder" and each["kind"] == "Job":
+            continue
+        variables = {each["name"]: each.get("value") for each in only_container(spec)["env"]}
+        mounts = {mount["name"]: mount["mountPath"] for mount in only_container(spec)["volumeMounts"]}
+        assert variables[TLS] == mounts["tls"]
+        assert {volume["name"]: volume for volume in spec["volumes"]}["tls"]["secret"]["secretName"] == "paceline-tls"
+    assert workers["subdomain"] == names["metadata"]["name"]
+    assert names["spec"]["clusterIP"] == "None"
+    assert argument(only_container(workers), "peer-host") == "paceline-worker-$(JOB_COMPLETION_INDEX).paceline-worker"
+
+
+def test_readers_mount_shards_and_data_read_only(everything):
+    alone = bool(of_kind(everything, "Deployment"))
+    for part, _, spec in pods(everything):
+        mounts = {mount["mountPath"]: mount for mount in only_container(spec)["volumeMounts"]}
+        holder = next((volume for volume in spec["volumes"] if volume["name"] == "shards"), {})
+        assert ("persistentVolumeClaim" in holder) is (
+            part == "sharder" or (part in ("worker", "evaluator") and not alone)
+        )
+        if part in ("worker", "evaluator"):
+            assert mounts["/shards"].get("readOnly", False) is not alone
+        assert all(
+            mounts[path].get("readOnly")
+            for path in ("/data", "/etc/paceline", "/run/secrets/paceline")
+            if path in mounts
+        )
+        assert ("/models" in mounts) is (part == "evaluator")
+
+
+def test_shards_are_written_beside_their_place_in_the_volume(everything):
+    """What is renamed must be inside the volume, and not the volume itself."""
+    for part, option in (("sharder", "out"), ("worker", "shards"), ("evaluator", "shards")):
+        assert argument(container_of(everything, part), option) == "/shards/run"
+
+
+def test_data_of_ones_own_is_where_the_config_looks_for_it(everything):
+    (config,) = of_kind(everything, "ConfigMap")
+    path = yaml.safe_load(config["data"]["run.yaml"]).get("data", {}).get("path", "bundled")
+    mounts = {mount["mountPath"] for mount in container_of(everything, "sharder")["volumeMounts"]}
+
+    assert path == "bundled" or (Path("/data") in (Path(path), Path(path).parent) and "/data" in mounts)
+
+
+def test_the_config_says_how_shards_come_to_workers(overlay, config):
+    assert (config.data.source == "server") is ("data-server" in listed(overlay))
+
+
+@pytest.mark.parametrize("case", CASES, ids="+".join)
+def test_claims_are_shared_between_nodes_only_where_that_is_asked_for(case, folder):
+    shared = "shared-volume" in (*case, *listed(case[0]))
+
+    for claim in of_kind(rendered(case, folder), "PersistentVolumeClaim"):
+        mode = "ReadWriteMany" if shared and claim["metadata"]["name"] == SHARDS else "ReadWriteOnce"
+        assert claim["spec"]["accessModes"] == [mode]
+
+
+@pytest.mark.parametrize("case", CASES, ids="+".join)
+def test_only_workers_ask_for_gpus_and_only_where_they_are_told_to(case, folder):
+    wanted = "gpu" in (*case, *listed(case[0]))
+
+    for part, _, spec in pods(rendered(case, folder)):
+        gpus = only_container(spec)["resources"]["limits"].get("nvidia.com/gpu")
+        assert gpus == ("1" if wanted and part == "worker" else None)
+        tolerated = "nvidia.com/gpu" in [each["key"] for each in spec.get("tolerations", [])]
+        assert tolerated is (wanted and part == "worker")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "spot" in case], ids="+".join)
+def test_workers_prefer_spot_nodes_and_the_others_avoid_them(case, folder):
+    for part, _, spec in pods(rendered(case, folder)):
+        terms = (
+            spec.get("affinity", {}).get("nodeAffinity", {}).get("preferredDuringSchedulingIgnoredDuringExecution", [])
+        )
+        operators = {expression["operator"] for term in terms for expression in term["preference"]["matchExpressions"]}
+        assert operators == {"worker": {"In"}, "autostop": set()}.get(part, {"NotIn"})
+        tolerated = {each["key"] for each in spec.get("tolerations", [])} - {"nvidia.com/gpu"}
+        assert bool(tolerated) is (part == "worker")
+
+
+def test_nobody_may_do_anything_in_the_cluster_but_autostop_one_thing(everything):
+    roles = [role["rules"] for role in of_kind(everything, "Role")]
+    accounts = {part: spec.get("serviceAccountName") for part, _, spec in pods(everything)}
+
+    assert roles == ([[{
+        "apiGroups": ["apps"], "resources": ["statefulsets/scale"], "resourceNames": ["paceline-server"],
+        "verbs": ["get", "patch"],
+    }]] if "autostop" in accounts else [])  # fmt: skip
+    assert accounts.pop("autostop", "paceline-autostop") == "paceline-autostop"
+    assert not any(accounts.values())
+    for binding in of_kind(everything, "RoleBinding"):
+        assert binding["roleRef"]["name"] == "paceline-autostop"
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "paceline-autostop"}]
+
+
+def passes(policies, source, target, protocol, port):
+    """Whether these NetworkPolicies let `source` reach `target`; both are (namespace, labels), None: outside of the cluster."""
+
+    def allowed(way, key, here, there):
+        mine = [
+            policy["spec"] for policy in policies
+            if here is not None and here[0] == "run" and way in policy["spec"]["policyTypes"]
+            and selected(policy["spec"]["podSelector"], here[1])
+        ]  # fmt: skip
+        rules = [rule for policy in mine for rule in policy.get(way.lower(), [])]
+        return not mine or any(
+            {"protocol": protocol, "port": port} in rule["ports"]
+            and (key not in rule or any(is_peer(peer, there) for peer in rule[key]))
+            for rule in rules
+        )
+
+    def is_peer(peer, other):
+        if other is None or "ipBlock" in peer:
+            return False
+        namespace, labels = other
+        here = selected(peer["namespaceSelector"], {"kubernetes.io/metadata.name": namespace}) if (
+            "namespaceSelector" in peer
+        ) else namespace == "run"  # fmt: skip
+        return here and selected(peer["podSelector"], labels)
+
+    return allowed("Egress", "to", source, target) and allowed("Ingress", "from", target, source)
+
+
+@pytest.mark.parametrize("case", EVERYTHING, ids="+".join)
+def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder):
+    found = rendered(case, folder)
+    policies = of_kind(found, "NetworkPolicy")
+    places = {labels[PART]: ("run", labels) for labels in pod_labels(found)}
+    strangers = {
+        "prometheus": ("monitoring", {NAME: "prometheus"}), "prometheus-here": ("run", {NAME: "prometheus"}),
+        "stranger": ("run", {}), "stranger-elsewhere": ("other", dict(places["worker"][1])),
+        "stranger-monitoring": ("monitoring", {}), "dns": ("kube-system", {"k8s-app": "kube-dns"}), "outside": None,
+    }  # fmt: skip
+    needed = {(source, "server", 50051) for source in ("worker", "evaluator", "server", "autostop")}
+    needed |= {(source, "sharder", 50051) for source in ("worker", "evaluator")}
+    needed |= {(source, "server", 50054) for source in ("worker", "evaluator")}
+    needed |= {(source, "worker", 50053) for source in ("worker", "evaluator")}
+    needed |= {(source, part, 9464) for source, part in product(("prometheus", "prometheus-here"), PARTS)}
+    needed |= {(part, "dns", 53) for part in PARTS}
+    needed |= {("autostop", who, port) for who, port in product(strangers, (443, 6443))}
+    everybody = places | strangers
+
+    reached = {
+        (source, target, port)
+        for source, target, port in product(everybody, everybody, (53, 443, 6443, 9464, 50051, 50052, 50053, 50054))
+        if (source in places or target in places)
+        and passes(policies, everybody[source], everybody[target], "TCP", port)
+    }
+
+    assert set(places) == set(PARTS)
+    assert reached == needed
+    assert all(passes(policies, places[part], strangers["dns"], "UDP", 53) for part in PARTS)
+
+
+@pytest.mark.parametrize("case", EVERYTHING, ids="+".join)
+def test_every_policy_selects_somebody(case, folder):
+    found = rendered(case, folder)
+
+    for policy in of_kind(found, "NetworkPolicy"):
+        assert any(selected(policy["spec"]["podSelector"], labels) for labels in pod_labels(found))

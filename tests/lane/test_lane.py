@@ -1,0 +1,426 @@
+"""The lane between a server and its workers, in one process: where nothing else is said, it does what grpcio does."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paceline.core import errors
+from paceline.core.errors import BadPush, Fenced, PacelineError, TryAgain, Unauthenticated, error_classes
+from paceline.core.values import Vector
+from paceline.rpc.auth import Credentials
+from paceline.rpc.channel import retried
+from paceline.rpc.lane.connection import STREAMS, Connection
+from paceline.rpc.lane.writer import Writer
+from paceline.rpc.transport import IsThere, Parts, Transport
+from paceline.v1 import parameter_service_pb2 as pb
+from tests.support.fake_service import SOON, Gate, Gathered, Served, Service, client, exchange, parts
+from tests.support.in_process import LENGTH, Cluster, Pusher, config_of
+
+LARGE = 8 << 20
+"""Elements of a push that is larger than all windows and buffers on its way."""
+KINDS = sorted((kind for kind in error_classes().values() if kind.__module__ == errors.__name__), key=str)
+Serve = Callable[..., Served]
+
+
+only_lane = pytest.mark.parametrize("kind", ["lane"])
+
+
+def numbers(count: int) -> Vector:
+    return np.arange(count, dtype=np.float32)
+
+
+def raising(error: Exception) -> Callable[[IsThere], None]:
+    def refuse(is_there: IsThere) -> None:
+        raise error
+
+    return refuse
+
+
+def head_of(values: Vector) -> pb.PushHead:
+    return pb.PushHead(worker="worker-0", clock=1, elements=len(values))
+
+
+def eventually(transport: Transport, values: Vector) -> Vector:
+    """The exchange, repeated as a worker does after a failure."""
+    deadline, stop = time.monotonic() + SOON, threading.Event()
+    return retried(lambda: exchange(transport, values), deadline, "the server", stop, lambda *said: None)
+
+
+# what comes across
+@pytest.mark.parametrize("count", [0, 1, 5000, 1 << 18, (1 << 20) + 3])
+def test_weights_of_any_length_go_there_and_back(serve: Serve, count: int) -> None:
+    sent = numbers(count)
+    np.testing.assert_array_equal(exchange(serve(Service()).transport(), sent), 2 * sent)
+
+
+def test_every_call_is_answered(serve: Serve) -> None:
+    service = Service()
+    transport, values, sink = serve(service).transport(), numbers(1000), Gathered()
+    resumed = transport.resume(pb.ResumeRequest(worker="worker-0", clock=4), SOON)
+    first = transport.initialise(head_of(values), parts(values), SOON)
+    pushed = transport.push(head_of(values), parts(values), SOON)
+    sparse = transport.push_sparse(pb.PushPullSparseRequest(head=pb.PushHead(clock=2), values=b"1234"), SOON)
+    pulled = transport.pull(pb.PullRequest(version=300), lambda head: sink, SOON)
+    assert resumed == pb.ResumeReply(term=3, clock=4, phase="worker-0")
+    assert first == pb.InitialiseReply(term=7)
+    assert service.first.tolist() == values.tolist()
+    assert pushed == pb.PullHead(clock=1, term=7)
+    assert sparse == pb.PushPullSparseReply(head=pb.PullHead(clock=2), values=b"1234", all=True)
+    assert pulled == pb.PullHead(version=300, elements=300)
+    assert sink.values.tolist() == [300.0] * 300
+
+
+def test_calls_side_by_side_get_each_its_own_answer_large_and_small(serve: Serve) -> None:
+    transport = serve(Service(), threads=16).transport()
+    sizes = [1 << 20, 1, 70_000, 0, 300_000, 5, 1 << 19, 20_000] * 4
+
+    def one(place: int) -> bool:
+        sent = numbers(sizes[place]) + place
+        return bool((exchange(transport, sent, clock=place + 1) == 2 * sent).all())
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(one, range(len(sizes))))
+
+
+def test_a_small_call_is_answered_while_a_large_one_waits(serve: Serve) -> None:
+    service, gate = Service(), Gate()
+    service.at["end"] = gate
+    transport = serve(service).transport()
+    with ThreadPoolExecutor(1) as threads:
+        large = threads.submit(exchange, transport, numbers(LARGE // 8))
+        gate.wait()
+        assert transport.resume(pb.ResumeRequest(clock=9), SOON).clock == 9
+        gate.opened.set()
+        assert len(large.result()) == LARGE // 8
+
+
+# errors
+@pytest.mark.parametrize(
+    "text",
+    ["seen, expected, do this", "größer als 3 ≠ 4 %20 🙂\n\t»zweite Zeile«"],
+    ids=["plain", "any letters"],
+)
+@pytest.mark.parametrize("error", KINDS, ids=lambda error: error.__name__)
+def test_every_error_crosses_with_its_class_status_and_text(
+    serve: Serve, error: type[PacelineError], text: str
+) -> None:
+    service = Service()
+    served = serve(service)
+    transport = served.transport()
+    service.at["resume"] = service.at["pull"] = service.at["end"] = raising(error(text))
+    calls: dict[str, Callable[[], object]] = {
+        "Resume": lambda: transport.resume(pb.ResumeRequest(), SOON),
+        "Pull": lambda: transport.pull(pb.PullRequest(), lambda head: Gathered(), SOON),
+        "PushPull": lambda: exchange(transport, numbers(10)),
+    }
+    for name, call in calls.items():
+        with pytest.raises(PacelineError) as caught:
+            call()
+        assert (type(caught.value), str(caught.value)) == (error, text)
+        assert served.calls.get(timeout=SOON) == (name, error.status)
+
+
+@only_lane
+@pytest.mark.parametrize("letter", ["x", "ß", "🙂"], ids=["ascii", "two bytes", "four bytes"])
+def test_of_a_very_long_text_the_beginning_crosses(serve: Serve, letter: str) -> None:
+    service = Service()
+    service.at["resume"] = raising(Fenced("seen: " + 100_000 * letter))
+    transport = serve(service).transport()
+    with pytest.raises(Fenced) as caught:
+        transport.resume(pb.ResumeRequest(), SOON)
+    assert str(caught.value).startswith("seen: " + 300 * letter)
+    assert set(str(caught.value)) == set("seen: " + letter)
+
+
+def test_a_bug_in_the_server_is_named_and_the_connection_stays(serve: Serve, capfd: pytest.CaptureFixture[str]) -> None:
+    service = Service()
+    served = serve(service)
+    transport = served.transport()
+    service.at["end"] = raising(ZeroDivisionError("0/0"))
+    with pytest.raises(PacelineError, match="A bug in the server: ZeroDivisionError: 0/0") as caught:
+        exchange(transport, numbers(10))
+    assert type(caught.value) is PacelineError
+    assert served.calls.get(timeout=SOON) == ("PushPull", "INTERNAL")
+    assert "ZeroDivisionError" in capfd.readouterr().err
+    del service.at["end"]
+    assert len(exchange(transport, numbers(10))) == 10
+
+
+def test_without_the_right_token_nothing_is_answered(serve: Serve) -> None:
+    service = Service()
+    served = serve(service, token="right")
+    assert len(exchange(served.transport(), numbers(10))) == 10
+    assert served.calls.get(timeout=SOON) == ("PushPull", "OK")
+    service.left.get(timeout=SOON)
+    for token in ("", "wrong", "right2"):
+        with pytest.raises(Unauthenticated):
+            exchange(served.transport(token), numbers(10))
+        assert served.calls.get(timeout=SOON) == ("PushPull", "UNAUTHENTICATED")
+    assert service.left.empty()
+
+
+@pytest.mark.parametrize("point", ["head", "part"])
+def test_a_server_that_refuses_in_mid_push_is_heard_at_once(serve: Serve, point: str) -> None:
+    service = Service()
+    service.at[point] = raising(BadPush("this is poison"))
+    transport, values, taken = serve(service).transport(), np.zeros(LARGE, np.float32), [0]
+
+    def counted() -> Parts:
+        for part in parts(values):
+            taken[0] += 1
+            yield part
+
+    for call in (
+        lambda: transport.push_pull(head_of(values), counted(), lambda head: Gathered(), SOON),
+        lambda: transport.push(head_of(values), counted(), SOON),
+        lambda: transport.initialise(head_of(values), counted(), SOON),
+    ):
+        taken[0] = 0
+        with pytest.raises(BadPush, match="this is poison"):
+            call()
+        assert 0 < taken[0] < len(list(parts(values)))
+    service.at.clear()
+    assert len(exchange(transport, numbers(10))) == 10
+
+
+# callers that do not wait for ever
+WAITS: dict[str, tuple[str, Callable[[Transport], object]]] = {
+    "pull": ("pull", lambda transport: transport.pull(pb.PullRequest(version=1), lambda head: Gathered(), 0.3)),
+    "sparse push": ("sparse", lambda transport: transport.push_sparse(pb.PushPullSparseRequest(), 0.3)),
+    "held reply": ("end", lambda transport: exchange(transport, numbers(10), timeout=0.3)),
+    "held reply to a large push": ("end", lambda transport: exchange(transport, numbers(1 << 20), timeout=1.0)),
+    "push that waits for its buffer": ("head", lambda transport: exchange(transport, numbers(LARGE), timeout=0.3)),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_after_the_deadline_neither_side_waits_any_more(serve: Serve, name: str) -> None:
+    point, call = WAITS[name]
+    service = Service()
+    transport = serve(service).transport()
+    service.at[point] = service.until_gone
+    with pytest.raises(TryAgain, match="DEADLINE_EXCEEDED"):
+        call(transport)
+    assert service.gone.wait(SOON)
+    service.at.clear()
+    assert len(exchange(transport, numbers(10))) == 10
+
+
+@only_lane
+def test_the_server_keeps_to_the_deadline_where_nobody_resets_the_call(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service()
+    service.at["pull"] = service.until_gone
+    transport = serve(service).transport()
+    monkeypatch.setattr(Connection, "finish", lambda connection, stream, code=None: None)
+    with pytest.raises(TryAgain, match="DEADLINE_EXCEEDED"):
+        transport.pull(pb.PullRequest(version=1), lambda head: Gathered(), 0.3)
+    assert service.gone.wait(SOON)
+
+
+def test_a_caller_that_refuses_weights_in_mid_reply_is_sent_no_more(serve: Serve) -> None:
+    service, refusals = Service(), iter([None, BadPush("a part too many")])
+    served = serve(service)
+    transport = served.transport()
+
+    def part() -> None:
+        refusal = next(refusals)
+        if refusal is not None:
+            raise refusal
+
+    with pytest.raises(BadPush, match="a part too many"):
+        transport.pull(pb.PullRequest(version=LARGE), lambda head: Gathered(part), SOON)
+    assert service.left.get(timeout=SOON) == "pull"
+    assert len(exchange(transport, numbers(10))) == 10
+
+
+def test_a_caller_that_refuses_the_head_of_a_reply_is_sent_no_more(serve: Serve) -> None:
+    service = Service()
+    transport = serve(service).transport()
+
+    def refuse(head: pb.PullHead) -> Gathered:
+        raise TryAgain("answered from its past")
+
+    with pytest.raises(TryAgain, match="answered from its past"):
+        transport.pull(pb.PullRequest(version=LARGE), refuse, SOON)
+    assert service.left.get(timeout=SOON) == "pull"
+    assert len(exchange(transport, numbers(10))) == 10
+
+
+@only_lane
+def test_a_caller_that_gives_up_in_mid_push_leaves_nothing_behind(serve: Serve) -> None:
+    service = Service()
+    served = serve(service)
+    transport, values = served.transport(), numbers(1 << 20)
+
+    def broken() -> Parts:
+        yield from list(parts(values))[:-1]
+        raise ValueError("no more parts")
+
+    with pytest.raises(ValueError, match="no more parts"):
+        transport.push_pull(head_of(values), broken(), lambda head: Gathered(), SOON)
+    assert service.left.get(timeout=SOON) == "push"
+    assert served.calls.get(timeout=SOON) == ("PushPull", "CANCELLED")
+    assert len(exchange(transport, numbers(10))) == 10
+
+
+# connections that end
+def test_a_connection_lost_in_mid_call_is_worth_another_try_and_made_anew(serve: Serve) -> None:
+    service, reached = Service(), threading.Event()
+
+    def wait(is_there: IsThere) -> None:
+        reached.set()
+        service.until_gone(is_there)
+
+    service.at["end"] = wait
+    served = serve(service)
+    transport = served.transport()
+    with ThreadPoolExecutor(1) as threads:
+        call = threads.submit(exchange, transport, numbers(10))
+        assert reached.wait(SOON)
+        served.stop()
+        with pytest.raises(TryAgain):
+            call.result()
+    assert service.gone.wait(SOON)
+    serve(Service(), port=served.port)
+    assert len(eventually(transport, numbers(10))) == 10
+
+
+@only_lane
+def test_a_connection_that_is_lost_at_its_first_bytes_is_made_anew(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = serve(Service()).transport()
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "send", lambda writer, buffers: raising(TryAgain("lost"))(lambda: True))
+        with pytest.raises(TryAgain, match="lost"):
+            exchange(transport, numbers(1))
+    assert len(exchange(transport, numbers(10))) == 10
+
+
+def test_nobody_there_is_worth_another_try(kind: str) -> None:
+    with socket.create_server(("localhost", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(TryAgain):
+        exchange(client(kind, f"localhost:{port}"), numbers(1))
+
+
+@only_lane
+def test_a_server_that_speaks_something_else_is_worth_another_try(serve: Serve) -> None:
+    with socket.create_server(("localhost", 0)) as other, ThreadPoolExecutor(1) as threads:
+
+        def answer() -> None:
+            connection, _ = other.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.recv(1 << 16)
+
+        answered = threads.submit(answer)
+        with pytest.raises(TryAgain):
+            exchange(client("lane", f"localhost:{other.getsockname()[1]}"), numbers(1))
+        answered.result()
+
+
+def test_a_server_that_drains_ends_what_it_has_begun_and_takes_nothing_new(serve: Serve) -> None:
+    service, gate = Service(), Gate()
+    service.at["end"] = gate
+    served = serve(service)
+    transport = served.transport()
+    with ThreadPoolExecutor(2) as threads:
+        begun = threads.submit(exchange, transport, numbers(1 << 20))
+        gate.wait()
+        stopped = threads.submit(served.stop, SOON)
+        refused = None
+        while refused is None:  # until the news has come
+            try:
+                transport.resume(pb.ResumeRequest(), SOON)
+            except TryAgain as error:
+                refused = error
+        gate.opened.set()
+        assert len(begun.result()) == 1 << 20
+        stopped.result()
+
+
+# many at once
+def test_more_calls_than_threads_are_put_off_and_clog_nothing(serve: Serve) -> None:
+    service, gate = Service(), Gate()
+    service.at["end"] = gate
+    transport = serve(service, threads=2).transport()
+    with ThreadPoolExecutor(2) as threads:
+        held = [threads.submit(exchange, transport, numbers(10)) for _ in range(2)]
+        gate.wait()
+        gate.wait()
+        for _ in range(STREAMS + 1):
+            with pytest.raises(TryAgain):
+                transport.resume(pb.ResumeRequest(), SOON)
+        gate.opened.set()
+        assert [len(call.result()) for call in held] == [10, 10]
+    assert len(eventually(transport, numbers(10))) == 10
+
+
+def test_calls_are_counted_by_name_and_outcome(serve: Serve) -> None:
+    service = Service()
+    served = serve(service)
+    transport = served.transport()
+    transport.resume(pb.ResumeRequest(), SOON)
+    exchange(transport, numbers(10))
+    service.at["sparse"] = raising(BadPush("no"))
+    with pytest.raises(BadPush):
+        transport.push_sparse(pb.PushPullSparseRequest(), SOON)
+    found = [served.calls.get(timeout=SOON) for _ in range(3)]
+    sparse = "ExchangeSparse" if served.kind == "lane" else "PushPullSparse"
+    assert found == [("Resume", "OK"), ("PushPull", "OK"), (sparse, "INVALID_ARGUMENT")]
+
+
+# whole servers
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(
+        config_of("asp", workers=1, servers=2, epochs=100, transport="lane"), tmp_path, Credentials("secret")
+    )
+    yield made
+    made.close()
+
+
+def moved(cluster: Cluster, index: int) -> None:
+    """Restarts a server; its lane's old port is another program's while the new one is chosen."""
+    lane, port = cluster.servers[index].lane, cluster.servers[index].port
+    assert lane is not None
+    cluster.servers[index].close(grace=0)
+    with socket.create_server(("", lane.port), family=socket.AF_INET6, dualstack_ipv6=True):
+        cluster.servers[index] = cluster.begin(index, port)
+
+
+def test_a_worker_finds_the_lane_of_a_restarted_server_on_its_new_port(cluster: Cluster) -> None:
+    cluster.evaluator_ready()
+    pusher = Pusher(cluster).join().sit()
+    pusher.push(1.0)
+    moved(cluster, 1)
+    assert [head.term for head in pusher.push(1.0)] == [1, 2]
+    moved(cluster, 1)
+    assert pusher.client.pull(pusher.model) == [2, 1]
+    assert [head.term for head in pusher.push(1.0)] == [1, 3]
+    assert on_the_lane(cluster) == 2
+
+
+def test_first_weights_find_the_lane_of_a_restarted_server(cluster: Cluster) -> None:
+    pusher = Pusher(cluster)
+    joined = pusher.chief.join(False, 100, 10, "", 64)
+    assert joined is not None
+    pusher.client.attach(joined.incarnation)
+    moved(cluster, 1)
+    pusher.client.initialise(np.ones(LENGTH, np.float32))
+    pusher.client.pull(pusher.model)
+    assert pusher.model.tolist() == [1.0] * LENGTH
+
+
+def on_the_lane(cluster: Cluster) -> int:
+    """Connections to the servers' lanes."""
+    return sum(len(server.lane._connections) for server in cluster.servers if server.lane is not None)

@@ -1,0 +1,128 @@
+"""Processes by fork: what becomes of them, and of the process that forks."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from paceline.local.children import Child, child_environment, end_all
+from paceline.local.forker import Forked, Forker
+from tests.support.processes import eventually
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+TELLS = """
+import os, random, sys, numpy
+print(*sys.argv[1:], os.getpid(), os.environ["STAGE"], random.random(), numpy.random.rand(), flush=True)
+sys.exit(int(sys.argv[1]))
+"""
+HANGS = "import time\nprint('hangs', flush=True)\ntime.sleep(600)\n"
+MakeForker = Callable[..., Forker]
+
+
+@pytest.fixture
+def forker() -> Iterator[MakeForker]:
+    made: list[Forker] = []
+
+    def make(*modules: str, **environment: str) -> Forker:
+        made.append(Forker(modules, {**child_environment(1), **environment}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def started(forker: Forker, folder: Path, text: str, *arguments: str) -> Forked:
+    script = folder / "script.py"
+    script.write_text(text)
+    (folder / "log").touch()
+    child = forker.start([str(script), *arguments], folder / "log", folder, {**os.environ, "STAGE": "here"})
+    assert child is not None
+    return child
+
+
+def is_alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_child_has_its_arguments_environment_log_and_exit_code(forker: MakeForker, tmp_path: Path) -> None:
+    one = forker("numpy")
+    children = [started(one, tmp_path, TELLS, "3", "words") for _ in range(2)]
+    assert [child.wait(60) for child in children] == [3, 3]
+    lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    assert sorted(line[:4] for line in lines) == sorted(["3", "words", str(child.pid), "here"] for child in children)
+    assert all(child.peak > 1 << 20 for child in children)
+    assert lines[0][4] != lines[1][4]  # random numbers
+    assert lines[0][5] != lines[1][5]
+
+
+def test_the_death_of_the_forker_is_that_of_its_children_and_is_told(forker: MakeForker, tmp_path: Path) -> None:
+    one = forker()
+    child = started(one, tmp_path, HANGS)
+    eventually(lambda: "hangs" in (tmp_path / "log").read_text(), "the child runs")
+    os.kill(one._process.pid, signal.SIGKILL)
+    assert child.wait(60) == -signal.SIGKILL
+    eventually(lambda: not is_alive(child.pid), "the child is gone")
+    assert one.start(["-m", "this"], tmp_path / "log", tmp_path, {}) is None
+
+
+@pytest.mark.parametrize("module", ["no_such_module", "a_thread"])
+def test_where_fork_is_not_possible_a_child_starts_by_itself(forker: MakeForker, tmp_path: Path, module: str) -> None:
+    (tmp_path / "a_thread.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    )
+    one = forker(module, PYTHONPATH=str(tmp_path))
+    (tmp_path / "script.py").write_text("print('by itself')\n")
+    child = Child("job", "job", [str(tmp_path / "script.py")], tmp_path / "log", child_environment(1), forker=one)
+    child.start()
+    eventually(lambda: child.poll() is not None, "it ends")
+    assert child.code == 0
+    assert (tmp_path / "log").read_text() == "by itself\n"
+
+
+def test_numpy_starts_no_threads_however_many_a_worker_may_have(forker: MakeForker, tmp_path: Path) -> None:
+    child = started(forker("numpy", OMP_NUM_THREADS="4"), tmp_path, TELLS, "0")
+    assert child.wait(60) == 0
+
+
+def test_signals_to_children_that_are_just_ending_are_no_error(forker: MakeForker, tmp_path: Path) -> None:
+    one, script = forker(), tmp_path / "script.py"
+    script.write_text(HANGS)
+    for _ in range(10):
+        children = [
+            Child(f"c{n}", "worker", [str(script)], tmp_path / f"{n}.log", child_environment(1), forker=one)
+            for n in range(4)
+        ]
+        for child in children:
+            child.start()
+        end_all(children, lambda: True)
+        assert [child.code for child in children] == [-signal.SIGKILL] * 4
+        assert not any(is_alive(child.pid or 0) for child in children)
+
+
+def test_what_cannot_be_forked_in_time_is_not_forked_later(
+    forker: MakeForker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = forker()
+    started(one, tmp_path, HANGS)
+    monkeypatch.setattr("paceline.local.forker._PATIENCE", 0.2)
+    os.kill(one._process.pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    assert one.start(["-m", "this"], tmp_path / "log", tmp_path, dict(os.environ)) is None
+    assert time.monotonic() - begun < 60
+    eventually(lambda: not is_alive(one._process.pid), "it can't fork any more")
+
+
+def test_what_a_script_fails_with_is_shown_as_its_own(forker: MakeForker, tmp_path: Path) -> None:
+    child = started(forker(), tmp_path, "def f():\n    return {}['key']\n\n\nf()\n")
+
+    assert child.wait(60) == 1
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert lines[:2] == ["Traceback (most recent call last):", f'  File "{tmp_path}/script.py", line 5, in <module>']
+    assert lines[-1] == "KeyError: 'key'"
+    assert not any("forker.py" in line or "runpy" in line for line in lines)

@@ -1,0 +1,251 @@
+"""The images' files, without building anything: locks, Dockerfile, what goes into a build, compose.yaml."""
+
+import fnmatch
+import inspect
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from paceline.load_settings import load
+from paceline.rpc.process import MALLOC_ENVIRONMENT
+from paceline.server.__main__ import main as serve
+from paceline.sharder.sharding import shard
+from paceline.worker.__main__ import main as work
+from paceline.worker.evaluator import main as evaluate
+from tests.support.tree import ROOT
+
+DOCKER = ROOT / "docker"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRA = {"server": None, "worker-slim": "sparse", "sharder": "sharder", "worker": "worker"}
+"""Image -> the extra of pyproject.toml that it is for."""
+ENTRYPOINT = {"server": "server", "worker-slim": "worker", "sharder": "sharder", "worker": "worker"}
+PIN = re.compile(r"([a-z0-9._-]+)==([^ ]+)")
+COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+
+
+def torch_wanted():
+    """The requirement of torch in pyproject.toml; tensorboard, also in that extra, is for whoever starts runs."""
+    (torch,) = (text for text in PROJECT["optional-dependencies"]["worker"] if text.startswith("torch"))
+    return torch
+
+
+def wanted(image):
+    """Name -> requirement of everything that the image asks for itself."""
+    extra = EXTRA[image]
+    more = [torch_wanted()] if image == "worker" else PROJECT["optional-dependencies"][extra] if extra else []
+    return {canonicalize_name(r.name): r for r in map(Requirement, PROJECT["dependencies"] + more)}
+
+
+def entries(path):
+    """(name, version, hashes, who asks for it) of each entry of a lock file."""
+    found = []
+    for block in re.split(r"\n(?=[a-z])", path.read_text().strip()):
+        pin = PIN.match(block)
+        assert pin, f"{path.name} holds something that is not pinned: {block.splitlines()[0]}"
+        found.append((pin[1], pin[2], re.findall(r"--hash=sha256:([0-9a-f]{64})", block), re.findall(r"#.*", block)))
+    return found
+
+
+def stages():
+    """Name -> (base, [(instruction, rest)]) of each stage of the Dockerfile, and what comes before the first."""
+    found, before = {}, []
+    text = re.sub(r"^\s*#.*\n", "", (DOCKER / "Dockerfile").read_text(), flags=re.MULTILINE)
+    for line in re.sub(r"\\\n\s*", " ", text).splitlines():
+        if not line.strip():
+            continue
+        instruction, rest = line.split(maxsplit=1)
+        if instruction == "FROM":
+            base, _, name = rest.split()
+            found[name] = (base, [])
+        else:
+            (found[name][1] if found else before).append((instruction, rest))
+    return found, before
+
+
+def chain(image):
+    """All instructions of a stage and of the stages below it, oldest first."""
+    found, _ = stages()
+    base, own = found[image]
+    return [*(chain(base) if base in found else []), *own]
+
+
+def ignored(path):
+    """Whether .dockerignore keeps a path out: of the patterns that fit it or a folder above it the last one counts."""
+    out, parts = False, Path(path).parts
+    above = ["/".join(parts[: n + 1]) for n in range(len(parts))]
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        if line and not line.startswith("#"):
+            pattern = line.removeprefix("!")
+            anywhere = pattern.removeprefix("**/")
+            fits = [
+                p for p in above if fnmatch.fnmatch(p, pattern) or (anywhere != pattern and Path(p).match(anywhere))
+            ]
+            out = out if not fits else not line.startswith("!")
+    return out
+
+
+@pytest.mark.parametrize("image", EXTRA)
+def test_a_lock_holds_what_pyproject_asks_for_and_nothing_else_does(image):
+    found = entries(DOCKER / f"{image}.lock")
+
+    asked = {canonicalize_name(name) for name, _, _, why in found if "pyproject.toml" in " ".join(why)}
+    assert asked | ({"torch"} if image == "worker" else set()) == set(wanted(image)), "run `make lock`"
+    for name, requirement in wanted(image).items():
+        versions = [version for other, version, _, _ in found if canonicalize_name(other) == name]
+        assert versions
+        assert all(requirement.specifier.contains(v) for v in versions), f"{name} {versions}: run `make lock`"
+
+
+@pytest.mark.parametrize("lock", sorted(DOCKER.glob("*.lock")), ids=lambda path: path.name)
+def test_every_entry_of_a_lock_has_hashes_and_the_version_that_the_tests_use(lock):
+    tested = {(name, version) for name, version, _, _ in entries(ROOT / "requirements.lock")}
+    names = {name for name, _ in tested}
+
+    for name, version, hashes, _ in entries(lock):
+        assert hashes, name
+        assert name not in names or (name, version) in tested, f"{name}=={version}: run `make lock`"
+
+
+@pytest.mark.parametrize("image", ["server", "worker-slim", "sharder", "worker"])
+def test_torch_is_in_the_worker_image_only(image):
+    heavy = [name for name, *_ in entries(DOCKER / f"{image}.lock") if re.match(r"torch|triton|nvidia|cuda", name)]
+
+    assert ("torch" in heavy) if image == "worker" else heavy == []
+
+
+def test_makefile_and_dockerfile_take_the_torch_that_pyproject_names():
+    (make,) = re.findall(r"^TORCH +\?= (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    (docker,) = (shlex.split(rest)[0] for word, rest in chain("worker-libraries") if word == "ARG" and "TORCH=" in rest)
+
+    assert (make, docker) == (torch_wanted(), f"TORCH={torch_wanted()}")
+
+
+def test_every_stage_stands_on_the_base_image_or_on_another_stage():
+    found, before = stages()
+
+    assert before == [("ARG", "BASE_IMAGE=python:3.11-slim-bookworm")]
+    for base, _ in found.values():
+        assert base == "${BASE_IMAGE}" or base in found
+
+
+@pytest.mark.parametrize("image", EXTRA)
+def test_an_image_starts_one_process_in_exec_form_that_is_not_root(image):
+    instructions = chain(image)
+
+    (entrypoint,) = (rest for word, rest in instructions if word == "ENTRYPOINT")
+    assert json.loads(entrypoint) == ["python", "-P", "-m", f"paceline.{ENTRYPOINT[image]}"]
+    assert (ROOT / ENTRYPOINT[image] / "__main__.py").exists()
+    assert [rest for word, rest in instructions if word == "USER"] == ["10001:10001"]
+    assert not [word for word, _ in instructions if word == "CMD"]
+
+
+@pytest.mark.parametrize("image", EXTRA)
+def test_an_image_gets_its_own_libraries_and_says_what_it_is(image):
+    own = stages()[0][image][1]
+
+    libraries = next(rest for word, rest in own if word == "COPY" and rest.endswith("/opt/venv"))
+    below = chain(libraries.split()[0].removeprefix("--from="))
+    locks = [rest.split()[0] for word, rest in below if word == "COPY"]
+    assert locks[-1] == f"docker/{image}.lock"
+    labels = dict(
+        re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]+)"', " ".join(r for w, r in own if w == "LABEL"))
+    )
+    assert labels.pop("description")
+    assert labels == {"title": f"paceline-{image}", "version": "${VERSION}", "revision": "${REVISION}"}
+    assert f"VERSION={PROJECT['version']}" in [rest for word, rest in own if word == "ARG"]
+
+
+def test_pip_takes_only_wheels_whose_hashes_are_locked_but_for_torch_of_another_index():
+    free = []
+    for name, (_, instructions) in stages()[0].items():
+        for step in (rest for word, rest in instructions if word == "RUN"):
+            for install in re.findall(r"pip --python \S+ install ([^;&]*)", step):
+                if "--require-hashes -r" not in install and "--no-deps --no-index" not in install:
+                    free.append((name, install.strip()))
+
+    assert free == [("worker-libraries", '${TORCH_INDEX} "${TORCH}"')]
+    assert "PIP_ONLY_BINARY=:all:" in dict(chain("builder"))["ENV"]
+
+
+def test_an_image_sets_malloc_as_paceline_run_does_and_caches_where_it_may_write():
+    environment = dict(
+        item.split("=", 1) for word, rest in chain("runtime") if word == "ENV" for item in shlex.split(rest)
+    )
+
+    assert {name: environment.get(name) for name in MALLOC_ENVIRONMENT} == MALLOC_ENVIRONMENT
+    for name in ("HOME", "TMPDIR", "NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR"):
+        assert Path(environment[name]).is_relative_to("/cache")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/config", ".venv/bin/python", "runs/digits/config.yaml", "searches/x", "tests/test_x.py", "token", ".env",
+        "k8s/base/kustomization.yaml", "docker/run.yaml", "docs/images.md", "paceline/core/__pycache__/run.cpython-311.pyc",
+        "server/__pycache__/app.cpython-311.pyc",
+    ],
+)  # fmt: skip
+def test_a_build_does_not_see(path):
+    assert ignored(path)
+
+
+def test_a_build_sees_all_that_it_copies():
+    taken = [source for _, steps in stages()[0].values() for word, rest in steps if word == "COPY" and "--from" not in rest
+             for source in rest.split()[:-1]]  # fmt: skip
+
+    assert {"pyproject.toml", "paceline", "server", "sharder", "worker"} < set(taken)
+    for path in [*taken, "paceline/core/run/run.py", "paceline/presets/hogwild.yaml"]:
+        assert (ROOT / path).exists()
+        assert not ignored(path)
+
+
+def test_compose_starts_as_many_servers_and_workers_as_its_config_says():
+    config = load(DOCKER / "run.yaml")
+    parts = list(COMPOSE["services"])
+
+    assert [part for part in parts if part.startswith("server-")] == [f"server-{n}" for n in range(config.servers)]
+    assert [part for part in parts if part.startswith("worker-")] == [f"worker-{n}" for n in range(config.workers)]
+    servers = ",".join(f"server-{n}:50051" for n in range(config.servers))
+    for part in ("worker-0", "worker-1", "evaluator"):
+        assert servers in COMPOSE["services"][part]["command"]
+
+
+@pytest.mark.parametrize(
+    ("part", "main"),
+    [
+        ("server-0", serve), ("server-1", serve), ("worker-0", work),
+        ("worker-1", work), ("evaluator", evaluate), ("sharder", shard),
+    ],
+)  # fmt: skip
+def test_compose_gives_options_that_there_are(part, main):
+    known = {f"--{name.replace('_', '-')}" for name in inspect.signature(main).parameters}
+
+    given = {word for word in COMPOSE["services"][part]["command"] if word.startswith("--")}
+
+    assert "--config" in given
+    assert given <= known
+
+
+@pytest.mark.parametrize("part", COMPOSE["services"])
+def test_a_part_of_compose_writes_nothing_but_its_volumes_and_cache(part):
+    service = COMPOSE["services"][part]
+
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["tmpfs"] == ["/cache:mode=1777"]
+
+
+def test_nothing_takes_whatever_is_latest():
+    files = [DOCKER / "Dockerfile", DOCKER / "compose.yaml", ROOT / "Makefile"]
+
+    assert [path.name for path in files if re.search(r":latest\b", path.read_text())] == []
+    for service in COMPOSE["services"].values():
+        assert service["image"].endswith(f":${{TAG:-{PROJECT['version']}}}")

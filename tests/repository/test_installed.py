@@ -1,0 +1,113 @@
+"""The wheel in an environment of its own, used from a folder whose files have the names of modules that we import."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import Cluster
+from tests.support.tree import ROOT
+
+pytest.importorskip("torch")
+pytest.importorskip("setuptools")
+OURS = ("server", "worker", "sharder")
+NAMES = (*OURS, "utils", "queue", "tasks", "random", "numpy")
+"""Of the user's files."""
+SHORT = {"workers": 1, "servers": 1, "epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of the source."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("paceline", *OURS):
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    command = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", out, source]
+    subprocess.run([sys.executable, "-m", *map(str, command)], check=True)
+    (found,) = out.iterdir()
+    return found
+
+
+@pytest.fixture(scope="module")
+def fresh(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment with the wheel, and the libraries that are here."""
+    place = tmp_path_factory.mktemp("environment")
+    venv.create(place, symlinks=True)
+    (packages,) = place.glob("lib/python*/site-packages")
+    (packages / "libraries.pth").write_text(
+        sysconfig.get_paths()["purelib"]
+    )  # a .pth there is not read, so no Paceline
+    install = ["pip", "--python", place / "bin/python", "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run([sys.executable, "-m", *map(str, install)], check=True)
+    return place / "bin"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The user's: whoever imports one of its files is told so."""
+    for name in NAMES:
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name}.py of the user was executed')\n")
+    return tmp_path
+
+
+def test_installing_puts_one_name_there(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as found:
+        names = {Path(name).parts[0] for name in found.namelist()}
+        assert {f"paceline/{part}/__main__.py" for part in OURS} <= {*found.namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"paceline"}
+
+
+def test_a_run_trains_from_a_folder_of_files_with_our_names(fresh: Path, folder: Path) -> None:
+    done = said([fresh / "paceline", "run", "digits", "-w", "1", "-s", "1", "--epochs", "1", "--json"], folder)
+    assert json.loads(done)["metrics"]["test_accuracy"] > 0.5
+
+
+def test_a_script_that_trains_imports_none_of_the_files_beside_it(fresh: Path, folder: Path) -> None:
+    script = folder / "script.py"
+    script.write_text(
+        "import paceline\n"
+        f"result = paceline.train('digits', show=None, **{SHORT})\n"
+        "print(paceline.__file__, result.metrics['test_accuracy'])\n"
+    )
+    where, accuracy = said([fresh / "python", script], folder).split()[-2:]
+    assert where.startswith(str(fresh.parent))
+    assert float(accuracy) > 0.5
+
+
+def test_a_loop_that_connects_by_hand_imports_none_of_the_files_beside_it(fresh: Path, folder: Path) -> None:
+    with Cluster(folder.parent / "run", **SHORT) as cluster:
+        sharder, _ = cluster.sharder(), cluster.servers()
+        cluster.evaluator()
+        assert sharder.wait() == 0
+        place = {"config": cluster.config, "shards": cluster.shards, "token_file": cluster.token}
+        script = folder / "loop.py"
+        script.write_text(
+            "import paceline\n"
+            f"place = { ({key: str(value) for key, value in place.items()}) }\n"
+            f"with paceline.connect(rank=0, servers={','.join(cluster.addresses)!r}, **place) as session:\n"
+            "    for inputs, targets in session.loader():\n"
+            "        session.zero_grad()\n"
+            "        loss = (session.model(inputs).log_softmax(1)[range(len(targets)), targets]).neg().mean()\n"
+            "        loss.backward()\n"
+            "        session.step(loss)\n"
+            "print(f'loss {float(loss.detach()):.3f}')\n"
+        )
+        assert said([fresh / "python", script], folder).startswith("loss ")
+
+
+def said(command: list[Path | str], folder: Path) -> str:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        list(map(str, command)), cwd=folder, env=environment, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

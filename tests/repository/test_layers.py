@@ -1,0 +1,86 @@
+"""What may import what, what is never used, and what configuration does not load."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.tree import ROOT
+
+SOURCES = sorted(
+    path
+    for folder in ("paceline", "server", "worker", "sharder", "benchmarks", "examples")
+    for path in (ROOT / folder).rglob("*.py")
+)
+FORBIDDEN = {
+    "pickle": r"^\s*(?:import|from)\s+(?:_?pickle|cPickle|cloudpickle|dill|shelve|marshal|joblib)\b",
+    "eval": r"(?<![\w.])eval\(",
+    "exec": r"(?<![\w.])exec\(",
+    "yaml.load": r"\byaml\.(?:unsafe_|full_)?load(?:_all)?\(",
+    "torch.load": r"\btorch\.load\(",
+    "allow_pickle": r"allow_pickle\s*=\s*True",
+    "shell": r"shell\s*=\s*True",
+}
+
+
+def test_the_layers_hold():
+    lint = Path(sys.executable).parent / "lint-imports"
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("module", ["paceline.load_settings", "paceline.core.run.run", "paceline.core.slice.plan"])
+def test_what_checks_the_config_loads_nothing_heavy(module):
+    found = subprocess.run(
+        [sys.executable, "-c", f"import sys, {module}; print(*sorted(sys.modules))"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+
+    assert not {"numba", "grpc", "torch", "sklearn"} & set(found)
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_nothing_runs_code_from_data(what):
+    pattern = re.compile(FORBIDDEN[what])
+
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+    assert found == []
+
+
+def test_the_scan_finds_what_it_looks_for():
+    bad = {
+        "pickle": "import pickle",
+        "eval": "x = eval(text)",
+        "exec": "exec(text)",
+        "yaml.load": "yaml.load(text)",
+        "torch.load": "torch.load(path)",
+        "allow_pickle": "np.load(path, allow_pickle=True)",
+        "shell": "run(text, shell=True)",
+    }
+    good = [
+        "model.eval()",
+        "yaml.safe_load(text)",
+        "safetensors.torch.load_file(path)",
+        "create_subprocess_exec(program)",
+    ]
+
+    assert all(re.search(FORBIDDEN[what], line) for what, line in bad.items())
+    assert not any(re.search(pattern, line) for pattern in FORBIDDEN.values() for line in good)
+
+
+def test_no_file_is_longer_than_400_lines():
+    long = [path.name for path in SOURCES if "v1" not in path.parts and len(path.read_text().splitlines()) > 400]
+
+    assert long == []

@@ -1,0 +1,338 @@
+"""What real processes say to bad input: the sentence, the exit code or gRPC status, and that nothing was harmed."""
+
+import itertools
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.processes import TOKEN, Cluster, Process
+from tests.support.stock_client import LENGTH, PATIENCE, StockClient
+
+from paceline.load_settings import load
+from paceline.rpc.wire import frame, parse
+from paceline.v1 import parameter_service_pb2 as pb
+
+pytestmark = pytest.mark.timeout(110)
+ONES = np.ones(LENGTH, np.float32)
+Status = grpc.StatusCode
+
+
+# command lines and settings
+SERVER = ("-m", "paceline.server", "--folder", "s0")
+WORKER = ("-m", "paceline.worker", "--shards", "shards", "--servers", "localhost:1", "--set", "servers=1")
+REFUSED = [
+    ((*SERVER, "--set", "policy.name=sssp"), 78, "There is no 'sssp' among the policies: .*Did you mean 'ssp'"),
+    ((*SERVER, "--set", "polcy.bound=3"), 78, "polcy: there is no such setting. Did you mean 'policy'"),
+    ((*SERVER, "--set", "policy.bond=3"), 78, "policy.bond: there is no such setting. Did you mean 'bound'"),
+    ((*SERVER, "--set", "workers=many"), 78, "workers: got 'many'; .*integer"),
+    ((*SERVER, "--set", "workers=2", "--set", "data.shards=1"), 78, "2 workers but only 1 shards"),
+    ((*SERVER, "--set", "plan.slices=whole", "--set", "plan.max_slice_bytes=1MB"), 78, "belongs to memorywise slices"),
+    ((*SERVER, "--index", "2", "--set", "servers=2"), 78, "Server 2 of 2: the index goes from 0 to 1"),
+    ((*SERVER, "--index", "1", "--set", "servers=2"), 78, "needs the chief's address: --chief"),
+    ((*SERVER, "--config", "none.yaml"), 78, "Can't read the config none.yaml"),
+    ((*SERVER, "--token-file", "none"), 78, "Can't read the token file none"),
+    ((*SERVER, "--port", "70000"), 64, "Invalid value for '--port'"),
+    ((*SERVER, "--bogus"), 64, "No such option: --bogus"),
+    (
+        ("-m", "paceline.server", "--folder", "config.yaml/s0"),
+        73,
+        "Can't use the folder .*Give --folder a place to write",
+    ),
+    ((*WORKER, "--servers", "localhost:1,localhost:2"), 78, "names 2 addresses, but the config has 1 servers"),
+    (("-m", "paceline.sharder", "--out", "x", "--set", "task=none.py"), 78, "task file none.py does not exist"),
+    (("-m", "paceline.sharder", "--out", "config.yaml/x"), 73, "Can't write the shards"),
+]
+
+
+def test_command_lines_and_settings_are_refused_with_a_sentence_and_a_code(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        # three at a time: fast on two cores, without crowding out others
+        for number in range(0, len(REFUSED), 3):
+            some = REFUSED[number : number + 3]
+            started = [cluster.start(f"refused-{number + place}", *row[0]) for place, row in enumerate(some)]
+            for process, (_, code, sentence) in zip(started, some, strict=True):
+                assert_ended(process, code, sentence)
+
+
+def assert_ended(process: Process, code: int, sentence: str) -> None:
+    """The process ended with the code, and said the sentence."""
+    ended = process.wait()
+    text = " ".join(process.text().split())
+    assert (ended, bool(re.search(sentence, text))) == (code, True), f"{ended}: {text}"
+
+
+def test_a_server_is_refused_a_port_or_folder_that_is_taken(tmp_path: Path) -> None:
+    with Cluster(tmp_path, servers=1) as cluster, socket.socket() as taken:
+        server = cluster.listening(0, cluster.server(0))
+        taken.bind(("localhost", 0))
+        taken.listen()
+        taken_port = taken.getsockname()[1]
+        port = cluster.addresses[0].rpartition(":")[2]
+
+        same_folder = cluster.start("same-folder", *SERVER, "--config", cluster.config)
+        same_port = cluster.start("same-port", "-m", "paceline.server", "--folder", "other", "--port", port)
+        same_metrics = cluster.start(
+            "same-metrics", "-m", "paceline.server", "--folder", "third", "--metrics-port", taken_port
+        )
+
+        assert_ended(same_folder, 78, "Another server uses s0")
+        assert_ended(same_port, 78, f"Can't listen on gRPC port {port}: it is in use. Choose another one")
+        assert_ended(same_metrics, 78, f"port {taken_port}")
+        assert server.is_running
+
+
+def test_workers_that_do_not_fit_the_run_are_refused(tmp_path: Path) -> None:
+    with Cluster(tmp_path, servers=1) as cluster:
+        sharder, _ = cluster.sharder(), cluster.servers()
+        assert sharder.wait() == 0
+        wrong = tmp_path / "wrong"
+        wrong.write_text("another word")
+
+        assert_ended(cluster.worker(0, "--set", "batch_size=64"), 78, "has other settings .*batch_size=64")
+        assert_ended(cluster.worker(0, "--token-file", wrong), 78, "Unauthenticated: .*wrong token")
+        assert_ended(
+            cluster.worker(0, "--set", "workers=3"), 78, "3 workers but only 2 shards .*every worker needs one"
+        )
+        # its plan is fixed by the first worker's model
+        first = cluster.worker(0)
+        cluster.until(lambda status: any("ready: worker-0" in words for words in status.missing))
+        assert_ended(cluster.worker(1, mode="ledger"), 78, "PlanMismatch: worker-1 has another plan")
+        assert first.is_running
+
+
+def test_missing_or_damaged_shards_end_a_worker(tmp_path: Path) -> None:
+    with Cluster(tmp_path, servers=1) as cluster:
+        sharder, _ = cluster.sharder(), cluster.servers()
+        assert sharder.wait() == 0
+        shard = cluster.shards / "shard-0" / "features.npy"
+        damaged = bytearray(shard.read_bytes())
+        damaged[-1] ^= 1
+        shard.chmod(0o644)
+        shard.write_bytes(damaged)
+
+        assert_ended(cluster.worker(0), 65, "DataError: .*damaged")
+        shard.unlink()
+        assert_ended(cluster.worker(0), 65, "DataError: .*missing|DataError: .*not there|DataError: .*damaged")
+        (cluster.shards / "manifest.json").write_text("{}")
+        assert_ended(cluster.worker(0), 65, "DataError: .*manifest.json is damaged")
+
+
+TASK = """
+def data(path):
+    import numpy as np
+    from paceline.data.dataset import Dataset, Labelled
+    labels = np.arange(200) % 3 + {first}
+    return Dataset(train=Labelled(np.eye(3, dtype=np.float32)[labels - {first}], labels))
+
+def model():
+    from torch import nn
+    return nn.Linear(3, 3)
+"""
+LOOP = """
+import paceline
+with paceline.connect() as session:
+    for inputs, labels in session.loader():
+        loss = session.model(inputs).sum()
+        loss.backwards()
+        session.step(loss)
+"""
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "paceline.cli", "run", *arguments, "-w", "2", "-s", "1"]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_a_mistake_in_a_task_ends_before_any_server_starts_and_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TASK.format(first=1))
+
+    done = run("./mine.py", cwd=tmp_path)
+
+    assert done.returncode == 78
+    (sentence,) = done.stderr.splitlines()
+    assert sentence.startswith("paceline: ConfigError: ")
+    assert "labels go from 1 to 3, but the model has 3 outputs" in sentence
+    assert "snapshot" not in done.stdout
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_typo_in_a_loop_ends_before_any_server_starts_and_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TASK.format(first=0))
+    (tmp_path / "loop.py").write_text(LOOP)
+
+    done = run("./mine.py", "--loop", "loop.py", cwd=tmp_path)
+
+    assert done.returncode == 78
+    sentence = "loop: loop.py, line 6: AttributeError: 'Tensor' object has no attribute 'backwards'"
+    assert done.stderr == f"paceline: ConfigError: {sentence}\n"
+    assert "Traceback" not in done.stdout
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+# the wire
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A run with one server that trains, and seats for one worker of each test."""
+    settings: dict[str, Any] = {
+        "workers": 40, "start_when": 1, "servers": 1, "policy": {"name": "asp"}, "epochs": 1000, "lease": 600,
+        "optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0},
+    }  # fmt: skip
+    with Cluster(tmp_path_factory.mktemp("wire"), **settings) as cluster:
+        cluster.servers()
+        cluster.ready()
+        yield cluster
+
+
+names = map("worker-{}".format, itertools.count())
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[StockClient]:
+    """A member that has pushed once."""
+    client = StockClient(cluster.addresses[0], load(cluster.config), next(names), TOKEN)
+    client.join()
+    client.push(ONES)
+    yield client
+    client.leave()
+
+
+def test_a_client_of_generated_stubs_pushes_and_pulls(client: StockClient) -> None:
+    before = client.pull()
+
+    head, weights = client.push(np.arange(LENGTH, dtype=np.float32))
+    (short,) = [client.call(client.data.Push, client.parts(ONES))]
+
+    np.testing.assert_array_equal(weights, before - np.arange(LENGTH, dtype=np.float32))
+    assert (head.outcome, head.clock, head.staleness) == (pb.FOLDED, 2, 0)
+    assert (short.head.clock, short.head.elements, short.data) == (3, 0, b"")
+    np.testing.assert_array_equal(client.pull(), weights - ONES)
+
+
+def test_a_repeated_push_is_folded_once_and_gets_the_same_answer(client: StockClient) -> None:
+    first, weights = client.push(ONES)
+    client.clock -= 1
+
+    again, same = client.push(ONES)
+
+    assert (again.clock, again.outcome, again.version) == (first.clock, first.outcome, first.version)
+    np.testing.assert_array_equal(weights, same)
+
+
+NAN = ONES.copy()
+NAN[-1] = np.nan
+POISON: list[tuple[str, Any, dict[str, Any], Status, str]] = [
+    ("NaN", NAN, {}, Status.INVALID_ARGUMENT, "NaN or infinity"),
+    ("infinity", -np.inf * ONES, {}, Status.INVALID_ARGUMENT, "NaN or infinity"),
+    ("announced too long", ONES, {"elements": LENGTH + 1}, Status.INVALID_ARGUMENT, "announces 1,001 values"),
+    ("too long", np.ones(LENGTH + 5, np.float32), {"elements": LENGTH}, Status.INVALID_ARGUMENT, "expected whole"),
+    ("too short", ONES[:-1], {"elements": LENGTH}, Status.INVALID_ARGUMENT, "999 of 1,000 values"),
+    ("half an element", ONES.view(np.uint8)[:-1], {"elements": LENGTH}, Status.INVALID_ARGUMENT, "whole elements"),
+    ("another plan", ONES, {"plan_hash": "x"}, Status.FAILED_PRECONDITION, "another plan"),
+    ("an unknown codec", ONES, {"codec": "zip"}, Status.FAILED_PRECONDITION, "no 'zip' among the codecs"),
+    ("a bad name", ONES, {"worker": "../x"}, Status.INVALID_ARGUMENT, "no name for a worker"),
+    ("an unknown worker", ONES, {"worker": "worker-99"}, Status.ABORTED, "does not count any more"),
+    ("no incarnation", ONES, {"incarnation": 0}, Status.ABORTED, "Join again"),
+    ("a clock to come", ONES, {"clock": 7}, Status.OUT_OF_RANGE, "clock 7, expected 2"),
+    ("a version to come", ONES, {"base_version": 10**6}, Status.INVALID_ARGUMENT, "claims weights of"),
+    ("a term to come", ONES, {"base_term": 9}, Status.INVALID_ARGUMENT, "claims weights of"),
+    ("a 9 MiB part", np.ones(9 << 18, np.float32), {"elements": LENGTH}, Status.RESOURCE_EXHAUSTED, "larger than max"),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "head", "status", "sentence"), [row[1:] for row in POISON], ids=[row[0] for row in POISON]
+)
+def test_a_bad_push_is_refused_and_touches_nothing(
+    client: StockClient,
+    values: Any,
+    head: dict[str, Any],
+    status: Status,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = client.pull()
+    monkeypatch.setattr("stock_client.PART", len(values) if status is Status.RESOURCE_EXHAUSTED else 300)
+
+    with pytest.raises(grpc.RpcError) as refused:
+        client.push(values, **head)
+
+    assert (refused.value.code(), sentence in refused.value.details()) == (status, True), refused.value
+    np.testing.assert_array_equal(client.pull(), before)
+    assert client.push(ONES)[0].outcome == pb.FOLDED
+
+
+def test_an_older_incarnation_is_fenced_and_the_newer_one_goes_on(cluster: Cluster, client: StockClient) -> None:
+    successor = StockClient(cluster.addresses[0], client.config, client.worker, TOKEN)
+    successor.join()
+
+    with pytest.raises(grpc.RpcError) as refused:
+        client.push(ONES)
+    head, _ = successor.push(ONES)
+
+    assert refused.value.code() is Status.ABORTED
+    assert "incarnation 2 holds its seat" in refused.value.details()
+    assert (head.clock, head.outcome) == (2, pb.FOLDED)
+
+
+GARBAGE: list[tuple[str, list[bytes], Status]] = [
+    ("no message", [], Status.INVALID_ARGUMENT),
+    ("no protobuf", [b"\xff" * 50], Status.INVALID_ARGUMENT),
+    ("a head that is none", [frame(b"\xff\xff\xff", 0, b"")], Status.INVALID_ARGUMENT),
+    ("no head", [frame(b"", 0, b"1234")], Status.INVALID_ARGUMENT),
+    ("a page", [b"GET / HTTP/1.1\r\n\r\n"], Status.INVALID_ARGUMENT),
+]
+
+
+@pytest.mark.parametrize(("messages", "status"), [row[1:] for row in GARBAGE], ids=[row[0] for row in GARBAGE])
+@pytest.mark.parametrize("method", ["PushPull", "Push", "Initialise"])
+def test_garbage_on_the_data_plane_is_refused(
+    client: StockClient, method: str, messages: list[bytes], status: Status
+) -> None:
+    send = client.channel.stream_stream(f"/paceline.v1.ParameterService/{method}")
+
+    with pytest.raises(grpc.RpcError) as refused:
+        list(send(iter(messages), timeout=PATIENCE, metadata=client.metadata))
+
+    assert refused.value.code() is status, refused.value
+    assert client.push(ONES)[0].outcome == pb.FOLDED
+
+
+def test_calls_without_the_token_are_refused_but_health_answers(cluster: Cluster) -> None:
+    stranger = StockClient(cluster.addresses[0], load(cluster.config), "stranger")
+    ports = yaml.safe_load((cluster.folder / "ports-0.json").read_text())
+    calls: list[Callable[[], Any]] = [stranger.join, stranger.resume, stranger.pull, lambda: stranger.push(ONES)]
+
+    for call in calls:
+        with pytest.raises(grpc.RpcError) as refused:
+            call()
+        assert refused.value.code() is Status.UNAUTHENTICATED
+    with grpc.insecure_channel(f"localhost:{ports['health_port']}") as channel:
+        reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
+    assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+
+@given(st.binary(min_size=1, max_size=300), st.integers(0, 2**63), st.binary(max_size=3000))
+def test_messages_framed_by_hand_are_protobufs_own(digest: bytes, offset: int, data: bytes) -> None:
+    head = pb.PushHead(digest=digest, clock=offset // 2)
+    for has_head in (True, False):
+        part = pb.PushPullRequest(offset=offset, data=data)
+        if has_head:
+            part.head.CopyFrom(head)
+        serialised = head.SerializeToString() if has_head else b""
+
+        framed = frame(serialised, offset, data)
+        parsed = parse(part.SerializeToString())
+
+        assert framed == part.SerializeToString()
+        assert (parsed.head, parsed.offset, bytes(parsed.data)) == (serialised, offset, data)

@@ -1,0 +1,285 @@
+"""Whole runs of real processes, also when some of them are killed, frozen or told to stop in mid-run."""
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from tests.support.processes import Cluster, Process, eventually
+from safetensors.numpy import load_file
+
+from paceline.core.slice.plan import server_memory
+from paceline.tasks.task import load_task
+
+COUNTING = {"name": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0}
+"""With the ledger's gradients: an element is the number of pushes of its worker that are in the weights, exactly."""
+ENDLESS = 100_000
+"""Epochs of a run that the test itself stops."""
+BRISK = {"heartbeat": 0.3, "lease": 1.5}
+
+
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize("policy", ["bsp", "shat"])  # test_policy_processes.py has them all
+def test_a_run_trains_to_its_end_and_reports_its_accuracy(policy: str, tmp_path: Path) -> None:
+    own = {"policy": {"name": policy}, "epochs": 7, "schedule": {}, "batch": "global"}
+    with Cluster(tmp_path, **(load_task("digits").settings | own)) as cluster:
+        sharder, servers = cluster.sharder(), cluster.servers()
+        assert sharder.wait() == 0
+        others = [cluster.evaluator(), cluster.worker(0, torch=True), cluster.worker(1, torch=True)]
+
+        codes = [process.wait() for process in others]
+        status = cluster.status()
+        cluster.end_servers(0)
+
+        assert codes == [0, 0, 0]
+        assert status is not None
+        assert status.phase == "finished"
+        assert status.scores[-1].final
+        assert status.scores[-1].metrics["test_accuracy"] > 0.9
+        assert servers[0].events("score", final=True)[0]["metrics"] == dict(status.scores[-1].metrics)
+        assert status.examples >= status.budget > 0
+        assert load_file(tmp_path / "models" / "last.safetensors")["0.weight"].shape == (64, 64)
+
+
+def started(cluster: Cluster, mode: str = "ledger") -> tuple[list[Process], list[Process]]:
+    """Servers and workers of a run that trains."""
+    sharder, servers = cluster.sharder(), cluster.servers()
+    assert sharder.wait() == 0
+    workers = [cluster.worker(rank, mode=mode) for rank in range(cluster.settings.get("start_when", 2))]
+    cluster.ready()
+    cluster.until(lambda status: status.version > 20)
+    return servers, workers
+
+
+def goes_on(cluster: Cluster, pushes: int = 30) -> None:
+    """Waits until the chief's slice has folded more."""
+    before = cluster.until(lambda status: status.phase == "training").version
+    cluster.until(lambda status: status.version > before + pushes)
+
+
+def restarted(cluster: Cluster, index: int) -> Process:
+    return cluster.listening(index, cluster.server(index))
+
+
+def lost(worker: Process, server: int) -> set[int]:
+    """Clocks of acknowledged pushes that the worker was told a server has lost."""
+    reports = worker.events("a restart lost pushes", server=server)
+    return {clock for entry in reports for clock in range(entry["first"], entry["last"] + 1)}
+
+
+def incarnations(cluster: Cluster) -> set[int]:
+    """Those of all workers on all slices."""
+    return {clock["incarnation"] for _, state in cluster.states() for clock in state.table["clocks"].values()}
+
+
+def assert_every_acknowledged_push_counts_once(cluster: Cluster, workers: list[Process]) -> None:
+    """The weights are the pushes that were acknowledged and not dropped, less those that were reported as lost."""
+    for server, (_, state) in enumerate(cluster.states()):
+        counts = state.weights.reshape(-1, 4)
+        assert (counts == counts[0]).all()
+        for rank, worker in enumerate(workers):
+            (reply,) = worker.events("last reply")
+            kept = set(range(1, reply["clock"] + 1)) - set(reply["dropped"][server]) - lost(worker, server)
+            assert counts[0, rank] == len(kept), (server, rank, worker.text())
+
+
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize(
+    ("overlap", "transport"), [(False, "lane"), (True, "lane"), (True, "grpc")], ids=["", "overlap", "overlap, grpc"]
+)
+def test_killed_servers_come_back_under_a_new_term_and_what_they_lost_is_reported(
+    overlap: bool, transport: str, tmp_path: Path
+) -> None:
+    settings = {"policy": {"name": "asp"}, "optimizer": COUNTING, "epochs": ENDLESS, "checkpoint": {"every": 1}}
+    with Cluster(tmp_path, overlap=overlap, transport=transport, **settings) as cluster:
+        servers, workers = started(cluster)
+
+        servers[1].kill()
+        servers[1] = restarted(cluster, 1)
+        for worker in workers:
+            worker.wait_for("server is back under a new term", server=1, term=2)
+        goes_on(cluster)
+        before = cluster.until(lambda status: True)
+        servers[0].kill()
+        servers[0] = restarted(cluster, 0)
+        goes_on(cluster)
+        after = cluster.until(lambda status: len(status.servers) == 2)
+        for server in servers:
+            server.kill()
+        servers = [restarted(cluster, 0), restarted(cluster, 1)]
+        goes_on(cluster)
+        cluster.stop()
+        codes = [worker.wait() for worker in workers]
+        cluster.finish()
+
+        assert codes == [0, 0]
+        assert servers[0].events("resumed from a snapshot; waiting until every member has said where it stands", term=3)
+        assert servers[1].events("resumed from a snapshot; waiting until every member has said where it stands", term=3)
+        assert [worker.member for worker in after.workers] == [True, True]
+        assert [server.view for server in after.servers] == [server.view for server in before.servers]
+        assert all(lost(worker, 0) | lost(worker, 1) for worker in workers)
+        assert_every_acknowledged_push_counts_once(cluster, workers)
+        assert incarnations(cluster) == {1}
+
+
+def saved(folder: Path) -> int:
+    """The version in a server's newest snapshot; 0 before there is one."""
+    files = sorted(folder.glob("snapshot-*.json"))
+    return json.loads(files[-1].read_text().rstrip().rpartition("\n")[0])["table"]["version"] if files else 0
+
+
+@pytest.mark.timeout(110)
+def test_rounds_go_on_after_each_server_and_then_everything_was_killed(tmp_path: Path) -> None:
+    with Cluster(tmp_path, epochs=ENDLESS, checkpoint={"every": 1}) as cluster:
+        servers, workers = started(cluster, "softmax")
+
+        for index in (1, 0):
+            servers[index].kill()
+            servers[index] = restarted(cluster, index)
+            goes_on(cluster)
+        eventually(lambda: all(saved(tmp_path / f"s{index}") for index in (0, 1)), "a snapshot of a trained slice")
+        for process in workers:
+            process.kill()
+        reached = cluster.until(lambda status: True).version
+        for process in servers:
+            process.kill()
+        furthest = max(saved(tmp_path / f"s{index}") for index in (0, 1))
+        for index in (0, 1):
+            restarted(cluster, index)
+        workers = [cluster.worker(rank) for rank in (0, 1)]
+        clocks = [worker.wait_for("training")["clock"] for worker in workers]
+        # a slice folds nothing until the workers are past the rounds that it has
+        cluster.until(lambda status: status.version > furthest + 30)
+        cluster.stop()
+        codes = [worker.wait() for worker in workers]
+        cluster.finish()
+
+        assert codes == [0, 0]
+        assert 0 < min(clocks) <= reached
+        assert len({state.table["version"] for _, state in cluster.states()}) == 1
+        assert incarnations(cluster) == {2}
+
+
+@pytest.mark.timeout(110)
+def test_servers_that_are_told_to_stop_lose_nothing(tmp_path: Path) -> None:
+    settings = {"policy": {"name": "asp"}, "optimizer": COUNTING, "epochs": ENDLESS, "checkpoint": {"every": 60}}
+    with Cluster(tmp_path, **settings) as cluster:
+        servers, workers = started(cluster)
+
+        codes = []
+        for index in (1, 0):
+            servers[index].send(signal.SIGTERM)
+            codes.append(servers[index].wait())
+            servers[index] = restarted(cluster, index)
+            goes_on(cluster)
+        cluster.stop()
+        worker_codes = [worker.wait() for worker in workers]
+        cluster.finish()
+
+        assert codes == [143, 143]
+        assert worker_codes == [0, 0]
+        assert not any(lost(worker, server) for worker in workers for server in (0, 1))
+        assert_every_acknowledged_push_counts_once(cluster, workers)
+
+
+@pytest.mark.timeout(110)
+def test_workers_join_are_killed_leave_and_join_again_in_mid_run(tmp_path: Path) -> None:
+    with Cluster(tmp_path, epochs=ENDLESS, start_when=1, **BRISK) as cluster:
+        servers, workers = started(cluster, "softmax")
+
+        killed = cluster.worker(1)
+        assert killed.wait_for("training")["clock"] == 0
+        goes_on(cluster)
+        killed.kill()
+        servers[0].wait_for("lease lapsed", worker="worker-1")
+        goes_on(cluster)
+        told = cluster.worker(1)
+        assert told.wait_for("training")["clock"] > 0
+        goes_on(cluster)
+        told.send(signal.SIGTERM)
+        told_code = told.wait()
+        goes_on(cluster)
+        interrupted = cluster.worker(1)
+        interrupted.wait_for("training")
+        goes_on(cluster)
+        interrupted.send(signal.SIGINT)
+        interrupted_code = interrupted.wait()
+        goes_on(cluster)
+        cluster.stop()
+        code = workers[0].wait()
+        cluster.finish()
+
+        assert (told_code, interrupted_code, code) == (143, 130, 0)
+        assert len(servers[0].events("lease lapsed")) == 1
+        clocks = [state.table["clocks"]["worker-1"] for _, state in cluster.states()]
+        assert clocks[0]["incarnation"] == clocks[1]["incarnation"] == 3
+        assert clocks[0]["clock"] == clocks[1]["clock"]
+
+
+@pytest.mark.timeout(110)
+def test_a_frozen_worker_rejoins_a_vacant_seat_and_leaves_a_taken_one(tmp_path: Path) -> None:
+    with Cluster(tmp_path, policy={"name": "asp"}, optimizer=COUNTING, epochs=ENDLESS, **BRISK) as cluster:
+        servers, workers = started(cluster)
+        surplus = cluster.worker(2, mode="ledger")
+        surplus.wait_for("waiting for a seat")
+        surplus.kill()
+
+        frozen = workers[1]
+        frozen.send(signal.SIGSTOP)
+        servers[0].wait_for("lease lapsed", worker="worker-1")
+        goes_on(cluster)
+        frozen.send(signal.SIGCONT)
+        frozen.wait_for("joining anew")
+        eventually(lambda: len(frozen.events("training")) == 2, frozen.text)
+        goes_on(cluster)
+        frozen.send(signal.SIGSTOP)
+        eventually(lambda: len(servers[0].events("lease lapsed")) == 2, servers[0].text)
+        successor = cluster.worker(1, mode="ledger")
+        clock = successor.wait_for("training")["clock"]
+        frozen.send(signal.SIGCONT)
+        frozen_code = frozen.wait()
+        surplus = cluster.worker(2, mode="ledger")
+        surplus.wait_for("waiting for a seat")
+        goes_on(cluster)
+        cluster.stop()
+        codes = [process.wait() for process in (workers[0], successor, surplus)]
+        cluster.finish()
+
+        first, second = frozen.events("training")
+        assert first["clock"] < second["clock"] < clock
+        assert frozen_code == 78
+        assert "Fenced" in frozen.text()
+        assert codes == [0, 0, 0]
+        for _, state in cluster.states():
+            assert state.weights[1] == state.table["clocks"]["worker-1"]["clock"]
+
+
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize("policy", ["bsp", "asp"])
+def test_a_server_with_three_workers_keeps_within_the_memory_formula(policy: str, tmp_path: Path) -> None:
+    # stacks, arenas and gRPC's buffers differ by machine and load, by less than one more array takes
+    length, process_base = 24 << 20, 110 << 20
+    settings = {"workers": 3, "servers": 1, "policy": {"name": policy}, "epochs": ENDLESS, "checkpoint": {"every": 0.5}}
+    with Cluster(tmp_path, **settings) as cluster:
+        sharder, (server,) = cluster.sharder(), cluster.servers()
+        assert sharder.wait() == 0
+        before = peak(server.pid)
+        workers = [cluster.worker(rank, mode=str(length)) for rank in range(3)]
+        cluster.ready()
+        cluster.until(lambda status: status.version > 8)
+        eventually(lambda: len(list((tmp_path / "s0").glob("snapshot-*.json"))) >= 3, "a third snapshot")
+
+        grown = peak(server.pid) - before
+
+        for worker in workers:
+            worker.kill()
+        formula = sum(server_memory(length, 1, int(policy == "bsp"), 3, 1 << 20).values())
+        assert grown <= formula + process_base, f"{grown >> 20} MiB, the formula says {formula >> 20} MiB"
+
+
+def peak(pid: int) -> int:
+    """The process's largest resident memory so far (bytes)."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) << 10

@@ -1,0 +1,243 @@
+"""Servers in one process, over grpcio and over the lane: a push is in the weights once, and what is wrong changes nothing."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.errors import BadPush, ConfigError, Gap, PermissionDenied, PlanMismatch, Unauthenticated
+from paceline.core.settings.config import Config, Options
+from paceline.core.slice.plan import make_plan
+from paceline.rpc.auth import Credentials
+from paceline.rpc.channel import open_channel
+from paceline.rpc.grpc_plane import GrpcTransport
+from paceline.rpc.lane.client import LaneTransport
+from paceline.rpc.transport import Parts, Transport
+from paceline.server.quarantine import STRIKES
+from paceline.server.server import Server
+from paceline.v1 import parameter_service_pb2 as pb
+from tests.support.in_process import LENGTH, SHAPES, Cluster, Pusher, config_of
+
+Begin = Callable[..., Cluster]
+
+
+@pytest.fixture(params=["grpc", "lane"])
+def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Begin]:
+    made: list[Cluster] = []
+
+    def start(config: Config, token: str = "") -> Cluster:
+        made.append(Cluster(config.model_copy(update={"transport": request.param}), tmp_path, Credentials(token)))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+def seated(cluster: Cluster, number: int = 0) -> list[Pusher]:
+    """All workers of the run, seated."""
+    cluster.evaluator_ready()
+    pushers = [Pusher(cluster, index).join() for index in range(cluster.config.workers)]
+    with ThreadPoolExecutor(len(pushers)) as threads:
+        return list(threads.map(Pusher.sit, pushers))
+
+
+def raw(cluster: Cluster, head: dict[str, Any], parts: Parts) -> pb.PullHead:
+    """A push of worker-0 made by hand."""
+    plan = make_plan(SHAPES, 1, cluster.config.plan)
+    facts = {"worker": "worker-0", "incarnation": 1, "clock": 1, "examples": 1, "base_term": 1, "elements": LENGTH}
+    message = pb.PushHead(**(facts | {"plan_hash": plan.hash, "codec": "none"} | head))
+    return data_plane(cluster).push_pull(message, parts, lambda found: Nowhere(), 10.0)
+
+
+def data_plane(cluster: Cluster) -> Transport:
+    """A way to the first server."""
+    lane = cluster.servers[0].lane
+    if lane is not None:
+        return LaneTransport(f"localhost:{lane.port}", cluster.credentials)
+    return GrpcTransport(open_channel(cluster.addresses[0], cluster.credentials))
+
+
+class Nowhere:
+    def place(self, offset: int, length: int) -> memoryview | None:
+        return None
+
+    def take(self, offset: int, data: memoryview) -> None:
+        return
+
+
+def whole(values: Any = None) -> list[tuple[int, memoryview]]:
+    array = np.ones(LENGTH, np.float32) if values is None else np.asarray(values, np.float32)
+    return [(0, memoryview(array.tobytes()))]
+
+
+@pytest.mark.parametrize("policy", ["asp", "ssp", "shat"])
+def test_every_push_is_in_the_weights_of_every_server_once(begin: Begin, policy: str) -> None:
+    cluster = begin(config_of(policy, workers=2, servers=2, epochs=100))
+    pushers = seated(cluster)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda pusher: [pusher.push(1.0) for _ in range(20)], pushers))
+    versions = pushers[0].client.pull(pushers[0].model)
+    assert versions == [40, 40]
+    assert pushers[0].model.tolist() == [-40.0] * LENGTH
+
+
+def test_lock_step_folds_the_mean_of_each_round(begin: Begin) -> None:
+    cluster = begin(config_of("bsp", workers=2, servers=2, epochs=100))
+    pushers = seated(cluster)
+    with ThreadPoolExecutor(2) as threads:
+        for value in (1.0, 2.0):
+            heads = list(threads.map(lambda pusher, value=value: pusher.push(value), pushers))
+    assert [[head.version for head in replies] for replies in heads] == [[2, 2], [2, 2]]
+    assert pushers[0].model.tolist() == pushers[1].model.tolist() == [-3.0] * LENGTH
+
+
+def test_a_restarted_server_resumes_under_a_new_term_and_loses_nothing_that_was_on_disk(begin: Begin) -> None:
+    cluster = begin(config_of("asp", workers=1, servers=2, epochs=100))
+    (pusher,) = seated(cluster)
+    for _ in range(3):
+        pusher.push(1.0)
+    cluster.restart(1)
+    assert cluster.said[1].has("resumed from a snapshot")
+    heads = pusher.push(1.0)
+    assert (heads[1].term, heads[1].outcome, heads[1].reason) == (2, pb.DROPPED, "stale_term")
+    heads = pusher.push(1.0)
+    assert [head.version for head in heads] == [5, 4]
+    assert set(pusher.model.tolist()) == {-5.0, -4.0}
+
+
+def test_a_restarted_chief_does_not_wait_for_a_start_again(begin: Begin) -> None:
+    cluster = begin(config_of("asp", workers=2, servers=2, epochs=100))
+    pushers = seated(cluster)
+    for pusher in pushers:
+        pusher.push(1.0, examples=8)
+    cluster.restart(0)
+    for pusher in pushers:
+        pusher.client.links[0].resume()
+    for pusher in pushers:
+        pusher.push(1.0)
+    status = cluster.run.Status(None, None)  # type: ignore[arg-type]
+    assert (status.phase, status.examples) == ("training", 18)
+
+
+def test_an_empty_update_advances_the_clock_and_weighs_nothing(begin: Begin) -> None:
+    cluster = begin(config_of("bsp", workers=1, epochs=100))
+    (pusher,) = seated(cluster)
+    assert pusher.push(None)[0].version == 1
+    assert pusher.model.tolist() == [0.0] * LENGTH
+
+
+def test_a_whole_run_needs_the_token_on_every_line(begin: Begin) -> None:
+    cluster = begin(config_of("asp", workers=1, servers=2, epochs=100), token="secret")
+    (pusher,) = seated(cluster)
+    assert pusher.push(1.0)[1].version == 1
+    cluster.credentials = Credentials("guess")
+    with pytest.raises(Unauthenticated):
+        Pusher(cluster).join()
+
+
+POISON: dict[str, tuple[dict[str, Any], Parts, str]] = {
+    "NaN": ({}, whole([np.nan] * LENGTH), "NaN or infinity"),
+    "infinity at the end": ({}, whole([0.0] * (LENGTH - 1) + [np.inf]), "NaN or infinity"),
+    "too few values": ({}, whole([1.0] * (LENGTH - 1)), "sent 39 of 40"),
+    "too many values": ({}, whole([1.0] * (LENGTH + 1)), "for element 0 of 40"),
+    "half an element": ({}, [(0, memoryview(b"123"))], "whole elements"),
+    "a gap": ({}, [(1, memoryview(b"1234"))], "from 0 on"),
+    "another length": ({"elements": 41}, whole(), "announces 41 values"),
+    "a future base": ({"base_version": 9}, whole(), "claims weights"),
+    "examples without values": ({"elements": 0}, [], "an empty update has 0"),
+    "values that were not announced": ({"elements": 0, "examples": 0}, whole(), "announced no values"),
+    "another plan": ({"plan_hash": "0" * 64}, whole(), "has another plan"),
+    "an unknown codec": ({"codec": "zip"}, whole(), "no 'zip'"),
+    "an unknown codec for the reply": ({"pull_codec": "zip"}, whole(), "no 'zip'"),
+    "a bad name": ({"worker": "../etc"}, whole(), "is no name"),
+    "a clock too far": ({"clock": 9}, whole(), "expected 1"),
+}
+
+
+@pytest.mark.parametrize("kind", POISON)
+def test_poison_is_refused_and_nothing_is_touched(begin: Begin, kind: str) -> None:
+    cluster = begin(config_of("asp", workers=1, epochs=100))
+    (pusher,) = seated(cluster)
+    head, parts, words = POISON[kind]
+    with pytest.raises((BadPush, PlanMismatch, ConfigError, Gap), match=words):
+        raw(cluster, head, parts)
+    assert pusher.push(1.0)[0].version == 1
+    assert pusher.model.tolist() == [-1.0] * LENGTH
+
+
+def test_a_member_that_pushes_poison_again_and_again_is_shut_out(begin: Begin) -> None:
+    cluster = begin(config_of("asp", workers=2, epochs=100))
+    good = seated(cluster)[1]
+    for _ in range(STRIKES):
+        with pytest.raises(BadPush):
+            raw(cluster, {}, whole([np.nan] * LENGTH))
+    with pytest.raises(PermissionDenied, match="worker-0 sent 10 pushes"):
+        raw(cluster, {}, whole())
+    assert good.push(1.0)[0].version == 1
+    assert cluster.metric("pushes_rejected_total", reason="BadPush") == STRIKES
+
+
+def test_poison_from_a_stranger_shuts_nobody_out(begin: Begin) -> None:
+    cluster = begin(config_of("asp", workers=1, epochs=100))
+    Pusher(cluster).join()
+    for _ in range(STRIKES + 1):
+        with pytest.raises(BadPush):
+            raw(cluster, {"worker": "stranger"}, whole([np.nan] * LENGTH))
+
+
+def test_a_repeat_of_a_push_is_answered_and_not_folded(begin: Begin) -> None:
+    cluster = begin(config_of("asp", workers=1, epochs=100))
+    seated(cluster)
+    replies = [raw(cluster, {}, whole()) for _ in range(3)]
+    assert [reply.version for reply in replies] == [1, 1, 1]
+
+
+def first_weights(cluster: Cluster, values: np.ndarray, **head: Any) -> None:
+    plan = make_plan(SHAPES, 1, cluster.config.plan)
+    digest = hashlib.sha256(values.data).digest()
+    facts = {"worker": "worker-0", "plan_hash": plan.hash, "codec": "none", "elements": LENGTH, "digest": digest}
+    data_plane(cluster).initialise(pb.PushHead(**(facts | head)), whole(values), 10.0)
+
+
+def test_first_weights_are_taken_once_and_lie_on_disk_at_once(begin: Begin) -> None:
+    cluster = begin(config_of("asp", workers=1, epochs=100))
+    Pusher(cluster).join()
+    first_weights(cluster, np.zeros(LENGTH, np.float32))
+    assert list((cluster.folder / "server-0").glob("snapshot-*.json"))
+    with pytest.raises(BadPush, match="other first weights"):
+        first_weights(cluster, np.ones(LENGTH, np.float32))
+    with pytest.raises(BadPush, match="digest"):
+        first_weights(cluster, np.zeros(LENGTH, np.float32), digest=b"another")
+
+
+@pytest.mark.parametrize(("index", "words"), [(2, "index goes from 0 to 1"), (1, "needs the chief's address")])
+def test_a_server_that_does_not_fit_the_run_is_refused(tmp_path: Path, index: int, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Server(config_of(servers=2), index, tmp_path)
+
+
+def test_a_port_in_use_is_refused(begin: Begin, tmp_path: Path) -> None:
+    cluster = begin(config_of())
+    with pytest.raises(ConfigError, match="in use"):
+        Server(config_of(), 0, tmp_path / "other", port=cluster.servers[0].port)
+
+
+def test_slices_without_elements_are_legal(begin: Begin) -> None:
+    cluster = begin(config_of("bsp", workers=1, servers=2, epochs=100, plan={"slices": "whole"}))
+    (pusher,) = seated(cluster)
+    assert [head.version for head in pusher.push(1.0)] == [1, 1]
+    assert pusher.model.tolist() == [-1.0] * LENGTH
+
+
+def test_half_precision_both_ways_is_exact_for_small_integers(begin: Begin) -> None:
+    codec = {"push": "bf16", "pull": "fp16"}
+    cluster = begin(config_of(Options(name="asp"), workers=1, servers=2, epochs=100, codec=codec))
+    (pusher,) = seated(cluster)
+    for _ in range(3):
+        pusher.push(2.0)
+    assert pusher.model.tolist() == [-6.0] * LENGTH

@@ -1,0 +1,123 @@
+"""`python -m paceline.worker` without torch: the same loop, client and exit codes around a replica in numpy, so that process
+tests start fast. NUMPY_WORKER chooses the replica: softmax (trains), ledger (counts pushes), or a big one's size."""
+
+import os
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+WORKERS = 4
+"""Workers that the ledger has elements for."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """As paceline.worker.training.model_and_gradient.Step."""
+
+    gradient: Array
+    loss: float
+    examples: int
+    finite: bool = True
+    size: float = 1.0
+
+
+class Softmax:
+    """Softmax regression on the digits: 64 pixels, 10 classes."""
+
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = (("weight", (64, 10)), ("bias", (10,)))
+
+    def __init__(self, task: Any, device: str = "cpu", seed: int = 0, **computing: Any) -> None:
+        self.length = sum(int(np.prod(shape)) for _, shape in self.shapes)
+        self.local = np.zeros(self.length, np.float32)
+
+    def refresh(self) -> None:
+        return
+
+    def keep_gradient(self) -> None:
+        """Every gradient has its own memory, or never changes."""
+
+    def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
+        inputs = features.astype(np.float32) / 16
+        # einsum, not @: its bits don't depend on the BLAS library's threads
+        scores = np.einsum("ni,ij->nj", inputs, self.local[:640].reshape(64, 10)) + self.local[640:]
+        odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+        errors = odds / odds.sum(axis=1, keepdims=True)
+        loss = -float(np.log(errors[np.arange(len(labels)), labels] + 1e-9).mean())
+        errors[np.arange(len(labels)), labels] -= 1
+        slopes = np.einsum("ni,nj->ij", inputs, errors) / np.float32(len(labels))
+        flat = np.concatenate([slopes.ravel(), errors.mean(axis=0)]).astype(np.float32)
+        return Step(flat, loss, len(labels))
+
+
+class Ledger(Softmax):
+    """Element i belongs to worker i % WORKERS and grows by one with each of its pushes (lr 1, no momentum)."""
+
+    shapes = (("ledger", (64 * WORKERS,)),)
+    rank: ClassVar[int] = 0
+
+    def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
+        flat = np.zeros(self.length, np.float32)
+        flat[self.rank :: WORKERS] = -1
+        return Step(flat, 0.0, len(labels))
+
+
+class Big(Softmax):
+    """As many elements as asked for, with a gradient that costs nothing to compute."""
+
+    def __init__(self, task: Any, device: str = "cpu", seed: int = 0, **computing: Any) -> None:
+        super().__init__(task, device, seed)
+        self._gradient = np.full(self.length, 1e-3, np.float32)
+
+    def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
+        return Step(self._gradient, 0.0, len(labels))
+
+
+def stand_in(mode: str, rank: int) -> type[Softmax]:
+    """The replica of the mode."""
+    if mode == "ledger":
+        Ledger.rank = rank
+        return Ledger
+    if mode.isdigit():
+        Big.shapes = (("big", (int(mode),)),)
+        return Big
+    return Softmax
+
+
+def main() -> None:
+    """Puts the replica in torch's place and runs the worker; notes which clocks each server answered with DROPPED."""
+    replica = ModuleType("paceline.worker.training.model_and_gradient")
+    rank = int(sys.argv[sys.argv.index("--rank") + 1])
+    vars(replica).update(
+        Replica=stand_in(os.environ.get("NUMPY_WORKER", ""), rank), Step=Step, use_threads=lambda threads: None
+    )
+    sys.modules["paceline.worker.training.model_and_gradient"] = replica
+    from paceline.worker.training import training_loop as loop
+
+    assert "torch" not in sys.modules, "torch takes each worker of these tests two seconds"
+    from paceline.load_settings import run_command
+    from paceline.rpc.process import make_log
+    from paceline.v1.parameter_service_pb2 import DROPPED, PullHead
+    from paceline.worker.__main__ import main as work
+    from paceline.worker.training.training_state import Training
+
+    dropped: dict[int, list[int]] = {}
+    mix, say = loop.mix, make_log(f"worker-{rank}")
+
+    def noting(training: Training, heads: list[PullHead], step: Any, has_pulled: bool) -> None:
+        mix(training, heads, step, has_pulled)
+        for server, head in enumerate(heads):
+            dropped.setdefault(server, []).extend([head.clock] if head.outcome == DROPPED else [])
+        if any(head.stop for head in heads):
+            say("last reply", clock=heads[0].clock, dropped=[dropped[server] for server in sorted(dropped)])
+
+    loop.mix = noting
+    run_command(work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""A whole run in virtual time: the real ModelSlice, Run and Policy objects behind a bad network, workers that talk to
+them as processes do, and crashes, restarts, joins and leaves at any moment."""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from paceline.core.errors import PacelineError
+from paceline.core.run.phases import RunPhase
+from paceline.core.run.run import Run
+from paceline.core.run.scoring import Score
+from paceline.core.settings.config import Config, Options
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.plan import make_plan
+from paceline.core.slice.state import Phase
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.sync.policy import build_policy, from_shorthand
+from paceline.core.values import Outcome, Vector, View
+from tests.support.virtual_server import Server
+from tests.support.virtual_time import Body, Conditions, Network, Task
+from tests.support.virtual_worker import Worker
+
+Gradient = Callable[[str, int, Vector], Vector]
+
+
+class Cluster(Network):
+    """Servers, the chief's run, workers, and the clock they all live by."""
+
+    def __init__(
+        self, seed: int, config: Config, gradient: Gradient, optimizer: Optimizer, length: int, rounds: int,
+        conditions: Conditions | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(seed, conditions or Conditions())
+        self.seed, self.config, self.gradient, self.optimizer = seed, config, gradient, optimizer
+        self.plan = make_plan([("weights", (length,))], config.servers, config.plan)
+        self.places = [slice(parts[0].start, parts[0].stop) for parts in self.plan.slices]
+        steps = build_policy(config.policy).most_steps
+        self.examples = rounds * (config.start_when or config.workers) * config.batch_size * steps
+        self.servers: list[Server] = []
+        self.servers += [Server(self, index) for index in range(config.servers)]
+        self.run = Run(config)
+        self.run.ready(0.0)
+        self.journal = json.dumps(self.run.state())
+        self._published = 0
+        self.seen = [0] * config.servers
+        """Newest view that each server has said it follows."""
+        self.made = [0] * config.servers
+        """Change of policy that each server has said it made last."""
+        self.workers: dict[str, Worker] = {}
+        self.processes: list[Worker] = []
+        self.acknowledged: dict[tuple[int, str], dict[int, Outcome]] = {}
+        """What became of every push that was not empty: (server, worker) -> clock -> outcome."""
+        self.errors: list[tuple[float, str, PacelineError]] = []
+        self.exits: list[tuple[str, PacelineError]] = []
+        self.after(0.5, self._tick)
+
+    # the chief
+    def call_chief(self, action: Callable[[Run], Any]) -> Body:
+        def act() -> Any:
+            try:
+                return action(self.run)
+            finally:
+                self.publish()
+
+        return self.call(self.servers[0], act)
+
+    def publish(self) -> None:
+        """As server/chief.py: writes down who counts, then tells the servers; rounds wait until all have the view."""
+        self.journal = json.dumps(self.run.state())
+        first, view = self.servers[0], self.run.membership.view
+        if view.number == self._published:
+            return
+        self._published = view.number
+        if self.run.membership.rounds and self.config.servers > 1:
+            first.deliver(first.slice.hold_rounds(first.slice.version + 2))
+        first.follow(view)
+        self._spread()
+
+    def _spread(self) -> None:
+        view = self.run.membership.view
+        for server in self.servers[1:]:
+            if self.seen[server.index] < view.number:
+                self.carry(partial(self._follow, server, view), extra=self.conditions.view_delay)
+            elif self.run.policy_change.is_under_way:
+                self._acknowledge(server)
+        self._maybe_release()
+
+    def _follow(self, server: Server, view: View) -> None:
+        if server.is_up:
+            server.follow(view)
+            self._acknowledge(server)
+
+    def _acknowledge(self, server: Server) -> None:
+        if server.is_up:
+            number = server.slice.clocks.view.number
+            self.carry(partial(self._note_seen, server, server.slice, number, server.switch_number))
+
+    def _note_seen(self, server: Server, source: ModelSlice, number: int, switch: int) -> None:
+        if source is server.slice:
+            self.seen[server.index] = max(self.seen[server.index], number)
+            self.made[server.index] = max(self.made[server.index], switch)
+            self._maybe_release()
+            self._maybe_switched()
+
+    def _maybe_release(self) -> None:
+        first = self.servers[0]
+        if first.is_up and first.slice.held_from is not None and self._is_followed():
+            first.deliver(first.slice.hold_rounds(None))
+
+    def _is_followed(self) -> bool:
+        return all(seen >= self.run.membership.view.number for seen in self.seen[1:])
+
+    def _maybe_switched(self) -> None:
+        """As server/chief.py: the change of policy is over once every server's slice has made it."""
+        first, switch = self.servers[0], self.run.membership.view.switch
+        if switch is None or not first.is_up or not self.run.policy_change.is_under_way:
+            return
+        if min([first.switch_number, *self.made[1:]]) >= switch.number:
+            self.run.switched()
+            self.publish()
+
+    def server_is_back(self, server: Server) -> None:
+        self.seen[server.index] = self.made[server.index] = 0
+        if server.index == 0:
+            self.run = Run(self.config)
+            self.run.ready(self.now)
+            self.run.restore(json.loads(self.journal), self.now)
+            self.seen, self.made, self._published = [0] * len(self.servers), [0] * len(self.servers), 0
+            self.publish()
+        self._spread()
+
+    def _tick(self) -> None:
+        self.after(0.5, self._tick)
+        for server in self.servers:
+            server.take_snapshot()
+        if self.servers[0].is_up:
+            self.run.tick(self.now)
+            self._maybe_switched()
+            can_score = all(server.is_up and server.slice.phase is Phase.SERVING for server in self.servers)
+            if self.run.phase is RunPhase.SCORING and can_score and self._is_followed():
+                versions = [server.slice.version for server in self.servers]
+                seconds = self.run.phases.seconds(self.now)
+                self.run.score(Score(self.run.budget.epoch, seconds, versions, {}, final=True), self.now)
+            self.publish()
+            self._spread()
+
+    # workers
+    def step_seconds(self, worker: str) -> float:
+        straggles = 10.0 if self.rng.random() < self.conditions.stragglers else 1.0
+        return self.conditions.step * self.conditions.slow.get(worker, 1.0) * straggles
+
+    def is_blank(self, worker: str, clock: int) -> bool:
+        """Whether this clock's gradient can't be used, whichever incarnation computes it."""
+        return random.Random(f"{self.seed} {worker} {clock}").random() < self.conditions.blank
+
+    def start_worker(self, name: str, was_fenced: bool = False) -> None:
+        self.workers[name] = Worker(self, name, was_fenced)
+
+    def crash_worker(self, name: str, replaced_after: float | None = None) -> None:
+        self.workers[name].stop()
+        if replaced_after is not None:
+            self.after(replaced_after, lambda: self.start_worker(name))
+
+    def tell_to_leave(self, name: str) -> None:
+        worker = self.workers[name]
+        worker.stop()
+        Task(self, worker.leave(False))
+
+    def until_finished(self, deadline: float) -> None:
+        """Lets time pass until the run is finished; AssertionError at the virtual deadline."""
+        while self.run.phase is not RunPhase.FINISHED:
+            self.next_event()
+            assert self.now < deadline, f"stalled in phase {self.run.phase}: {self.describe()}"
+        assert not self.errors, self.errors
+
+    def acknowledged_workers(self) -> set[str]:
+        """Who has had an answer to a push."""
+        return {worker for _, worker in self.acknowledged}
+
+    def describe(self) -> str:
+        return "; ".join(
+            f"server {server.index} {server.slice.phase} v{server.slice.version} held {server.slice.held_from} "
+            f"{server.slice.policy.__class__.__name__} switch {server.slice.switch} "
+            f"view {server.slice.clocks.view.number} {server.slice.clocks.view.seats} "
+            f"clocks { {name: entry.clock for name, entry in server.slice.clocks.table.items()} }"
+            for server in self.servers
+        )
+
+
+def one_hot(names: Sequence[str], clocks: int, servers: int) -> Gradient:
+    """The ledger: worker w's gradient of clock c is 1 in one element that is theirs alone, on every slice."""
+    numbers = {name: number for number, name in enumerate(names)}
+
+    def gradient(worker: str, clock: int, local: Vector) -> Vector:
+        block = np.zeros((servers, len(names), clocks), np.float32)
+        block[:, numbers[worker], clock] = 1
+        return block.reshape(-1)
+
+    return gradient
+
+
+def make_config(policy: str, **settings: Any) -> Config:
+    """`policy`: as on the command line, with more options after commas: 'kbuffered:3,damped=true'."""
+    short, *more = policy.split(",")
+    options = from_shorthand(short) | dict(option.split("=") for option in more)
+    return Config(**({"policy": Options(**options), "epochs": 1, "batch_size": 1, "batch": "worker"} | settings))

@@ -1,0 +1,345 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from paceline.core import registry
+from paceline.core.errors import ConfigError, DataError, OutOfMemory
+from paceline.local.read_config import read_config
+from paceline.sharder.sharding import make_shards
+from paceline.tasks.task import BUILTIN, Task, load_task
+from paceline.worker.training.model_and_gradient import Replica
+from tests.support.plain_loop import trained
+from tests.support.processes import Cluster
+from tests.support.tree import ROOT
+
+EXAMPLE = ROOT / "examples" / "wine.py"
+DATA = """
+import numpy as np
+from paceline.data.dataset import Dataset, Labelled
+
+def data(path):
+    return Dataset(train=Labelled(np.ones((4, 2), np.float32), np.array([0, 1, 0, 1])))
+"""
+MODEL = """
+def model():
+    from torch import nn
+    return nn.Linear(2, 2)
+"""
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "mine.py"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", [*registry.names(BUILTIN), str(EXAMPLE)])
+def test_loading_a_task_does_not_import_torch(name: str):
+    program = (
+        f"import sys; from paceline.tasks.task import load_task; load_task({name!r}); print('torch' in sys.modules)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("name", ["digits", "xor", "synthetic", str(EXAMPLE)])
+def test_reading_the_data_does_not_import_torch(name: str):
+    program = (
+        "import sys; from paceline.tasks.task import load_task; "
+        f"load_task({name!r}).data('bundled'); print('torch' in sys.modules)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"
+
+
+def test_an_unknown_task_names_the_nearest_one():
+    with pytest.raises(ConfigError, match=r"no task 'digit'. Did you mean 'digits'\? Built in: .*digits, mnist"):
+        load_task("digit")
+
+
+def test_a_missing_task_file_is_named():
+    with pytest.raises(ConfigError, match=r"nowhere/mine.py does not exist"):
+        load_task("nowhere/mine.py")
+
+
+def test_a_folder_is_not_a_task_file(tmp_path: Path):
+    with pytest.raises(ConfigError, match="is not a Python file"):
+        load_task(str(tmp_path))
+
+
+def test_a_task_file_with_a_syntax_error_is_refused_with_its_line(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"mine.py, line 2: SyntaxError"):
+        load_task(written(tmp_path, "x = 1\ndef data(:\n"))
+
+
+def test_a_task_file_that_raises_on_import_is_refused_with_its_line(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"mine.py, line 3: ZeroDivisionError: division by zero"):
+        load_task(written(tmp_path, "x = 1\n\nx / 0\n"))
+
+
+def test_memory_that_runs_out_in_a_function_of_the_task_is_called_that(tmp_path: Path):
+    task = load_task(written(tmp_path, "def data(path):\n    raise MemoryError('3 TiB')\n" + MODEL))
+
+    with pytest.raises(OutOfMemory, match=r"ran out in data\(\) of the task, .*line 2: MemoryError: 3 TiB. Take fewer"):
+        task.data("bundled")
+
+
+def test_a_task_file_that_exits_on_import_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="line 1: SystemExit: 3"):
+        load_task(written(tmp_path, "raise SystemExit(3)"))
+
+
+def test_a_task_file_that_needs_torch_on_import_is_told_where_to_import_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    with pytest.raises(ConfigError, match=r"line 1: ModuleNotFoundError.*Import torch inside the functions"):
+        load_task(written(tmp_path, "import torch\n"))
+
+
+@pytest.mark.parametrize(("text", "part"), [(DATA, "model"), (MODEL, "data")])
+def test_a_task_file_without_data_or_model_is_refused(tmp_path: Path, text: str, part: str):
+    with pytest.raises(ConfigError, match=rf"mine.py lacks {part}\(\)"):
+        load_task(written(tmp_path, text))
+
+
+def test_a_part_that_is_no_function_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="has int as loss"):
+        load_task(written(tmp_path, DATA + MODEL + "loss = 3"))
+
+
+def test_settings_that_are_no_dict_are_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"SETTINGS in .*mine.py is list"):
+        load_task(written(tmp_path, DATA + MODEL + "SETTINGS = ['epochs']"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "def data(path): return 3",
+            r"data\(\) in .*mine.py returned int; it must return a paceline.data.dataset.Dataset",
+        ),
+        ("def data(): return 3", r"data\(\) of the task failed, .*mine.py: TypeError"),
+        ("def model(): return 'net'", r"model\(\) in .* returned str; it must return a torch.nn.Module"),
+        (
+            "def prepare(f, l, rng): return f",
+            r"prepare\(\) in .* returned ndarray of shape \(4, 2\); it must return two",
+        ),
+        (
+            "def prepare(f, l, rng): return f, l",
+            r"prepare\(\) in .* returned tuple of ndarray of shape \(4, 2\), ndarray",
+        ),
+        (
+            "def loss(model, x, y): return model(x)",
+            r"loss\(\) in .* returned Tensor of shape \(4, 2\); .* a scalar tensor",
+        ),
+        ("def loss(model, x, y): return 0.5", r"loss\(\) in .* returned float; it must return a scalar tensor"),
+        (
+            "def loss(model, x, y):\n  return model(x.T).mean()",
+            r"loss\(\) of the task failed, .*line \d+: RuntimeError",
+        ),
+        ("def metrics(outputs, labels): return 0.5", r"metrics\(\) in .* returned float; .* names and numbers"),
+        ("def metrics(outputs, labels): return {'a': 'b'}", r"metrics\(\) in .* returned dict; .* names and numbers"),
+        (
+            "def metrics(outputs, labels): return {'loss': 1.0}",
+            r"metrics\(\) in .* returned dict; .* none called 'loss'",
+        ),
+    ],
+)
+def test_a_function_with_a_wrong_result_is_named(tmp_path: Path, text: str, message: str):
+    task = load_task(written(tmp_path, DATA + MODEL + text))
+
+    with pytest.raises(ConfigError, match=message):
+        use_everything(task)
+
+
+def use_everything(task: Task) -> None:
+    train = task.data("bundled").train
+    replica = Replica(task)
+    replica.gradient(train.features, train.labels, seed=0, rng=None)
+    replica.score(train.features, train.labels)
+
+
+MODELS = """
+def small():
+    from torch import nn
+    return nn.Linear(2, 2)
+
+def large():
+    from torch import nn
+    return nn.Sequential(nn.Linear(2, 7), nn.Linear(7, 2))
+
+MODELS = {"small": small, "large": large}
+"""
+
+
+def parameters(task: Task) -> int:
+    return sum(parameter.numel() for parameter in task.model().parameters())
+
+
+@pytest.mark.parametrize(("name", "count"), [(None, 6), ("small", 6), ("large", 37)])
+def test_a_task_with_several_models_trains_the_named_one_or_the_first(tmp_path: Path, name: str | None, count: int):
+    assert parameters(load_task(written(tmp_path, DATA + MODELS), name)) == count
+
+
+@pytest.mark.parametrize(("name", "count"), [(None, 9), ("small", 6)])
+def test_model_beside_models_is_the_default(tmp_path: Path, name: str | None, count: int):
+    three = MODEL.replace("nn.Linear(2, 2)", "nn.Linear(2, 3)")
+
+    assert parameters(load_task(written(tmp_path, DATA + three + MODELS), name)) == count
+
+
+def test_an_unknown_model_names_the_nearest_one(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"no model 'smal'. Did you mean 'small'\? It has: small, large\."):
+        load_task(written(tmp_path, DATA + MODELS), "smal")
+
+
+def test_a_task_with_one_model_refuses_another_name(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"model is 'cnn', but the task .*mine.py has one model only; leave"):
+        load_task(written(tmp_path, DATA + MODEL), "cnn")
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"), [("['small']", "is list"), ("{'a': 3}", "holds 'a': int"), ("{1: dict}", "holds 1: type")]
+)
+def test_models_that_are_no_table_of_functions_are_refused(tmp_path: Path, text: str, seen: str):
+    with pytest.raises(ConfigError, match=rf"MODELS in .*mine.py {seen}; it must be a dict of names and functions"):
+        load_task(written(tmp_path, DATA + f"MODELS = {text}"))
+
+
+def test_a_task_with_an_empty_table_of_models_lacks_model(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"mine.py lacks model\(\)"):
+        load_task(written(tmp_path, DATA + "MODELS = {}"))
+
+
+def test_a_named_model_that_fails_is_told_by_its_name(tmp_path: Path):
+    task = load_task(written(tmp_path, DATA + "MODELS = {'odd': lambda: 3, 'worse': lambda: 1 / 0}"))
+
+    with pytest.raises(ConfigError, match=r"MODELS\['odd'\]\(\) in .*mine.py returned int; it must return a torch"):
+        task.model()
+    with pytest.raises(ConfigError, match=r"MODELS\['worse'\]\(\) of the task failed, .*line 7: ZeroDivisionError"):
+        load_task(str(tmp_path / "mine.py"), "worse").model()
+
+
+def test_settings_of_a_model_stand_in_the_place_of_the_tasks(tmp_path: Path):
+    text = "SETTINGS = {'epochs': 5, 'workers': 2}\nMODEL_SETTINGS = {'large': {'epochs': 9}}\n"
+    file = written(tmp_path, DATA + MODELS + text)
+
+    assert load_task(file).settings == {"epochs": 5, "workers": 2}
+    assert load_task(file, "large").settings == {"epochs": 9, "workers": 2}
+    assert read_config(file, sets=["model=large"]).epochs == 9
+    assert read_config(file, sets=["model=large"], epochs=1).epochs == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{'lage': {}}", r"speaks of 'lage', which is no model\. Did you mean 'large'\?"),
+        ("{'large': 3}", "is dict; it must be a dict of names of models and their settings"),
+        ("[]", "is list; it must be"),
+    ],
+)
+def test_settings_of_models_that_can_not_be_meant_are_refused(tmp_path: Path, text: str, message: str):
+    with pytest.raises(ConfigError, match=message):
+        load_task(written(tmp_path, DATA + MODELS + f"MODEL_SETTINGS = {text}"))
+
+
+def test_a_mistyped_model_is_refused_before_anything_starts(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"no model 'cn'\. Did you mean 'cnn'"):
+        read_config("cifar10", sets=["model=cn"])
+    with pytest.raises(ConfigError, match="no model 'lage'"):
+        make_shards(
+            read_config("synthetic").model_copy(update={"task": written(tmp_path, DATA + MODELS), "model": "lage"}),
+            tmp_path / "shards",
+        )
+
+
+@pytest.mark.timeout(110)
+def test_a_run_trains_and_scores_the_model_that_its_config_names(tmp_path: Path):
+    examples = DATA.replace("(4, 2)", "(40, 2)").replace("[0, 1, 0, 1]", "[0, 1] * 20")
+    file = written(tmp_path, examples + MODELS)
+    with Cluster(tmp_path / "run", task=file, model="large", workers=1, servers=1, epochs=2, batch_size=4) as cluster:
+        sharder, _ = cluster.sharder(), cluster.servers()
+        assert sharder.wait() == 0
+        others = [cluster.evaluator(), cluster.worker(0, torch=True)]
+
+        codes = [process.wait() for process in others]
+        cluster.end_servers(0)
+
+    assert codes == [0, 0]
+    weights = load_file(tmp_path / "run" / "models" / "last.safetensors")
+    assert {name: array.shape for name, array in weights.items()} == {
+        "0.weight": (7, 2), "0.bias": (7,), "1.weight": (2, 7), "1.bias": (2,),
+    }  # fmt: skip
+
+
+def test_a_file_that_the_task_can_not_read_is_bad_data(tmp_path: Path):
+    task = load_task(written(tmp_path, MODEL + "def data(path):\n  return open(path)"))
+
+    with pytest.raises(DataError, match=r"data\(\) of the task, .*line \d+: FileNotFoundError"):
+        task.data("/nowhere/at/all")
+
+
+def test_an_error_that_the_task_raises_itself_goes_through(tmp_path: Path):
+    text = "from paceline.core.errors import DataError\ndef data(path):\n  raise DataError('row 7 is torn')"
+
+    with pytest.raises(DataError, match=r"^row 7 is torn$"):
+        load_task(written(tmp_path, MODEL + text)).data("bundled")
+
+
+def test_a_task_file_may_define_dataclasses(tmp_path: Path):
+    text = "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n  x: int\n"
+
+    assert load_task(written(tmp_path, text + DATA + MODEL)).name == "mine"
+
+
+def test_the_defaults_are_float32_cross_entropy_and_accuracy(tmp_path: Path):
+    task = load_task(written(tmp_path, DATA + MODEL))
+    outputs = torch.tensor([[2.0, 0.0], [2.0, 0.0]])
+
+    inputs, labels = task.prepare(np.array([[1, 2]], np.uint8), np.array([1], np.int32), None)
+
+    assert (inputs.dtype, labels.dtype) == (torch.float32, torch.int64)
+    assert task.metrics(outputs, torch.tensor([0, 1])) == {"accuracy": 0.5}
+    expected = torch.nn.functional.cross_entropy(outputs, torch.tensor([0, 1]))
+    assert task.loss(torch.nn.Identity(), outputs, torch.tensor([0, 1])) == expected
+
+
+def test_the_example_task_has_at_most_25_lines_beyond_its_model():
+    text = EXAMPLE.read_text()
+    code = text.split('"""', 2)[2].split("def model")[0]
+
+    lines = [line for line in code.splitlines() if line.strip()]
+
+    assert len(lines) <= 25
+
+
+def test_the_example_task_trains_above_90_percent():
+    task = load_task(str(EXAMPLE))
+    dataset = task.data("bundled")
+
+    replica = trained(task, dataset.train)
+
+    assert dataset.test is not None
+    assert replica.score(dataset.test.features, dataset.test.labels)["accuracy"] > 0.9
+
+
+def test_a_task_file_that_changes_within_a_second_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "mine.py"
+    for epochs in (3, 5):
+        path.write_text(f"{DATA}{MODEL}\nSETTINGS = {{'epochs': {epochs}}}\n")
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+        assert load_task(str(path)).settings == {"epochs": epochs}

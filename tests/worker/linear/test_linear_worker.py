@@ -1,0 +1,472 @@
+"""Workers of a linear model against real servers: lock-step is sequential training bit for bit, nobody loses a change."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+from scipy.sparse import csr_array
+
+from paceline.core.errors import ConfigError
+from paceline.core.linear.model import Examples, LinearModel, score
+from paceline.core.linear.objective import Objective
+from paceline.core.settings.config import Config, Options, SvmConfig
+from paceline.core.sync.policy import push_batches
+from paceline.core.values import Sparse
+from paceline.data.dataset import Labelled, Selection
+from paceline.data.manifest import Recipe
+from paceline.data.sampler import Sampler, steps_per_epoch
+from paceline.data.shard_writer import Dealt, write_shards
+from paceline.data.shards import Shards, open_shards
+from paceline.load_settings import task_of
+from paceline.rpc.auth import OPEN
+from paceline.v1 import run_service_pb2 as pb
+from paceline.worker.linear.linear_rows import LinearData
+from paceline.worker.linear.linear_worker import LinearWorker, touched
+from paceline.worker.linear.sparse_client import bounds
+from tests.support.in_process import Cluster, Context, Said, config_of
+
+D, N = 60, 200
+RECIPE = Recipe(task="made", strategy="random", shards=2, validation=0, test=0, seed=0, examples="a" * 64)
+SGD = Options(name="sgd", lr=0.1, momentum=0.0, weight_decay=0.0)
+
+
+def made(rows: int = N) -> Labelled:
+    """Sparse rows that a plane separates."""
+    rng = np.random.default_rng(0)
+    features = (rng.random((rows, D)) < 0.15) * rng.random((rows, D))
+    features[np.arange(rows), rng.integers(D, size=rows)] += 0.5
+    labels = (features @ rng.normal(size=D) > 0).astype(np.int64)
+    return Labelled(csr_array(features.astype(np.float32)), labels)
+
+
+def shards_of(folder: Path, count: int) -> Shards:
+    source = made()
+    parts = [Selection(source, np.arange(number, N, count)) for number in range(count)]
+    write_shards(folder, "made", RECIPE.model_copy(update={"shards": count}), Dealt(parts), {})
+    return open_shards(folder)
+
+
+def config(policy: str = "asp", workers: int = 2, servers: int = 2, **settings: Any) -> Config:
+    svm = {"validation": 0.1, **settings.pop("svm", {})}
+    sgd = SGD.model_copy(update={"lr": settings.pop("lr", 0.1)})
+    facts = {"batch_size": 4, "epochs": 3, "updates": "sparse", "svm": svm, "heartbeat": 0.2, **settings}
+    return config_of(policy, workers, servers, **facts).model_copy(update={"optimizer": sgd})
+
+
+class Trial:
+    """Servers, shards and workers of one run, all in this process."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self.config, self.stop, self.said = config, threading.Event(), [Said() for _ in range(config.workers)]
+        self.shards = shards_of(folder / "shards", config.workers)
+        self.cluster = Cluster(config, folder)
+        self.cluster.evaluator_ready()
+        self.pool = ThreadPoolExecutor(config.workers)
+        self.ends: list[Future[None]] = []
+
+    def worker(self, number: int) -> LinearWorker:
+        return LinearWorker(
+            self.config, f"worker-{number}", self.shards, self.cluster.addresses, OPEN, self.stop, self.said[number],
+            CollectorRegistry(),
+        )  # fmt: skip
+
+    def start(self) -> "Trial":
+        self.ends = [self.pool.submit(self.worker(number).run) for number in range(self.config.workers)]
+        return self
+
+    def finish(self) -> np.ndarray:
+        """The weights when all workers have left."""
+        for end in self.ends:
+            end.result(60)
+        return self.weights()
+
+    def weights(self) -> np.ndarray:
+        found = [server.driver.pull(None, lambda: True) for server in self.cluster.servers]
+        return np.concatenate([one.values for one in found if one is not None])
+
+    @property
+    def status(self) -> pb.StatusReply:
+        return self.cluster.run.Status(pb.StatusRequest(), Context())
+
+    def close(self) -> None:
+        self.stop.set()
+        self.pool.shutdown()
+        self.cluster.close()
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[Callable[[Config], Trial]]:
+    made: list[Trial] = []
+
+    def begin(config: Config) -> Trial:
+        made.append(Trial(config, tmp_path / str(len(made))))
+        return made[-1]
+
+    yield begin
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize(("policy", "batches"), [("bsp", 1), ("backup", 1), ("asp", 8), ("kbuffered", 8)])
+def test_workers_that_wait_for_one_another_push_after_each_mini_batch(policy, batches):
+    config = Config(
+        task="svm",
+        updates="sparse",
+        workers=4,
+        policy=Options(name=policy),
+        svm=SvmConfig(steps="plain"),
+        optimizer=Options(name="sgd"),
+    )
+
+    assert push_batches(config) == batches
+
+
+def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
+    """What lock-step training must give: each round every worker's batches from the same weights and at the rate that it was
+    told with these, then the sum as it is."""
+    own, batch = LinearData(config, shards), config.worker_batch * push_batches(config)
+    lens = own.epoch_lens()
+    steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], batch)
+    data = [own.rows([place]) for place in range(config.workers)]
+    samplers = [
+        Sampler(own.sizes([place]), batch, steps, config.seed, f"worker-{place}", lens[place])
+        for place in range(config.workers)
+    ]
+    weights = np.zeros(D, np.float32)
+    decays = config.svm.objective.decays(shards.feature_counts)
+    falls = config.schedule.gamma if config.schedule.name == "step" else 1.0
+    counted, told = 0, 0.1
+    for clock in range(1, rounds + 1):
+        total: dict[int, np.float32] = {}
+        folded = counted
+        for (examples, _, train, _), sampler in zip(data, samplers, strict=True):
+            model = LinearModel(weights.copy(), config.svm.objective, decays, tracks=True)
+            rows = train[sampler.indices(clock)]
+            model.step(examples, rows, config.worker_batch, told)
+            counted += len(rows)
+            moved = model.moves()
+            for place, value in zip(moved.places.tolist(), moved.values, strict=True):
+                total[place] = total.get(place, np.float32(0)) + value
+        for place, value in total.items():
+            weights[place] += value
+        told = 0.1 * falls ** (folded // own.train_examples)
+    return weights
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize("objective", [Objective(), Objective(loss="logistic", lam=0.01, reg="hogwild", reduce="mean")])
+def test_lock_step_is_the_sum_of_all_workers_changes_bit_for_bit(
+    trial: Callable[[Config], Trial], batches: int, objective: Objective
+) -> None:
+    run = trial(config("bsp", svm={"batches": batches, "objective": objective}))
+
+    weights = run.start().finish()
+
+    np.testing.assert_array_equal(weights, sequential(run.config, run.shards, run.status.version))
+
+
+def test_workers_step_with_the_falling_rate_that_they_were_told_and_servers_add_as_it_is(
+    trial: Callable[[Config], Trial],
+) -> None:
+    falling = {"name": "step", "every": 1, "gamma": 0.5, "lr_scale": "none"}
+    run = trial(config("bsp", schedule=falling))
+
+    weights = run.start().finish()
+
+    np.testing.assert_array_equal(weights, sequential(run.config, run.shards, run.status.version))
+
+
+def test_workers_pull_the_slices_whose_replies_would_be_too_large(
+    trial: Callable[[Config], Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.server.parameter_servicer._MOST", 3)
+    run = trial(config("bsp", servers=3))
+
+    weights = run.start().finish()
+
+    np.testing.assert_array_equal(weights, sequential(run.config, run.shards, run.status.version))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_push_says_which_weights_it_was_computed_on(trial: Callable[[Config], Trial], overlap: bool) -> None:
+    run = trial(config("asp", workers=1, servers=1, overlap=overlap))
+
+    run.start().finish()
+
+    assert (run.cluster.metric("staleness_sum") > 0) == overlap
+
+
+def test_a_push_that_reached_one_server_of_two_leaves_no_change_that_the_servers_do_not_have(
+    trial: Callable[[Config], Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process dies; the next one goes over the same clock again, with other rows, on the server that has it too."""
+    models: list[LinearModel] = []
+
+    class Kept(LinearModel):
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **more)
+            models.append(self)
+
+    monkeypatch.setattr(
+        "paceline.worker.linear.linear_worker.linear_model",
+        lambda weights, _, *rest, **more: Kept(weights, *rest, **more),
+    )
+    run = trial(config("asp", workers=1, batch_size=100, epochs=1, budget="per_worker", svm={"batches": 2}))
+    dead = run.worker(0)
+    joined = dead.chief.join(False, dead.train_examples, 1, run.shards.manifest.fingerprint, 1)
+    assert joined is not None
+    dead._ready(joined.incarnation, joined.place)
+    seat = dead.chief.seat(joined.incarnation, 0)
+    assert seat is not None
+    dead.client.pull(np.zeros(D, np.float32))
+    link = dead.client.links[0]
+    start, stop = bounds(link)
+    change = Sparse(np.array([1]), np.array([5], np.float32), stop - start)
+    link.push_sparse(1, seat.view, change, 4, link.base, None)
+
+    weights = run.start().finish()
+
+    assert run.cluster.servers[0].driver.clocks.pushes == run.cluster.servers[1].driver.clocks.pushes == 1
+    np.testing.assert_array_equal(weights[start:stop], np.where(np.arange(stop - start) == 1, 5, 0))
+    assert weights[stop:].any()
+    np.testing.assert_array_equal(models[-1].weights, weights)
+
+
+SHARED = range(80, 120)
+
+
+def shared_shards(folder: Path) -> Shards:
+    """Two shards, the examples in the middle in both."""
+    source = made()
+    rows = [np.arange(SHARED.stop), np.arange(SHARED.start, N)]
+    write_shards(folder, "made", RECIPE, Dealt([Selection(source, mine) for mine in rows]), {})
+    return open_shards(folder)
+
+
+def worker_of(config: Config, shards: Shards) -> LinearWorker:
+    """A worker that calls nobody."""
+    addresses = ["localhost:1"] * config.servers
+    return LinearWorker(config, "worker-0", shards, addresses, OPEN, threading.Event(), Said(), CollectorRegistry())
+
+
+def test_an_example_of_several_shards_trains_in_all_or_validates_in_all(tmp_path: Path) -> None:
+    shards = shared_shards(tmp_path / "shards")
+    worker = worker_of(config(svm={"validation": 0.3}), shards)
+    trained, kept = set[int](), set[int]()
+
+    for number in (0, 1):
+        _, _, train, validation = worker.data.rows([number])
+        ids = shards.shard(number).ids
+        assert sorted([*train, *validation]) == list(range(len(ids)))
+        trained |= set(ids[train].tolist())
+        kept |= set(ids[validation].tolist())
+
+    assert not trained & kept
+    assert 0 < len(kept & set(SHARED)) < len(SHARED), "examples of both shards are of both kinds"
+    assert 0.2 * N < len(kept) < 0.4 * N
+    assert worker.train_examples == len(trained) == N - len(kept)
+
+
+def test_examples_of_several_shards_lengthen_no_epoch(tmp_path: Path) -> None:
+    shards = shared_shards(tmp_path / "shards")
+    own, everything = config(), config(data={"access": "all"})
+
+    lens = worker_of(own, shards).epoch_lens()
+    worker = worker_of(everything, shards)
+
+    assert worker.sizes([0, 1]) > lens
+    assert sum(lens) == pytest.approx(worker.train_examples, abs=3)
+    assert worker.epoch_lens() == [-(-worker.train_examples // 2)] * 2
+
+
+def test_examples_of_several_shards_count_once_for_their_features(tmp_path: Path) -> None:
+    shards = shared_shards(tmp_path / "shards")
+
+    expected = np.bincount(made().features.indices, minlength=D)
+
+    np.testing.assert_array_equal(shards.feature_counts(), expected)
+
+
+def test_it_does_not_matter_how_many_servers_there_are_or_what_replies_bring(trial: Callable[[Config], Trial]) -> None:
+    one = trial(config("bsp", servers=1, transport="grpc")).start().finish()
+    many = trial(config("bsp", servers=3)).start().finish()
+    wanted = trial(config("bsp", servers=2, svm={"pull": "wanted"})).start().finish()
+
+    np.testing.assert_array_equal(one, many)
+    np.testing.assert_array_equal(one, wanted)
+
+
+@pytest.mark.parametrize("settings", [{}, {"overlap": True}, {"overlap": True, "svm": {"pull": "wanted"}}])
+def test_one_free_running_worker_trains_as_in_lock_step(trial: Callable[[Config], Trial], settings: Any) -> None:
+    run = trial(config("asp", workers=1, **settings))
+
+    weights = run.start().finish()
+
+    np.testing.assert_allclose(weights, sequential(run.config, run.shards, run.status.version), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "policy", ["asp", "ssp", "everyone", "backup", "delay_threshold", "staleness_aware", "kbuffered"]
+)
+@pytest.mark.parametrize("pull", ["changed", "wanted"])
+def test_every_policy_learns_the_plane(trial: Callable[[Config], Trial], policy: str, pull: str) -> None:
+    run = trial(config(policy, epochs=12, overlap=policy != "backup", svm={"pull": pull, "batches": 2}))
+
+    weights = run.start().finish()
+
+    source = made()
+    found = score(Examples.of(source.features, source.labels), weights, Objective())
+    assert found.accuracy > 0.85
+    assert run.status.phase in ("scoring", "finished")
+
+
+@pytest.mark.parametrize(("before", "after"), [("asp", "bsp"), ("bsp", "everyone"), ("ssp", "asp")])
+def test_the_policy_changes_in_mid_run(trial: Callable[[Config], Trial], before: str, after: str) -> None:
+    run = trial(config(before, epochs=30))
+    run.start()
+    until(lambda: run.status.examples > 400)
+
+    run.cluster.run.SetPolicy(pb.SetPolicyRequest(policy=json.dumps({"name": after})), Context())
+    weights = run.finish()
+
+    source = made()
+    assert json.loads(run.status.policy)["name"] == after
+    assert not run.status.switching
+    assert score(Examples.of(source.features, source.labels), weights, Objective()).accuracy > 0.85
+
+
+def test_all_stop_together_when_the_mean_of_their_losses_has_settled(trial: Callable[[Config], Trial]) -> None:
+    stopping = {"rule": "cs449", "preset": "authors"}
+    run = trial(config("bsp", epochs=500, svm={"stopping": stopping, "stop": "all"}))
+
+    run.start().finish()
+
+    assert "the validation loss has settled at" in run.status.reason
+    assert run.status.examples < 500 * 180
+
+
+def test_each_worker_may_stop_by_its_own_loss_and_the_others_go_on(trial: Callable[[Config], Trial]) -> None:
+    stopping = {"rule": "cs449", "preset": "authors"}
+    run = trial(config("asp", epochs=500, svm={"stopping": stopping, "stop": "own"}))
+
+    run.start().finish()
+
+    assert all(said.has("the validation loss has settled; leaving") for said in run.said)
+    assert run.status.phase == "scoring"
+    assert run.status.examples < 500 * 180
+
+
+@pytest.mark.parametrize("stop", ["own", "all"])
+def test_workers_with_fitted_steps_stop_early_once_they_are_short(trial: Callable[[Config], Trial], stop: str) -> None:
+    stopping = {"rule": "cs449", "preset": "authors"}
+    run = trial(config("bsp", epochs=40, svm={"stopping": stopping, "stop": stop, "steps": "fitted"}))
+
+    run.start().finish()
+
+    assert 0.7 * 40 * 180 < run.status.examples < 0.9 * 40 * 180
+
+
+@pytest.mark.parametrize("transport", ["grpc", "lane"])
+def test_workers_go_on_after_a_server_has_come_back(trial: Callable[[Config], Trial], transport: str) -> None:
+    run = trial(config("asp", epochs=60, checkpoint={"every": 0.05}, transport=transport))
+    run.start()
+    until(lambda: run.status.examples > 400)
+
+    run.cluster.restart(1)
+    weights = run.finish()
+
+    source = made()
+    assert score(Examples.of(source.features, source.labels), weights, Objective()).accuracy > 0.85
+    assert any(said.has("server is back under a new term") for said in run.said)
+
+
+def test_a_worker_leaves_and_another_takes_its_place(trial: Callable[[Config], Trial]) -> None:
+    run = trial(config("bsp", epochs=40))
+    stops = [threading.Event(), threading.Event()]
+    workers = [run.worker(0), run.worker(1)]
+    for one, stop in zip(workers, stops, strict=True):
+        one._stop = one.chief._stop = one.client._stop = stop
+        for link in one.client.links:
+            link._stop = stop
+    run.ends = [run.pool.submit(one.run) for one in workers]
+    until(lambda: run.status.examples > 400)
+
+    stops[1].set()
+    assert run.ends[1].exception(20) is not None
+    until(lambda: len([worker for worker in run.status.workers if worker.member]) == 1)
+    run.ends[1] = run.pool.submit(run.worker(1).run)
+    weights = run.finish()
+
+    source = made()
+    assert score(Examples.of(source.features, source.labels), weights, Objective()).accuracy > 0.85
+
+
+def test_a_rate_that_diverges_ends_the_run_with_what_to_do(trial: Callable[[Config], Trial]) -> None:
+    run = trial(config("asp", workers=1, epochs=500, lr=1e38))
+    run.start()
+
+    with pytest.raises(ConfigError, match=r"diverged.*Lower optimizer\.lr"):
+        run.ends[0].result(60)
+
+
+def test_a_mini_batch_that_is_larger_than_a_shard_is_refused(trial: Callable[[Config], Trial]) -> None:
+    run = trial(config("asp", workers=1, batch_size=N))
+    run.start()
+
+    with pytest.raises(ConfigError, match=r"batch_size is 200, .* but no worker has more than 1\d\d in its shards"):
+        run.ends[0].result(60)
+
+
+def test_dense_shards_are_refused(tmp_path: Path) -> None:
+    source = Labelled(np.zeros((4, 3), np.float32), np.arange(4) % 2)
+    write_shards(tmp_path / "shards", "made", RECIPE, Dealt([Selection(source, np.arange(4))] * 2), {})
+    shards = open_shards(tmp_path / "shards")
+
+    with pytest.raises(ConfigError, match="hold dense rows, but updates: sparse"):
+        LinearWorker(
+            config(), "worker-0", shards, ["localhost:1"] * 2, OPEN, threading.Event(), Said(), CollectorRegistry()
+        )
+
+
+def test_the_places_that_rows_touch_are_found() -> None:
+    source = made(20)
+    examples = Examples.of(source.features, source.labels)
+    rows = np.array([3, 17, 3])
+
+    expected = np.flatnonzero(source.features[[3, 17]].toarray().any(axis=0))
+
+    np.testing.assert_array_equal(touched(examples, rows), expected)
+    assert len(touched(examples, rows[:0])) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"optimizer": {"name": "adam", "lr": 0.1}}, "optimizer is adam .* plain SGD steps"),
+        ({"optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9}}, "set optimizer.name=sgd, optimizer.momentum=0"),
+        ({"plan": {"slices": "layerwise"}}, "slices of one range each"),
+        ({"clip": {"norm": 1.0}}, "clip does not go with sparse updates"),
+        ({"svm": {"validation": 0, "stopping": {"rule": "delta"}}}, "set svm.validation above 0"),
+    ],
+)
+def test_settings_that_do_not_go_with_sparse_updates_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Config.model_validate({"updates": "sparse", "optimizer": SGD.model_dump(), **settings})
+
+
+def test_the_task_is_known_before_the_rest_is_checked() -> None:
+    assert task_of(None, {"task": "svm", "policy": {"name": "everyone", "merge": "overwrite"}}) == ("svm", None)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -1,0 +1,368 @@
+"""Workers without servers: messages between them, who joins and who leaves, and what is refused."""
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.coding.codec import load_codec
+from paceline.core.errors import BadPush, DataError, NotYet, PacelineError, PlanMismatch, Unauthenticated
+from paceline.core.peers.peer_policy import build_peer_policy
+from paceline.core.peers.topology import build_topology
+from paceline.core.settings.config import Options, PlanConfig
+from paceline.core.slice.plan import make_plan
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.sync.policy import Own
+from paceline.core.values import Vector
+from paceline.rpc.auth import Credentials
+from paceline.rpc.transport import encoded_parts
+from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1.run_service_pb2 import Peer
+from tests.support.in_process import SHAPES, Said
+from tests.support.processes import TOKEN, eventually
+
+peer = pytest.importorskip("paceline.worker.peers.peer_server")
+peers = pytest.importorskip("paceline.worker.peers.other_workers")
+PLAN = make_plan(SHAPES, 0, PlanConfig())
+PLAIN = build_optimizer(Options(name="sgd", lr=0.5, momentum=0.0, weight_decay=0.0))
+SOON = 20.0
+
+
+class Member:
+    """A worker without a training loop of its own: a policy, its lines and its server."""
+
+    def __init__(self, rank: int, kind: str, start: float, incarnation: int = 1, codec: str = "none") -> None:
+        self.name, self.rank, self.incarnation, self.said = f"worker-{rank}", rank, incarnation, Said()
+        self.peers = peers.Peers(self.name, Credentials(TOKEN), kind, PLAN, load_codec(codec), 64, self.said)
+        self.server = peer.PeerServer(PLAN, 64, Credentials(TOKEN), 0, kind, self.peers, 8)
+        self.address = f"127.0.0.1:{self.server.port}"
+        self.own = Own(np.full(PLAN.total, start, np.float32), PLAIN, 0.5)
+        self.own.slots = PLAIN.new_slots(PLAN.total)
+
+    def message(self) -> Peer:
+        return Peer(worker=self.name, incarnation=self.incarnation, address=self.address)
+
+    def begin(self, policy: str, topology: str = "ring", is_founder: bool = True) -> None:
+        built = build_peer_policy(Options(name=policy)), build_topology(Options(name=topology))
+        self.peers.begin(self.incarnation, *built, self.own, self.rank, is_founder, lambda: None)
+
+    def step(self, gradient: float) -> Vector:
+        """A whole step; the weights that the gradient was taken at."""
+        seen = np.zeros(PLAN.total, np.float32)
+        self.peers.start_step(seen)
+        self.peers.end_step(np.full(PLAN.total, gradient, np.float32), lambda: None)
+        return seen
+
+    def close(self) -> None:
+        self.peers.end()
+        self.server.close()
+
+
+@pytest.fixture
+def member(kind: str) -> Iterator[Callable[..., Member]]:
+    """Makes members on one transport; they are ended with the test."""
+    made: list[Member] = []
+
+    def make(rank: int, start: float = 0.0, incarnation: int = 1, codec: str = "none") -> Member:
+        made.append(Member(rank, kind, start, incarnation, codec))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def told(view: int, *members: Member) -> None:
+    """The chief's newest view reaches all of them."""
+    for one in members:
+        one.peers.heard(view, [other.message() for other in members])
+
+
+def side_by_side(*works: Callable[[], Any]) -> None:
+    """All at the same time; the first error of any."""
+    failed: list[BaseException] = []
+
+    def run(work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SOON)
+        assert not thread.is_alive(), "a member waits for ever"
+    if failed:
+        raise failed[0]
+
+
+# steps
+def test_two_members_average_their_models_while_one_computes(member: Callable[..., Member]) -> None:
+    passive, active = member(0, 1.0), member(1, 3.0)
+    told(1, passive, active)
+    passive.begin("adpsgd")
+    active.begin("adpsgd")
+    seen = active.step(1.0)
+    assert (seen[0], passive.own.local[0], active.own.local[0]) == (3.0, 2.0, 1.5)  # by hand
+
+
+@pytest.mark.parametrize("policy", ["allreduce", "dpsgd"])
+def test_three_members_in_lock_step_keep_the_mean_of_their_gradients(
+    member: Callable[..., Member], policy: str
+) -> None:
+    members = [member(rank) for rank in range(3)]
+    told(1, *members)
+    for one in members:
+        one.begin(policy)
+    for _ in range(5):
+        side_by_side(*(lambda one=one: one.step(float(one.rank)) for one in members))  # type: ignore[misc]
+    mean = np.mean([one.own.local for one in members], axis=0)
+    assert mean == pytest.approx(np.full(PLAN.total, -2.5), abs=1e-5)  # 5 steps of rate .5 and mean gradient 1
+
+
+def test_a_broadcast_reaches_everybody(member: Callable[..., Member]) -> None:
+    members = [member(rank) for rank in range(3)]
+    told(1, *members)
+    for one in members:
+        one.begin("broadcast", "complete")
+    members[0].step(2.0)
+    eventually(lambda: all(one.own.local[0] == -1.0 for one in members), lambda: str([m.own.local[0] for m in members]))
+
+
+@pytest.mark.parametrize("codec", ["bf16", "int8"])
+def test_models_may_travel_rounded(member: Callable[..., Member], codec: str) -> None:
+    members = [member(rank, 2.0 * rank, codec=codec) for rank in range(2)]
+    told(1, *members)
+    for one in members:
+        one.own.local += np.arange(PLAN.total)  # so that one part can't be taken for another
+        one.begin("dpsgd")
+    side_by_side(*(lambda one=one: one.step(0.0) for one in members))  # type: ignore[misc]
+    assert all(one.own.local == pytest.approx(1.0 + np.arange(PLAN.total), abs=0.2) for one in members)
+
+
+@pytest.mark.parametrize("codec", ["fp16", "bf16"])
+def test_sums_may_travel_rounded_and_are_the_same_for_all(member: Callable[..., Member], codec: str) -> None:
+    members = [member(rank, codec=codec) for rank in range(3)]
+    told(1, *members)
+    gradients = [np.arange(PLAN.total, dtype=np.float32) / (rank + 7) for rank in range(3)]
+    for one in members:
+        one.begin("allreduce")
+        one.peers.start_step(np.zeros(PLAN.total, np.float32))
+    ends = (lambda one=one: one.peers.end_step(gradients[one.rank], lambda: None) for one in members)
+    side_by_side(*ends)  # type: ignore[misc]
+    first = members[0].own.local
+    assert all(bytes(one.own.local) == bytes(first) for one in members)
+    assert first == pytest.approx(-0.5 * np.mean(gradients, axis=0), rel=2e-2)
+
+
+def test_vectors_of_a_round_are_used_again_as_soon_as_they_have_been_sent(member: Callable[..., Member]) -> None:
+    members = [member(rank) for rank in range(2)]
+    told(1, *members)
+    for one in members:
+        one.begin("allreduce")
+    gc.disable()  # whatever is kept in a ring of references would be found at some time
+    try:
+        for _ in range(20):
+            side_by_side(*(lambda one=one: one.step(1.0) for one in members))  # type: ignore[misc]
+    finally:
+        gc.enable()
+    assert all(len(one.peers._policy._buffers._idle) <= 6 for one in members)
+
+
+# coming and going
+def test_nobody_waits_for_a_member_that_has_left(member: Callable[..., Member]) -> None:
+    first, second, gone = (member(rank) for rank in range(3))
+    told(1, first, second, gone)
+    for one in (first, second, gone):
+        one.begin("allreduce")
+    gone.close()
+
+    def leave() -> None:
+        eventually(lambda: all(one.peers._policy.waits_for() for one in (first, second)), "both wait")
+        told(2, first, second)
+
+    side_by_side(lambda: first.step(1.0), lambda: second.step(3.0), leave)
+    assert first.own.local.tolist() == second.own.local.tolist() == [-1.0] * PLAN.total
+    assert [facts["left"] for event, facts in first.said if event == "the members are others"] == [["worker-2"]]
+
+
+def test_who_joins_later_begins_with_anothers_model_and_trains_on_with_it(member: Callable[..., Member]) -> None:
+    first, second, late = member(0), member(1), member(2, 77.0)
+    told(1, first, second)
+    for one in (first, second):
+        one.begin("allreduce")
+    for _ in range(3):
+        side_by_side(lambda: first.step(1.0), lambda: second.step(1.0))
+    told(2, first, second, late)
+    late.begin("allreduce", is_founder=False)
+    assert late.own.local.tolist() == first.own.local.tolist()
+    side_by_side(*(lambda one=one: one.step(1.0) for one in (first, second, late)))  # type: ignore[misc]
+    assert {one.own.local[0] for one in (first, second, late)} == {-2.0}
+
+
+def test_who_comes_back_is_another_member_and_numbers_its_messages_anew(member: Callable[..., Member]) -> None:
+    first, second = member(0), member(1)
+    told(1, first, second)
+    for one in (first, second):
+        one.begin("allreduce")
+    for _ in range(3):
+        side_by_side(lambda: first.step(1.0), lambda: second.step(1.0))
+    second.close()
+    again = member(1, 50.0, incarnation=2)
+    told(2, first, again)
+    again.begin("allreduce", is_founder=False)
+    for _ in range(3):
+        side_by_side(lambda: first.step(1.0), lambda: again.step(1.0))
+    assert first.own.local.tolist() == again.own.local.tolist() == [-3.0] * PLAN.total
+
+
+def test_where_nobody_has_a_model_any_more_the_run_is_given_up(member: Callable[..., Member]) -> None:
+    alone, other = member(0), member(1)
+    told(3, alone, other)
+    failed: list[BaseException] = []
+
+    def join(one: Member) -> None:
+        with pytest.raises(DataError, match="No worker is left that has the run's model") as caught:
+            one.begin("adpsgd", is_founder=False)
+        failed.append(caught.value)
+
+    side_by_side(lambda: join(alone), lambda: join(other))
+    assert len(failed) == 2
+
+
+def test_those_who_all_had_to_join_anew_go_on_with_what_they_have(member: Callable[..., Member]) -> None:
+    members = [member(0), member(1)]
+    told(1, *members)
+    for one in members:
+        one.begin("allreduce")
+    for _ in range(3):
+        side_by_side(*(lambda one=one: one.step(1.0) for one in members))  # type: ignore[misc]
+    for one in members:  # fenced
+        one.peers.end()
+        one.incarnation, one.own = 2, Own(np.full(PLAN.total, 9.0, np.float32), PLAIN, 0.5)
+        one.own.slots = PLAIN.new_slots(PLAN.total)
+    told(2, *members)
+    side_by_side(*(lambda one=one: one.begin("allreduce", is_founder=False) for one in members))  # type: ignore[misc]
+    side_by_side(*(lambda one=one: one.step(1.0) for one in members))  # type: ignore[misc]
+    assert {one.own.local[0] for one in members} == {-2.0}
+
+
+def test_a_member_that_the_topology_has_no_place_for_ends_the_step_with_the_reason(
+    member: Callable[..., Member],
+) -> None:
+    first, second, spare = (member(rank) for rank in range(3))
+    told(1, first, second)
+    built = (
+        build_peer_policy(Options(name="dpsgd")),
+        build_topology(
+            Options(name="matrix", rows=((0.5, 0.5), (0.5, 0.5)))  # type: ignore[call-arg]
+        ),
+    )
+    first.peers.begin(1, *built, first.own, 0, True, lambda: None)
+    told(2, first, second, spare)
+    with pytest.raises(PacelineError, match="rank 2 is a member"):
+        first.step(1.0)
+
+
+# what is refused
+def deliver(to: Member, kind: str, head: dict[str, Any], values: Any = (), token: str = TOKEN) -> None:
+    """A message by hand, of worker-1 where the head says nothing else."""
+    sent = np.asarray(values, np.float32)
+    said = {"worker": "worker-1", "incarnation": 1, "clock": 1, "plan_hash": PLAN.hash, "elements": len(sent)} | head
+    note = {"kind": "ask", "view": 1, "round": 1, "weight": 1.0, "to": to.incarnation} | said.pop("note", {})
+    message = pb.PushHead(**said, note=pb.PeerNote(**note))  # type: ignore[arg-type]
+    with peer.PeerLine(to.address, Credentials(token), kind) as line:
+        line.deliver(message, encoded_parts(sent, load_codec("none"), 64), SOON)
+
+
+@pytest.fixture
+def taker(member: Callable[..., Member]) -> Member:
+    """Averages with worker-1, which sends by hand."""
+    found, other = member(0, 1.0), member(1, 3.0)
+    told(1, found, other)
+    found.begin("adpsgd")
+    return found
+
+
+ONES = np.ones(PLAN.total)
+
+
+@pytest.mark.parametrize(
+    ("head", "values", "error", "match"),
+    [
+        ({"plan_hash": "another"}, ONES, PlanMismatch, "another plan"),
+        ({"note": {"kind": "gossip"}}, ONES, BadPush, "of kind 'gossip'"),
+        ({"elements": 3 * PLAN.total}, ONES, BadPush, "announces"),
+        ({"elements": PLAN.total}, ONES[1:], BadPush, f"of {PLAN.total:,} values"),
+        ({"worker": "worker-7"}, ONES, NotYet, "does not know worker-7"),
+        ({"incarnation": 9}, ONES, NotYet, "does not know worker-1"),
+        ({}, np.full(PLAN.total, np.nan), BadPush, "NaN or infinity"),
+        ({"note": {"weight": np.inf}}, ONES, BadPush, "the weight (inf|-1)"),
+        ({"note": {"weight": -1.0}}, ONES, BadPush, "the weight (inf|-1)"),
+        ({"note": {"sparse": True}}, ONES, BadPush, r"announces .* \(ask\)"),
+        ({"note": {"kind": "update", "sparse": True}}, ONES, BadPush, "of kind 'update'; expected answer, ask"),
+        ({"codec": "topk"}, ONES, BadPush, "Weights can't travel as topk"),
+    ],
+)  # fmt: skip
+def test_a_message_that_is_wrong_changes_nothing(
+    taker: Member, kind: str, head: dict[str, Any], values: Any, error: type[PacelineError], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        deliver(taker, kind, head, values)
+    assert taker.own.local.tolist() == [1.0] * PLAN.total
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        (np.ones(3), "places that do not rise"),
+        (np.array([1, 1, 2, 2], np.uint32).view(np.float32), "places that do not rise"),
+        (np.concatenate([np.ones(1, np.float32), np.array([PLAN.total], np.uint32).view(np.float32)]), "beyond"),
+    ],
+)
+def test_a_sparse_message_with_wrong_places_changes_nothing(
+    member: Callable[..., Member], kind: str, values: Any, match: str
+) -> None:
+    taker, other = member(0, 1.0), member(1)
+    told(1, taker, other)
+    taker.begin("broadcast", "complete")
+    with pytest.raises(BadPush, match=match):
+        deliver(taker, kind, {"note": {"kind": "update", "sparse": True}}, values)
+    assert taker.own.local.tolist() == [1.0] * PLAN.total
+
+
+def test_without_the_token_nothing_is_taken(taker: Member, kind: str) -> None:
+    with pytest.raises(Unauthenticated):
+        deliver(taker, kind, {}, ONES, "wrong")
+
+
+def test_a_message_that_comes_twice_is_taken_once(taker: Member, kind: str) -> None:
+    for _ in range(3):
+        deliver(taker, kind, {}, 3 * ONES)
+    assert taker.own.local.tolist() == [2.0] * PLAN.total
+
+
+def test_a_message_for_a_former_process_is_forgotten(taker: Member, kind: str) -> None:
+    deliver(taker, kind, {"note": {"to": 7}}, 3 * ONES)
+    assert taker.own.local.tolist() == [1.0] * PLAN.total
+
+
+def test_a_worker_that_has_ended_puts_others_off(taker: Member, kind: str) -> None:
+    taker.peers.end()
+    with pytest.raises(NotYet, match="does not train just now"):
+        deliver(taker, kind, {}, ONES)
+
+
+def test_a_refused_message_ends_the_senders_step_with_the_reason(member: Callable[..., Member]) -> None:
+    first, second = member(0), member(1)
+    told(1, first, second)
+    for one in (first, second):
+        one.begin("allreduce")
+    with pytest.raises(BadPush, match="NaN or infinity"):
+        first.step(np.nan)
+    second.peers.end()
