@@ -29,11 +29,6 @@ class Chief:
         self._store = store
         self._say = say
         self.changed = driver.changed
-        self.acks: dict[int, int] = {}
-        """Newest view that each other server follows."""
-        self.switches: dict[int, int] = {}
-        """Change of policy that each other server has made last."""
-        self.terms: dict[int, int] = {0: driver.term}
         self._published = -1
         self._saved: tuple[object, ...] = ()
         self._said_phase = run.phase
@@ -91,9 +86,7 @@ class Chief:
             self._save()
         if view.number != self._published:
             self._published = view.number
-            has_others = self._driver.config.servers > 1
-            held_from = self._driver.clocks.version + 2 if self.membership.rounds and has_others else None
-            self._driver.view(view, held_from)
+            self._driver.view(view, self.run.open_from(self._driver.clocks.version))
         if self.run.phase is not self._said_phase:
             self._said_phase = self.run.phase
             self._say("phase", phase=str(self.run.phase), why=self.run.reason)
@@ -101,32 +94,22 @@ class Chief:
 
     def acknowledged(self, server: int, term: int, view: int, switch: int) -> None:
         """Another server follows this view. Hold the lock."""
-        self.acks[server] = view
-        self.terms[server] = term
-        self.switches[server] = switch
-        if self._is_followed():
+        self.run.other_servers.acknowledged(server, term, view, switch)
+        if self.run.is_followed:
             self._driver.release_rounds()
         self._maybe_switched()
         self.changed.notify_all()
 
-    def _is_followed(self) -> bool:
-        """Whether every other server has said that it follows the newest view."""
-        return all(self.acks.get(other, -1) >= self._published for other in range(1, self._driver.config.servers))
-
-    def due_score(self) -> tuple[int, bool] | None:
-        """(epoch, final) that the evaluator should score next. The final one is due once every server follows the last view,
-        for a slice folds what it has buffered when it learns that nobody is left. Hold the lock."""
-        due = self.run.due_score()
-        return due if due is None or not due[1] or self._is_followed() else None
+    @property
+    def terms(self) -> dict[int, int]:
+        """Of every server that has been heard of. Hold the lock."""
+        return {0: self._driver.term} | self.run.other_servers.terms
 
     def _maybe_switched(self) -> None:
-        """The change of policy is over once every server's slice has made it."""
-        switch = self.membership.view.switch
-        if switch is None or not self.run.policy_change.is_under_way:
-            return
-        made = [self.switches.get(server, 0) for server in range(1, self._driver.config.servers)]
-        if min([self._driver.switch_number, *made]) >= switch.number:
-            self.run.switched()
+        """Says once that the new policy has begun on every slice."""
+        if self.run.maybe_switched(self._driver.switch_number):
+            switch = self.membership.view.switch
+            assert switch is not None
             self._say("the new policy trains", policy=self.run.policy.model_dump(), version=switch.version)
             self.settle()
 

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 
 import numpy as np
 
-from paceline.core import kernels
-from paceline.core.coding.codec import Codec, load_codec
+from paceline.core.coding.codec import load_codec
 from paceline.core.errors import BadPush, NotYet, PacelineError, PlanMismatch, TryAgain
 from paceline.core.linear.sparse import decode_places, encode_places
 from paceline.core.settings.config import NAME
@@ -16,6 +15,7 @@ from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Re
 from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts, weights_codec
 from paceline.rpc.view_messages import switch_message
 from paceline.server.metrics import ServerMetrics
+from paceline.server.push_assembly import Assembly
 from paceline.server.quarantine import Quarantine
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Durability
@@ -277,44 +277,6 @@ class _NoParts:
         return
 
 
-class _Assembly:
-    """Parts that must cover an array in order, without gaps, with finite values."""
-
-    def __init__(self, worker: str, values: Vector, codec: Codec) -> None:
-        self.values = values
-        self._worker = worker
-        self._codec = codec
-        self._filled = 0
-        self._placed: memoryview | None = None
-
-    def place(self, offset: int, length: int) -> memoryview | None:
-        """Where the next part goes, if it is not coded."""
-        is_whole = self._codec.lossless and length % 4 == 0
-        self._placed = self._next(offset, length, length // 4).data.cast("B") if is_whole else None
-        return self._placed
-
-    def take(self, offset: int, data: memoryview) -> None:
-        """Decodes one part to its place."""
-        values = self._next(offset, len(data), self._codec.elements_in(data))
-        if data is not self._placed:
-            self._codec.decode(data, values)
-        if not kernels.all_finite(values):
-            raise BadPush(f"{self._worker} pushed NaN or infinity near element {offset:,}. Nothing was changed.")
-        self._filled += len(values)
-
-    def _next(self, offset: int, length: int, count: int) -> Vector:
-        if offset != self._filled or offset + count > len(self.values):
-            raise BadPush(
-                f"{self._worker} sent {length} bytes for element {offset:,} of {len(self.values):,}; expected whole "
-                f"elements, at most {len(self.values) - self._filled:,}, from {self._filled:,} on. Nothing was changed."
-            )
-        return self.values[offset : offset + count]
-
-    def check_complete(self) -> None:
-        if self._filled != len(self.values):
-            raise BadPush(f"{self._worker} sent {self._filled:,} of {len(self.values):,} values. Nothing was changed.")
-
-
 class _PartsOfPush:
     """A push on its way in, in a buffer of the pool."""
 
@@ -323,7 +285,7 @@ class _PartsOfPush:
         self._head = head
         self._is_there = is_there
         self._buffer: Vector | None = servicer.take_buffer(head.worker, is_there)
-        self._assembly = _Assembly(head.worker, self._buffer, load_codec(head.codec or "none"))
+        self._assembly = Assembly(head.worker, self._buffer, load_codec(head.codec or "none"))
 
     def place(self, offset: int, length: int) -> memoryview | None:
         return self._assembly.place(offset, length)

@@ -1,20 +1,16 @@
 """RunService on the chief: joins, seats, heartbeats, scores and status as gRPC calls."""
 
-import json
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from paceline.core.errors import BadPush, ConfigError
 from paceline.core.run.phases import RunPhase
-from paceline.core.run.scoring import Score
 from paceline.core.run.workers import WorkerReport
-from paceline.core.settings.config import NAME, Config, Options
-from paceline.core.values import worker_order
+from paceline.core.settings.config import NAME, Config
 from paceline.rpc.agreed_settings import agreed_settings
 from paceline.rpc.view_messages import switch_message, view_message
 from paceline.server.chief import Chief
+from paceline.server.run_messages import score_value, status_reply, wanted_policy
 from paceline.server.slice_driver import HOLD
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer
@@ -85,7 +81,8 @@ class RunServicer(RunServiceServicer):
         )
         with self._chief.changed:
             self._chief.beat(request.worker, request.incarnation, report)
-            terms = [self._chief.terms.get(server, 0) for server in range(self._config.server_processes)]
+            known = self._chief.terms
+            terms = [known.get(server, 0) for server in range(self._config.server_processes)]
             return pb.HeartbeatReply(
                 phase=self._chief.run.phase,
                 view=self._chief.membership.view.number,
@@ -127,11 +124,9 @@ class RunServicer(RunServiceServicer):
             chief.settle()
             run.warnings.begins_with(request.baseline)
             if request.HasField("score"):
-                chief.score(_score_value(request.score))
-            chief.wait(
-                lambda: chief.due_score() is not None or run.phase is RunPhase.FINISHED or not context.is_active()
-            )
-            due = chief.due_score()
+                chief.score(score_value(request.score))
+            chief.wait(lambda: run.due_score() is not None or run.phase is RunPhase.FINISHED or not context.is_active())
+            due = run.due_score()
             epoch, final = due or (0, False)
             return pb.EvaluateReply(
                 due=due is not None,
@@ -144,30 +139,9 @@ class RunServicer(RunServiceServicer):
             )
 
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
-        chief, run, now = self._chief, self._chief.run, time.monotonic()
+        chief = self._chief
         with chief.changed:
-            return pb.StatusReply(
-                run=self._config.run or "",
-                phase=run.phase,
-                reason=run.reason,
-                missing=run.missing() if run.phase is RunPhase.WAITING else [],
-                version=chief.clocks().version,
-                examples=run.budget.examples,
-                budget=run.budget.total,
-                epoch=run.budget.epochs,
-                seconds=run.phases.seconds(now),
-                workers=self._workers(now),
-                servers=[
-                    pb.ServerStatus(server=server, term=term, view=chief.acks.get(server, chief.membership.view.number))
-                    for server, term in sorted(chief.terms.items())
-                ],
-                scores=[_score_message(score) for score in run.scoring.scores],
-                skipped_scores=run.scoring.skipped,
-                policy=json.dumps(run.policy.model_dump()),
-                switching=run.policy_change.is_under_way,
-                queued=run.membership.queued(now),
-                warnings=[pb.RunWarning(**asdict(warning)) for warning in run.warnings.found],
-            )
+            return status_reply(chief.run, chief.clocks(), chief.terms, time.monotonic())
 
     def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
         with self._chief.changed:
@@ -178,7 +152,7 @@ class RunServicer(RunServiceServicer):
     def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.SetPolicyReply:
         run = self._chief.run
         with self._chief.changed:
-            self._chief.switch(_policy_of(request.policy, run.policy))
+            self._chief.switch(wanted_policy(request.policy, run.policy))
             view = run.membership.view
             return pb.SetPolicyReply(switch=switch_message(view.switch, view.number))
 
@@ -187,25 +161,6 @@ class RunServicer(RunServiceServicer):
             return []
         members = self._chief.run.workers.members
         return [pb.Peer(worker=worker, incarnation=number, address=address) for worker, number, address in members]
-
-    def _workers(self, now: float) -> Sequence[pb.WorkerStatus]:
-        run, clocks = self._chief.run, self._chief.clocks()
-        found = []
-        for worker in sorted(run.workers.reports, key=worker_order):
-            report, member = run.workers.reports[worker], worker in clocks.view.seats
-            found.append(
-                pb.WorkerStatus(
-                    worker=worker,
-                    clock=clocks.entry(worker).clock,
-                    lead=clocks.lead(worker) if member else 0,
-                    phase=report.phase,
-                    phase_seconds=report.phase_seconds,
-                    silent=now - report.seen,
-                    figures=report.figures,
-                    member=member,
-                )
-            )
-        return found
 
     def _check_join(self, request: pb.JoinRequest) -> None:
         if not NAME.fullmatch(request.worker):
@@ -220,39 +175,3 @@ class RunServicer(RunServiceServicer):
             raise ConfigError(
                 f"{request.worker} has other settings than the servers: {'; '.join(differing)}. Use one config for all."
             )
-
-
-def _policy_of(text: str, present: Options) -> Options:
-    """The policy asked for; without a name, or with the present one's, its options go on top of the present ones."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not isinstance(found.get("name", ""), str):
-        raise BadPush(f'SetPolicy got {text[:80]!r}; expected a JSON object like {{"name": "ssp", "bound": 5}}.')
-    is_same = found.get("name", present.name) == present.name
-    return Options(**(present.model_dump() if is_same else {}) | found)
-
-
-def _score_message(score: Score) -> pb.Score:
-    return pb.Score(
-        epoch=score.epoch,
-        seconds=score.seconds,
-        versions=score.versions,
-        metrics=score.metrics,
-        final=score.final,
-        measure=score.measure,
-        examples=score.examples,
-    )
-
-
-def _score_value(score: pb.Score) -> Score:
-    return Score(
-        score.epoch,
-        score.seconds,
-        list(score.versions),
-        dict(score.metrics),
-        score.final,
-        score.measure,
-        dict(score.examples),
-    )

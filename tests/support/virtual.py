@@ -46,10 +46,6 @@ class Cluster(Network):
         self.run.ready(0.0)
         self.journal = json.dumps(self.run.state())
         self._published = 0
-        self.seen = [0] * config.servers
-        """Newest view that each server has said it follows."""
-        self.made = [0] * config.servers
-        """Change of policy that each server has said it made last."""
         self.workers: dict[str, Worker] = {}
         self.processes: list[Worker] = []
         self.acknowledged: dict[tuple[int, str], dict[int, Outcome]] = {}
@@ -75,15 +71,16 @@ class Cluster(Network):
         if view.number == self._published:
             return
         self._published = view.number
-        if self.run.membership.rounds and self.config.servers > 1:
-            first.deliver(first.slice.hold_rounds(first.slice.version + 2))
+        open_from = self.run.open_from(first.slice.version)
+        if open_from is not None:
+            first.deliver(first.slice.hold_rounds(open_from))
         first.follow(view)
         self._spread()
 
     def _spread(self) -> None:
         view = self.run.membership.view
         for server in self.servers[1:]:
-            if self.seen[server.index] < view.number:
+            if self.run.other_servers.views.get(server.index, 0) < view.number:
                 self.carry(partial(self._follow, server, view), extra=self.conditions.view_delay)
             elif self.run.policy_change.is_under_way:
                 self._acknowledge(server)
@@ -101,35 +98,28 @@ class Cluster(Network):
 
     def _note_seen(self, server: Server, source: ModelSlice, number: int, switch: int) -> None:
         if source is server.slice:
-            self.seen[server.index] = max(self.seen[server.index], number)
-            self.made[server.index] = max(self.made[server.index], switch)
+            self.run.other_servers.acknowledged(server.index, server.term, number, switch)
             self._maybe_release()
             self._maybe_switched()
 
     def _maybe_release(self) -> None:
         first = self.servers[0]
-        if first.is_up and first.slice.held_from is not None and self._is_followed():
+        if first.is_up and first.slice.held_from is not None and self.run.is_followed:
             first.deliver(first.slice.hold_rounds(None))
 
-    def _is_followed(self) -> bool:
-        return all(seen >= self.run.membership.view.number for seen in self.seen[1:])
-
     def _maybe_switched(self) -> None:
-        """As server/chief.py: the change of policy is over once every server's slice has made it."""
-        first, switch = self.servers[0], self.run.membership.view.switch
-        if switch is None or not first.is_up or not self.run.policy_change.is_under_way:
-            return
-        if min([first.switch_number, *self.made[1:]]) >= switch.number:
-            self.run.switched()
+        first = self.servers[0]
+        if first.is_up and self.run.maybe_switched(first.switch_number):
             self.publish()
 
     def server_is_back(self, server: Server) -> None:
-        self.seen[server.index] = self.made[server.index] = 0
-        if server.index == 0:
+        if server.index:
+            self.run.other_servers.acknowledged(server.index, server.term, 0, 0)
+        else:
             self.run = Run(self.config)
             self.run.ready(self.now)
             self.run.restore(json.loads(self.journal), self.now)
-            self.seen, self.made, self._published = [0] * len(self.servers), [0] * len(self.servers), 0
+            self._published = 0
             self.publish()
         self._spread()
 
@@ -141,7 +131,8 @@ class Cluster(Network):
             self.run.tick(self.now)
             self._maybe_switched()
             can_score = all(server.is_up and server.slice.phase is Phase.SERVING for server in self.servers)
-            if self.run.phase is RunPhase.SCORING and can_score and self._is_followed():
+            due = self.run.due_score()
+            if due == (self.run.budget.epoch, True) and can_score:
                 versions = [server.slice.version for server in self.servers]
                 seconds = self.run.phases.seconds(self.now)
                 self.run.score(Score(self.run.budget.epoch, seconds, versions, {}, final=True), self.now)

@@ -8,6 +8,9 @@ from paceline.core.errors import Fenced, PoolFull
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Seat, Switch, View, worker_order
 
+ROUNDS_AHEAD = 2
+"""In rounds a change of the view counts from the next round but one on."""
+
 
 @dataclass(slots=True)
 class Place:
@@ -85,7 +88,7 @@ class Membership:
         place.is_idle = False
         if old is not None and old.incarnation == incarnation:
             return
-        level = clocks.version + 2 if self.rounds else clocks.slowest()
+        level = clocks.version + ROUNDS_AHEAD if self.rounds else clocks.slowest()
         seat = replace(old, incarnation=incarnation) if old else Seat(incarnation, level - clock, last)
         self._publish(self.view.seats | {worker: seat})
 
@@ -147,7 +150,7 @@ class Membership:
         only from then on, so that everybody's is still to come), else each worker's own next."""
         if not self.rounds:
             return {worker: clocks.entry(worker).clock + 1 for worker in self.view.seats}
-        final = clocks.version + 2
+        final = clocks.version + ROUNDS_AHEAD
         for worker, seat in self.view.seats.items():
             final = max(final, clocks.entry(worker).clock + seat.handicap + 1)
         return {worker: final - seat.handicap for worker, seat in self.view.seats.items()}

@@ -6,6 +6,7 @@ from paceline.core.errors import NotYet
 from paceline.core.run.budget import Budget
 from paceline.core.run.common_stopping import CommonStopping
 from paceline.core.run.membership import Membership
+from paceline.core.run.other_servers import OtherServers
 from paceline.core.run.phases import Phases, RunPhase
 from paceline.core.run.policy_change import PolicyChange
 from paceline.core.run.scoring import Score, Scoring
@@ -33,6 +34,7 @@ class Run:
         self.common_stopping = CommonStopping(config)
         self.policy_change = PolicyChange(config, self.membership)
         self.warnings = Warnings(config)
+        self.other_servers = OtherServers(config.servers)
 
     @property
     def phase(self) -> RunPhase:
@@ -162,9 +164,31 @@ class Run:
             raise NotYet(f"The run is {self.phase}, or just restarting or changing; the policy is changed in training.")
         self.policy_change.begin(policy, clocks)
 
+    def maybe_switched(self, made: int) -> bool:
+        """Ends the change of policy once every slice has made it; returns whether it has ended just now. `made`: the number
+        of the change that the chief's slice has made last."""
+        switch = self.membership.view.switch
+        if switch is None or not self.policy_change.is_under_way:
+            return False
+        if made < switch.number or not self.other_servers.have_made(switch.number):
+            return False
+        self.switched()
+        return True
+
     def switched(self) -> None:
         """The new policy has begun on every slice."""
         self.policy_change.end()
+
+    # the other servers
+    @property
+    def is_followed(self) -> bool:
+        """Whether every other server has said that it follows the newest view."""
+        return self.other_servers.follow(self.membership.view.number)
+
+    def open_from(self, version: int) -> int | None:
+        """From which round on the chief's slice, at this version, keeps rounds open while the newest view is on its way to
+        the other servers (docs/protocol.md#rounds-that-stay-open); None where none has to."""
+        return self.other_servers.open_from(version) if self.membership.rounds else None
 
     # evaluator
     def ready(self, now: float) -> None:
@@ -173,9 +197,10 @@ class Run:
         self._maybe_start(now)
 
     def due_score(self) -> tuple[int, bool] | None:
-        """(epoch, final) that the evaluator should score next; None while there is nothing new."""
+        """(epoch, final) that the evaluator should score next; None while there is nothing new. The final one is due once
+        every server follows the last view, for a slice folds what it has buffered when it learns that nobody is left."""
         if self.phase is RunPhase.SCORING:
-            return self.budget.epoch, True
+            return (self.budget.epoch, True) if self.is_followed else None
         is_due = self.phase is RunPhase.TRAINING and self.scoring.is_due(self.budget.epoch)
         return (self.budget.epoch, False) if is_due else None
 

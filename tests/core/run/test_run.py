@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import ConfigError, DataError, Fenced, NotYet
+from paceline.core.run.other_servers import OtherServers
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.run.scoring import Score
@@ -183,6 +184,8 @@ def test_the_run_is_finished_when_the_final_version_is_scored():
     run, clocks = started("a")
     run.stop("asked to", clocks, 5.0)
     run.leave("a", 1, True, 6.0)
+    assert run.due_score() is None, "server 1 has not said yet that it has the last view"
+    run.other_servers.acknowledged(1, 1, run.membership.view.number, 0)
     assert run.due_score() == (0, True)
 
     run.score(Score(0, 6.0, [1], {"test_accuracy": 0.9}, final=False), 7.0)
@@ -391,6 +394,25 @@ def test_a_run_neither_stops_nor_ends_its_budget_while_the_policy_changes():
     run.counted(clocks, 2.0)
 
     assert run.phase is RunPhase.STOPPING
+
+
+def test_a_change_of_policy_ends_once_every_slice_has_made_it():
+    run, clocks = started("worker-0")
+    switched(run, "ssp", clocks)
+    ended = []
+
+    for own, other in ((0, 1), (1, 0), (1, 1), (1, 1)):
+        run.other_servers = OtherServers(2)
+        run.other_servers.acknowledged(1, 1, 2, other)
+        ended.append(run.maybe_switched(own))
+
+    assert ended == [False, False, True, False]
+
+
+def test_only_rounds_and_only_with_other_servers_stay_open_for_a_view_on_its_way():
+    assert started("worker-0", policy=Options(name="bsp"))[0].open_from(7) == 9
+    assert started("worker-0", policy=Options(name="bsp"), servers=1)[0].open_from(7) is None
+    assert started("worker-0")[0].open_from(7) is None
 
 
 def test_joiners_wait_until_the_policy_has_changed():

@@ -1,0 +1,91 @@
+"""A run's values as messages and back: its status, scores, and the policy that somebody asks for."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+
+from paceline.core.errors import BadPush
+from paceline.core.run.phases import RunPhase
+from paceline.core.run.run import Run
+from paceline.core.run.scoring import Score
+from paceline.core.settings.config import Options
+from paceline.core.sync.clocks import Clocks
+from paceline.core.values import worker_order
+from paceline.v1 import run_service_pb2 as pb
+
+
+def status_reply(run: Run, clocks: Clocks, terms: Mapping[int, int], now: float) -> pb.StatusReply:
+    """Where the run is. `clocks`: those of the chief's slice; `terms`: of each server that has been heard of."""
+    views = {0: run.membership.view.number} | run.other_servers.views
+    return pb.StatusReply(
+        run=run.config.run or "",
+        phase=run.phase,
+        reason=run.reason,
+        missing=run.missing() if run.phase is RunPhase.WAITING else [],
+        version=clocks.version,
+        examples=run.budget.examples,
+        budget=run.budget.total,
+        epoch=run.budget.epochs,
+        seconds=run.phases.seconds(now),
+        workers=_workers(run, clocks, now),
+        servers=[pb.ServerStatus(server=server, term=terms[server], view=views[server]) for server in sorted(terms)],
+        scores=[_score_message(score) for score in run.scoring.scores],
+        skipped_scores=run.scoring.skipped,
+        policy=json.dumps(run.policy.model_dump()),
+        switching=run.policy_change.is_under_way,
+        queued=run.membership.queued(now),
+        warnings=[pb.RunWarning(**asdict(warning)) for warning in run.warnings.found],
+    )
+
+
+def _workers(run: Run, clocks: Clocks, now: float) -> Iterator[pb.WorkerStatus]:
+    for worker in sorted(run.workers.reports, key=worker_order):
+        report = run.workers.reports[worker]
+        is_member = worker in clocks.view.seats
+        yield pb.WorkerStatus(
+            worker=worker,
+            clock=clocks.entry(worker).clock,
+            lead=clocks.lead(worker) if is_member else 0,
+            phase=report.phase,
+            phase_seconds=report.phase_seconds,
+            silent=now - report.seen,
+            figures=report.figures,
+            member=is_member,
+        )
+
+
+def wanted_policy(text: str, present: Options) -> Options:
+    """The policy asked for as JSON; without a name, or with the present one's, its options go on top of the present ones.
+    BadPush where it is no JSON object."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("name", ""), str):
+        raise BadPush(f'SetPolicy got {text[:80]!r}; expected a JSON object like {{"name": "ssp", "bound": 5}}.')
+    is_same = found.get("name", present.name) == present.name
+    return Options(**(present.model_dump() if is_same else {}) | found)
+
+
+def _score_message(score: Score) -> pb.Score:
+    return pb.Score(
+        epoch=score.epoch,
+        seconds=score.seconds,
+        versions=score.versions,
+        metrics=score.metrics,
+        final=score.final,
+        measure=score.measure,
+        examples=score.examples,
+    )
+
+
+def score_value(score: pb.Score) -> Score:
+    return Score(
+        score.epoch,
+        score.seconds,
+        list(score.versions),
+        dict(score.metrics),
+        score.final,
+        score.measure,
+        dict(score.examples),
+    )
