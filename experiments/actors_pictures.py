@@ -1,4 +1,4 @@
-"""The figures of `experiments.actors` as a PNG, in the colours of the report on shards."""
+"""The figures of `experiments.actors` as a PNG."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,10 +7,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
-from paceline.sharder.report.panels import FAINT, INK, STYLE, colour_of, png
-
-MARKERS = ("o", "s", "^")
-"""Of each form, so that colour is not all that tells them apart."""
+from paceline.plot_style import FAINT, INK, STYLE, colour_of, marker_of, png
 
 
 class Line(NamedTuple):
@@ -33,7 +30,7 @@ def against_tau(lines: Mapping[str, Line], published: Mapping[float | None, tupl
         for number, (form, line) in enumerate(lines.items()):
             look: dict[str, Any] = {
                 "color": colour_of(number),
-                "marker": MARKERS[number],
+                "marker": marker_of(number),
                 "markersize": 4,
                 "label": form,
             }

@@ -1,4 +1,4 @@
-"""The figures of `experiments.hogwild` as PNG, in the colours of the report on shards."""
+"""The figures of `experiments.hogwild` as PNG."""
 
 from collections.abc import Mapping, Sequence
 from statistics import mean
@@ -9,10 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from paceline.sharder.report.panels import FAINT, STYLE, colour_of, png
+from paceline.plot_style import FAINT, STYLE, colour_of, marker_of, png
 
-MARKERS = ("o", "s", "^")
-"""Of each mode, so that colour is not all that tells them apart."""
 WIDTH, HEIGHT = 4.6, 3.8
 """Inches of a panel."""
 
@@ -67,7 +65,7 @@ def time_by_workers(lines: Mapping[Pace, Mapping[str, Line]]) -> bytes:
         figure, grid = _panels(1, len(lines))
         for (pace, modes), axes in zip(lines.items(), grid, strict=True):
             for number, (mode, line) in enumerate(modes.items()):
-                axes.plot(*zip(*line, strict=True), MARKERS[number % 3] + "-", color=colour_of(number), label=mode)
+                axes.plot(*zip(*line, strict=True), marker_of(number) + "-", color=colour_of(number), label=mode)
             axes.set_title(f"a push: {pace.told}")
             axes.set_xlabel("workers")
             axes.set_ylim(bottom=0)

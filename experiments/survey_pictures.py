@@ -1,4 +1,4 @@
-"""The figures of `experiments.survey` as PNG, in the colours of the report on shards."""
+"""The figures of `experiments.survey` as PNG."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,10 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from paceline.core.run.scoring import Score
-from paceline.sharder.report.panels import FAINT, STYLE, colour_of, png
+from paceline.plot_style import FAINT, STYLE, colour_of, marker_of, png
 
-MARKERS = ("o", "s", "^", "D", "v", "P")
-"""Of each policy, so that colour is not all that tells them apart."""
 WIDTH, HEIGHT = 4.4, 3.4
 """Inches of a panel."""
 
@@ -29,7 +27,7 @@ def accuracies(curves: Mapping[tuple[str, str], Sequence[Score]], titles: Mappin
                 grid[:, column], ([score.epoch for score in history], [score.seconds for score in history]), strict=True
             ):
                 axes.plot(
-                    places, accuracy, f"{MARKERS[number % 6]}-", color=colour_of(number), label=policy, markersize=4
+                    places, accuracy, f"{marker_of(number)}-", color=colour_of(number), label=policy, markersize=4
                 )
         for column, cluster in enumerate(clusters):
             grid[0, column].set_title(titles[cluster])
@@ -52,7 +50,7 @@ def speed_ups(found: Mapping[tuple[str, int], float | None]) -> bytes:
         for number, policy in enumerate(dict.fromkeys(policy for policy, _ in found)):
             line = [(count, value) for (of, count), value in found.items() if of == policy and value is not None]
             if line:
-                axes.plot(*zip(*line, strict=True), f"{MARKERS[number % 6]}-", color=colour_of(number), label=policy)
+                axes.plot(*zip(*line, strict=True), f"{marker_of(number)}-", color=colour_of(number), label=policy)
         axes.set_xlabel("workers")
         axes.set_ylabel("speed-up over one worker")
         axes.set_xticks(counts)

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from paceline.core.settings.config import Config
-from paceline.sharder.report.panels import STYLE
+from paceline.plot_style import STYLE
 from tools.dashboard import places
 from tools.panels import PEERS, ROWS, Panel
 from tools.prometheus import EVERY, Prometheus, beside, other_exporters, watched_run

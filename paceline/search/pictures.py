@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from paceline.plot_style import COLOURS, FAINT, INK, STYLE, png
 from paceline.search.grid import Grid, shown
 from paceline.search.results import ACCURACY, FAILED, Results, Row
-from paceline.sharder.report.panels import COLOURS, FAINT, INK, STYLE, png
 
 CELL_WIDE, CELL_HIGH = 1.0, 0.6
 """Inches."""

@@ -1,6 +1,5 @@
-"""How the report's pictures are laid out. Colours are Okabe and Ito's, which colour-blind people can tell apart."""
+"""How the report's pictures are laid out."""
 
-import io
 import math
 import textwrap
 from typing import Any
@@ -10,22 +9,6 @@ from matplotlib.figure import Figure
 
 from paceline.sharder.report.shard_set import Sets
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-INK, FAINT = "#222222", "#8a8a8a"
-STYLE: dict[Any, Any] = {
-    "text.parse_math": False,  # names are data: a dollar sign in one starts no formula
-    "font.size": 11,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": FAINT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 12,
-    "axes.titlelocation": "left",
-    "xtick.color": INK,
-    "ytick.color": INK,
-}
-DPI = 150
 WIDE = 13.4
 """Inches; sets stand side by side until they would need more."""
 NARROW, ALONE, MARGIN = 3.4, 5.8, 1.2
@@ -74,15 +57,3 @@ def whole_ticks(axes: Axes, workers: int) -> None:
     """Worker numbers below the axes, as many as are legible."""
     step = math.ceil(workers / TICKS)
     axes.set_xticks(range(0, workers, step), [str(worker) for worker in range(0, workers, step)])
-
-
-def colour_of(number: int) -> str:
-    """The set's colour in every picture."""
-    return COLOURS[number % len(COLOURS)]
-
-
-def png(figure: Figure) -> bytes:
-    """The figure as the content of a file."""
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=DPI, facecolor="white", bbox_inches="tight")  # or labels may be cut
-    return stream.getvalue()

@@ -9,23 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
-from paceline.sharder.report.panels import (
-    CELL,
-    INK,
-    STYLE,
-    TICKS,
-    cell,
-    colour_of,
-    label_left,
-    lines,
-    panels,
-    png,
-    whole_ticks,
-)
+from paceline.plot_style import INK, STYLE, colour_of, marker_of, png
+from paceline.sharder.report.panels import CELL, TICKS, cell, label_left, lines, panels, whole_ticks
 from paceline.sharder.report.shard_set import Clusters, Sets, ShardSet, digits
 
-MARKERS = ("o", "s", "^", "D", "v", "P")
-"""Of each set, so that colour is not all that tells them apart."""
 DENSE, SPARSE = "#0072B2", "#D55E00"
 DIGIT = 0.08
 """Inches of a digit in the heat map."""
@@ -117,7 +104,7 @@ def divergence_points(sets: Sets) -> Figure:
     for number, shards in enumerate(sets):
         middle = np.arange(shards.workers) + 0.7 * ((number + 0.5) / len(sets) - 0.5)
         label = f"{shards.name}: mean {digits(shards.divergence.mean())}, worst {digits(shards.divergence.max())} bits"
-        colour, marker = colour_of(number), MARKERS[number % len(MARKERS)]
+        colour, marker = colour_of(number), marker_of(number)
         axes.vlines(middle, 0, shards.divergence, color=colour, linewidth=1.5, alpha=0.6)
         axes.plot(
             middle, shards.divergence, marker, color=colour, markersize=size, label=label, clip_on=False, zorder=3
