@@ -17,10 +17,10 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from paceline.core import registry
 from paceline.core.errors import ConfigError, OutOfMemory, PacelineError, UsageError, is_out_of_memory, out_of_memory
-from paceline.core.peers.peer_run import check_peers
+from paceline.core.peers.peer_run import chosen_by
 from paceline.core.settings.config import Config, named
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import build_policy, from_shorthand, is_served
+from paceline.core.settings_rules import check
+from paceline.core.sync.policy import from_shorthand
 from paceline.presets import PRESETS, presets
 
 PREFIX = "PACELINE_"
@@ -67,12 +67,7 @@ def load(
     except ValidationError as error:
         where = f" (from {path})" if path else ""
         raise ConfigError("\n".join(registry.explain(error, Config)) + where) from error
-    build_optimizer(config.optimizer)
-    build_policy(config.policy).check(config)
-    if not is_served(config.policy):
-        check_peers(config)
-    elif config.topology is not None:
-        raise ConfigError(f"topology is for policies without servers, not for {config.policy.name}. Leave it out.")
+    check(config, chosen_by(config))
     return config
 
 
@@ -98,16 +93,6 @@ def _merged(
     for source in (task or {}, named, read_yaml(path) if path else {}, _environment(), overrides or {}):
         merged = _merge(merged, source)
     return merged
-
-
-def check_own_loop(config: Config) -> None:
-    """ConfigError for settings that only Paceline's own training loop carries out."""
-    for key in ("accumulate", "precision", "compile", "overlap"):
-        if getattr(config, key) != Config.model_fields[key].default:
-            raise ConfigError(
-                f"{key} is {getattr(config, key)}, but a training loop of your own computes the gradients. Do it there, and "
-                f"leave {key} out."
-            )
 
 
 def read_preset(name: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError, PacelineError, PlanMismatch, Stopped, in_brief
-from paceline.load_settings import check_own_loop
+from paceline.core.settings_rules import refuse
 from paceline.rpc.process import stop_on_signals
 from paceline.tasks.task import load_task
 from paceline.worker.module_worker import worker_of
@@ -73,7 +73,7 @@ class Session:
     def __init__(self, start: Start, model: nn.Module | None = None) -> None:
         """Joins the run; returns when the model has its weights, or when the run is over. Raises ConfigError where the
         model is not the task's, DataError, ServersGone, Stopped: as a worker does."""
-        check_own_loop(start.config)
+        refuse(start.config, {"loop": start.config.loop or "this script"})
         use_threads(start.threads)  # in this thread, which computes
         self._replica = _Borrowed(start, model)
         self._batch: Batch | None = None

@@ -1,5 +1,8 @@
-"""How an extension is named in the config, with its own options."""
+"""How an extension is named in the config, with its own options, and what it says that it does not go with."""
 
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from string import Formatter
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -34,6 +37,47 @@ class Extension(BaseModel):
 
 def _held(name: str) -> property:
     return property(lambda extension: extension.__pydantic_private__[name])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """Settings that do not go together. An extension's own ones stand in its ClassVar `rules`, and count beside those of the
+    classes that it is made from; all others stand in `paceline.core.rules`."""
+
+    condition: Callable[[Any, Any], bool]
+    """True where they don't, given what the rule belongs to (an extension, built, or the value of a setting) and the whole
+    config."""
+    sentence: str
+    """What was seen, what was expected, what to do. `{workers}` or `{codec.momentum:g}` stands for the value of a setting,
+    `{own.upper}` for what the extension has under that name, any other name for one of `words`."""
+    words: Mapping[str, Callable[[Any, Any], object]] = field(default_factory=dict)
+    """What else the sentence says, given the same two."""
+
+    def said(self, own: Any, config: Any) -> str:
+        """The sentence about these settings."""
+        words = {name: word(own, config) for name, word in self.words.items()}
+        return _SPOKEN.vformat(self.sentence, (), {**dict(config), **words, "own": own})
+
+    @property
+    def outline(self) -> str:
+        """The sentence about any settings, with dots for what depends on them."""
+        parts = list(_SPOKEN.parse(self.sentence))
+        return "".join(text + ("…" if name is not None else "") for text, name, _, _ in parts)
+
+
+class _Spoken(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Several values in brackets, as they are written in YAML."""
+        return str(super().format_field(list(value) if isinstance(value, tuple) else value, format_spec))
+
+
+_SPOKEN = _Spoken()
+
+
+def own_rules(kind: type) -> Iterator[Rule]:
+    """Those that a class brings with it, of the classes that it is made from first."""
+    for base in reversed(kind.__mro__):
+        yield from vars(base).get("rules", ())
 
 
 def named(value: Any) -> Any:

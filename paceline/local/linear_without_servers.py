@@ -11,6 +11,7 @@ from paceline.core.linear.model import Examples, score
 from paceline.core.linear.score import Score
 from paceline.core.run.best_model import result
 from paceline.core.settings.config import Config
+from paceline.core.settings_rules import LOCAL, refuse
 from paceline.data.costs import costs_of, counted
 from paceline.data.dataset import Dataset, PartName, is_sparse
 from paceline.data.inputs import Inputs
@@ -65,11 +66,6 @@ class Report:
 def train_here(config: Config, threads: int, average: bool, out: Path, data: Dataset | None = None) -> Report:
     """Trains on the task's data with the run's settings; writes the model. `data`: what `read_data` gave, if that has been
     called. ConfigError where the settings are not for a linear model; DataError, DiskError."""
-    if config.updates != "sparse":
-        raise ConfigError(
-            f"Task {config.task} has updates: {config.updates}; `paceline local` trains linear models, which have updates: "
-            "sparse, like task svm."
-        )
     settings_of(config, threads, average)  # what is wrong with them is told before the data is read
     dataset = data or read_data(config.task, config.model, config.svm.positive, config.data.path)
     train_set, parts, classes, total = _parts(dataset, config)
@@ -99,9 +95,8 @@ def read_data(task: str, model: str | None, positive: str | None, path: str) -> 
 
 def settings_of(config: Config, threads: int, average: bool, classes: int = 2) -> LocalSettings:
     """The run's settings, as far as they mean something without servers. `average`: take the mean of the last epoch, whatever
-    they say. ConfigError for a schedule that is not known here."""
-    if config.schedule.warmup_epochs:
-        raise ConfigError("schedule.warmup_epochs is set, but `paceline local` has no warm-up; leave it out.")
+    they say. ConfigError for what `paceline local` does not take."""
+    refuse(config, {LOCAL: config})
     return LocalSettings(
         objective=config.svm.objective, steps=config.svm.steps, intercept=config.svm.intercept, classes=classes,
         lr=float(config.optimizer.options["lr"]), schedule=config.schedule, batch_size=config.batch_size,

@@ -9,7 +9,7 @@ from typing import Any
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.core.settings.slow import CLUSTERS
-from paceline.load_settings import TLS, check_own_loop, load, parse_sets
+from paceline.load_settings import TLS, load, parse_sets
 from paceline.local.check_script import check_script
 
 ENDINGS = (".yaml", ".yml")
@@ -73,7 +73,6 @@ def complete(overrides: Mapping[str, Any], path: Path | None = None, preset: str
 
     config = load_config(path, overrides, preset)
     if config.loop is not None:
-        check_own_loop(config)
         if not config.loop.endswith(".py") or not Path(config.loop).is_file():
             raise ConfigError(f"loop: there is no Python file {config.loop}. Give the path of your training script.")
         check_script(Path(config.loop))

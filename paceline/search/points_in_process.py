@@ -4,20 +4,10 @@ import json
 import time
 from functools import lru_cache
 
-from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Dataset
 from paceline.local.linear_without_servers import read_data, train_here
 from paceline.local.run_folder import RunFolder
-
-
-def check(configs: list[Config]) -> None:
-    """ConfigError unless all points train linear models."""
-    dense = next((config for config in configs if config.updates != "sparse"), None)
-    if dense is not None:
-        raise ConfigError(
-            f"--engine local trains linear models, but task {dense.task} has updates: {dense.updates}. Leave --engine out."
-        )
 
 
 def train_point(config: Config, folder: RunFolder) -> None:

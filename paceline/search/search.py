@@ -12,6 +12,7 @@ from rich.console import Console
 from paceline.core.errors import ConfigError, PacelineError, UsageError
 from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
+from paceline.core.settings_rules import SEARCH, refuse
 from paceline.data.shards import is_there
 from paceline.local.capacity import refuse_too_many
 from paceline.local.run_folder import RunFolder, new_name
@@ -61,7 +62,9 @@ def search(
     first = points[0].configs[0]
     what: dict[str, Any] = {"grid": grid.values, "folds": folds, "settings": first.model_dump(mode="json")}
     if engine == "local":
-        here.check([config for point in points for config in point.configs])
+        for point in points:
+            for config in point.configs:
+                refuse(config, {SEARCH: engine})
         what["engine"] = engine
     else:
         _refuse_too_many(points, cores or len(own_cores()), yes)

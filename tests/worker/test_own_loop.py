@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from paceline.core.errors import ConfigError, PlanMismatch, Stopped
 from paceline.core.settings.config import Config, Options
 from paceline.data.sampler import Sampler
 from paceline.data.shards import open_shards
-from paceline.load_settings import check_own_loop
+from paceline.load_settings import load
 from paceline.rpc.auth import OPEN
 from paceline.sharder.sharding import make_shards
 from paceline.v1 import run_service_pb2 as run_pb
@@ -216,4 +217,6 @@ def test_a_worker_that_is_told_to_stop_hears_it_from_its_next_step(
 def test_what_only_the_standard_loop_does_is_refused(settings: dict[str, Any]) -> None:
     (name,) = settings
     with pytest.raises(ConfigError, match=f"^{name} is .* a training loop of your own computes the gradients"):
-        check_own_loop(Config(**settings))
+        load(None, {"loop": "mine.py", **settings})
+    with pytest.raises(ConfigError, match=f"^{name} is .* a training loop of your own computes the gradients"):
+        own_loop.Session(SimpleNamespace(config=Config(**settings)))

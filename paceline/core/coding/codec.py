@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 
 from paceline.core import registry
 from paceline.core.errors import BadPush
-from paceline.core.extension import Extension, Options
+from paceline.core.extension import Extension, Options, Rule
 from paceline.core.values import Vector
 
 PACKAGE = "paceline.core.coding.codecs"
@@ -49,6 +49,8 @@ class Codec(Extension, ABC):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: ClassVar[str]
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """What it does not go with."""
     lossless: ClassVar[bool] = False
     """Whether decode(encode(x)) has the bits of x: then the caller may send and read the memory of x itself."""
     keeps_all: ClassVar[bool]

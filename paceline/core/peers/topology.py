@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from paceline.core import registry
 from paceline.core.errors import ConfigError
+from paceline.core.extension import Rule
 from paceline.core.settings.config import Options
 
 PACKAGE = "paceline.core.peers.topologies"
@@ -30,6 +32,8 @@ class Topology(BaseModel, ABC):
     so all threads may share it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """What it does not go with."""
 
     @abstractmethod
     def _reached(self, place: int, members: Members) -> Iterable[int]:

@@ -3,6 +3,7 @@
 from paceline.core.errors import ConfigError
 from paceline.core.run.membership import Membership
 from paceline.core.settings.config import Config, Options
+from paceline.core.settings_rules import refuse
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import build_policy
@@ -45,7 +46,7 @@ class PolicyChange:
                 "A run without servers keeps its policy: workers can't change it in mid-run. Start a new run."
             )
         old, new = build_policy(self.policy), build_policy(policy)
-        new.check(self._config.model_copy(update={"policy": policy}))
+        refuse(self._config.model_copy(update={"policy": policy}), {"policy": new})
         run_optimizer = build_optimizer(self._config.optimizer)
         before, after = old.server_optimizer(run_optimizer), new.server_optimizer(run_optimizer)
         if before != after and (before.slots or after.slots):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from paceline.core.extension import Section
 from paceline.core.linear.objective import Objective
@@ -56,7 +56,10 @@ class SvmConfig(Section):
         "own", description="Who stops early: each worker by its own loss, or all together by the mean of theirs."
     )
     average_from: float | None = Field(
-        None, ge=0, description="Score and write the mean of the versions since this epoch; default: see average_last."
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Score and write the mean of the versions since this epoch; default: see average_last.",
     )
     average_last: float | None = Field(
         None,
@@ -64,12 +67,6 @@ class SvmConfig(Section):
         le=1,
         description="Score and write the mean of the versions of so much of the run, at its end (ratio); default: no mean.",
     )
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> "SvmConfig":
-        if self.stopping is not None and not self.kept:
-            raise ValueError("stopping goes by validation losses: set svm.validation above 0.")
-        return self
 
     @property
     def kept(self) -> float:

@@ -32,6 +32,6 @@ def slowness(who: str, how: str) -> tuple[float, float]:
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)x(?:@([0-9]*\.?[0-9]+)%)?", how)
     if not (who == "all" or who.isdigit()) or not match or float(match[1]) < 1 or float(match[2] or 0) > 100:
         raise ValueError(
-            f"slow: can't read {who!r}: {how!r}; write a worker's number or 'all', and 10x or 10x@5% (factor 1 or more)."
+            f"can't read {who!r}: {how!r}; write a worker's number or 'all', and 10x or 10x@5% (factor 1 or more)."
         )
     return float(match[1]), float(match[2] or 100) / 100

@@ -14,7 +14,6 @@ from paceline.core.settings.codec import Pushes
 from paceline.core.settings.config import Config, Options
 from paceline.core.steps.effective import Scaled
 from paceline.core.steps.optimizer import Optimizer
-from paceline.core.steps.optimizers.sgd import check_plain
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Outcome, Push, Vector, Verdict
 
@@ -71,38 +70,10 @@ class Policy(Scaled, ABC):
     """Whether it makes sense for sparse updates, which are changes and not gradients, and which are summed."""
     pushes: ClassVar[Pushes] = "gradients"
     """What `outgoing` makes: not every codec goes with each."""
+    served: ClassVar[bool] = True
+    """Whether there are servers in its runs."""
     scores: ClassVar[tuple[str, ...]] = ("global",)
     """Which models mean something: the global one, the mean of the workers' local ones, their vote."""
-
-    def check(self, config: Config) -> None:
-        """ConfigError where other settings don't go with this policy."""
-        if not config.servers and is_served(config.policy):
-            raise ConfigError(
-                f"policy {config.policy.name} needs servers, but servers is 0. Set servers=1 or more, or take a policy that "
-                f"trains without them: {', '.join(registry.names(PEERS))}."
-            )
-        config.codec.check(config.policy.name, self.pushes, config.updates, config.schedule.lr_scale, config.epochs)
-        if momentum := config.codec.momentum:
-            check_plain(config.optimizer, f"codec.momentum ({momentum:g})", config.schedule.lr_scale == "auto")
-        if config.overlap and not self.overlaps:
-            raise ConfigError(
-                f"overlap: true does not go with policy {config.policy.name}, whose workers need each reply before the "
-                f"next step. Use {policies_that(lambda kind: kind.overlaps)}, or leave overlap off."
-            )
-        if config.updates == "sparse" and not self.sparse:
-            raise ConfigError(
-                f"policy {config.policy.name} does not go with sparse updates. Use "
-                f"{policies_that(lambda kind: kind.sparse)}."
-            )
-        if config.schedule.lr_scale == "adascale" and config.updates == "sparse":
-            raise ConfigError(
-                "schedule.lr_scale: adascale measures gradients; sparse updates are changes. Leave it out."
-            )
-        if config.schedule.lr_scale == "adascale" and not (self.rounds or self.gathers):
-            raise ConfigError(
-                f"schedule.lr_scale: adascale needs a policy that averages several gradients, like bsp or kbuffered; "
-                f"{config.policy.name} folds each by itself."
-            )
 
     def step_pushes(self, members: int) -> float:
         return members if self.rounds else 1.0
@@ -206,6 +177,7 @@ def unless_old(push: Push, clocks: Clocks) -> Verdict:
 class Unserved(Policy):
     """The chief's half of a run without servers: it counts what is trained. The models are the workers' own."""
 
+    served: ClassVar[bool] = False
     scores: ClassVar[tuple[str, ...]] = ("mean",)
     _peers: Scaled = PrivateAttr()
     """The workers' half."""
@@ -232,13 +204,6 @@ class Unserved(Policy):
     @property
     def worker_momentum(self) -> bool:  # type: ignore[override]
         return self._peers.worker_momentum
-
-    def check(self, config: Config) -> None:
-        super().check(config)
-        if config.servers:
-            raise ConfigError(
-                f"policy {config.policy.name} trains without servers, but servers is {config.servers}. Set servers=0."
-            )
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
         return True

@@ -12,6 +12,7 @@ from paceline.core import registry
 from paceline.core.coding.codec import PACKAGE, Codec, build_codec, load_codec
 from paceline.core.errors import BadPush, ConfigError
 from paceline.core.settings.config import Config, Options
+from paceline.core.settings_rules import refuse
 from paceline.core.sync.policy import build_policy
 from paceline.core.values import Vector
 from paceline.load_settings import load, parse_sets
@@ -469,8 +470,10 @@ def test_sparse_updates_keep_no_residual_and_refuse_codecs_that_need_one(codec: 
 
 
 def test_a_policy_that_a_run_switches_to_is_asked_as_well() -> None:
+    run = Config(policy=Options(name="easgd"), codec={"push": "topk"})
+
     with pytest.raises(ConfigError, match="policy easgd push their weights"):
-        build_policy(Options(name="easgd")).check(Config(policy=Options(name="easgd"), codec={"push": "topk"}))
+        refuse(run, {"policy": build_policy(run.policy)})
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not load_codec(name).keeps_all])

@@ -11,6 +11,7 @@ from paceline.core.coding.codec import Codec, build_codec
 from paceline.core.coding.sparse_codec import SparseCodec
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config, Options
+from paceline.core.settings_rules import refuse
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policy import build_policy
 from paceline.load_settings import load
@@ -140,8 +141,10 @@ def test_what_does_not_go_with_momentum_or_a_warm_up_is_refused(changes: dict[st
 
 
 def test_a_policy_that_a_run_switches_to_must_go_with_momentum_as_well() -> None:
+    run = Config(policy=Options(name="dana"), codec=DGC, optimizer=PLAIN)
+
     with pytest.raises(ConfigError, match="and so does codec"):
-        build_policy(Options(name="dana")).check(Config(policy=Options(name="dana"), codec=DGC, optimizer=PLAIN))
+        refuse(run, {"policy": build_policy(run.policy)})
 
 
 def test_a_run_of_the_digits_with_servers_learns() -> None:

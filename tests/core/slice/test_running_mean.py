@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from safetensors import safe_open
 
 from paceline.cli.plan import plan_report
+from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config, Options, SvmConfig
 from paceline.core.slice.plan import PlanConfig, make_plan, server_memory
 from paceline.core.slice.sparse_slice import SparseSlice
@@ -20,6 +21,7 @@ from paceline.core.slice.state import SliceState
 from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Sparse
 from paceline.data.linear_model import read_linear_model, shapes_of
+from paceline.load_settings import load
 from paceline.rpc.auth import OPEN
 from paceline.server.state_folder import Store
 from paceline.v1 import run_service_pb2 as pb
@@ -257,9 +259,9 @@ def test_the_evaluator_takes_the_mean_home_and_workers_go_on_from_the_weights(tm
 )
 def test_dense_updates_and_a_mean_that_would_never_begin_are_refused(facts: dict[str, Any]):
     with pytest.raises(
-        ValueError, match=rf"svm.average_from is 3, updates are {facts['updates']}, epochs \d+; it is for"
+        ConfigError, match=rf"svm.average_from is 3, updates are {facts['updates']}, epochs \d+; it is for"
     ):
-        Config.model_validate({"optimizer": SGD, "svm": {"average_from": 3}, **facts})
+        load(None, {"optimizer": SGD, "svm": {"average_from": 3}, **facts})
 
 
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])

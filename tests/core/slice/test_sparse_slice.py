@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from paceline.core.errors import BadPush, ConfigError
 from paceline.core.linear.sparse import Changes, decode_places, distinct, encode_places, merged, overwritten
-from paceline.core.settings.config import Config, Options, ScheduleConfig
+from paceline.core.settings.config import Options, ScheduleConfig
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.sparse_slice import SparseSlice
-from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Outcome, Places, Sparse
+from paceline.load_settings import load
 from tests.support.one_slice import OneSlice
 
 PLAIN_SGD = Options(name="sgd", lr=0.1, momentum=0.0, weight_decay=0.0)
@@ -208,19 +208,19 @@ def test_a_second_push_overwrites_the_features_of_the_first_as_published():
 
 
 def test_overwriting_needs_sparse_updates():
-    policy = build_policy(Config.model_validate({"policy": {"name": "everyone", "merge": "overwrite"}}).policy)
+    overwriting = {"policy": {"name": "everyone", "merge": "overwrite"}}
 
     with pytest.raises(ConfigError, match=r"goes by features and needs updates: sparse"):
-        policy.check(Config())
-    policy.check(Config(updates="sparse", optimizer=PLAIN_SGD))
+        load(None, overwriting)
+    load(None, {**overwriting, "updates": "sparse", "optimizer": PLAIN_SGD.model_dump()})
 
 
 def test_adascale_does_not_go_with_sparse_updates():
-    policy = build_policy(Options(name="bsp"))
+    scaled = {"policy": "bsp", "schedule": {"lr_scale": "adascale"}}
 
     with pytest.raises(ConfigError, match=r"adascale measures gradients; sparse updates are changes"):
-        policy.check(Config(updates="sparse", optimizer=PLAIN_SGD, schedule={"lr_scale": "adascale"}))
-    policy.check(Config(schedule={"lr_scale": "adascale"}))
+        load(None, {**scaled, "updates": "sparse", "optimizer": PLAIN_SGD.model_dump()})
+    load(None, scaled)
 
 
 def test_an_empty_update_counts_for_the_round_and_changes_nothing():

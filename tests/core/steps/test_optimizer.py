@@ -19,6 +19,7 @@ from paceline.core.steps.optimizers.adam import Adam
 from paceline.core.steps.optimizers.adamw import AdamW
 from paceline.core.steps.optimizers.rmsprop import RmsProp
 from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.load_settings import load
 
 NAMES = registry.names(PACKAGE)
 
@@ -285,7 +286,7 @@ def test_nesterov_without_momentum_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"^optimizer\.nesterov: Nesterov's step needs momentum, and momentum is 0\. Set"
     ):
-        build(name="sgd", momentum=0, nesterov=True)
+        load(None, {"optimizer": {"name": "sgd", "momentum": 0, "nesterov": True}})
 
 
 @pytest.mark.parametrize(

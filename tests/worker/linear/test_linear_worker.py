@@ -24,7 +24,7 @@ from paceline.data.manifest import Recipe
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
-from paceline.load_settings import task_of
+from paceline.load_settings import load, task_of
 from paceline.rpc.auth import OPEN
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.linear_rows import LinearData
@@ -457,8 +457,8 @@ def test_the_places_that_rows_touch_are_found() -> None:
     ],
 )
 def test_settings_that_do_not_go_with_sparse_updates_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        Config.model_validate({"updates": "sparse", "optimizer": SGD.model_dump(), **settings})
+    with pytest.raises(ConfigError, match=told):
+        load(None, {"policy": "bsp", "updates": "sparse", "optimizer": SGD.model_dump(), **settings})
 
 
 def test_the_task_is_known_before_the_rest_is_checked() -> None:

@@ -3,10 +3,11 @@
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from paceline.core.coding.codec import Bytes, numbers_at
 from paceline.core.coding.sparse_codec import Places, SparseCodec, distances, wanted
+from paceline.core.extension import Rule
 from paceline.core.values import Vector
 
 _DENSE, _FULL, _QUANTISED = range(3)
@@ -18,20 +19,18 @@ class Threshold(SparseCodec):
     values where that is not longer; `quantised` [Strom] sends +-tau, 1 to 2 bytes each, and the residual keeps the rest."""
 
     name: ClassVar[str] = "threshold"
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda codec, config: codec.tau is not None and "share" in codec.model_fields_set,
+            "codec threshold: tau is {own.tau:g} and share is {own.share:g}; the threshold follows one of them: set one.",
+        ),
+    )
     tau: float | None = Field(
         None, gt=1e-30, lt=1e30, description="The threshold, in gradient units; default: whatever makes `share`."
     )
     form: Literal["full", "quantised"] = Field(
         "full", description="full: the values themselves; quantised: only their signs, each stands for tau."
     )
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> "Threshold":
-        if self.tau is not None and "share" in self.model_fields_set:
-            raise ValueError(
-                f"tau is {self.tau:g} and share is {self.share:g}; the threshold follows one of them: set one."
-            )
-        return self
 
     @property
     def goes_by_share(self) -> bool:

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
-from paceline.core.errors import ConfigError
-from paceline.core.extension import Options
+from paceline.core.extension import Rule
 from paceline.core.steps.momentum import WorkerMomentum
-from paceline.core.steps.optimizer import Decay, Optimizer, Share, build_optimizer
+from paceline.core.steps.optimizer import Decay, Optimizer, Share
 from paceline.core.values import Vector
 
 
@@ -22,15 +21,12 @@ class Sgd(Optimizer):
     momentum: Share = Field(0.9, description="Share of the last move that goes on (ratio); 0 keeps no slot.")
     weight_decay: Decay = 1e-4
     nesterov: bool = Field(False, description="Step from where the momentum leads to; needs momentum above 0.")
-
-    @field_validator("nesterov")
-    @classmethod
-    def _needs_momentum(cls, nesterov: bool, info: ValidationInfo) -> bool:
-        if nesterov and info.data.get("momentum") == 0:
-            raise ValueError(
-                "Nesterov's step needs momentum, and momentum is 0. Set it above 0, or leave nesterov out."
-            )
-        return nesterov
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda sgd, config: sgd.nesterov and not sgd.momentum,
+            "optimizer.nesterov: Nesterov's step needs momentum, and momentum is 0. Set it above 0, or leave nesterov out.",
+        ),
+    )
 
     @property
     def slots(self) -> int:
@@ -64,15 +60,3 @@ class Sgd(Optimizer):
 def plain_sgd(lr: float) -> Sgd:
     """SGD without momentum and decay: what a policy folds or steps with where it only wants lr * gradient taken off."""
     return Sgd(lr=lr, momentum=0.0, weight_decay=0.0)
-
-
-def check_plain(options: Options, momentum: str, is_translated: bool) -> None:
-    """ConfigError where the servers' steps are not plain ones, though the workers keep the momentum that is named.
-    `is_translated`: the servers leave theirs out."""
-    optimizer = build_optimizer(options)
-    if not isinstance(optimizer, Sgd) or (optimizer.momentum and not is_translated):
-        has = f" and optimizer.momentum {optimizer.momentum:g}" if isinstance(optimizer, Sgd) else ""
-        raise ConfigError(
-            f"With {momentum} the workers keep the momentum and the servers take plain steps; but optimizer.name is "
-            f"{options.name}{has}. Use optimizer.name=sgd and optimizer.momentum=0."
-        )

@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from paceline.core.errors import ConfigError
-from paceline.core.settings.config import Config
+from paceline.core.extension import Rule
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Policy, unless_old
@@ -22,15 +21,14 @@ class Backup(Policy):
     lock_step: ClassVar[bool] = True
     worker_momentum: ClassVar[bool] = False
     shorthand: ClassVar[str | None] = "backups"
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda policy, config: policy.backups is not None and policy.backups >= config.workers,
+            "policy.backups: got {own.backups} of {workers} workers, so nobody would be waited for. Give fewer than "
+            "`workers`, or use asp.",
+        ),
+    )
     backups: int | None = Field(None, ge=0, description="Workers not waited for; default: a sixteenth, at least 1.")
-
-    def check(self, config: Config) -> None:
-        super().check(config)
-        if self.backups is not None and self.backups >= config.workers:
-            raise ConfigError(
-                f"policy.backups: got {self.backups} of {config.workers} workers, so nobody would be waited for. Give fewer "
-                "than `workers`, or use asp."
-            )
 
     def step_pushes(self, members: int) -> float:
         return max(1, members - self._spare(members))

@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from paceline.core.errors import ConfigError
-from paceline.core.settings.config import Config
+from paceline.core.extension import Rule
 from paceline.core.steps.momentum import WorkerMomentum
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import plain_sgd
@@ -21,23 +20,22 @@ class Dana(Policy):
 
     shorthand: ClassVar[str | None] = "momentum"
     worker_momentum: ClassVar[bool] = False  # it has its own
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda policy, config: config.optimizer.name != "sgd",
+            "Policy dana is made for SGD with momentum, but optimizer.name is {optimizer.name}. Set optimizer.name=sgd, or "
+            "take another policy, like asp.",
+        ),
+        Rule(
+            lambda policy, config: bool(config.codec.momentum),
+            "Policy dana keeps a momentum at each worker, and so does codec.momentum ({codec.momentum:g}). Leave "
+            "codec.momentum out, or take another policy.",
+        ),
+    )
     momentum: float | None = Field(
         None, gt=0, lt=1, description="m, kept by each worker (ratio); default: optimizer.momentum."
     )
     _kept: WorkerMomentum | None = PrivateAttr(None)
-
-    def check(self, config: Config) -> None:
-        super().check(config)
-        if config.optimizer.name != "sgd":
-            raise ConfigError(
-                f"Policy dana is made for SGD with momentum, but optimizer.name is {config.optimizer.name}. Set "
-                "optimizer.name=sgd, or take another policy, like asp."
-            )
-        if config.codec.momentum:
-            raise ConfigError(
-                f"Policy dana keeps a momentum at each worker, and so does codec.momentum ({config.codec.momentum:g}). Leave "
-                "codec.momentum out, or take another policy."
-            )
 
     # server half
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:

@@ -3,8 +3,9 @@
 from bisect import bisect
 from typing import ClassVar
 
-from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import Field, PrivateAttr
 
+from paceline.core.extension import Rule
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Policy
 from paceline.core.values import Push, worker_order
@@ -18,8 +19,14 @@ class Dssp(Policy):
     sparse: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "lower"
     overlaps: ClassVar[bool] = True
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda policy, config: policy.upper < policy.lower,
+            "policy.upper: got {own.upper}, which is below policy.lower ({own.lower}); give lower <= upper.",
+        ),
+    )
     lower: int = Field(3, ge=0, description="Clocks a worker may be ahead of the slowest without a grant.")
-    upper: int = Field(15, ge=0, validate_default=True, description="Clocks a worker may be ahead with one.")
+    upper: int = Field(15, ge=0, description="Clocks a worker may be ahead with one.")
     bounded: bool = Field(True, description="false: the published pseudo-code, word for word.")
     _left: dict[str, int] = PrivateAttr(default_factory=dict)
     """Free iterations that are still granted."""
@@ -27,14 +34,6 @@ class Dssp(Policy):
     """Workers whose last push used a free iteration."""
     _pushed: dict[str, tuple[float, float | None]] = PrivateAttr(default_factory=dict)
     """Times of each worker's last push and of the one before (seconds)."""
-
-    @field_validator("upper")
-    @classmethod
-    def _above_lower(cls, upper: int, info: ValidationInfo) -> int:
-        lower = info.data.get("lower", 0)
-        if upper < lower:
-            raise ValueError(f"got {upper}, which is below policy.lower ({lower}); give lower <= upper.")
-        return upper
 
     def observe(self, push: Push, clocks: Clocks) -> None:
         worker = push.worker

@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from paceline.core.errors import ConfigError
-from paceline.core.settings.config import Config
+from paceline.core.extension import Rule
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Gathered, Policy
@@ -19,14 +18,13 @@ class Ensemble(Policy):
     plain: ClassVar[bool] = True
     takes_local_step: ClassVar[bool] = True
     scores: ClassVar[tuple[str, ...]] = ("global", "mean", "vote")
-
-    def check(self, config: Config) -> None:
-        super().check(config)
-        if config.optimizer.name != "sgd":
-            raise ConfigError(
-                f"Policy ensemble takes plain steps at each worker, but optimizer.name is {config.optimizer.name}. Set "
-                "optimizer.name=sgd, or use local_sgd, where workers step with any optimizer."
-            )
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda policy, config: config.optimizer.name != "sgd",
+            "Policy ensemble takes plain steps at each worker, but optimizer.name is {optimizer.name}. Set "
+            "optimizer.name=sgd, or use local_sgd, where workers step with any optimizer.",
+        ),
+    )
 
     def step_pushes(self, members: int) -> float:
         """Own models: between one push a step and lock-step's."""

@@ -4,8 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from paceline.core.errors import ConfigError
-from paceline.core.settings.config import Config
+from paceline.core.extension import Rule
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Policy
@@ -20,19 +19,18 @@ class Everyone(Policy):
     gathers: ClassVar[bool] = True
     overlaps: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "merge"
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda policy, config: policy.overwrites and config.updates != "sparse",
+            "policy.merge: overwrite goes by features and needs updates: sparse, but they are {updates}. Leave it out, or "
+            "train a sparse task like svm.",
+        ),
+    )
     merge: Literal["sum", "overwrite"] = Field(
         "sum",
         description="What a worker's second push into one sum does: sum adds to its first; overwrite takes its place for "
         "each feature that both have, as published (sparse updates only).",
     )
-
-    def check(self, config: Config) -> None:
-        super().check(config)
-        if self.merge == "overwrite" and config.updates != "sparse":
-            raise ConfigError(
-                f"policy.merge: overwrite goes by features and needs updates: sparse, but they are {config.updates}. Leave it "
-                "out, or train a sparse task like svm."
-            )
 
     @property
     def overwrites(self) -> bool:

@@ -7,9 +7,8 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from paceline.core.errors import ConfigError
+from paceline.core.extension import Rule
 from paceline.core.settings.codec import Pushes
-from paceline.core.settings.config import Config
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import plain_sgd
 from paceline.core.sync.policies.bsp import Bsp
@@ -25,16 +24,16 @@ class LocalSgd(Bsp):
     pushes: ClassVar[Pushes] = "differences"
     averages: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "steps"
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda policy, config: config.schedule.lr_scale == "adascale",
+            "schedule.lr_scale: adascale measures gradients, but {policy.name} averages models, with a rate of its own. Use "
+            "{instead}, or another lr_scale.",
+            {"instead": lambda policy, config: policies_that(_averages_gradients)},
+        ),
+    )
     steps: int = Field(8, ge=1, description="H, own steps in a round (steps).")
     dynamic: bool = Field(False, description="Fewer steps for slower workers.")
-
-    def check(self, config: Config) -> None:
-        super().check(config)
-        if config.schedule.lr_scale == "adascale":
-            raise ConfigError(
-                f"schedule.lr_scale: adascale measures gradients, but {config.policy.name} averages models, with a rate of its "
-                f"own. Use {policies_that(_averages_gradients)}, or another lr_scale."
-            )
 
     # server half
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:

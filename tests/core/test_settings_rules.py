@@ -1,0 +1,218 @@
+"""Which settings go together: for every rule of the table, and of every extension, settings that break it and the nearest that
+do not."""
+
+import subprocess
+import sys
+from typing import Any, ClassVar
+
+import pytest
+
+from paceline.core import registry
+from paceline.core.coding.codec import PACKAGE as CODECS
+from paceline.core.coding.codec import Codec
+from paceline.core.errors import ConfigError
+from paceline.core.extension import Rule, own_rules
+from paceline.core.folders import PEERS
+from paceline.core.peers.peer_policy import PeerPolicy
+from paceline.core.peers.peer_run import chosen_by
+from paceline.core.peers.topology import PACKAGE as TOPOLOGIES
+from paceline.core.peers.topology import Topology
+from paceline.core.settings.config import Config
+from paceline.core.settings_rules import COMMANDS, LOCAL, SEARCH, SETTINGS, TABLE, broken, refuse
+from paceline.core.steps.optimizer import PACKAGE as OPTIMIZERS
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.sync.policies.asp import Asp
+from paceline.core.sync.policy import PACKAGE as POLICIES
+from paceline.core.sync.policy import Policy
+from paceline.load_settings import _merged, load, parse_sets
+
+KINDS: tuple[tuple[str, str, type], ...] = (
+    ("policy", POLICIES, Policy),
+    ("policy without servers", PEERS, PeerPolicy),
+    ("topology", TOPOLOGIES, Topology),
+    ("optimizer", OPTIMIZERS, Optimizer),
+    ("codec", CODECS, Codec),
+)
+PLAIN = "optimizer={name: sgd, lr: 0.1, momentum: 0, weight_decay: 0}"
+SPARSE = ("policy=asp", "updates=sparse", PLAIN)
+ALONE = ("servers=0", "policy=dpsgd")
+TOPK = "codec.push={name: topk, share: 0.01}"
+RATED = "schedule.lr_scale=none"
+PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
+    # what both have, what breaks the rule (None: what is not said breaks it), what is said instead and keeps it
+    ("start_when", ("workers=4",), "start_when=5", "start_when=4"),
+    ("lease", ("heartbeat=2",), "lease=3.9", "lease=4"),
+    ("slow", ("workers=4",), "slow={'4': 10x}", "slow={'3': 10x}"),
+    ("data", ("data.test=0.5",), "data.validation=0.5", "data.validation=0.4"),
+    ("data", ("workers=4",), "data.shards=3", "data.shards=4"),
+    ("data", ("workers=2", "data.shards=3"), "data.weights=[1, 2]", "data.weights=[1, 1, 2]"),
+    ("plan", ("plan.max_slice_bytes=4096",), "plan.slices=whole", "plan.slices=memorywise"),
+    ("schedule", (), "schedule={every: 3}", "schedule={every: 3, name: step}"),
+    ("schedule", (), "schedule={milestones: [3]}", "schedule={milestones: [3], name: multistep}"),
+    ("schedule", (), "schedule={gamma: 0.5}", "schedule={gamma: 0.5, name: step, every: 3}"),
+    ("schedule", ("schedule.power=2",), "schedule.name=cosine", "schedule.name=polynomial"),
+    ("schedule", ("schedule.end=0.1",), "schedule.name=constant", "schedule.name=cosine"),
+    ("schedule", ("schedule.epochs=10",), "schedule.name=constant", "schedule.name=cosine"),
+    ("schedule", ("schedule.name=step",), None, "schedule.every=3"),
+    ("schedule", ("schedule.name=multistep",), None, "schedule.milestones=[3]"),
+    ("schedule", ("schedule.name=multistep",), "schedule.milestones=[5, 3]", "schedule.milestones=[3, 5]"),
+    ("schedule", ("schedule.warmup_start=0.1",), None, "schedule.warmup_epochs=1"),
+    ("schedule", (RATED, "schedule.warmup_epochs=2"), None, "schedule.warmup_start=0.5"),
+    ("schedule", ("schedule.name=step",), "schedule.every=10", "schedule.every=9"),
+    ("schedule", ("schedule.name=multistep",), "schedule.milestones=[3, 10]", "schedule.milestones=[3, 9]"),
+    ("schedule", ("schedule.lr_scale=linear",), "schedule.warmup_epochs=10", "schedule.warmup_epochs=9"),
+    ("schedule", ("schedule.name=cosine",), "schedule.epochs=11", "schedule.epochs=10"),
+    ("schedule", ("schedule.name=cosine", "schedule.epochs=5"), "schedule.end=0", "schedule.end=0.1"),
+    ("schedule", (*SPARSE, "policy=bsp"), "schedule.lr_scale=adascale", "schedule.lr_scale=linear"),
+    ("updates", SPARSE, "optimizer.momentum=0.9", "optimizer.momentum=0"),
+    ("updates", SPARSE, "plan.slices=layerwise", "plan.slices=whole"),
+    ("updates", ("policy=asp", PLAIN, "clip.norm=1"), "updates=sparse", "updates=dense"),
+    ("svm", (*SPARSE, "svm.stopping={rule: delta}"), "svm.validation=0", "svm.validation=0.1"),
+    ("svm", ("policy=asp", PLAIN, "svm.average_last=0.5"), "updates=dense", "updates=sparse"),
+    ("svm", (*SPARSE, "epochs=3"), "svm.average_from=3", "svm.average_from=2"),
+    *(
+        ("loop", ("policy=asp", setting), "loop=mine.py", "loop=null")
+        for setting in ("accumulate=2", "precision=bf16", "compile=true", "overlap=true")
+    ),
+    ("policy", ("servers=0",), "policy=ssp", "policy=dpsgd"),
+    ("policy", ("policy=dpsgd",), "servers=2", "servers=0"),
+    ("policy", ("policy=bsp",), "topology=ring", "topology=null"),
+    ("policy", ("overlap=true",), "policy=bsp", "policy=asp"),
+    ("policy", ("updates=sparse", PLAIN), "policy=shat", "policy=asp"),
+    ("policy", ("schedule.lr_scale=adascale",), "policy=asp", "policy=bsp"),
+    ("policy", ("codec.push=topk",), "policy=diloco", "policy=ssp"),
+    ("policy", ("codec.push=topk", "codec.error_feedback=false"), "policy=easgd", "policy=ssp"),
+    ("policy", ("policy=easgd", "codec.push=int8"), "codec.error_feedback=true", "codec.error_feedback=false"),
+    ("policy without servers", ALONE, "codec.push=topk", "codec.push=int8"),
+    ("policy without servers", ("servers=0", "optimizer=adam"), "policy=broadcast", "policy=dpsgd"),
+    ("policy without servers", (*ALONE, "codec.push=int8"), "codec.error_feedback=true", "codec.error_feedback=null"),
+    ("policy without servers", ALONE, "codec.pull=bf16", "codec.pull=none"),
+    ("policy without servers", ALONE, "loop=mine.py", "loop=null"),
+    ("policy without servers", ALONE, "on_lost_worker=wait", "on_lost_worker=shrink"),
+    ("optimizer", (TOPK, "codec.momentum=0.9"), "optimizer=adam", "optimizer=sgd"),
+    ("codec.push", SPARSE, "codec.push=int8", "codec.push=bf16"),
+    ("codec.push", ("policy=bsp", "codec.push=topk"), "schedule.lr_scale=adascale", "schedule.lr_scale=linear"),
+    ("codec.push", (TOPK, "codec.momentum=0.9"), "codec.error_feedback=false", "codec.error_feedback=true"),
+    ("codec.push", ("codec.warmup_epochs=2",), "codec.push=int8", "codec.push=topk"),
+    ("codec.push", ("codec.push=topk", "epochs=4"), "codec.warmup_epochs=4", "codec.warmup_epochs=3"),
+    ("codec.pull", (), "codec.pull=topk", "codec.pull=int8"),
+    (LOCAL, ("policy=asp", PLAIN), "updates=dense", "updates=sparse"),
+    (LOCAL, SPARSE, "schedule={warmup_epochs: 1, warmup_start: 0.5}", "schedule.warmup_epochs=0"),
+    (SEARCH, ("policy=asp", PLAIN), "updates=dense", "updates=sparse"),
+    # extensions' own
+    ("policy backup", ("policy=backup", "workers=4"), "policy.backups=4", "policy.backups=3"),
+    ("policy dana", ("policy=dana",), "optimizer=adam", "optimizer=sgd"),
+    ("policy dana", (TOPK, "codec.momentum=0.9"), "policy=dana", "policy=bsp"),
+    ("policy dssp", ("policy=dssp", "policy.upper=3"), "policy.lower=4", "policy.lower=3"),
+    ("policy ensemble", ("policy=ensemble",), "optimizer=adam", "optimizer=sgd"),
+    ("policy everyone", (PLAIN, "policy=everyone", "policy.merge=overwrite"), "updates=dense", "updates=sparse"),
+    ("policy local_sgd", ("schedule.lr_scale=adascale",), "policy=local_sgd", "policy=bsp"),
+    ("optimizer sgd", ("optimizer={name: sgd, nesterov: true}",), "optimizer.momentum=0", "optimizer.momentum=0.5"),
+    ("codec threshold", ("codec.push={name: threshold, tau: 1}",), "codec.push.share=0.1", "codec.push.tau=2"),
+)
+
+
+def own() -> dict[str, list[Rule]]:
+    """The rules of all extensions, by whose they are."""
+    found = {
+        f"{kind} {name}": list(vars(registry.find(package, base, name)).get("rules", ()))
+        for kind, package, base in KINDS
+        for name in registry.names(package)
+    }
+    return {whose: rules for whose, rules in found.items() if rules}
+
+
+RULES = [(subject, rule) for subject, rules in {**TABLE, **own()}.items() for rule in rules]
+
+
+def config_of(*settings: str) -> Config:
+    """The config before anything is asked whether it goes together."""
+    return Config.model_validate(_merged(None, parse_sets(list(settings)), None, None))
+
+
+def every_subject(config: Config) -> dict[str, Any]:
+    """What `load` asks for."""
+    return {subject: getattr(config, subject) for subject in SETTINGS} | chosen_by(config)
+
+
+def broken_by(*settings: str, command: str | None = None) -> list[Rule]:
+    """All rules that these settings break."""
+    config = config_of(*settings)
+    subjects = every_subject(config) | ({} if command is None else {command: command})
+    return [rule for subject, own in subjects.items() for rule in broken(subject, own, config)]
+
+
+def breaking(pair: tuple[str, tuple[str, ...], str | None, str]) -> list[Rule]:
+    subject, both, wrong, _ = pair
+    return broken_by(*both, *([] if wrong is None else [wrong]), command=subject if subject in COMMANDS else None)
+
+
+@pytest.mark.parametrize(("subject", "rule"), RULES, ids=[f"{subject}-{rule.outline[:40]}" for subject, rule in RULES])
+def test_every_rule_has_settings_that_break_it_and_nothing_else(subject: str, rule: Rule) -> None:
+    found = [pair for pair in PAIRS if pair[0] == subject and breaking(pair) == [rule]]
+
+    assert found, f"no pair of {subject} breaks this rule alone: {rule.sentence}"
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0]}-{pair[2]}-{pair[3]}")
+def test_the_nearest_settings_break_no_rule_at_all(pair: tuple[str, tuple[str, ...], str | None, str]) -> None:
+    subject, both, _, right = pair
+
+    assert broken_by(*both, right, command=subject if subject in COMMANDS else None) == []
+    load(None, parse_sets([*both, right]))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0]}-{pair[2]}-{pair[3]}")
+def test_what_is_broken_is_told_in_a_full_sentence(pair: tuple[str, tuple[str, ...], str | None, str]) -> None:
+    subject, both, wrong, _ = pair
+    config = config_of(*both, *([] if wrong is None else [wrong]))
+    subjects = {subject: subject} if subject in COMMANDS else {}
+
+    with pytest.raises(ConfigError, match=r"^(?!.*\{[a-z])[^…]+\.$"):
+        refuse(config, every_subject(config) | subjects)
+
+
+def test_all_that_does_not_go_together_is_told_at_once() -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(None, {"start_when": 9, "overlap": True, "policy": "bsp", "codec": {"pull": "topk"}})
+
+    assert [line.split(" ")[0] for line in str(raised.value).splitlines()] == ["start_when", "overlap:", "codec.pull"]
+
+
+class Strict(Asp):
+    """A policy of a user's own, with a rule."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda policy, config: config.workers > 2,
+            "policy strict is for 2 workers, but there are {workers}. Set workers=2.",
+        ),
+    )
+
+
+class Stricter(Strict):
+    rules: ClassVar[tuple[Rule, ...]] = (Rule(lambda policy, config: config.epochs > 1, "epochs is {epochs}."),)
+
+
+def test_a_policy_brings_its_own_rules_beside_those_of_all_and_of_the_one_that_it_is_made_from() -> None:
+    config = Config(workers=4, codec={"pull": "none"}, topology="ring")
+
+    with pytest.raises(ConfigError) as raised:
+        refuse(config, {"policy": Stricter()})
+
+    assert str(raised.value).splitlines()[1:] == [
+        "policy strict is for 2 workers, but there are 4. Set workers=2.",
+        "epochs is 10.",
+    ]
+    assert len(list(own_rules(Stricter))) == 2
+
+
+def test_a_config_is_checked_without_torch_or_numba() -> None:
+    program = (
+        "import sys; from paceline.load_settings import load; load(None, {'policy': 'dana', 'codec': {'push': 'topk'}}); "
+        "print([name for name in ('torch', 'numba', 'scipy') if name in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
