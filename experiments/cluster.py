@@ -15,6 +15,7 @@ from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.data.shards import open_shards
 from paceline.rpc.auth import OPEN
+from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.sharder.sharding import make_shards
 from paceline.worker.module_worker import Worker
@@ -66,7 +67,7 @@ def _servers(config: Config, folder: Path) -> list[Server]:
     servers: list[Server] = []
     for index in range(config.server_processes):
         chief = f"127.0.0.1:{servers[0].port}" if index else ""
-        server = Server(config, index, folder / f"server-{index}", OPEN, chief, 0, 0, silent)
+        server = Server(config, ToldServer(index=index, folder=folder / f"server-{index}", chief=chief), OPEN, silent)
         server.start()
         servers.append(server)
     return servers

@@ -24,6 +24,7 @@ from paceline.core.settings.config import Config
 from paceline.data.shards import open_shards
 from paceline.local.end_with_parent import end_with
 from paceline.rpc.auth import OPEN
+from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.sharder.sharding import make_shards
 from paceline.worker.module_worker import Worker
@@ -138,7 +139,7 @@ def _live(pipe: "Connection[Any, Any]", node: Node | None, main: Callable[..., N
 
 
 def _serve(pipe: "Connection[Any, Any]", host: str, config: Config, index: int, folder: Path, chief: list[str]) -> None:
-    server = Server(config, index, folder, OPEN, "".join(chief))
+    server = Server(config, ToldServer(index=index, folder=folder, chief="".join(chief)))
     server.start()
     pipe.send(f"{host}:{server.port}")
     pipe.recv()

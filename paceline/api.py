@@ -11,12 +11,12 @@ from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from paceline.core.errors import ConfigError, PacelineError, in_brief
 from paceline.core.registry import explain
-from paceline.core.settings.config import Config, Section
-from paceline.load_settings import CONNECT, TLS, load
+from paceline.core.settings.config import Config
+from paceline.load_settings import CONNECT, load
 from paceline.local.capacity import refuse_too_many
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
@@ -27,6 +27,7 @@ from paceline.result import Result
 from paceline.tasks.task import BUILTIN, FILE_MODULE
 from paceline.watch.chief_status import standing
 from paceline.watch.live_table import PlainLines
+from paceline.worker.command_line import ToldScript
 
 if TYPE_CHECKING:
     import torch
@@ -124,51 +125,32 @@ def connect(
     `shards`, `servers` as host:port of each in order with commas, `token_file`, `tls`, and `shard_server` with
     data.source=server; or PACELINE_CONNECT holds them as JSON. Arguments win over it. ConfigError: neither is there, or the
     model is another one."""
-    given = {"config": config, "rank": rank, "shards": shards, "servers": servers, "token_file": token_file, "tls": tls,
-             "device": device, "threads": threads, "shard_server": shard_server}  # fmt: skip
-    place = _place({key: value for key, value in given.items() if value is not None})
-    name = f"worker-{place.rank}"
-    if CONNECT in os.environ and not place.rehearsal:
-        _exit_as_a_worker(name)
-    settings = load(place.config)
-    from paceline.rpc.auth import read_credentials
+    given = {
+        "config": config,
+        "rank": rank,
+        "shards": shards,
+        "servers": servers,
+        "token_file": token_file,
+        "tls": tls,
+        "device": device,
+        "threads": threads,
+        "shard_server": shard_server,
+    }
+    told = _told({key: value for key, value in given.items() if value is not None})
+    if CONNECT in os.environ and not told.rehearsal:
+        _exit_as_a_worker(told.name)
     from paceline.worker.own_loop import Session
     from paceline.worker.startup.start import Start
 
-    credentials = read_credentials(place.token_file, place.tls)
-    start = Start(
-        settings, name, place.shards, place.servers, credentials, place.device, place.threads, place.metrics_port,
-        place.report, place.peer_host, place.peer_port, place.shard_server, place.residuals,
-    )  # fmt: skip
-    if place.rehearsal:
+    start = Start(told, load(told.config, told.overrides()), told.credentials())
+    if told.rehearsal:
         from paceline.worker.checking.rehearsal import Rehearsal
 
         return Rehearsal(start, model)
     return Session(start, model)
 
 
-class Place(Section):
-    """Where a worker finds its run, and what it computes with; the keys of PACELINE_CONNECT."""
-
-    config: Path
-    shards: Path
-    servers: str
-    rank: int = 0
-    token_file: Path | None = None
-    tls: Path | None = Field(default_factory=lambda: Path(found) if (found := os.environ.get(TLS)) else None)
-    device: str = "auto"
-    threads: int = 1
-    metrics_port: int = 0
-    report: Path | None = None
-    peer_host: str = "127.0.0.1"
-    peer_port: int = 0
-    shard_server: str = ""
-    residuals: Path | None = None
-    rehearsal: bool = False
-    """Whether this is the look at the first step before a run."""
-
-
-def _place(given: dict[str, Any]) -> Place:
+def _told(given: dict[str, Any]) -> ToldScript:
     """The arguments, over what the environment says."""
     try:
         told = json.loads(os.environ.get(CONNECT, "{}"))
@@ -183,9 +165,9 @@ def _place(given: dict[str, Any]) -> Place:
             "shards='shards', servers='host:port,host:port', token_file='token')."
         )
     try:
-        return Place.model_validate({**told, **given} if isinstance(told, dict) else told)
+        return ToldScript.model_validate({**told, **given} if isinstance(told, dict) else told)
     except ValidationError as error:
-        wrong = " ".join(explain(error, Place))
+        wrong = " ".join(explain(error, ToldScript))
         raise ConfigError(f"connect() can't tell where the run is, by its arguments and {CONNECT}: {wrong}") from error
 
 

@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
@@ -13,7 +12,7 @@ from paceline.core.errors import ConfigError, Stopped
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.settings.config import Config
-from paceline.core.steps.effective import told
+from paceline.core.steps.effective import told as rates_told
 from paceline.core.sync.policy import build_policy
 from paceline.rpc.agreed_settings import agreed_settings
 from paceline.rpc.auth import OPEN, Credentials, authentication
@@ -24,6 +23,7 @@ from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
 from paceline.rpc.watchdog import Watchdog
 from paceline.server.chief import Chief
+from paceline.server.command_line import ToldServer
 from paceline.server.follower import Follower
 from paceline.server.metrics import ServerMetrics
 from paceline.server.parameter_servicer import ParameterServicer
@@ -41,21 +41,17 @@ class Server:
     def __init__(
         self,
         config: Config,
-        index: int,
-        folder: Path,
+        told: ToldServer,
         credentials: Credentials = OPEN,
-        chief: str = "",
-        port: int = 0,
-        health_port: int = 0,
         say: Callable[..., None] = lambda event, **facts: None,
-        lane_port: int = 0,
     ) -> None:
+        index = told.index
         if not 0 <= index < config.server_processes:
             raise ConfigError(
                 f"Server {index} of {config.servers}: the index goes from 0 to {config.server_processes - 1}. A run keeps its "
                 "number of servers; on Kubernetes, scale the StatefulSet back."
             )
-        if index and not chief:
+        if index and not told.chief:
             raise ConfigError(f"Server {index} needs the chief's address: --chief HOST:PORT.")
         self.registry = CollectorRegistry()
         metrics = ServerMetrics(
@@ -66,7 +62,7 @@ class Server:
             config.transport,
             credentials.tls is not None,
         )
-        self.store = Store(folder, config.checkpoint.keep, say)
+        self.store = Store(told.folder, config.checkpoint.keep, say)
         self.store.check_settings(agreed_settings(config))
         self.driver = SliceDriver(config, index, self.store.term, metrics)
         self._restore(say)
@@ -85,7 +81,7 @@ class Server:
                 authentication(credentials.token),
                 metrics.call,
                 self._watchdog,
-                lane_port,
+                told.lane_port,
                 credentials.tls,
             )
             self.registry.register(self.lane.traffic)
@@ -98,13 +94,13 @@ class Server:
             add_RunServiceServicer_to_server(RunServicer(self.chief, config), self._grpc)
             names.append(run_service_pb2.DESCRIPTOR.services_by_name["RunService"].full_name)
         else:
-            self._follower = Follower(self.driver, chief, credentials, say)
+            self._follower = Follower(self.driver, told.chief, credentials, say)
         assert parameter_service_pb2.DESCRIPTOR.services_by_name["ParameterService"].full_name == SERVICE
         spent, warned = (None, None) if self.chief is None else (self.chief.budget_spent, self.chief.warned)
         metrics.follow_run(lambda: self.phase, lambda: self.driver.lead, spent, warned)
         reflection.enable_server_reflection(names, self._grpc)
-        self.port = bind(self._grpc, port, "gRPC", credentials.tls)
-        self.health = Health(health_port)
+        self.port = bind(self._grpc, told.port, "gRPC", credentials.tls)
+        self.health = Health(told.health_port)
 
     def start(self) -> None:
         """Begins to serve."""
@@ -165,32 +161,22 @@ class Server:
         )
 
 
-def serve(
-    config: Config,
-    index: int,
-    folder: Path,
-    credentials: Credentials,
-    chief: str,
-    port: int,
-    lane_port: int,
-    metrics_port: int,
-    health_port: int,
-    report: Path | None,
-) -> int:
+def serve(config: Config, told: ToldServer) -> int:
     """Runs a server until it is told to stop; returns the exit code."""
     # of a server's large arrays only a snapshot's copies come and go; in the heap they would leave holes that nothing fits in
     tune_malloc(kept=16 << 20)
-    say = make_log(f"server-{index}")
+    credentials, name = told.credentials(), f"server-{told.index}"
+    say = make_log(name)
     stop, signals = stop_on_signals()
-    server = Server(config, index, folder, credentials, chief, port, health_port, say, lane_port)
-    metrics_port = serve_metrics(metrics_port, server.registry, run=config.run or "", process=f"server-{index}")
+    server = Server(config, told, credentials, say)
+    metrics_port = serve_metrics(told.metrics_port, server.registry, run=config.run or "", process=name)
     server.start()
     gc.freeze()
-    report_ports(report, port=server.port, metrics_port=metrics_port, health_port=server.health.port)
+    report_ports(told.report, port=server.port, metrics_port=metrics_port, health_port=server.health.port)
     if server.chief is not None:
-        for line in told(config, build_policy(config.policy)):
+        for line in rates_told(config, build_policy(config.policy)):
             say(line)
-    say("serving", port=server.port, term=server.store.term, folder=os.fspath(folder))
+    say("serving", port=server.port, term=server.store.term, folder=os.fspath(told.folder))
     while not stop.wait(1.0) and server.phase is not RunPhase.FINISHED:
         pass
     if server.phase is RunPhase.FINISHED:

@@ -2,31 +2,30 @@
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-import typer
 from prometheus_client import CollectorRegistry, Counter
 from rich.console import Console
 
+from paceline.command_line import end_process, options_of
 from paceline.core.errors import DataError, Stopped, TryAgain, UsageError
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
 from paceline.data.manifest import render
 from paceline.data.shards import Shards, open_shards
-from paceline.load_settings import exits, parse_sets
-from paceline.rpc.auth import Credentials, authentication, read_credentials
+from paceline.load_settings import exits
+from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.watchdog import Watchdog
+from paceline.sharder.command_line import ToldShardServer
 from paceline.sharder.progress_bars import progress_of
 from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_config
-from paceline.tls_option import Tls
 from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceServicer, add_ShardServiceServicer_to_server
 
@@ -138,53 +137,30 @@ class ShardServer:
         self._grpc.stop(grace).wait()
 
 
-def main(
-    out: Annotated[Path, typer.Option(help="Folder of the shards; they are written first where they are not there.")],
-    config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port; 0 for any free one.")] = 0,
-    health_port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC health port; 0 for any free one.")] = 0,
-    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Prometheus port; 0 for any free one.")] = 0,
-    token_file: Annotated[Path | None, typer.Option(help="File with the run's token; else anybody may call.")] = None,
-    tls: Tls = None,
-    report: Annotated[Path | None, typer.Option(help="JSON file to write the ports to once they are open.")] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting, like data.shards=4; may be repeated.")
-    ] = None,
-) -> None:
+@options_of(ToldShardServer)
+def main(told: ToldShardServer) -> None:
     """Streams the shards to workers and the evaluator until it is told to stop; writes them first, as without `serve`."""
     with exits("sharder"):
-        loaded = load_config(config, parse_sets(sets or []))
-        code = _serve(loaded, out, read_credentials(token_file, tls), port, health_port, metrics_port, report)
-        # Threads that wait in gRPC calls must not keep a stopped process alive.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        end_process(_serve(load_config(told.config, told.overrides()), told))
 
 
-def _serve(
-    config: Config,
-    out: Path,
-    credentials: Credentials,
-    port: int,
-    health_port: int,
-    metrics_port: int,
-    report: Path | None,
-) -> int:
+def _serve(config: Config, told: ToldShardServer) -> int:
     """Writes and serves; returns the exit code."""
+    credentials = told.credentials()
     signal.signal(signal.SIGTERM, _stop_writing)
     say, registry = make_log("sharder"), CollectorRegistry()
-    health = Health(health_port)
-    metrics_port = serve_metrics(metrics_port, registry, run=config.run or "", process="sharder")
+    health = Health(told.health_port)
+    metrics_port = serve_metrics(told.metrics_port, registry, run=config.run or "", process="sharder")
     with progress_of(Console(), registry=registry) as progress:
-        manifest = make_shards(config, out, progress=progress)
+        manifest = make_shards(config, told.out, progress=progress)
         for number, examples in enumerate(manifest.sizes):
             progress.shard(number, examples)
     stop, signals = stop_on_signals()
-    server = ShardServer(open_shards(out), credentials, port, registry)
+    server = ShardServer(open_shards(told.out), credentials, told.port, registry)
     server.start()
     health.serving(True)
-    report_ports(report, port=server.port, metrics_port=metrics_port, health_port=health.port)
-    say("serving", port=server.port, shards=len(manifest.shards), folder=os.fspath(out))
+    report_ports(told.report, port=server.port, metrics_port=metrics_port, health_port=health.port)
+    say("serving", port=server.port, shards=len(manifest.shards), folder=os.fspath(told.out))
     stop.wait()
     say("stopping")
     health.serving(False)

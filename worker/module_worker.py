@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -22,6 +23,7 @@ from paceline.rpc.auth import Credentials
 from paceline.rpc.view_messages import switch_value
 from paceline.tasks.task import load_task
 from paceline.v1.run_service_pb2 import HeartbeatReply, SeatReply
+from paceline.worker.command_line import ToldWorker
 from paceline.worker.membership.member import Member
 from paceline.worker.peers.other_workers import Peers
 from paceline.worker.peers.peer_metrics import PeerMetrics
@@ -145,14 +147,15 @@ def epoch_lens(config: Config, manifest: Manifest) -> list[int]:
     return [sum(manifest.epoch_lens[place :: config.workers]) for place in range(config.workers)]
 
 
-def work(start: Start) -> int:
+def work(start: Start[ToldWorker]) -> int:
     """Runs a worker; returns the exit code."""
     return run_process(start, lambda around: worker_of(start, around).run())
 
 
-def worker_of(start: Start, around: Surroundings, replica: Replica | None = None) -> Worker:
+def worker_of(start: Start[Any], around: Surroundings, replica: Replica | None = None) -> Worker:
     """The worker that was told `start` and found `around`."""
+    told = start.told
     return Worker(
-        start.config, start.name, around.shards, around.addresses, start.credentials, start.device, around.stop, around.say,
-        around.registry, replica, (start.peer_host, start.peer_port), start.residuals,
+        start.config, told.name, around.shards, around.addresses, start.credentials, told.device, around.stop, around.say,
+        around.registry, replica, (told.peer_host, told.peer_port), told.residuals,
     )  # fmt: skip

@@ -20,8 +20,9 @@ from paceline.core.errors import ConfigError, PacelineError, PlanMismatch, Stopp
 from paceline.core.settings_rules import refuse
 from paceline.rpc.process import stop_on_signals
 from paceline.tasks.task import load_task
+from paceline.worker.command_line import ToldScript
 from paceline.worker.module_worker import worker_of
-from paceline.worker.startup.start import Start, rank_of, run_process
+from paceline.worker.startup.start import Start, run_process
 from paceline.worker.training.model_and_gradient import Array, Replica, use_threads
 from paceline.worker.training.step_result import Step
 
@@ -36,10 +37,10 @@ class _Left(BaseException):
 class _Borrowed(Replica):
     """The replica whose gradients a script computes."""
 
-    def __init__(self, start: Start, model: nn.Module | None) -> None:
+    def __init__(self, start: Start[ToldScript], model: nn.Module | None) -> None:
         config = start.config
         task = load_task(config.task, config.model)
-        super().__init__(task, start.device, config.seed, model, rank=rank_of(start.name))
+        super().__init__(task, start.told.device, config.seed, model, rank=start.told.rank)
         self.asks: SimpleQueue[Batch | BaseException | None] = SimpleQueue()
         """To the script: the next mini-batch, how the loop failed, or None for its end."""
         self.answers: SimpleQueue[float | type[_Left] | None] = SimpleQueue()
@@ -70,17 +71,17 @@ class Session:
             session.step(loss)
     """
 
-    def __init__(self, start: Start, model: nn.Module | None = None) -> None:
+    def __init__(self, start: Start[ToldScript], model: nn.Module | None = None) -> None:
         """Joins the run; returns when the model has its weights, or when the run is over. Raises ConfigError where the
         model is not the task's, DataError, ServersGone, Stopped: as a worker does."""
         refuse(start.config, {"loop": start.config.loop or "this script"})
-        use_threads(start.threads)  # in this thread, which computes
+        use_threads(start.told.threads)  # in this thread, which computes
         self._replica = _Borrowed(start, model)
         self._batch: Batch | None = None
         self._before: dict[int, Any] = {}
         self._join(start)
 
-    def _join(self, start: Start) -> None:
+    def _join(self, start: Start[ToldScript]) -> None:
         """Until the first mini-batch is there, or the run is over."""
         stopping = self._catch_signals()
         self._thread = threading.Thread(target=self._work, args=(start, stopping), name="loop", daemon=True)
@@ -172,7 +173,7 @@ class Session:
         while self._before:
             signal.signal(*self._before.popitem())
 
-    def _work(self, start: Start, stopping: tuple[threading.Event, list[int]]) -> None:
+    def _work(self, start: Start[ToldScript], stopping: tuple[threading.Event, list[int]]) -> None:
         """The thread: a whole worker's life."""
         end: BaseException | None = None
         try:

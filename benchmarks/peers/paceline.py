@@ -23,6 +23,7 @@ from paceline.core.slice.plan import Shapes, make_plan
 from paceline.core.values import Dense
 from paceline.rpc.auth import Credentials
 from paceline.rpc.process import MALLOC_ENVIRONMENT, tune_malloc
+from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.worker.exchange.parameter_client import ParameterClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
@@ -71,7 +72,8 @@ def serve(options: Options, job: Job, index: int, announce: Callable[[str], None
     while index and not door.exists():
         time.sleep(0.05)
     chief = door.read_text() if index else ""
-    server = Server(options.config(job), index, options.folder / str(index), options.credentials, chief)
+    told = ToldServer(index=index, folder=options.folder / str(index), chief=chief)
+    server = Server(options.config(job), told, options.credentials)
     server.start()
     address = f"localhost:{server.port}"
     if not index:

@@ -19,6 +19,7 @@ from paceline.core.sync.policy import from_shorthand
 from paceline.data.shards import open_shards
 from paceline.rpc.auth import OPEN
 from paceline.rpc.process import tune_malloc
+from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.worker.linear.linear_worker import LinearWorker
 
@@ -73,7 +74,7 @@ def serve(job: Job, index: int, passes: float, chief: str) -> Iterator[PacelineS
     """Serves one training; nobody is the evaluator, without which no run starts."""
     tune_malloc(kept=16 << 20)
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(config(job, passes), index, Path(folder), chief=chief)
+        server = Server(config(job, passes), ToldServer(index=index, folder=Path(folder), chief=chief))
         if server.chief is not None:
             with server.chief.changed:
                 server.chief.run.ready(time.monotonic())

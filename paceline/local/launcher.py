@@ -1,6 +1,5 @@
 """Runs a whole training on this machine: starts the processes in order, watches them, and leaves none behind."""
 
-import json
 import os
 import shutil
 import time
@@ -8,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from paceline.core.errors import ConfigError, DataError, OutOfMemory, PacelineError, ServersGone, UsageError
 from paceline.core.settings.config import Config
@@ -23,15 +22,20 @@ from paceline.local.run_status import Connect
 from paceline.local.shared import cores, forking, how_read, kept_port, ports_of, threads_of
 from paceline.local.signals import Signals
 from paceline.local.stalled_run import Stall
+from paceline.server.command_line import ToldServer
+from paceline.sharder.command_line import ToldShardServer
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.watch import chief_status as chief_client
 from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, accuracy
+from paceline.worker.command_line import ToldCheck, ToldEvaluator, ToldScript, ToldWorker
 
 T = TypeVar("T")
 POLL = 0.5
 """Seconds between two questions to the chief."""
 FAREWELL = 30.0
 """Seconds that workers and evaluator have to end by themselves after the run is finished (the model is written)."""
+ANY_PORT = ("--port", "0")
+"""What `kept_port` changes once the port is known."""
 HOPELESS = (UsageError.exit_code, DataError.exit_code, ConfigError.exit_code)
 """Exit codes of mistakes that a second start would only repeat."""
 
@@ -165,39 +169,39 @@ class _Launch:
         if self._config.data.source == "server":
             self._serve_shards()
         elif not self._has_shards:
-            sharder = self._start("sharder", "sharder", "--out", str(self._shards))
+            words = ["--config", str(self._folder.config), "--out", str(self._shards)]
+            sharder = self._start("sharder", "sharder", words)
             self._wait_for(lambda: sharder.poll() == 0)
 
     def _serve_shards(self) -> None:
         """Starts the shard server, which writes the shards first; waits until they are whole."""
-        place = ["--out", str(self._shards), "--token-file", str(self._folder.token)]
-        sharder = self._start("sharder", "shard server", *place, "--port", "0")
+        told = ToldShardServer(out=self._shards, **self._shared("sharder"))
+        sharder = self._start("sharder", "shard server", [*told.arguments(), *ANY_PORT])
         ports = self._wait_for(lambda: ports_of(self._folder.ports("sharder"), sharder.pid))
         assert ports is not None
         self._shard_server = kept_port(sharder, ports)
 
     def _check(self) -> None:
         """One mini-batch through all that the task needs, in one process, before all others."""
-        place = ["--shards", str(self._shards), "--device", self._device, "--threads", str(cores())]
-        check = self._start("check", "check", *place)
+        told = ToldCheck(config=self._folder.config, shards=self._shards, device=self._device, threads=cores())
+        check = self._start("check", "check", told.arguments())
         self._wait_for(lambda: check.poll() == 0)
 
     def _serve(self) -> list[str]:
         """Starts the servers, the chief first; their addresses."""
         first = self._start_server(0)
         addresses = [self._address(first, 0)]
-        others = [self._start_server(index, "--chief", addresses[0]) for index in range(1, self._config.servers)]
+        others = [self._start_server(index, addresses[0]) for index in range(1, self._config.servers)]
         addresses += [self._address(child, index) for index, child in enumerate(others, 1)]
         self._folder.write_facts(chief=addresses[0], servers=addresses, pids=self._pids())
         return addresses
 
-    def _start_server(self, index: int, *to_chief: str) -> Child:
-        folder = self._folder.server(index)
+    def _start_server(self, index: int, chief: str = "") -> Child:
+        name, folder = f"server-{index}", self._folder.server(index)
         folder.mkdir(exist_ok=True)
-        self._folder.ports(f"server-{index}").unlink(missing_ok=True)
-        place = ["--index", str(index), "--folder", str(folder), "--token-file", str(self._folder.token)]
-        ports = ["--port", "0", "--metrics-port", "0", "--health-port", "0"]
-        return self._start(f"server-{index}", "server", *place, *ports, *to_chief)
+        self._folder.ports(name).unlink(missing_ok=True)
+        told = ToldServer(index=index, folder=folder, chief=chief, **self._shared(name))
+        return self._start(name, "server", [*told.arguments(), *ANY_PORT])
 
     def _address(self, server: Child, index: int) -> str:
         """Where the server listens, once it does."""
@@ -212,56 +216,45 @@ class _Launch:
 
     def _work(self, servers: list[str]) -> None:
         """Starts workers and evaluator together."""
-        token = ["--token-file", str(self._folder.token)]
-        shared = ["--servers", ",".join(servers), *token, "--device", self._device]
         self._folder.models.mkdir(exist_ok=True)
         for rank in range(self._config.workers):
-            if self._config.loop is None:
-                name, own = f"worker-{rank}", ["--rank", str(rank), "--threads", str(self._threads)]
-                keep = ["--residuals", str(self._folder.residuals)]
-                self._start(name, "worker", *own, *self._data(name), *shared, *keep)
-            else:
-                self._start_own_loop(rank, self._config.loop, servers)
-        self._start("evaluator", "evaluator", *self._data("evaluator"), *shared, "--models", str(self._folder.models))
+            self._start_worker(rank, servers)
+        evaluator = ToldEvaluator(models=self._folder.models, **self._client("evaluator", servers))
+        self._start("evaluator", "evaluator", evaluator.arguments())
         self._folder.write_facts(pids=self._pids())
 
-    def _data(self, name: str) -> list[str]:
-        """Where a process finds its shards, or keeps its copies of them."""
-        if self._shard_server:
-            return ["--shards", str(self._folder.copies(name)), "--shard-server", self._shard_server]
-        return ["--shards", str(self._shards)]
+    def _start_worker(self, rank: int, servers: list[str]) -> Child:
+        """A worker, or the user's script as one, in which `paceline.connect()` finds the run through one variable."""
+        name, script = f"worker-{rank}", self._config.loop
+        own = {"rank": rank, "threads": self._threads, "residuals": self._folder.residuals}
+        given = {**self._client(name, servers), **own}
+        if script is None:
+            return self._start(name, "worker", ToldWorker(**given).arguments())
+        environment = {**self._environment, CONNECT: ToldScript(**given).json_text()}
+        return self._begin(name, "worker", [script], environment, self._config.restarts)
 
-    def _start(self, name: str, role: str, *arguments: str) -> Child:
-        others = {"check": "worker.check", "evaluator": "worker.evaluator", "shard server": "sharder serve"}
-        module, is_short = others.get(role, role).split(), role in ("sharder", "check")
-        report = [] if is_short else ["--report", str(self._folder.ports(name))]
-        command = [
-            "-m",
-            f"paceline.{module[0]}",
-            *module[1:],
-            "--config",
-            str(self._folder.config),
-            *report,
-            *arguments,
-        ]
-        return self._begin(name, role, command, self._environment, 0 if is_short else self._config.restarts)
-
-    def _start_own_loop(self, rank: int, script: str, servers: list[str]) -> Child:
-        """The user's script as a worker; `paceline.connect()` in it finds the run through one variable."""
-        place = {
-            "config": str(self._folder.config.resolve()),
-            "rank": rank,
-            "shards": str((self._folder.copies(f"worker-{rank}") if self._shard_server else self._shards).resolve()),
+    def _client(self, name: str, servers: list[str]) -> dict[str, Any]:
+        """What workers and evaluator are told alike: a shard server's shards are copied to a folder of their own."""
+        return {
+            "shards": self._folder.copies(name) if self._shard_server else self._shards,
             "shard_server": self._shard_server,
             "servers": ",".join(servers),
-            "token_file": str(self._folder.token.resolve()),
             "device": self._device,
-            "threads": self._threads,
-            "report": str(self._folder.ports(f"worker-{rank}").resolve()),
-            "residuals": str(self._folder.residuals.resolve()),
+            **self._shared(name),
         }
-        environment, name = {**self._environment, CONNECT: json.dumps(place)}, f"worker-{rank}"
-        return self._begin(name, "worker", [script], environment, self._config.restarts)
+
+    def _shared(self, name: str) -> dict[str, Any]:
+        """What all processes of the run are told alike."""
+        folder = self._folder
+        return {"config": folder.config, "token_file": folder.token, "report": folder.ports(name)}
+
+    def _start(self, name: str, role: str, words: list[str]) -> Child:
+        """A process of ours, with these words on its command line."""
+        others = {"check": "worker.check", "evaluator": "worker.evaluator", "shard server": "sharder serve"}
+        module = others.get(role, role).split()
+        command = ["-m", f"paceline.{module[0]}", *module[1:], *words]
+        is_short = role in ("sharder", "check")
+        return self._begin(name, role, command, self._environment, 0 if is_short else self._config.restarts)
 
     def _begin(self, name: str, role: str, command: list[str], environment: Mapping[str, str], restarts: int) -> Child:
         forker = self._forkers.get(role)

@@ -17,6 +17,7 @@ from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcTransport
 from paceline.rpc.lane.client import LaneTransport
 from paceline.rpc.transport import Parts, Transport
+from paceline.server.command_line import ToldServer
 from paceline.server.quarantine import STRIKES
 from paceline.server.server import Server
 from paceline.v1 import parameter_service_pb2 as pb
@@ -218,13 +219,13 @@ def test_first_weights_are_taken_once_and_lie_on_disk_at_once(begin: Begin) -> N
 @pytest.mark.parametrize(("index", "words"), [(2, "index goes from 0 to 1"), (1, "needs the chief's address")])
 def test_a_server_that_does_not_fit_the_run_is_refused(tmp_path: Path, index: int, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        Server(config_of(servers=2), index, tmp_path)
+        Server(config_of(servers=2), ToldServer(index=index, folder=tmp_path))
 
 
 def test_a_port_in_use_is_refused(begin: Begin, tmp_path: Path) -> None:
     cluster = begin(config_of())
     with pytest.raises(ConfigError, match="in use"):
-        Server(config_of(), 0, tmp_path / "other", port=cluster.servers[0].port)
+        Server(config_of(), ToldServer(folder=tmp_path / "other", port=cluster.servers[0].port))
 
 
 def test_slices_without_elements_are_legal(begin: Begin) -> None:

@@ -27,6 +27,7 @@ from paceline.rpc.channel import open_channel
 from paceline.sharder import serve
 from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceStub
+from paceline.worker.command_line import ToldWorker
 from paceline.worker.startup import streamed_shards as shard_client
 from paceline.worker.startup.start import Start, find_shards
 from paceline.worker.startup.streamed_shards import RemoteShards, ShardClient
@@ -451,7 +452,7 @@ def test_a_server_that_restarts_in_mid_shard_is_waited_for(serving: Any, calls: 
 @pytest.mark.parametrize(("source", "server"), [("server", ""), ("files", "localhost:1")])
 def test_the_setting_and_the_address_belong_together(tmp_path: Path, source: str, server: str) -> None:
     config = Config.model_validate({"data": {"source": source}})
-    start = Start(config, "worker-0", tmp_path, "localhost:2", OPEN, "cpu", 1, 0, None, shard_server=server)
+    start = Start(ToldWorker(shards=tmp_path, servers="localhost:2", shard_server=server), config, OPEN)
     with pytest.raises(ConfigError, match=f"data.source is {source}, but (a|no) --shard-server was given"):
         find_shards(start, threading.Event(), Said())
 
@@ -459,8 +460,7 @@ def test_the_setting_and_the_address_belong_together(tmp_path: Path, source: str
 def test_too_few_shards_at_the_server_are_told(serving: Any, tmp_path: Path) -> None:
     served = serving()
     config = Config.model_validate({"workers": 3, "data": {"source": "server"}})
-    start = Start(
-        config, "worker-0", tmp_path / "r", "localhost:2", OPEN, "cpu", 1, 0, None, shard_server=served.address
-    )
+    told = ToldWorker(shards=tmp_path / "r", servers="localhost:2", shard_server=served.address)
+    start = Start(told, config, OPEN)
     with pytest.raises(ConfigError, match="3 workers but only 2 shards in localhost:"):
         find_shards(start, threading.Event(), Said())

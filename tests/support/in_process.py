@@ -13,6 +13,7 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.values import Dense, Empty, Vector
 from paceline.rpc.agreed_settings import agreed_settings
 from paceline.rpc.auth import OPEN, Credentials
+from paceline.server.command_line import ToldServer
 from paceline.server.run_servicer import RunServicer
 from paceline.server.server import Server
 from paceline.v1 import parameter_service_pb2 as pb
@@ -95,7 +96,8 @@ class Cluster:
     def begin(self, index: int, port: int) -> Server:
         chief = self.addresses[0] if index else ""
         folder = self.folder / f"server-{index}"
-        server = Server(self.config, index, folder, self.credentials, chief, port, 0, self.said[index])
+        told = ToldServer(index=index, folder=folder, chief=chief, port=port)
+        server = Server(self.config, told, self.credentials, self.said[index])
         server.start()
         return server
 

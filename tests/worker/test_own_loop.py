@@ -16,6 +16,7 @@ from paceline.load_settings import load
 from paceline.rpc.auth import OPEN
 from paceline.sharder.sharding import make_shards
 from paceline.v1 import run_service_pb2 as run_pb
+from paceline.worker.command_line import ToldWorker
 from tests.support.in_process import Cluster, Context, config_of
 
 torch = pytest.importorskip("torch")
@@ -40,7 +41,8 @@ class Place:
     @property
     def start(self) -> Any:
         addresses = ",".join(self.cluster.addresses)
-        return start.Start(self.config, "worker-0", self.shards, addresses, OPEN, "cpu", 1, 0, None)
+        told = ToldWorker(shards=self.shards, servers=addresses, device="cpu")
+        return start.Start(told, self.config, OPEN)
 
     def connect(self, model: Any = None) -> Any:
         return own_loop.Session(self.start, model)

@@ -2,11 +2,9 @@
 any of them starts."""
 
 import itertools
-import json
 import os
 import runpy
 import sys
-from pathlib import Path
 
 import numpy as np
 from torch import Tensor
@@ -18,16 +16,16 @@ from paceline.load_settings import CONNECT
 from paceline.tasks.checks import told, where
 from paceline.tasks.task import load_task
 from paceline.worker.checking.check_module import check_wire, telling
+from paceline.worker.command_line import ToldScript
 from paceline.worker.own_loop import Session
 from paceline.worker.startup.start import Start
 from paceline.worker.training.model_and_gradient import Replica
 
 
-def rehearse(script: str, config: Path, shards: Path, device: str, threads: int) -> None:
+def rehearse(script: str, place: ToldScript) -> None:
     """Runs the script; its first step() ends this process with 0, before anything behind it can overwrite what an earlier run
     has left. ConfigError names the script's line that failed."""
-    place = {"config": str(config), "shards": str(shards), "servers": "", "device": device, "threads": threads}
-    os.environ[CONNECT] = json.dumps({**place, "rehearsal": True})
+    os.environ[CONNECT] = place.json_text()
     sys.argv = [script]
     try:
         runpy.run_path(script, run_name="__main__")
@@ -63,15 +61,15 @@ class Rehearsal(Session):
         """Nobody is waiting."""
         self._batch = None
 
-    def _join(self, start: Start) -> None:
+    def _join(self, start: Start[ToldScript]) -> None:
         self._config = start.config
         self._check_model(start)
-        shards = open_shards(start.shards)
+        shards = open_shards(start.told.shards)
         part = [shards.shard(number) for number in range(len(shards))]
         features, labels = take(part, *telling(part, start.config.worker_batch))
         self._batch = self._replica.prepared(features, labels, np.random.default_rng(start.config.seed))
 
-    def _check_model(self, start: Start) -> None:
+    def _check_model(self, start: Start[ToldScript]) -> None:
         """PlanMismatch where the evaluator, which has the task's model, would refuse this one."""
         config = start.config
         wanted = Replica(load_task(config.task, config.model), "cpu", config.seed).shapes

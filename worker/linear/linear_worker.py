@@ -24,6 +24,7 @@ from paceline.rpc.auth import Credentials
 from paceline.rpc.view_messages import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.v1.switch_pb2 import Switch
+from paceline.worker.command_line import ToldWorker
 from paceline.worker.linear.linear_rows import LinearData, Rows
 from paceline.worker.linear.sparse_client import Answer, SparseClient, bounds
 from paceline.worker.membership.member import Member
@@ -236,13 +237,13 @@ def touched(examples: Examples, rows: Longs) -> Places:
     return distinct(np.sort(found)).astype(np.int64)
 
 
-def work(start: Start) -> int:
+def work(start: Start[ToldWorker]) -> int:
     """Runs a worker; returns the exit code."""
     return run_process(
         start,
         lambda around: LinearWorker(
             start.config,
-            start.name,
+            start.told.name,
             around.shards,
             around.addresses,
             start.credentials,

@@ -16,6 +16,7 @@ from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
+from paceline.worker.command_line import ToldEvaluator
 from paceline.worker.scoring.scorer import Scorer, Scores, majorities, open_splits, sizes_of, split_weights
 from paceline.worker.startup.start import Start, Surroundings, run_process
 
@@ -64,12 +65,12 @@ class LinearScorer(Scorer):
         return score(examples, self._model, self._objective, classes=self._classes, own=examples.uneven).named
 
 
-def evaluate(start: Start, models: Path) -> int:
+def evaluate(start: Start[ToldEvaluator]) -> int:
     """Runs the evaluator; returns the exit code."""
 
     def scored(around: Surroundings) -> None:
         LinearScorer(
-            start.config, around.shards, around.addresses, start.credentials, models,
+            start.config, around.shards, around.addresses, start.credentials, start.told.models,
             around.stop, around.say, around.registry,
         ).run()  # fmt: skip
 

@@ -13,6 +13,7 @@ from paceline.data.shards import Shards
 from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
+from paceline.worker.command_line import ToldEvaluator
 from paceline.worker.scoring.mean_and_vote import LocalModels
 from paceline.worker.scoring.model_file import save_model
 from paceline.worker.scoring.scorer import Scorer, Scores, majorities, open_splits, sizes_of
@@ -81,13 +82,13 @@ class ModuleScorer(Scorer):
         return self._score_present(prefix) | votes, found.count
 
 
-def evaluate(start: Start, models: Path) -> int:
+def evaluate(start: Start[ToldEvaluator]) -> int:
     """Runs the evaluator; returns the exit code."""
 
     def scored(around: Surroundings) -> None:
         ModuleScorer(
-            start.config, around.shards, around.addresses, start.credentials, models, start.device, around.stop, around.say,
-            around.registry,
+            start.config, around.shards, around.addresses, start.credentials, start.told.models, start.told.device,
+            around.stop, around.say, around.registry,
         ).run()  # fmt: skip
 
     return run_process(start, scored)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -14,29 +15,24 @@ from paceline.core.settings.config import Config
 from paceline.data.shards import Shards, is_there, open_shards
 from paceline.rpc.auth import Credentials
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
+from paceline.worker.command_line import ToldClient
 from paceline.worker.startup.streamed_shards import RemoteShards, ShardClient
+
+T = TypeVar("T", bound=ToldClient)
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """What the command line gives to a process that reads shards and talks to servers."""
+class Start(Generic[T]):
+    """What a process is told, and what the files named there say."""
 
+    told: T
     config: Config
-    name: str
-    shards: Path
-    servers: str
     credentials: Credentials
-    device: str
-    threads: int
-    metrics_port: int
-    report: Path | None
-    peer_host: str = "127.0.0.1"
-    """Where others reach this worker's local model."""
-    peer_port: int = 0
-    shard_server: str = ""
-    """host:port of a `sharder serve`, where `shards` is a folder for copies."""
-    residuals: Path | None = None
-    """Folder for what pushes have left out, so that it outlives the process (see codecs.md)."""
+
+    @classmethod
+    def read(cls, told: T) -> Self:
+        """ConfigError, UsageError: a file or a setting can't be read."""
+        return cls(told, told.load(), told.credentials())
 
 
 def rank_of(name: str) -> int:
@@ -57,21 +53,24 @@ class Surroundings:
 
 
 def run_process(
-    start: Start, work: Callable[[Surroundings], None], stopping: tuple[threading.Event, list[int]] | None = None
+    start: Start[Any],
+    work: Callable[[Surroundings], None],
+    stopping: tuple[threading.Event, list[int]] | None = None,
 ) -> int:
     """Waits for the shards, does the work, and returns the exit code. `stopping`: what `stop_on_signals` gave, where this is
     not the main thread, in which alone signals can be caught."""
+    told, config = start.told, start.config
     tune_malloc()
-    if start.config.updates == "dense":
+    if config.updates == "dense":
         from paceline.worker.training.model_and_gradient import use_threads
 
-        use_threads(start.threads)
-    say = make_log(start.name)
+        use_threads(told.threads)
+    say = make_log(told.name)
     stop, signals = stopping or stop_on_signals()
-    addresses = check_addresses(start.servers, start.config)
+    addresses = check_addresses(told.servers, config)
     registry = CollectorRegistry()
-    port = serve_metrics(start.metrics_port, registry, run=start.config.run or "", process=start.name)
-    report_ports(start.report, metrics_port=port)
+    port = serve_metrics(told.metrics_port, registry, run=config.run or "", process=told.name)
+    report_ports(told.report, metrics_port=port)
     try:
         shards = find_shards(start, stop, say)
         work(Surroundings(shards, addresses, stop, say, registry))
@@ -81,9 +80,9 @@ def run_process(
     return 0
 
 
-def find_shards(start: Start, stop: threading.Event, say: Callable[..., None]) -> Shards:
+def find_shards(start: Start[Any], stop: threading.Event, say: Callable[..., None]) -> Shards:
     """The shards, as soon as they or their server are there; says every 10 s that it waits."""
-    config, server = start.config, start.shard_server
+    told, config, server = start.told, start.config, start.told.shard_server
     if (config.data.source == "server") != bool(server):
         raise ConfigError(
             f"data.source is {config.data.source}, but {'a' if server else 'no'} --shard-server was given. Set "
@@ -91,12 +90,12 @@ def find_shards(start: Start, stop: threading.Event, say: Callable[..., None]) -
         )
     if server:
         client = ShardClient(server, start.credentials, time.monotonic() + config.deadline, stop, say)
-        shards: Shards = RemoteShards(start.shards, client, say)
+        shards: Shards = RemoteShards(told.shards, client, say)
     else:
-        shards = wait_for_shards(start.shards, stop, say)
+        shards = wait_for_shards(told.shards, stop, say)
     if len(shards) < config.workers:
         raise ConfigError(
-            f"{config.workers} workers but only {len(shards)} shards in {server or start.shards}: every worker needs one. "
+            f"{config.workers} workers but only {len(shards)} shards in {server or told.shards}: every worker needs one. "
             f"Write more: paceline shard --set data.shards={config.workers} --fresh."
         )
     return shards

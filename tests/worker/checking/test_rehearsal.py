@@ -10,6 +10,7 @@ import pytest
 from paceline.core.errors import ConfigError, PlanMismatch
 from paceline.load_settings import CONNECT, load, write_yaml
 from paceline.sharder.sharding import make_shards
+from paceline.worker.command_line import ToldScript
 
 rehearsal = pytest.importorskip("paceline.worker.checking.rehearsal")
 SCRIPT = """
@@ -52,7 +53,8 @@ def rehearse(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Re
 
     def go(script: str, config: Path = place / "config.yaml") -> None:
         (tmp_path / "loop.py").write_text(script)
-        rehearsal.rehearse("loop.py", config, place / "shards", "cpu", 1)
+        told = ToldScript(config=config, shards=place / "shards", servers="", device="cpu", rehearsal=True)
+        rehearsal.rehearse("loop.py", told)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(CONNECT, "{}")

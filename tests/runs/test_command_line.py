@@ -1,0 +1,93 @@
+"""What a process is told: one value, from which its options are made, its command line and its JSON are written."""
+
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from paceline.command_line import Told, ToldProcess, options_of
+from paceline.load_settings import TLS
+from paceline.server.command_line import ToldServer
+from paceline.sharder.command_line import ToldShardServer
+from paceline.worker.command_line import ToldCheck, ToldEvaluator, ToldScript, ToldWorker
+
+KINDS = [ToldWorker, ToldEvaluator, ToldCheck, ToldServer, ToldShardServer]
+REQUIRED = {
+    ToldWorker: {"shards": "shards", "servers": "a:1,b:2"},
+    ToldScript: {"shards": "shards", "servers": "a:1", "config": "run.yaml"},
+    ToldEvaluator: {"shards": "shards", "servers": "a:1", "models": "models"},
+    ToldCheck: {"shards": "shards", "config": "run.yaml"},
+    ToldServer: {"folder": "state"},
+    ToldShardServer: {"out": "shards"},
+}
+
+
+def read(kind: type[Told], words: list[str]) -> Told:
+    """What a process makes of a command line."""
+    heard: list[Told] = []
+    app = typer.Typer()
+    app.command()(options_of(kind)(heard.append))
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    return heard[0]
+
+
+def another(kind: type[Told], name: str) -> Any:
+    """A value for the field that is not its default."""
+    if name == "settings":
+        return ("policy.bound=3", "epochs=2")
+    annotation = kind.model_fields[name].annotation
+    return 7 if annotation is int else True if annotation is bool else "another/one"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_command_line_gives_back_what_it_was_written_from(kind: type[Told]) -> None:
+    plain = kind.model_validate(REQUIRED[kind])
+    assert read(kind, plain.arguments()) == plain
+    assert len(plain.arguments()) == 2 * len(REQUIRED[kind])  # what is not said is as usual
+
+    full = kind.model_validate({name: another(kind, name) for name in kind.model_fields})
+    assert read(kind, full.arguments()) == full
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_help_says_something_of_each_option(kind: type[Told]) -> None:
+    app = typer.Typer()
+    app.command()(options_of(kind)(lambda told: None))
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
+    for name, field in kind.model_fields.items():
+        option = "--set" if name == "settings" else f"--{name.replace('_', '-')}"
+        assert option in shown
+        assert field.description is None or field.description[:40] in shown
+
+
+def test_json_gives_back_what_it_was_written_from_with_paths_for_any_folder(tmp_path: Path) -> None:
+    told = ToldScript(config=Path("run.yaml"), shards=tmp_path, servers="a:1", rank=3, residuals=Path("owed"))
+
+    found = ToldScript.model_validate(json.loads(told.json_text()))
+
+    assert found == told.model_copy(update={"config": Path.cwd() / "run.yaml", "residuals": Path.cwd() / "owed"})
+
+
+def test_the_folder_of_keys_is_the_environments_unless_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TLS, "/keys")
+    for server in (read(ToldServer, ["--folder", "state"]), ToldServer(folder=Path("state"))):
+        assert isinstance(server, ToldProcess)
+        assert server.tls == Path("/keys")
+    assert "--tls" not in ToldServer(folder=Path("state")).arguments()  # children have the same environment
+    words = read(ToldServer, ["--folder", "state", "--tls", "/others"]).arguments()
+    assert words[words.index("--tls") + 1] == "/others"
+
+
+def test_a_new_option_needs_one_declaration() -> None:
+    class ToldMore(ToldServer):
+        patience: float = 2.5
+
+    assert read(ToldMore, ["--folder", "state", "--patience", "4"]) == ToldMore(folder=Path("state"), patience=4.0)
+    command: Callable[..., None] = options_of(ToldMore)(lambda told: None)
+    assert inspect.signature(command).parameters["patience"].default == 2.5

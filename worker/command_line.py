@@ -1,0 +1,70 @@
+"""What a worker, the evaluator, a training script and the check before a run are told."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from paceline.command_line import Port, Told, ToldProcess
+
+
+class ToldCompute(Told):
+    """What all are told that compute on shards."""
+
+    shards: Path = Field(description="Folder that the sharder wrote.")
+    device: str = Field(
+        "auto",
+        description="cpu, cuda, cuda:1 or auto: the GPUs that are visible in turn, by rank. Several workers may share one.",
+    )
+    threads: int = Field(1, description="CPU threads for torch; 1 gives the same bits everywhere.")
+
+
+class ToldClient(ToldCompute, ToldProcess):
+    """What all are told that compute and talk to servers."""
+
+    shards: Path = Field(description="Folder that the sharder wrote; with --shard-server one for copies.")
+    servers: str = Field(description="host:port of every server in order, with commas; {} stands for 0, 1, ...")
+    shard_server: str = Field("", description="host:port of `sharder serve`, for data.source=server.")
+
+    @property
+    def name(self) -> str:
+        """The process's name in the run."""
+        raise NotImplementedError
+
+
+class ToldWorker(ToldClient):
+    """What a worker is told."""
+
+    rank: Annotated[int, Field(ge=0, le=1023)] = Field(0, description="Number of this worker; its name is worker-RANK.")
+    peer_host: str = Field("127.0.0.1", description="Host or IP under which others reach this worker's local model.")
+    peer_port: Port = Field(0, description="Port for that; 0 for any free one.")
+    residuals: Path | None = Field(
+        None, description="Folder to keep what pushes leave out in, for when this worker is started again."
+    )
+
+    @property
+    def name(self) -> str:
+        return f"worker-{self.rank}"
+
+
+class ToldScript(ToldWorker):
+    """What a training script is told, as a worker with a loop of its own: the keys of PACELINE_CONNECT."""
+
+    config: Path = Field(description="YAML file with the run's settings.")
+    rehearsal: bool = Field(False, description="Whether this is the look at the first step before a run.")
+
+
+class ToldEvaluator(ToldClient):
+    """What the evaluator is told."""
+
+    models: Path = Field(description="Folder for the last and the best model.")
+
+    @property
+    def name(self) -> str:
+        return "evaluator"
+
+
+class ToldCheck(ToldCompute):
+    """What the check before a run is told."""
+
+    config: Path = Field(description="YAML file with the run's settings.")

@@ -1,0 +1,37 @@
+"""What a worker or the evaluator is and has found, for all its parts."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from paceline.core.settings.config import Config
+from paceline.rpc.auth import OPEN, Credentials
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What a worker or the evaluator is and has found."""
+
+    config: Config
+    name: str
+    addresses: Sequence[str]
+    """host:port of each server, in order; without servers the chief's."""
+    credentials: Credentials = OPEN
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set where the process is told to stop: it ends all waiting."""
+    say: Callable[..., None] = lambda event, **facts: None
+    """Writes an event with its facts to the log."""
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    """What Prometheus is told from."""
+    residuals: Path | None = None
+    """Folder for what pushes have left out, so that it outlives the process (see codecs.md)."""
+    deadline: float = 0.0
+    """When calls that nobody answers are given up (time.monotonic seconds); 0: the config's `deadline` from now on."""
+
+    def __post_init__(self) -> None:
+        if not self.deadline:
+            object.__setattr__(self, "deadline", time.monotonic() + self.config.deadline)
