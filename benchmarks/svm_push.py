@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from paceline.core.slice.sparse_slice import SparseSlice
+from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policies.asp import Asp
 from paceline.core.values import Base, Push, Seat, Sparse, View
@@ -33,7 +34,7 @@ def push_costs(widths: Sequence[int] = WIDTHS, places: int = PLACES, pushes: int
     """Pushes of two workers in turn, each to weights that nobody has seen before its last one."""
     for width in widths:
         rng, before = np.random.default_rng(0), _resident()
-        served = SparseSlice(width, Asp(), Sgd(lr=1.0))
+        served = ModelSlice(width, Asp(), Sgd(lr=1.0), folding=SparseFolding)
         served.initialise(np.ones(width, np.float32), b"")
         served.view(View(1, {name: Seat(1, 0) for name in ("worker-0", "worker-1")}))
         seconds, known = [], {"worker-0": 0, "worker-1": 0}

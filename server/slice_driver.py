@@ -4,13 +4,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from paceline.core.errors import ConfigError, NotYet, Overloaded, TryAgain, VersionGone
 from paceline.core.settings.config import Config
+from paceline.core.slice.dense_folding import DenseFolding
+from paceline.core.slice.folding import NewFolding
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.plan import Shapes, SlicePlan, assembly_buffers, make_plan
-from paceline.core.slice.sparse_slice import SparseSlice
+from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.slice.state import Phase, SliceState, Standing
 from paceline.core.steps.effective import pool_of
 from paceline.core.steps.optimizer import build_optimizer
@@ -218,7 +221,6 @@ class SliceDriver:
             reply = count()
             if reply is None:
                 return None
-            assert isinstance(self.model_slice, SparseSlice)
             also = pushed if is_repeat or reply.outcome is Outcome.DROPPED else pushed[:0]
             return reply, self.model_slice.answer(base, wanted, also, most)
 
@@ -270,14 +272,15 @@ class SliceDriver:
         return self._buffers
 
     def _open(self, plan: SlicePlan) -> None:
-        policy, optimizer = build_policy(self.config.policy), build_optimizer(self.config.optimizer)
-        length = plan.lengths[self.index]
+        config, length = self.config, plan.lengths[self.index]
+        policy, optimizer = build_policy(config.policy), build_optimizer(config.optimizer)
+        folding: NewFolding = DenseFolding
+        if config.updates == "sparse":
+            folding = partial(SparseFolding, average_from=config.mean_from)
         try:
-            facts = length, policy, optimizer, self.term, self.config.schedule, self.config.epochs
-            if self.config.updates == "sparse":
-                self.slice = SparseSlice(*facts, self.config.mean_from)
-            else:
-                self.slice = ModelSlice(*facts, pool_of(self.config))
+            self.slice = ModelSlice(
+                length, policy, optimizer, self.term, config.schedule, config.epochs, pool_of(config), folding
+            )
         except (MemoryError, ValueError) as error:
             raise ConfigError(
                 f"Server {self.index} has no memory for a slice of {length:,} values. Use more servers: paceline plan."

@@ -119,7 +119,7 @@ def test_a_repeat_takes_the_place_of_the_call_that_waits_and_is_not_folded_twice
         last = play.push("worker-0")
         for answered in (repeat, last):
             play.driver.release(reply_of(answered).weights)
-        assert play.driver.model_slice._versions.current.values.tolist() == [2.0 * turn] * 4
+        assert play.driver.model_slice.folding.versions.current.values.tolist() == [2.0 * turn] * 4
 
 
 def test_an_array_that_brought_a_repeat_is_free_again_at_once() -> None:
@@ -174,7 +174,7 @@ def test_a_caller_that_goes_away_frees_its_thread_and_pins_nothing(
     with pytest.raises(TryAgain, match="gone away"):
         waiting.result(timeout=10)
     play.driver.release(reply_of(play.push("worker-0")).weights)
-    assert play.driver.model_slice._versions.current.pins == 0
+    assert play.driver.model_slice.folding.versions.current.pins == 0
 
 
 def test_a_caller_that_goes_away_while_it_waits_for_a_buffer_frees_its_thread(

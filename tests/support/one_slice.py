@@ -9,6 +9,8 @@ import numpy as np
 
 from paceline.core import kernels
 from paceline.core.settings.config import Options, ScheduleConfig
+from paceline.core.slice.dense_folding import DenseFolding
+from paceline.core.slice.folding import NewFolding
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import Sgd
@@ -41,10 +43,11 @@ class OneSlice:
         self.answered: dict[str, int] = {}
         self.seats(*workers)
 
-    kind = ModelSlice
+    folding: NewFolding = DenseFolding
 
     def _new_slice(self, length: int, term: int) -> ModelSlice:
-        return self.kind(length, build_policy(self.policy), self.optimizer, term, *self.schedule)
+        policy = build_policy(self.policy)
+        return ModelSlice(length, policy, self.optimizer, term, *self.schedule, folding=self.folding)
 
     def seats(self, *workers: str, **seats: Seat) -> list[Reply]:
         """The next view: who counts from now on."""

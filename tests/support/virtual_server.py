@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.core.errors import PacelineError
+from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.state import Phase, SliceState
-from paceline.core.sync.policy import Gathered, build_policy
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.sync.policy import Gathered, Policy, build_policy
 from paceline.core.values import Base, Outcome, Push, Reply, Vector, View
 from tests.support.virtual_time import Box
 
@@ -19,26 +21,40 @@ if TYPE_CHECKING:
     from tests.support.virtual import Cluster
 
 
+class BookedFolding(DenseFolding):
+    """A folding that writes down what was in each fold."""
+
+    folds: list[tuple[str, int] | NDArray[np.intp]]
+    """Worker and clock of a single push; of a sum the elements that are not 0."""
+
+    def fold(self, gathered: Gathered, lr: float) -> None:
+        worker = gathered.worker
+        self.folds.append((worker, self._clocks.entry(worker).clock) if worker else np.flatnonzero(gathered.total))
+        super().fold(gathered, lr)
+
+
 class BookedSlice(ModelSlice):
     """A slice that writes down what was in each fold, and when a new policy began."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.folds: list[tuple[str, int] | NDArray[np.intp]] = []
-        """Worker and clock of a single push; of a sum the elements that are not 0."""
+    folding: BookedFolding
+
+    def __init__(self, length: int, policy: Policy, optimizer: Optimizer, term: int) -> None:
+        super().__init__(length, policy, optimizer, term, folding=BookedFolding)
+        self.folding.folds = []
+        self._make_due = self._policy_switch.make_due
+        self._policy_switch.make_due = self._booked  # type: ignore[method-assign]
         self.begun: list[tuple[int, int, bool]] = []
         """Number of a change of policy, the slice's version then, and whether all members were level with it; in this life."""
         self.first: SliceState | None = None
         """What the newest policy began with."""
 
-    def _fold(self, gathered: Gathered, lr: float) -> None:
-        worker = gathered.worker
-        self.folds.append((worker, self.clocks.entry(worker).clock) if worker else np.flatnonzero(gathered.total))
-        super()._fold(gathered, lr)
+    @property
+    def folds(self) -> list[tuple[str, int] | NDArray[np.intp]]:
+        return self.folding.folds
 
-    def _maybe_switch(self) -> None:
+    def _booked(self) -> None:
         before, version = self.switch, self.version
-        super()._maybe_switch()
+        self._make_due()
         if self.switch is not None and self.switch is not before:
             is_beyond = self.term == 1 and version >= self.switch.version
             assert not is_beyond, f"at {version}, not before the version of {self.switch}"
@@ -154,5 +170,5 @@ class Server:
         self.is_up, self.term, before = True, self.term + 1, self.slice
         self.slice = self._new_slice()
         self.slice.restore(copy.deepcopy(self.snapshot))
-        self.slice.folds = before.folds[: self.kept]
+        self.slice.folding.folds = before.folds[: self.kept]
         self.cluster.server_is_back(self)

@@ -105,10 +105,14 @@ class Clocks:
         entry.others = None if entry.seen is None else self.pushes - entry.seen
         self.pushes += 1
         self.examples += push.examples
-        entry.clock, entry.seen, entry.version = push.clock, self.pushes, self.version
+        entry.clock = push.clock
+        entry.seen = self.pushes
+        entry.version = self.version
         if not was_ahead:  # of one that was, the push leaves the slowest where it is
             self._slowest = None
-        (entry.outcome, entry.reason), entry.staleness, entry.lr = verdict, staleness, lr
+        entry.outcome, entry.reason = verdict
+        entry.staleness = staleness
+        entry.lr = lr
 
     def reach(self, worker: str, clock: int) -> None:
         """The worker has completed this clock, whatever the slice knows of it."""
@@ -121,9 +125,15 @@ class Clocks:
         for worker, seat in view.seats.items():
             entry = self.entry(worker)
             if entry.incarnation != seat.incarnation:
-                entry.incarnation, entry.seen = seat.incarnation, None
+                entry.incarnation = seat.incarnation
+                entry.seen = None
         self.view = view
         self._slowest = None
+
+    def forget_pushes(self) -> None:
+        """Every worker's next push is counted like the first of its seat."""
+        for entry in self.table.values():
+            entry.seen = None
 
     def in_order(self) -> list[str]:
         """Members in worker order, in which BSP adds."""

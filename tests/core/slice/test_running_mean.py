@@ -2,6 +2,8 @@
 
 import threading
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,13 @@ from safetensors import safe_open
 
 from paceline.cli.plan import plan_report
 from paceline.core.errors import ConfigError
-from paceline.core.settings.config import Config, Options, SvmConfig
+from paceline.core.settings.config import Config, SvmConfig
+from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.plan import PlanConfig, make_plan, server_memory
-from paceline.core.slice.sparse_slice import SparseSlice
+from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.slice.state import SliceState
 from paceline.core.sync.policy import build_policy
-from paceline.core.values import Base, Sparse
+from paceline.core.values import Base, Sparse, Switch
 from paceline.data.linear_model import read_linear_model, shapes_of
 from paceline.load_settings import load
 from paceline.rpc.auth import OPEN
@@ -45,10 +48,9 @@ class Averaging(OneSlice):
         super().__init__(policy, list(workers), [0.5] * LENGTH, per_epoch=PER_EPOCH, **options)
         self.versions: list[tuple[int, np.ndarray]] = []
 
-    def _new_slice(self, length: int, term: int) -> SparseSlice:
-        return SparseSlice(
-            length, build_policy(self.policy), self.optimizer, term, *self.schedule, average_from=self.average_from
-        )
+    def _new_slice(self, length: int, term: int) -> ModelSlice:
+        folding = partial(SparseFolding, average_from=self.average_from)
+        return ModelSlice(length, build_policy(self.policy), self.optimizer, term, *self.schedule, folding=folding)
 
     def change(self, worker: str, values: dict[int, float] | None) -> None:
         """The worker pushes a change, or an empty update."""
@@ -164,7 +166,8 @@ def test_a_version_that_has_gone_is_in_the_mean_but_not_given():
 def test_a_change_of_policy_does_not_end_the_mean():
     one = Averaging("asp", 0.0, workers="a")
     one.change("a", {0: 1.0})
-    one.slice._begin(build_policy(Options(name="bsp")))
+    view, switch = one.slice.clocks.view, Switch(1, {"name": "bsp"}, one.slice.version)
+    one.slice.view(replace(view, number=view.number + 1, switch=switch, made=switch))
     one.change("a", {0: 1.0})
 
     np.testing.assert_array_equal(one.mean, one.expected)

@@ -173,7 +173,7 @@ def test_lock_step_follows_who_is_live():
 def test_servers_keep_memory_for_a_momentum_only_where_they_have_one(policy, slots):
     one = slice_of(settings(policy))
 
-    assert (one.optimizer.slots, len(one._slots)) == (slots, slots)
+    assert (one.optimizer.slots, len(one._half.slots)) == (slots, slots)
 
 
 def test_pushes_with_a_workers_own_momentum_move_the_weights_as_far_as_plain_sgds_in_the_end():

@@ -9,7 +9,7 @@ from paceline.core.errors import BadPush, ConfigError
 from paceline.core.linear.sparse import Changes, decode_places, distinct, encode_places, merged, overwritten
 from paceline.core.settings.config import Options, ScheduleConfig
 from paceline.core.slice.model_slice import ModelSlice
-from paceline.core.slice.sparse_slice import SparseSlice
+from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.values import Base, Outcome, Places, Sparse
 from paceline.load_settings import load
 from tests.support.one_slice import OneSlice
@@ -22,7 +22,7 @@ PLACES = st.lists(st.integers(0, 200_000), unique=True, max_size=60).map(
 
 
 class OneSparseSlice(OneSlice):
-    kind = SparseSlice
+    folding = SparseFolding
 
 
 def change(length: int = 8, **values: float) -> Sparse:
@@ -44,7 +44,6 @@ def weights(one: OneSparseSlice) -> list[float]:
 def answered(
     one: OneSparseSlice, base: Base, wanted: Places | None = None, also: tuple[int, ...] = ()
 ) -> dict[int, float]:
-    assert isinstance(one.slice, SparseSlice)
     found = one.slice.answer(base, wanted, np.array(also, np.int64), 100)
     assert found is not None
     return {int(place): round(float(value), 6) for place, value in zip(found.places, found.values, strict=True)}
@@ -147,7 +146,6 @@ def test_a_base_of_an_earlier_term_or_too_many_places_ask_for_the_whole_slice():
     one = slice_of("asp")
     one.push("a", update=change(_1=0.5))
 
-    assert isinstance(one.slice, SparseSlice)
     assert one.slice.answer(Base(0, 1), None, np.empty(0, np.int64), 100) is None
     assert one.slice.answer(Base(1, 0), np.arange(8), np.empty(0, np.int64), 7) is None
 

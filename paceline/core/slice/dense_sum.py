@@ -9,7 +9,7 @@ from paceline.core.sync.policy import Gathered
 from paceline.core.values import Dense, Push, Vector, worker_order
 
 
-class Accumulator:
+class DenseSum:
     """A sum of n_i * weight * g_i. Ordered: a prefix sum, to which a push is added as soon as all before it in worker order
     are in, and held until then; at most one push of each worker. Else a running sum in order of arrival.
     Memory: one array of the slice's length; held pushes keep their own. Not thread-safe."""
@@ -64,7 +64,9 @@ class Accumulator:
 
     def restore(self, total: Vector, pushes: int, examples: int) -> None:
         """Goes on with a running sum from a snapshot."""
-        self.total, self.pushes, self.examples = total, pushes, examples
+        self.total = total
+        self.pushes = pushes
+        self.examples = examples
 
     def _sum(self, push: Push, weight: float) -> None:
         from paceline.core import kernels

@@ -1,0 +1,84 @@
+"""Which pushes are let in, and which repeats are answered."""
+
+from collections.abc import Callable
+
+from paceline.core.errors import BadPush, Fenced, Gap, NotYet
+from paceline.core.slice.state import Phase
+from paceline.core.sync.clocks import Clocks
+from paceline.core.sync.policy import Policy
+from paceline.core.values import Outcome, Push, Verdict
+
+
+class Admission:
+    """A push is let in from a member that holds its seat, with its next clock, in the slice's form. What is refused changes
+    nothing. Not thread-safe."""
+
+    def __init__(self, term: int, length: int, clocks: Clocks, check_form: Callable[[Push], None]) -> None:
+        """`check_form`: BadPush where an update is dense and should be sparse, or the other way round."""
+        self._term = term
+        self._length = length
+        self._clocks = clocks
+        self._check_form = check_form
+
+    def check(self, push: Push, phase: Phase) -> None:
+        """NotYet: repeat it after the next view or recovery. Fenced, Gap, BadPush: it is of no use as it is."""
+        clocks = self._clocks
+        view = clocks.view
+        if push.view > view.number or phase is not Phase.SERVING:
+            raise NotYet(f"The slice is {phase} at view {view.number}; the push needs view {push.view}.")
+        self._check_seat(push.worker, push.incarnation)
+        self._check_form(push)
+        seat = view.seats[push.worker]
+        clock = clocks.entry(push.worker).clock
+        if len(push.update) != self._length:
+            raise BadPush(f"{push.worker} pushed {len(push.update):,} values to a slice of {self._length:,}.")
+        if push.clock > clock + 1:
+            raise Gap(f"{push.worker} pushed clock {push.clock}, expected {clock + 1}. Say Resume first.")
+        if seat.last is not None and push.clock > seat.last:
+            raise BadPush(
+                f"{push.worker} pushed clock {push.clock}, but its last one is {seat.last}: the run is stopping."
+            )
+        if seat.hold is not None and push.clock > seat.hold:
+            raise NotYet(
+                f"{push.worker} pushed clock {push.clock}; the policy changes once all have reached their hold."
+            )
+        base = push.base
+        if base.term > self._term or (base.term == self._term and base.version > clocks.version):
+            raise BadPush(
+                f"{push.worker} claims weights of {tuple(base)}; the slice is at {(self._term, clocks.version)}."
+            )
+
+    def check_repeat(self, worker: str, incarnation: int, clock: int, phase: Phase) -> None:
+        """Of a push that was counted before, as its worker says; Gap where it never came."""
+        clocks = self._clocks
+        entry = clocks.entry(worker)
+        if phase is not Phase.SERVING or (clocks.seat(worker) is None and incarnation > entry.incarnation):
+            raise NotYet(f"The slice is {phase} at view {clocks.view.number}, which {worker} is not in yet.")
+        self._check_seat(worker, incarnation)
+        if clock > entry.clock:
+            raise Gap(
+                f"Clock {clock} of {worker} never came; the slice has its clock {entry.clock}. Send the push again."
+            )
+
+    def check_resume(self, worker: str, incarnation: int) -> None:
+        """Of a worker that says where it stands; it may come before its view does."""
+        if incarnation < self._clocks.entry(worker).incarnation:
+            raise self._fenced(worker, incarnation)
+
+    def verdict(self, push: Push, policy: Policy) -> Verdict:
+        """What becomes of a push that is let in: weights from before a restart are too old for any policy."""
+        if push.base.term != self._term:
+            return Verdict(Outcome.DROPPED, "stale_term")
+        return policy.admit(push, self._clocks)
+
+    def _check_seat(self, worker: str, incarnation: int) -> None:
+        seat = self._clocks.seat(worker)
+        if seat is None or incarnation < seat.incarnation:
+            raise self._fenced(worker, incarnation)
+        if incarnation > seat.incarnation:
+            raise NotYet(f"Incarnation {incarnation} of {worker} is not in view {self._clocks.view.number} yet.")
+
+    def _fenced(self, worker: str, incarnation: int) -> Fenced:
+        seat = self._clocks.seat(worker)
+        held = "it was expelled" if seat is None else f"incarnation {seat.incarnation} holds its seat"
+        return Fenced(f"{worker} (incarnation {incarnation}) does not count any more: {held}. Join again.")

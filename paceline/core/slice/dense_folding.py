@@ -1,0 +1,112 @@
+"""How pushes get into the weights of a dense slice: steps of the policy's optimizer, each into a version of its own."""
+
+from typing import Any
+
+import numpy as np
+
+from paceline.core.errors import BadPush
+from paceline.core.slice.dense_sum import DenseSum
+from paceline.core.slice.server_half import ServerHalf
+from paceline.core.slice.state import SliceState
+from paceline.core.slice.versions import Versions
+from paceline.core.sync.clocks import Clocks
+from paceline.core.sync.policy import Gathered
+from paceline.core.values import Dense, Places, Published, Push, Sparse, Vector
+
+
+class DenseFolding:
+    """A `Folding` of gradients with a value for every weight. A reader's version does not change while it looks."""
+
+    versions: Versions
+
+    def __init__(self, length: int, clocks: Clocks, half: ServerHalf) -> None:
+        self._length = length
+        self._clocks = clocks
+        self._half = half
+        self.begin()
+
+    def begin(self) -> None:
+        policy = self._half.policy
+        self.sum = DenseSum(self._length, ordered=policy.rounds) if policy.rounds or policy.gathers else None
+        if self.sum is not None and self._half.rate.needs_squares:
+            self.sum.squares = 0.0
+
+    @property
+    def settled(self) -> int:
+        examples = self._clocks.examples
+        return examples if self.sum is None else examples - self.sum.open_examples
+
+    def start(self, weights: Vector, version: int) -> None:
+        self.versions = Versions(weights, version, self._half.policy.rounds)
+
+    def check_form(self, push: Push) -> None:
+        if isinstance(push.update, Sparse):
+            raise BadPush(
+                f"{push.worker} pushed a sparse update to a slice of dense ones. Set updates alike everywhere."
+            )
+
+    # weights in
+    def rates(self, lr: float, staleness: int, members: int) -> tuple[float, float]:
+        rate = self._half.policy.rate(lr, staleness, members)
+        return rate, rate
+
+    def fold_one(self, push: Push, members: int, rate: float) -> None:
+        if isinstance(push.update, Dense):
+            self.fold(Gathered(push.update.values, 1.0, 1, push.examples, members, push.worker), rate)
+
+    def close(self) -> None:
+        """A sum without any example keeps the weights as they are, in a new version."""
+        assert self.sum is not None
+        view, rate = self._clocks.view, self._half.rate
+        lr = rate.at(self.settled, view.examples_per_epoch)
+        squares = self.sum.squares
+        gathered = self.sum.close(len(view.seats))
+        if gathered is not None:
+            self.fold(gathered, lr if squares is None else lr * rate.gain(gathered, squares))
+            return
+        target = self.versions.target()
+        np.copyto(target, self.versions.current.values)
+        self._publish(target)
+
+    def fold(self, gathered: Gathered, lr: float) -> None:
+        """One step of the policy's."""
+        half, versions = self._half, self.versions
+        target = versions.target()
+        half.steps += 1
+        half.policy.fold(versions.current.values, target, gathered, half.optimizer, lr, half.slots, half.steps)
+        self._publish(target)
+
+    def _publish(self, weights: Vector) -> None:
+        self._clocks.version += 1
+        self.versions.publish(weights, self._clocks.version)
+
+    # weights out
+    def pull(self, version: int | None, mean: bool) -> Published | None:
+        return self.versions.pin(version)
+
+    def current(self) -> Published:
+        found = self.versions.pin()
+        assert found is not None
+        return found
+
+    def release(self, published: Published) -> None:
+        self.versions.release(published)
+
+    @property
+    def crowded(self) -> bool:
+        return self.versions.crowded
+
+    def answer(self, since: int | None, wanted: Places | None, also: Places, most: int) -> Sparse | None:
+        """A fold changes all weights."""
+        return None
+
+    def renumber(self) -> None:
+        self.versions.renew(self._clocks.version, self._half.policy.rounds)
+
+    # snapshots
+    def state(self, facts: dict[str, Any], gathered: Vector | None) -> SliceState:
+        slots = [slot.copy() for slot in self._half.slots]
+        return SliceState(self.versions.current.values.copy(), slots, facts, gathered)
+
+    def restore(self, state: SliceState) -> None:
+        self.start(state.weights, self._clocks.version)

@@ -1,0 +1,53 @@
+"""What a slice does when the policy changes in mid-run (docs/protocol.md#changes-of-policy)."""
+
+from paceline.core.slice.folding import Folding
+from paceline.core.slice.rounds import Rounds
+from paceline.core.slice.server_half import ServerHalf
+from paceline.core.sync.clocks import Clocks
+from paceline.core.values import Switch, View
+
+
+class PolicySwitch:
+    """A view names the change and a last clock (hold) for each member. Once all have reached it the new policy begins, with
+    everybody level and at a version that is the same on all slices. Not thread-safe."""
+
+    def __init__(self, clocks: Clocks, half: ServerHalf, rounds: Rounds, folding: Folding) -> None:
+        self._clocks = clocks
+        self._half = half
+        self._rounds = rounds
+        self._folding = folding
+
+    def take_view(self, view: View) -> None:
+        """Who counts from now on. A view from before the change, which the slice has made, is read as one from after it."""
+        made = self._half.made
+        has_begun = view.switch is not None and made is not None and view.switch.number <= made.number
+        self._clocks.take_view(view.begun() if has_begun else view)
+        self._half.rate.members(len(view.seats))
+
+    def make_due(self) -> None:
+        """Begins the policies that the view names: at once one that the others made while this server was away, a newer one
+        as soon as every member has done its last clock under the old one."""
+        view, half = self._clocks.view, self._half
+        if view.made is not None and half.is_new(view.made):
+            self._make(view.made)
+        newest = view.switch
+        if newest is not None and half.is_new(newest) and (newest == view.made or self._are_done(view)):
+            self._make(newest)
+
+    def _are_done(self, view: View) -> bool:
+        return all(seat.hold is None or self._clocks.is_done(worker) for worker, seat in view.seats.items())
+
+    def _make(self, change: Switch) -> None:
+        """Not while a round is held that is not folded yet."""
+        clocks, half, rounds = self._clocks, self._half, self._rounds
+        if rounds.is_open:  # a held round, or what a snapshot had of a sum
+            if half.policy.rounds and rounds.is_held:
+                return
+            rounds.close()
+        half.adopt(change)
+        self._folding.begin()
+        clocks.buffered = 0
+        self.take_view(clocks.view)
+        clocks.forget_pushes()
+        clocks.version = max(clocks.version, change.version, clocks.slowest() if half.policy.rounds else 0)
+        self._folding.renumber()

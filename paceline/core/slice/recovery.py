@@ -1,0 +1,85 @@
+"""What a snapshot holds, and what a slice does that comes back from one."""
+
+from dataclasses import asdict
+
+from paceline.core.slice.folding import Folding
+from paceline.core.slice.server_half import ServerHalf
+from paceline.core.slice.state import SliceState
+from paceline.core.sync.clocks import Clocks, Entry
+from paceline.core.values import Outcome, Switch
+
+
+class Recovery:
+    """A restarted slice is as old as its snapshot. It takes no pushes until every member has said which of its clocks were
+    answered; what was lost since then is lost, and its clocks are not asked for again. Not thread-safe."""
+
+    def __init__(self, clocks: Clocks, half: ServerHalf, folding: Folding) -> None:
+        self._clocks = clocks
+        self._half = half
+        self._folding = folding
+        self._resumed: set[str] = set()
+
+    def state(self) -> SliceState:
+        """A copy of everything that must come back together; a push whose round is open is not in it."""
+        clocks, half, gathered = self._clocks, self._half, self._folding.sum
+        table = {worker: asdict(entry) for worker, entry in clocks.table.items()}
+        open_round = gathered.contributors if gathered is not None else {}
+        for worker in open_round:
+            table[worker]["clock"] -= 1
+        facts = {
+            "version": clocks.version,
+            "pushes": clocks.pushes - len(open_round),
+            "steps": half.steps,
+            "examples": clocks.examples - sum(open_round.values()),
+            "clocks": table,
+            "policy": half.policy.state(),
+            "rate": half.rate.state(),
+            "switch": None if half.made is None else asdict(half.made),
+        }
+        total = None
+        if gathered is not None and half.policy.gathers and gathered.pushes:
+            facts["gathered"] = [gathered.pushes, gathered.examples]
+            total = gathered.total.copy()
+        return self._folding.state(facts, total)
+
+    def restore(self, state: SliceState) -> None:
+        """Takes back what `state` gave."""
+        clocks, half, facts = self._clocks, self._half, state.table
+        clocks.version = facts["version"]
+        clocks.pushes = facts["pushes"]
+        clocks.examples = facts["examples"]
+        for worker, entry in facts["clocks"].items():
+            clocks.table[worker] = Entry(**(entry | {"outcome": Outcome(entry["outcome"])}))
+        if facts["switch"] is not None:
+            half.adopt(Switch(**facts["switch"]))
+            self._folding.begin()
+        half.policy.restore(facts["policy"])
+        half.rate.restore(facts["rate"])
+        half.slots = list(state.slots)
+        half.steps = facts["steps"]
+        self._folding.restore(state)
+        gathered = self._folding.sum
+        if state.gathered is not None and gathered is not None:
+            gathered.restore(state.gathered, *facts["gathered"])
+            clocks.buffered = gathered.pushes
+        clocks.is_recovering = True
+
+    def resumed(self, worker: str, clock: int) -> None:
+        """A worker has said which of its clocks was answered last (0: it doesn't know)."""
+        self._clocks.reach(worker, clock)
+        self._resumed.add(worker)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every member has said where it stands."""
+        view = self._clocks.view
+        return view.number > 0 and view.seats.keys() <= self._resumed
+
+    def end(self) -> None:
+        """Pushes may come. Rounds go on at the slowest member's, whatever was lost."""
+        clocks = self._clocks
+        if self._half.policy.rounds:
+            clocks.version = max(clocks.version, clocks.slowest())
+            self._folding.renumber()
+        clocks.forget_pushes()
+        clocks.is_recovering = False

@@ -1,0 +1,74 @@
+"""When pushes fold together: a round is complete, or a sum is large enough."""
+
+from paceline.core.slice.folding import Folding
+from paceline.core.slice.server_half import ServerHalf
+from paceline.core.sync.clocks import Clocks
+from paceline.core.values import Push
+
+
+class Rounds:
+    """Pushes are gathered in the folding's sum until the policy says that it folds. Policies that fold each push by itself
+    have no sum, and nothing happens here. Not thread-safe."""
+
+    def __init__(self, clocks: Clocks, half: ServerHalf, folding: Folding) -> None:
+        self._clocks = clocks
+        self._half = half
+        self._folding = folding
+        self.held_from: int | None = None
+        """No round at or above this one closes while it is set: a view is on its way to the other servers."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are pushes that are counted and not folded."""
+        gathered = self._folding.sum
+        return gathered is not None and gathered.open_examples > 0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the open round has to wait for the other servers."""
+        return self.held_from is not None and self._clocks.version + 1 >= self.held_from
+
+    def hold(self, first: int | None) -> None:
+        """Keeps rounds from `first` on open until called with None. A second hold does not loosen the first."""
+        self.held_from = first if first is None or self.held_from is None else min(first, self.held_from)
+
+    def add(self, push: Push, staleness: int) -> None:
+        """Gathers a push."""
+        gathered = self._folding.sum
+        if gathered is not None:
+            gathered.add(push, self._half.policy.weight(staleness))
+            self._clocks.buffered = gathered.pushes
+
+    def close_due(self) -> None:
+        """Folds rounds that are complete, and sums that are large enough, or that nobody will add to any more."""
+        gathered = self._folding.sum
+        if gathered is None:
+            return
+        clocks = self._clocks
+        policy = self._half.policy
+        if policy.rounds:
+            if clocks.members:
+                gathered.advance(clocks.in_order(), self._has_pushed)
+                while policy.is_due(clocks) and not self.is_held:
+                    self.close()
+        elif policy.is_due(clocks) or (gathered.pushes and all(map(clocks.is_done, clocks.members))):
+            self.close()
+
+    def close(self) -> None:
+        """Folds what is gathered now."""
+        self._folding.close()
+        self._clocks.buffered = 0
+
+    def next_in_order(self) -> str | None:
+        """The worker whose push a round's sum waits for; None without rounds."""
+        gathered = self._folding.sum
+        return None if gathered is None else gathered.next_in_order(self._clocks.in_order(), self._has_pushed)
+
+    def holds(self, worker: str) -> bool:
+        """Whether the values that this worker pushed last are still needed."""
+        gathered = self._folding.sum
+        return gathered is not None and gathered.holds(worker)
+
+    def _has_pushed(self, worker: str) -> bool:
+        """Whether the open round waits for nothing more from the member."""
+        return self._clocks.progress(worker) > self._clocks.version or self._clocks.is_done(worker)

@@ -1,0 +1,133 @@
+"""How pushes get into the weights of a sparse slice: they change a few weights, in place, and replies bring only what has
+changed or what was asked for [Hogwild]."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from paceline.core.errors import BadPush
+from paceline.core.linear.sparse import Changes, add_at, distinct
+from paceline.core.slice.running_mean import RunningMean
+from paceline.core.slice.server_half import ServerHalf
+from paceline.core.slice.sparse_sum import SparseSum
+from paceline.core.slice.state import SliceState
+from paceline.core.sync.clocks import Clocks
+from paceline.core.values import Dense, Places, Published, Push, Sparse, Vector
+
+
+class SparseFolding:
+    """A `Folding` of updates that name their places. A push is a change that its worker has made, learning rate included, and
+    is added as it is; pushes of one round are summed, not averaged [Hogwild]. Work follows the places of a push, memory the
+    slice's length."""
+
+    _current: Published
+    """One array, changed under whoever looks at it: only this folding does."""
+    _changes: Changes
+
+    def __init__(self, length: int, clocks: Clocks, half: ServerHalf, average_from: float | None = None) -> None:
+        """`average_from`: epochs after which the mean of the versions begins; None: none is kept."""
+        self._length = length
+        self._clocks = clocks
+        self._half = half
+        self._mean = None if average_from is None else RunningMean(length, average_from)
+        self.begin()
+
+    def begin(self) -> None:
+        policy = self._half.policy
+        gathers = policy.rounds or policy.gathers
+        self.sum = SparseSum(self._length, policy.rounds, policy.overwrites) if gathers else None
+
+    @property
+    def settled(self) -> int:
+        examples = self._clocks.examples
+        return examples if self.sum is None else examples - self.sum.open_examples
+
+    def start(self, weights: Vector, version: int) -> None:
+        self._changes = Changes(self._length, version)
+        self._current = Published(version, weights)
+
+    def check_form(self, push: Push) -> None:
+        if isinstance(push.update, Dense):
+            raise BadPush(
+                f"{push.worker} pushed a value for every weight; this slice takes sparse updates. Set updates alike."
+            )
+
+    # weights in
+    def rates(self, lr: float, staleness: int, members: int) -> tuple[float, float]:
+        """The schedule's rate is in the change already."""
+        return lr, self._half.policy.rate(1.0, staleness, members)
+
+    def fold_one(self, push: Push, members: int, rate: float) -> None:
+        if isinstance(push.update, Sparse):
+            self._add(push.update, rate)
+
+    def close(self) -> None:
+        assert self.sum is not None
+        self._add(self.sum.take(), 1.0)
+
+    def _add(self, update: Sparse, factor: float) -> None:
+        self._half.steps += 1
+        values = self._current.values
+        if self._mean is not None and self._mean.goes_on(self._epoch):
+            before = values[update.places]
+            add_at(values, update, factor)
+            self._mean.note(update.places, values[update.places] - before)
+        else:
+            add_at(values, update, factor)
+        self._clocks.version += 1
+        self._current = Published(self._clocks.version, values)
+        self._changes.note(self._clocks.version, update.places)
+
+    @property
+    def _epoch(self) -> float:
+        """Epochs that are settled; 0 before anybody has said how long one is."""
+        per_epoch = self._clocks.view.examples_per_epoch
+        return self.settled / per_epoch if per_epoch else 0.0
+
+    # weights out
+    def pull(self, version: int | None, mean: bool) -> Published | None:
+        """A copy, for weights are changed in place."""
+        found = self._current
+        if version not in (None, found.version):
+            return None
+        values = self._mean.of(found.values) if mean and self._mean is not None else found.values.copy()
+        return Published(found.version, values)
+
+    def current(self) -> Published:
+        return self._current
+
+    def release(self, published: Published) -> None:
+        """Nothing is pinned."""
+
+    @property
+    def crowded(self) -> bool:
+        return False
+
+    def answer(self, since: int | None, wanted: Places | None, also: Places, most: int) -> Sparse | None:
+        places = wanted
+        if places is None:
+            places = None if since is None else self._changes.since(since)
+            if places is not None and len(also):
+                places = distinct(np.concatenate([places, also]))
+        if places is None or len(places) > most:
+            return None
+        return Sparse(places, self._current.values[places], self._length)
+
+    def renumber(self) -> None:
+        self._current.version = self._clocks.version
+
+    # snapshots
+    def state(self, facts: dict[str, Any], gathered: Vector | None) -> SliceState:
+        slots = [slot.copy() for slot in self._half.slots]
+        found = SliceState(self._current.values.copy(), slots, facts, gathered)
+        if self._mean is None or not self._mean.count:
+            return found
+        return replace(found, lag=self._mean.lag.copy(), table=facts | {"averaged": self._mean.count})
+
+    def restore(self, state: SliceState) -> None:
+        """A snapshot without a mean, like one from before there were any, begins it anew."""
+        self.start(state.weights, self._clocks.version)
+        if self._mean is not None and state.lag is not None:
+            self._mean.lag = state.lag
+            self._mean.count = state.table["averaged"]

@@ -1,0 +1,72 @@
+"""The sum of the sparse pushes that fold together; in rounds added in worker order, so that the bits are always the same."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from paceline.core.linear.sparse import dense_of, merged, overwritten, sparse_of
+from paceline.core.values import Empty, Push, Sparse, Vector, worker_order
+
+
+class SparseSum:
+    """The pushes of one fold, as `DenseSum` keeps dense ones. Ordered: at most one of each worker, summed in worker order.
+    Else a sum for each worker, where later values may replace earlier ones. Not thread-safe."""
+
+    squares: float | None = None
+
+    def __init__(self, length: int, ordered: bool, overwrites: bool) -> None:
+        self._length, self._ordered, self._overwrites = length, ordered, overwrites
+        self._sums: dict[str, Sparse] = {}
+        self.contributors: dict[str, int] = {}
+        """Ordered: workers whose push is not folded yet, and its examples."""
+        self.pushes = 0
+        self.examples = 0
+
+    @property
+    def open_examples(self) -> int:
+        """Examples of the pushes that are not folded yet."""
+        return self.examples
+
+    @property
+    def total(self) -> Vector:
+        """What is gathered, with a value for every element."""
+        return dense_of(self._sums.values(), self._length)
+
+    def add(self, push: Push, weight: float) -> None:
+        """Keeps the push until the fold."""
+        if self._ordered:
+            self.contributors[push.worker] = push.examples
+        self.examples += push.examples
+        if isinstance(push.update, Empty):
+            return
+        assert isinstance(push.update, Sparse)
+        self.pushes += 1
+        update = push.update
+        if weight != 1:
+            update = Sparse(update.places, update.values * np.float32(weight), self._length)
+        before = self._sums.get(push.worker)
+        if before is not None:
+            update = overwritten(before, update) if self._overwrites else merged([before, update], self._length)
+        self._sums[push.worker] = update
+
+    def holds(self, worker: str) -> bool:
+        """No array of the server's is kept."""
+        return False
+
+    def advance(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> None:
+        """Sums are made at the end."""
+
+    def next_in_order(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> str | None:
+        """Nobody has to be first."""
+        return None
+
+    def take(self) -> Sparse:
+        """The sum, in worker order, which starts anew."""
+        updates = [self._sums[worker] for worker in sorted(self._sums, key=worker_order)]
+        self._sums, self.pushes, self.examples = {}, 0, 0
+        self.contributors.clear()
+        return merged(updates, self._length)
+
+    def restore(self, total: Vector, pushes: int, examples: int) -> None:
+        """Goes on with a sum from a snapshot."""
+        self._sums, self.pushes, self.examples = {"": sparse_of(total)}, pushes, examples

@@ -1,0 +1,72 @@
+"""Which pushes a slice lets in."""
+
+import numpy as np
+import pytest
+
+from paceline.core.errors import BadPush, Fenced, Gap, NotYet, PacelineError
+from paceline.core.slice.admission import Admission
+from paceline.core.slice.state import Phase
+from paceline.core.values import Base, Dense, Outcome, Push, Seat
+from tests.support.slice_parts import a_push, clocks_with, counted, half_of
+
+TERM = 2
+
+
+def admission(**seats: Seat) -> Admission:
+    """Of a slice of two values in its second life, at version 0."""
+    return Admission(TERM, 2, clocks_with(**seats), lambda push: None)
+
+
+def test_a_members_next_push_is_let_in():
+    admission(a=Seat(1, 0)).check(a_push(), Phase.SERVING)
+
+
+@pytest.mark.parametrize(
+    ("seat", "push", "error", "why"),
+    [
+        (Seat(1, 0), a_push("b"), Fenced, "expelled"),
+        (Seat(2, 0), a_push(), Fenced, "incarnation 2 holds its seat"),
+        (Seat(1, 0), a_push(incarnation=2), NotYet, "not in view 1 yet"),
+        (Seat(1, 0), a_push(view=2), NotYet, "needs view 2"),
+        (Seat(1, 0), a_push(clock=2), Gap, "expected 1"),
+        (Seat(1, 0, last=0), a_push(), BadPush, "the run is stopping"),
+        (Seat(1, 0, hold=0), a_push(), NotYet, "reached their hold"),
+        (Seat(1, 0), a_push(update=Dense(np.ones(3, np.float32))), BadPush, "3 values to a slice of 2"),
+        (Seat(1, 0), a_push(base=Base(TERM, 1)), BadPush, r"claims weights of \(2, 1\)"),
+        (Seat(1, 0), a_push(base=Base(TERM + 1, 0)), BadPush, "claims weights"),
+    ],
+)
+def test_other_pushes_are_refused_with_the_reason(seat: Seat, push: Push, error: type[PacelineError], why: str):
+    with pytest.raises(error, match=why):
+        admission(a=seat).check(push, Phase.SERVING)
+
+
+@pytest.mark.parametrize("phase", [Phase.EMPTY, Phase.RECOVERING])
+def test_nothing_is_let_in_before_the_slice_serves(phase: Phase):
+    with pytest.raises(NotYet, match=f"The slice is {phase}"):
+        admission(a=Seat(1, 0)).check(a_push(), phase)
+
+
+def test_a_repeat_is_answered_once_its_push_was_counted_and_else_has_to_be_sent_again():
+    clocks = clocks_with(a=Seat(1, 0))
+    one = Admission(TERM, 2, clocks, lambda push: None)
+    with pytest.raises(Gap, match="never came"):
+        one.check_repeat("a", 1, 1, Phase.SERVING)
+    counted(clocks, a_push(), Outcome.FOLDED)
+
+    one.check_repeat("a", 1, 1, Phase.SERVING)
+
+
+def test_a_worker_may_resume_before_its_view_has_come_but_not_after_another_has_its_seat():
+    one = admission(a=Seat(2, 0))
+
+    one.check_resume("a", 3)
+    with pytest.raises(Fenced, match="Join again"):
+        one.check_resume("a", 1)
+
+
+def test_gradients_of_weights_from_before_a_restart_count_and_are_not_used():
+    policy = half_of("asp").policy
+
+    assert admission().verdict(a_push(base=Base(TERM - 1, 0)), policy) == (Outcome.DROPPED, "stale_term")
+    assert admission().verdict(a_push(base=Base(TERM, 0)), policy) == (Outcome.FOLDED, "")

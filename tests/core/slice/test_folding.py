@@ -1,0 +1,124 @@
+"""How pushes get into the weights: of a dense slice, and of a sparse one."""
+
+import numpy as np
+import pytest
+
+from paceline.core.errors import BadPush
+from paceline.core.slice.dense_folding import DenseFolding
+from paceline.core.slice.sparse_folding import SparseFolding
+from paceline.core.sync.clocks import Clocks
+from paceline.core.values import Dense, Empty, Outcome, Places, Seat, Sparse
+from tests.support.slice_parts import a_push, clocks_with, counted, dense_folding, half_of
+
+NONE = np.empty(0, np.int64)
+
+
+def places(*found: int) -> Places:
+    return np.array(found, np.int64)
+
+
+def sparse_folding(clocks: Clocks, policy: str = "asp") -> SparseFolding:
+    """Of four values that are 0."""
+    folding = SparseFolding(4, clocks, half_of(policy, 4))
+    folding.start(np.zeros(4, np.float32), 0)
+    return folding
+
+
+def change(**values: float) -> Sparse:
+    """change(_3=0.5) changes place 3."""
+    found = places(*(int(name[1:]) for name in values))
+    return Sparse(found, np.array(list(values.values()), np.float32), 4)
+
+
+def test_a_dense_push_is_a_step_against_its_gradient_and_makes_a_version():
+    clocks = Clocks()
+    folding = dense_folding(clocks, half_of("asp"), [1.0, 2.0])
+
+    folding.fold_one(a_push(), 1, rate=0.5)
+
+    assert (folding.current().version, folding.current().values.tolist()) == (1, [0.5, 1.5])
+
+
+def test_a_sparse_push_is_added_as_it_is():
+    folding = sparse_folding(Clocks())
+
+    folding.fold_one(a_push(update=change(_1=0.5)), 1, rate=1.0)
+
+    assert (folding.current().version, folding.current().values.tolist()) == (1, [0.0, 0.5, 0.0, 0.0])
+
+
+def test_an_empty_push_makes_no_version():
+    clocks = Clocks()
+    for folding in (dense_folding(clocks, half_of("asp")), sparse_folding(clocks)):
+        folding.fold_one(a_push(update=Empty(2)), 1, rate=1.0)
+
+        assert folding.current().version == 0
+
+
+def test_each_folding_refuses_the_other_form():
+    with pytest.raises(BadPush, match="sparse update to a slice of dense ones"):
+        dense_folding(Clocks(), half_of("asp")).check_form(a_push(update=change(_1=1.0)))
+    with pytest.raises(BadPush, match="takes sparse updates"):
+        sparse_folding(Clocks()).check_form(a_push(update=Dense(np.ones(4, np.float32))))
+
+
+def test_a_dense_round_folds_the_mean_and_a_sparse_one_the_sum():
+    clocks = clocks_with(a=Seat(1, 0), b=Seat(1, 0))
+    dense, sparse = dense_folding(clocks, half_of("bsp")), sparse_folding(clocks, "bsp")
+    for worker, value in (("a", 1.0), ("b", 3.0)):
+        dense.sum.add(a_push(worker, update=Dense(np.full(2, value, np.float32))), 1.0)
+        sparse.sum.add(a_push(worker, update=change(_2=value)), 1.0)
+    dense.close()
+    sparse.close()
+
+    assert dense.current().values.tolist() == pytest.approx([-0.2, -0.2])
+    assert sparse.current().values.tolist() == [0.0, 0.0, 4.0, 0.0]
+
+
+def test_examples_are_settled_once_they_are_folded():
+    clocks = clocks_with(a=Seat(1, 0))
+    folding = dense_folding(clocks, half_of("bsp"))
+    folding.sum.add(counted(clocks, a_push()), 1.0)
+    assert (clocks.examples, folding.settled) == (1, 0)
+
+    folding.close()
+
+    assert folding.settled == 1
+
+
+def test_a_reader_of_a_dense_slice_keeps_its_version_and_one_of_a_sparse_slice_has_a_copy():
+    clocks = Clocks()
+    dense, sparse = dense_folding(clocks, half_of("asp")), sparse_folding(Clocks())
+    read = [folding.pull(None, mean=False) for folding in (dense, sparse)]
+    dense.fold_one(a_push(), 1, rate=1.0)
+    sparse.fold_one(a_push(update=change(_1=1.0)), 1, rate=1.0)
+
+    assert [(found.version, found.values.any()) for found in read] == [(0, False), (0, False)]
+
+
+def test_a_sparse_slice_answers_with_what_has_changed_since_a_version_and_a_dense_one_with_all():
+    folding = sparse_folding(Clocks())
+    for place in (1, 3):
+        folding.fold_one(a_push(update=change(**{f"_{place}": 1.0})), 1, rate=1.0)
+
+    assert folding.answer(1, None, NONE, most=4).places.tolist() == [3]
+    assert folding.answer(1, None, places(0), most=4).places.tolist() == [0, 3]
+    assert folding.answer(None, places(2), NONE, most=4).places.tolist() == [2]
+    assert folding.answer(None, None, NONE, most=4) is None
+    assert folding.answer(0, None, NONE, most=1) is None
+    assert DenseFolding(4, Clocks(), half_of("asp")).answer(0, places(2), NONE, most=4) is None
+
+
+def test_both_come_back_from_what_they_gave():
+    for folding, update in (
+        (dense_folding(Clocks(), half_of("asp")), Dense(np.ones(2, np.float32))),
+        (sparse_folding(Clocks()), change(_1=1.0)),
+    ):
+        folding.fold_one(counted(Clocks(), a_push(update=update), Outcome.FOLDED), 1, rate=1.0)
+        state = folding.state({}, None)
+        before = folding.current().values.tolist()
+        folding.fold_one(a_push(update=update), 1, rate=1.0)
+
+        folding.restore(state)
+
+        assert folding.current().values.tolist() == before
