@@ -51,6 +51,7 @@ class Rate:
     def restore(self, state: dict[str, Any]) -> None:
         """Takes back what `state` gave."""
         self._lr.restore(state["lr"])
-        self._ahead, self._epoch = state["ahead"], state["epoch"]
+        self._ahead = state["ahead"]
+        self._epoch = state["epoch"]
         if self._adascale and state["adascale"] is not None:
             self._adascale.restore(state["adascale"])

@@ -13,7 +13,9 @@ class RunningMean:
 
     def __init__(self, length: int, start: float) -> None:
         """`start`: the epochs after which it begins."""
-        self._start, self.count, self.lag = start, 0, np.zeros(length, np.float32)
+        self._start = start
+        self.count = 0
+        self.lag = np.zeros(length, np.float32)
 
     def goes_on(self, epoch: float) -> bool:
         """Whether the version that is made now counts: it is not taken back once one has."""

@@ -12,10 +12,10 @@ class SparseSum:
     """The pushes of one fold, as `DenseSum` keeps dense ones. Ordered: at most one of each worker, summed in worker order.
     Else a sum for each worker, where later values may replace earlier ones. Not thread-safe."""
 
-    squares: float | None = None
-
     def __init__(self, length: int, ordered: bool, overwrites: bool) -> None:
-        self._length, self._ordered, self._overwrites = length, ordered, overwrites
+        self._length = length
+        self._ordered = ordered
+        self._overwrites = overwrites
         self._sums: dict[str, Sparse] = {}
         self.contributors: dict[str, int] = {}
         """Ordered: workers whose push is not folded yet, and its examples."""
@@ -63,10 +63,14 @@ class SparseSum:
     def take(self) -> Sparse:
         """The sum, in worker order, which starts anew."""
         updates = [self._sums[worker] for worker in sorted(self._sums, key=worker_order)]
-        self._sums, self.pushes, self.examples = {}, 0, 0
+        self._sums = {}
+        self.pushes = 0
+        self.examples = 0
         self.contributors.clear()
         return merged(updates, self._length)
 
     def restore(self, total: Vector, pushes: int, examples: int) -> None:
         """Goes on with a sum from a snapshot."""
-        self._sums, self.pushes, self.examples = {"": sparse_of(total)}, pushes, examples
+        self._sums = {"": sparse_of(total)}
+        self.pushes = pushes
+        self.examples = examples

@@ -21,7 +21,8 @@ class Versions:
         if not self._keep_previous and self.current.pins == 0:
             return self.current.values
         if self.previous is not None and self.previous.pins == 0:
-            values, self.previous = self.previous.values, None
+            values = self.previous.values
+            self.previous = None
             return values
         if not self._free:
             return np.empty_like(self.current.values)
@@ -41,7 +42,8 @@ class Versions:
 
     def renew(self, version: int, keep_previous: bool) -> None:
         """The current weights get another number; none older are given out."""
-        self.current.version, self._keep_previous = version, keep_previous
+        self.current.version = version
+        self._keep_previous = keep_previous
         if self.previous is not None:
             self._retire(self.previous)
             self.previous = None

@@ -112,9 +112,15 @@ class Policy(Scaled, ABC):
         return lr
 
     def fold(
-        self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float,
-        slots: Sequence[Vector], steps: int,
-    ) -> None:  # fmt: skip
+        self,
+        weights: Vector,
+        out: Vector,
+        gathered: Gathered,
+        optimizer: Optimizer,
+        lr: float,
+        slots: Sequence[Vector],
+        steps: int,
+    ) -> None:
         """Writes the next version of the weights to `out` (which may be `weights`): one optimizer step by default, the
         `steps`-th of the slice."""
         optimizer.step(weights, out, gathered.total, gathered.scale, lr, slots, steps)

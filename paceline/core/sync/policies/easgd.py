@@ -43,9 +43,15 @@ class Easgd(Policy):
         return plain_sgd(1.0)
 
     def fold(
-        self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float,
-        slots: Sequence[Vector], steps: int,
-    ) -> None:  # fmt: skip
+        self,
+        weights: Vector,
+        out: Vector,
+        gathered: Gathered,
+        optimizer: Optimizer,
+        lr: float,
+        slots: Sequence[Vector],
+        steps: int,
+    ) -> None:
         from paceline.core import kernels
 
         if out is not weights:

@@ -34,9 +34,15 @@ class Ensemble(Policy):
         return "workers' models never meet, and each learns from its own part of the data"
 
     def fold(
-        self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float,
-        slots: Sequence[Vector], steps: int,
-    ) -> None:  # fmt: skip
+        self,
+        weights: Vector,
+        out: Vector,
+        gathered: Gathered,
+        optimizer: Optimizer,
+        lr: float,
+        slots: Sequence[Vector],
+        steps: int,
+    ) -> None:
         super().fold(weights, out, gathered, optimizer, lr / max(1, gathered.members), slots, steps)
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:

@@ -40,9 +40,15 @@ class LocalSgd(Bsp):
         return plain_sgd(1.0)
 
     def fold(
-        self, weights: Vector, out: Vector, gathered: Gathered, optimizer: Optimizer, lr: float,
-        slots: Sequence[Vector], steps: int,
-    ) -> None:  # fmt: skip
+        self,
+        weights: Vector,
+        out: Vector,
+        gathered: Gathered,
+        optimizer: Optimizer,
+        lr: float,
+        slots: Sequence[Vector],
+        steps: int,
+    ) -> None:
         """The schedule's rate is the workers'; this step has its own."""
         optimizer.step(weights, out, gathered.total, gathered.scale, optimizer.lr, slots, steps)
 
