@@ -18,3 +18,7 @@ def __getattr__(name: str) -> Any:
         from paceline import api
 
     return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

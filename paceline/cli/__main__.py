@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.cli import k8s
+from paceline.cli import completions, k8s
 from paceline.cli.arguments import (
     WHAT,
     By,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 USAGE_OF_TYPER = 2
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Paceline trains a model with several workers and servers, in lock-step or as loosely as you like.",
@@ -50,6 +49,23 @@ app = typer.Typer(
 
 app.add_typer(k8s.app, name="k8s")
 app.command()(k8s.doctor)
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from importlib.metadata import version
+
+        print(f"paceline {version('paceline')}")
+        raise typer.Exit
+
+
+@app.callback()
+def paceline(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 @app.command()
@@ -70,7 +86,13 @@ def run(
     epochs: Epochs = None,
     data: Data = None,
     name: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="Name of the run; one that exists is resumed.")
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="NAME",
+            help="Name of the run; one that exists is resumed.",
+            autocompletion=completions.runs,
+        ),
     ] = None,
     loop: Loop = None,
     repeats: Annotated[
@@ -174,7 +196,10 @@ def stop(name: Run = None, address: ChiefAddress = None, token_file: TokenFile =
 
 @app.command("set")
 def set_(
-    name: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run; not with --chief.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="Name of the run; not with --chief.", autocompletion=completions.runs),
+    ],
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="policy.name=ssp policy.bound=5")
     ] = None,

@@ -5,11 +5,14 @@ from typing import Annotated
 
 import typer
 
+from paceline.cli import completions
 from paceline.core.folders import PEERS, POLICIES, names
 from paceline.presets import paper_grids, presets
 
 WHAT = typer.Argument(
-    metavar="TASK|CONFIG.yaml", help="A task (digits, cifar10, ./mine.py) or a YAML file with all settings."
+    metavar="TASK|CONFIG.yaml",
+    help="A task (digits, cifar10, ./mine.py) or a YAML file with all settings.",
+    autocompletion=completions.tasks,
 )
 What = Annotated[str, WHAT]
 Workers = Annotated[int | None, typer.Option("-w", "--workers", help="How many workers compute gradients.")]
@@ -20,22 +23,35 @@ Policy = Annotated[
         metavar="NAME[:VALUE]",
         help="When workers wait for each other: ssp, ssp:3, ... (docs/policies.md); with servers "
         f"{', '.join(names(POLICIES))}, without {', '.join(names(PEERS))}.",
+        autocompletion=completions.policies,
     ),
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, like optimizer.lr=0.05; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any setting, like optimizer.lr=0.05; may be repeated.",
+        autocompletion=completions.settings,
+    ),
 ]
 Data = Annotated[str | None, typer.Option(metavar="PATH", help="Where the data set is, if the task does not bring it.")]
 Preset = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help=f"Start from a paper's settings, all other flags win over them: {', '.join(presets())}."
+        metavar="NAME",
+        help=f"Start from a paper's settings, all other flags win over them: {', '.join(presets())}.",
+        autocompletion=completions.paper_presets,
     ),
 ]
 Epochs = Annotated[int | None, typer.Option(help="How often to go through the training data.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
-Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name of the run; the newest one if not given.")]
+Run = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN]", help="Name of the run; the newest one if not given.", autocompletion=completions.runs
+    ),
+]
 ChiefAddress = Annotated[
     str | None,
     typer.Option("--chief", metavar="HOST:PORT", help="gRPC port of server 0 of a run elsewhere, instead of RUN."),

@@ -6,10 +6,13 @@ from typing import Annotated
 
 import typer
 
+from paceline.cli import completions
 from paceline.cli.exits import exits, print_json
 
 TRAINED = typer.Argument(
-    metavar="RUN", help="A finished run: its name, or the path of its folder, wherever that is now."
+    metavar="RUN",
+    help="A finished run: its name, or the path of its folder, wherever that is now.",
+    autocompletion=completions.runs,
 )
 Best = Annotated[
     bool, typer.Option("--best", help="Take the best version by validation scores instead of the final one.")
@@ -23,6 +26,7 @@ def predict(
             metavar="RUN|MODEL",
             help="A run: its name, or the path of its folder, wherever that is now. Or a linear model (safetensors or "
             "LIBLINEAR's text).",
+            autocompletion=completions.runs,
         ),
     ],
     file: Annotated[

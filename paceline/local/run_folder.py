@@ -232,13 +232,19 @@ def find_run(name: str | None, runs: Path = RUNS) -> RunFolder:
         return RunFolder(runs / name)
     if name is not None and (Path(name) / "config.yaml").is_file():
         return RunFolder(Path(name))
-    known = sorted(runs.glob("*/config.yaml"), key=lambda file: file.stat().st_mtime, reverse=True)
+    known = all_runs(runs)
     if name is not None:
-        there = ", ".join(file.parent.name for file in known[:5]) or "none"
+        there = ", ".join(folder.path.name for folder in known[:5]) or "none"
         raise UsageError(f"There is no run '{name}' in {runs.resolve()}. Newest ones: {there}.")
     if not known:
         raise UsageError(f"There are no runs in {runs.resolve()} yet. Start one: paceline run digits")
-    return RunFolder(known[0].parent)
+    return known[0]
+
+
+def all_runs(runs: Path = RUNS) -> list[RunFolder]:
+    """The newest first."""
+    files = sorted(runs.glob("*/config.yaml"), key=lambda file: file.stat().st_mtime, reverse=True)
+    return [RunFolder(file.parent) for file in files]
 
 
 def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

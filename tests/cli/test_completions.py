@@ -1,0 +1,72 @@
+"""What the shell proposes after TAB, and the version."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+import paceline
+from paceline.cli import completions
+from paceline.cli.__main__ import app
+from paceline.core.settings.config import ScheduleConfig
+
+
+def completed(line: str, folder: Path) -> str:
+    """What a bash would be told for this command line."""
+    words = len(line.split(" ")) - 1
+    told = {"_PACELINE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(words)}
+    ended = subprocess.run(
+        [sys.executable, "-c", "from paceline.cli.__main__ import app; app(prog_name='paceline')"],
+        env=os.environ | told,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.stdout
+
+
+def test_a_shell_is_told_the_policies_that_begin_so(tmp_path):
+    assert completed("paceline run digits --policy dan", tmp_path).split() == ["dana"]
+
+
+def test_tasks_are_the_built_in_ones_and_files_of_the_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digital.py").touch()
+    (tmp_path / "digits.yaml").touch()
+    (tmp_path / "digits.txt").touch()
+
+    assert completions.tasks("dig") == ["digits", "digital.py", "digits.yaml"]
+
+
+def test_runs_come_newest_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for age, name in enumerate(["digits-new", "digits-old", "wine-1"]):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.yaml").touch()
+        os.utime(tmp_path / "runs" / name / "config.yaml", (1000 - age, 1000 - age))
+
+    assert completions.runs("digits") == ["digits-new", "digits-old"]
+
+
+def test_settings_come_with_what_they_mean():
+    meaning = ScheduleConfig.model_fields["warmup_epochs"].description
+
+    assert completions.settings("schedule.warmup_e") == [("schedule.warmup_epochs=", meaning)]
+    assert [key for key, _ in completions.settings("polic")] == ["policy="]
+
+
+def test_presets_are_proposed():
+    assert completions.paper_presets("hog") == ["hogwild"]
+
+
+def test_the_version_is_that_of_the_package():
+    shown = CliRunner().invoke(app, ["--version"])
+
+    assert (shown.exit_code, shown.output.split()[0]) == (0, "paceline")
+
+
+def test_dir_names_all_that_is_public():
+    assert set(paceline.__all__) <= set(dir(paceline))
