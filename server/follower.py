@@ -3,11 +3,12 @@
 import threading
 from collections.abc import Callable
 
-from paceline.core.errors import PacelineError
+from paceline.core.errors import OtherProtocol, PacelineError
 from paceline.core.run.phases import RunPhase
 from paceline.core.values import View
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import backoff, call, open_channel
+from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.view_messages import view_value
 from paceline.server.slice_driver import HOLD, SliceDriver
 from paceline.v1 import run_service_pb2 as pb
@@ -23,6 +24,8 @@ class Follower:
         self._stub = RunServiceStub(open_channel(chief, credentials))
         self.phase = RunPhase.WAITING
         self._view = View()
+        self.refusal: OtherProtocol | None = None
+        """Why the chief will never have this server."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="follower", daemon=True)
 
@@ -43,10 +46,14 @@ class Follower:
                 view=self._view.number,
                 phase=self.phase,
                 switch=self._driver.switch_number,
+                protocol=PROTOCOL,
             )
             try:
                 self._take(call(self._stub.FollowView, ack, timeout=HOLD + 10))
                 pauses, is_away = backoff(), False
+            except OtherProtocol as error:  # waiting does not help
+                self.refusal = error
+                return
             except PacelineError as error:
                 if not is_away:
                     self._say("no word from the chief; the last view holds", why=str(error))

@@ -12,6 +12,7 @@ from paceline.core.errors import BadPush, NotYet, PacelineError, PlanMismatch, T
 from paceline.core.linear.sparse import decode_places, encode_places
 from paceline.core.settings.config import NAME
 from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Reply, Sparse, Update, Vector
+from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts, weights_codec
 from paceline.rpc.view_messages import switch_message
 from paceline.server.metrics import ServerMetrics
@@ -44,6 +45,7 @@ class ParameterServicer:
     def resume(self, request: pb.ResumeRequest) -> pb.ResumeReply:
         """Fixes or checks the plan, and says where the worker stands."""
         _check_name(request.worker)
+        check_protocol(request.protocol, request.worker, f"server {self._driver.index}")
         shapes = [(tensor.name, tuple(tensor.shape)) for tensor in request.tensors]
         self._driver.adopt(shapes, request.plan_hash, request.worker)
         standing = self._driver.resume(request.worker, request.incarnation, request.clock)

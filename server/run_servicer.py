@@ -8,6 +8,7 @@ from paceline.core.run.phases import RunPhase
 from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import NAME, Config
 from paceline.rpc.agreed_settings import agreed_settings
+from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.view_messages import switch_message, view_message
 from paceline.server.chief import Chief
 from paceline.server.run_messages import score_value, status_reply, wanted_policy
@@ -15,6 +16,7 @@ from paceline.server.slice_driver import HOLD
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer
 
+CHIEF = "the chief"
 _SWITCHING = 0.1
 """Hold of a server's call while the policy changes (seconds)."""
 _OVER = (RunPhase.STOPPING, RunPhase.SCORING, RunPhase.FINISHED)
@@ -29,6 +31,7 @@ class RunServicer(RunServiceServicer):
 
     def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinReply:
         run = self._chief.run
+        check_protocol(request.protocol, request.worker, CHIEF)
         self._check_join(request)
         with self._chief.changed:
             comes_back = run.phase is RunPhase.STOPPING and request.worker in run.membership.view.seats
@@ -104,6 +107,7 @@ class RunServicer(RunServiceServicer):
 
     def FollowView(self, request: pb.FollowViewRequest, context: Any) -> pb.FollowViewReply:
         chief = self._chief
+        check_protocol(request.protocol, f"server {request.server}", CHIEF)
 
         def has_news() -> bool:
             return chief.membership.view.number != request.view or chief.run.phase != request.phase
@@ -119,6 +123,7 @@ class RunServicer(RunServiceServicer):
 
     def Evaluate(self, request: pb.EvaluateRequest, context: Any) -> pb.EvaluateReply:
         chief, run = self._chief, self._chief.run
+        check_protocol(request.protocol, "the evaluator", CHIEF)
         with chief.changed:
             run.ready(time.monotonic())
             chief.settle()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
-from paceline.core.errors import ConfigError, Stopped
+from paceline.core.errors import ConfigError, OtherProtocol, Stopped
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.settings.config import Config
@@ -122,6 +122,11 @@ class Server:
         assert self._follower is not None
         return self._follower.phase
 
+    @property
+    def refusal(self) -> OtherProtocol | None:
+        """Why this server can't take part in the run."""
+        return None if self._follower is None else self._follower.refusal
+
     def drop_weights(self) -> None:
         """The run is finished: keeps the final state on disk and gives the memory back."""
         self._durability.snapshot_now()
@@ -178,7 +183,9 @@ def serve(config: Config, told: ToldServer) -> int:
             say(line)
     say("serving", port=server.port, term=server.store.term, folder=os.fspath(told.folder))
     while not stop.wait(1.0) and server.phase is not RunPhase.FINISHED:
-        pass
+        if server.refusal is not None:
+            server.close(grace=0.0)
+            raise server.refusal
     if server.phase is RunPhase.FINISHED:
         server.drop_weights()
         say("finished; the weights are on disk, idling")

@@ -21,6 +21,7 @@ from paceline.load_settings import exits
 from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
+from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.watchdog import Watchdog
 from paceline.sharder.command_line import ToldShardServer
 from paceline.sharder.progress_bars import progress_of
@@ -66,6 +67,7 @@ class ShardServicer(ShardServiceServicer):
         self._lock = threading.Lock()
 
     def Manifest(self, request: pb.ManifestRequest, context: Any) -> Iterator[pb.ManifestReply]:
+        check_protocol(request.protocol, "a reader", "the server of shards")
         return self._sent(_cut(render(self._shards.manifest)), pb.ManifestReply, context)
 
     def Fetch(self, request: pb.FetchRequest, context: Any) -> Iterator[pb.FetchReply]:

@@ -28,6 +28,10 @@ class DataError(PacelineError):
     exit_code = 65
 
 
+class TooNew(DataError):
+    """A newer release has written this file or folder; nothing was touched."""
+
+
 class ServersGone(PacelineError):
     """A server or the chief did not answer until the deadline."""
 
@@ -77,6 +81,10 @@ class ConfigError(PacelineError):
 
     status = "FAILED_PRECONDITION"
     exit_code = 78
+
+
+class OtherProtocol(ConfigError):
+    """Two processes of one run are of releases that can't work together."""
 
 
 class PlanMismatch(ConfigError):

@@ -59,6 +59,7 @@ class ResumeRequest(_message.Message):
     CLOCK_FIELD_NUMBER: _builtins.int
     TENSORS_FIELD_NUMBER: _builtins.int
     PLAN_HASH_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker, like "worker-3"."""
     incarnation: _builtins.int
@@ -67,6 +68,8 @@ class ResumeRequest(_message.Message):
     """Newest clock that this slice has answered (pushes); 0 when the worker does not know."""
     plan_hash: _builtins.str
     """Hash of the slice plan made from them; another one is refused (FAILED_PRECONDITION)."""
+    protocol: _builtins.int
+    """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]:
         """The model's tensors in order; the first Resume of a run fixes the plan."""
@@ -79,10 +82,11 @@ class ResumeRequest(_message.Message):
         clock: _builtins.int = ...,
         tensors: _abc.Iterable[_tensor_pb2.Tensor] | None = ...,
         plan_hash: _builtins.str = ...,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "incarnation", b"incarnation", "plan_hash", b"plan_hash", "tensors", b"tensors", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "incarnation", b"incarnation", "plan_hash", b"plan_hash", "protocol", b"protocol", "tensors", b"tensors", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -73,6 +73,7 @@ class JoinRequest(_message.Message):
     SHARDS_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker, like "worker-3"."""
     was_fenced: _builtins.bool
@@ -87,6 +88,8 @@ class JoinRequest(_message.Message):
     """Shards there are."""
     address: _builtins.str
     """host:port of the worker's PeerService; empty where it has none."""
+    protocol: _builtins.int
+    """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
     @_builtins.property
     def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Settings that worker and server must share, as "key=value"."""
@@ -102,10 +105,11 @@ class JoinRequest(_message.Message):
         shards: _builtins.int = ...,
         settings: _abc.Iterable[_builtins.str] | None = ...,
         address: _builtins.str = ...,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "examples", b"examples", "fingerprint", b"fingerprint", "settings", b"settings", "shards", b"shards", "steps", b"steps", "was_fenced", b"was_fenced", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "examples", b"examples", "fingerprint", b"fingerprint", "protocol", b"protocol", "settings", b"settings", "shards", b"shards", "steps", b"steps", "was_fenced", b"was_fenced", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -466,6 +470,7 @@ class FollowViewRequest(_message.Message):
     VIEW_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     SWITCH_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
     server: _builtins.int
     """Number of the server, from 1."""
     term: _builtins.int
@@ -476,6 +481,8 @@ class FollowViewRequest(_message.Message):
     """The run's phase that this server knows."""
     switch: _builtins.int
     """Number of the policy change that this server's slice has made last; 0 where none."""
+    protocol: _builtins.int
+    """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
     def __init__(
         self,
         *,
@@ -484,10 +491,11 @@ class FollowViewRequest(_message.Message):
         view: _builtins.int = ...,
         phase: _builtins.str = ...,
         switch: _builtins.int = ...,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["phase", b"phase", "server", b"server", "switch", b"switch", "term", b"term", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["phase", b"phase", "protocol", b"protocol", "server", b"server", "switch", b"switch", "term", b"term", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -627,6 +635,9 @@ class EvaluateRequest(_message.Message):
 
     SCORE_FIELD_NUMBER: _builtins.int
     BASELINE_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    protocol: _builtins.int
+    """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
     @_builtins.property
     def score(self) -> Global___Score:
         """A score to report; absent when the evaluator only asks."""
@@ -642,10 +653,11 @@ class EvaluateRequest(_message.Message):
         *,
         score: Global___Score | None = ...,
         baseline: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["baseline", b"baseline", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["baseline", b"baseline", "protocol", b"protocol", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpaceline/v1/shard_service.proto\x12\x0bpaceline.v1\"\x11\n\x0fManifestRequest\"\x1d\n\rManifestReply\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"g\n\x0c\x46\x65tchRequest\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\x12&\n\x06ranges\x18\x04 \x03(\x0b\x32\x16.paceline.v1.ByteRange\"(\n\tByteRange\x12\r\n\x05start\x18\x01 \x01(\x04\x12\x0c\n\x04stop\x18\x02 \x01(\x04\"\x1a\n\nFetchReply\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"$\n\rCountsRequest\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\"\x1b\n\x0b\x43ountsReply\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xd7\x01\n\x0cShardService\x12\x46\n\x08Manifest\x12\x1c.paceline.v1.ManifestRequest\x1a\x1a.paceline.v1.ManifestReply0\x01\x12=\n\x05\x46\x65tch\x12\x19.paceline.v1.FetchRequest\x1a\x17.paceline.v1.FetchReply0\x01\x12@\n\x06\x43ounts\x12\x1a.paceline.v1.CountsRequest\x1a\x18.paceline.v1.CountsReply0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpaceline/v1/shard_service.proto\x12\x0bpaceline.v1\"#\n\x0fManifestRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\"\x1d\n\rManifestReply\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"g\n\x0c\x46\x65tchRequest\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\x12&\n\x06ranges\x18\x04 \x03(\x0b\x32\x16.paceline.v1.ByteRange\"(\n\tByteRange\x12\r\n\x05start\x18\x01 \x01(\x04\x12\x0c\n\x04stop\x18\x02 \x01(\x04\"\x1a\n\nFetchReply\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"$\n\rCountsRequest\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\"\x1b\n\x0b\x43ountsReply\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xd7\x01\n\x0cShardService\x12\x46\n\x08Manifest\x12\x1c.paceline.v1.ManifestRequest\x1a\x1a.paceline.v1.ManifestReply0\x01\x12=\n\x05\x46\x65tch\x12\x19.paceline.v1.FetchRequest\x1a\x17.paceline.v1.FetchReply0\x01\x12@\n\x06\x43ounts\x12\x1a.paceline.v1.CountsRequest\x1a\x18.paceline.v1.CountsReply0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,19 +32,19 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'paceline.v1.shard_service_p
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MANIFESTREQUEST']._serialized_start=48
-  _globals['_MANIFESTREQUEST']._serialized_end=65
-  _globals['_MANIFESTREPLY']._serialized_start=67
-  _globals['_MANIFESTREPLY']._serialized_end=96
-  _globals['_FETCHREQUEST']._serialized_start=98
-  _globals['_FETCHREQUEST']._serialized_end=201
-  _globals['_BYTERANGE']._serialized_start=203
-  _globals['_BYTERANGE']._serialized_end=243
-  _globals['_FETCHREPLY']._serialized_start=245
-  _globals['_FETCHREPLY']._serialized_end=271
-  _globals['_COUNTSREQUEST']._serialized_start=273
-  _globals['_COUNTSREQUEST']._serialized_end=309
-  _globals['_COUNTSREPLY']._serialized_start=311
-  _globals['_COUNTSREPLY']._serialized_end=338
-  _globals['_SHARDSERVICE']._serialized_start=341
-  _globals['_SHARDSERVICE']._serialized_end=556
+  _globals['_MANIFESTREQUEST']._serialized_end=83
+  _globals['_MANIFESTREPLY']._serialized_start=85
+  _globals['_MANIFESTREPLY']._serialized_end=114
+  _globals['_FETCHREQUEST']._serialized_start=116
+  _globals['_FETCHREQUEST']._serialized_end=219
+  _globals['_BYTERANGE']._serialized_start=221
+  _globals['_BYTERANGE']._serialized_end=261
+  _globals['_FETCHREPLY']._serialized_start=263
+  _globals['_FETCHREPLY']._serialized_end=289
+  _globals['_COUNTSREQUEST']._serialized_start=291
+  _globals['_COUNTSREQUEST']._serialized_end=327
+  _globals['_COUNTSREPLY']._serialized_start=329
+  _globals['_COUNTSREPLY']._serialized_end=356
+  _globals['_SHARDSERVICE']._serialized_start=359
+  _globals['_SHARDSERVICE']._serialized_end=574
 # @@protoc_insertion_point(module_scope)

@@ -22,12 +22,17 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class ManifestRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    protocol: _builtins.int
+    """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
     def __init__(
         self,
+        *,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["protocol", b"protocol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,6 +21,7 @@ from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Dense, Empty, Push, Reply, View
+from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.v1.parameter_service_pb2_grpc import ParameterServiceStub
@@ -281,7 +282,7 @@ def test_the_start_of_a_run(tmp_path: Path):
         join = join_request(config, W0)
         joined = cluster.run.Join(join, CALL)
         called("Join", 0, join, "examples shards", joined, "incarnation shards place phase")
-        resume = pb.ResumeRequest(worker=W0, incarnation=1, tensors=tensors, plan_hash=plan.hash)
+        resume = pb.ResumeRequest(worker=W0, incarnation=1, tensors=tensors, plan_hash=plan.hash, protocol=PROTOCOL)
         for server in (0, 1):
             reply = data[server].Resume(resume, timeout=30)
             called("Resume", server, resume, "incarnation clock", reply, "term clock version phase")

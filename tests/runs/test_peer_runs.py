@@ -13,6 +13,7 @@ from paceline.core.errors import DataError
 from paceline.core.settings.config import Config, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.rpc.auth import Credentials
+from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import run_service_pb2 as pb
 
 peer = pytest.importorskip("paceline.worker.peers.peer_server")
@@ -106,7 +107,7 @@ def final_models(cluster: Cluster) -> tuple[Any, list[Any]]:
 
     replica, found = replicas.Replica(load_task("digits"), "cpu", Config().seed), []
     plan = make_plan(replica.shapes, 0, PlanConfig())
-    for address in cluster.chief.Evaluate(pb.EvaluateRequest(), timeout=30).peers:
+    for address in cluster.chief.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL), timeout=30).peers:
         target = np.zeros(plan.total, np.float32)
         peer.pull_local(address, Credentials(TOKEN), "lane", plan, "test", target, 60.0, threading.Event())
         found.append(target)

@@ -15,6 +15,7 @@ from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config, Options, ScheduleConfig
+from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.chief import Chief
 from paceline.v1 import run_service_pb2 as pb
 from tests.support.in_process import LENGTH, Cluster, Context, Pusher, config_of, join_request
@@ -62,7 +63,9 @@ def stop(cluster: Cluster) -> None:
 
 
 def final_score(accuracy: float = 0.5) -> pb.EvaluateRequest:
-    return pb.EvaluateRequest(score=pb.Score(epoch=1, metrics={"test_accuracy": accuracy}, final=True))
+    return pb.EvaluateRequest(
+        protocol=PROTOCOL, score=pb.Score(epoch=1, metrics={"test_accuracy": accuracy}, final=True)
+    )
 
 
 def test_an_incarnation_is_on_disk_before_its_worker_learns_it(begin: Begin) -> None:
@@ -138,7 +141,7 @@ def test_only_servers_of_the_run_follow_views(begin: Begin) -> None:
     cluster = begin(config_of(servers=1))
     for server in (0, 1, 99):
         with pytest.raises(BadPush, match=f"no server {server}"):
-            cluster.run.FollowView(pb.FollowViewRequest(server=server), CALL)
+            cluster.run.FollowView(pb.FollowViewRequest(server=server, protocol=PROTOCOL), CALL)
 
 
 def test_stopping_a_run_that_waits_finishes_it_at_once_and_says_why(begin: Begin) -> None:
@@ -168,7 +171,7 @@ def test_a_run_whose_last_worker_left_is_scored_and_finished_once(begin: Begin) 
     pusher.push(1.0, examples=100)
     stop(cluster)
     pusher.chief.leave(pusher.incarnation, True)
-    due = cluster.run.Evaluate(pb.EvaluateRequest(), CALL)
+    due = cluster.run.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL), CALL)
     assert (due.due, due.final, due.phase) == (True, True, "scoring")
     for _ in range(2):
         assert cluster.run.Evaluate(final_score(), CALL).phase == "finished"
@@ -200,7 +203,7 @@ def test_a_chief_that_restarts_near_the_end_goes_on_from_there(begin: Begin, pha
     status = cluster.run.Status(pb.StatusRequest(), CALL)
     assert (status.phase, status.examples, status.epoch, status.reason) == (phase, 150, 1.5, "enough")
     if phase == "scoring":
-        due = cluster.run.Evaluate(pb.EvaluateRequest(), CALL)
+        due = cluster.run.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL), CALL)
         assert (due.due, due.final, due.epoch) == (True, True, 1)
 
 

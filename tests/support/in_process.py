@@ -14,6 +14,7 @@ from paceline.core.values import Dense, Empty, Vector
 from paceline.rpc.agreed_settings import agreed_settings
 from paceline.rpc.auth import OPEN, Credentials
 from paceline.server.command_line import ToldServer
+from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.run_servicer import RunServicer
 from paceline.server.server import Server
 from paceline.v1 import parameter_service_pb2 as pb
@@ -50,7 +51,12 @@ def config_of(policy: str | Options = "asp", workers: int = 1, servers: int = 1,
 
 
 def join_request(config: Config, worker: str, examples: int = 100, **more: Any) -> run_pb.JoinRequest:
-    facts: dict[str, Any] = {"steps": 10, "shards": config.workers, "settings": agreed_settings(config)}
+    facts: dict[str, Any] = {
+        "steps": 10,
+        "shards": config.workers,
+        "settings": agreed_settings(config),
+        "protocol": PROTOCOL,
+    }
     return run_pb.JoinRequest(worker=worker, examples=examples, **(facts | more))
 
 

@@ -20,6 +20,7 @@ from paceline.core.slice.state import SliceState
 from paceline.local.forker import Forked, Forker
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
+from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.state_folder import Store
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
@@ -240,7 +241,7 @@ class Cluster:
     def ready(self) -> None:
         """Says that the evaluation data is ready, so that the run may start; the chief holds its answer back until there
         is something to score."""
-        call = self.chief.Evaluate.future(pb.EvaluateRequest(), timeout=PATIENCE, wait_for_ready=True)
+        call = self.chief.Evaluate.future(pb.EvaluateRequest(protocol=PROTOCOL), timeout=PATIENCE, wait_for_ready=True)
         self.until(lambda status: call.done() or not any("the evaluator" in words for words in status.missing))
         assert not call.done() or call.exception() is None, call.exception()
 
@@ -277,7 +278,7 @@ class Cluster:
     def score(self) -> pb.StatusReply:
         """Waits until all workers have left and reports the final score; returns what the status was before that."""
         status = self.until(lambda status: status.phase == "scoring")
-        final = pb.EvaluateRequest(score=pb.Score(final=True))
+        final = pb.EvaluateRequest(protocol=PROTOCOL, score=pb.Score(final=True))
         self.chief.Evaluate(final, timeout=PATIENCE, wait_for_ready=True)
         return status
 

@@ -11,6 +11,7 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
 from paceline.rpc.agreed_settings import agreed_settings
+from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.v1.parameter_service_pb2_grpc import ParameterServiceStub
@@ -41,7 +42,13 @@ class StockClient:
         """Takes a seat; brings the first weights (zeros) where there are none."""
         settings = agreed_settings(self.config)
         request = run_pb.JoinRequest(
-            worker=self.worker, examples=100, steps=10, fingerprint="x", shards=self.config.workers, settings=settings
+            worker=self.worker,
+            examples=100,
+            steps=10,
+            fingerprint="x",
+            shards=self.config.workers,
+            settings=settings,
+            protocol=PROTOCOL,
         )
         self.incarnation = self.call(self.run.Join, request).incarnation
         standing = self.resume()
@@ -59,7 +66,11 @@ class StockClient:
     def resume(self) -> pb.ResumeReply:
         tensors = [Tensor(name=name, shape=shape) for name, shape in SHAPES]
         request = pb.ResumeRequest(
-            worker=self.worker, incarnation=self.incarnation, tensors=tensors, plan_hash=self.plan_hash
+            worker=self.worker,
+            incarnation=self.incarnation,
+            tensors=tensors,
+            plan_hash=self.plan_hash,
+            protocol=PROTOCOL,
         )
         reply: pb.ResumeReply = self.call(self.data.Resume, request)
         return reply

@@ -18,6 +18,7 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.plan import Range, SlicePlan
 from paceline.core.values import Base, Places, Sparse, Vector
 from paceline.rpc.channel import backoff, retried
+from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts, room_for, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor
@@ -104,7 +105,7 @@ class Link:
         reply = self._transport.resume(
             pb.ResumeRequest(
                 worker=self._worker, incarnation=self.incarnation, clock=self.answered, tensors=self._tensors,
-                plan_hash=self._plan.hash,
+                plan_hash=self._plan.hash, protocol=PROTOCOL,
             ), timeout=10.0,
         )  # fmt: skip
         if reply.lost_last:

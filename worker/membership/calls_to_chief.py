@@ -10,6 +10,7 @@ from paceline.core.settings.config import Config
 from paceline.rpc.agreed_settings import agreed_settings
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import call, held_call, open_channel, retried
+from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
 
@@ -36,7 +37,7 @@ class ChiefClient:
         """Enters the run; waits while the pool is full. None when the run is over."""
         request = pb.JoinRequest(
             worker=self._worker, was_fenced=was_fenced, examples=examples, steps=steps, fingerprint=fingerprint,
-            shards=shards, settings=self._settings, address=self._peer,
+            shards=shards, settings=self._settings, address=self._peer, protocol=PROTOCOL,
         )  # fmt: skip
         said = -_SAY_EVERY
         while True:
@@ -94,7 +95,7 @@ class ChiefClient:
 
     def evaluate(self, score: pb.Score | None, baseline: Mapping[str, float] | None = None) -> pb.EvaluateReply:
         """Reports a score, if any, and what scores are compared with; learns what to score next."""
-        request = pb.EvaluateRequest(score=score, baseline=baseline)
+        request = pb.EvaluateRequest(score=score, baseline=baseline, protocol=PROTOCOL)
         reply: pb.EvaluateReply = self._retried(lambda: held_call(self._stub.Evaluate, request, 30.0, self._stop))
         return reply
 

@@ -18,6 +18,7 @@ from paceline.data.sampler import locate, starts_of
 from paceline.data.shards import Shards, check_file, is_there, map_file, stacked
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel, retried, translated
+from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceStub
 
@@ -47,7 +48,7 @@ class ShardClient:
 
     def manifest(self) -> Manifest:
         """What is served; later calls are about this. Waits for a server that is not there yet, or that writes shards."""
-        content = self._whole(lambda: self._stub.Manifest(pb.ManifestRequest(), timeout=_patience(0)))
+        content = self._whole(lambda: self._stub.Manifest(pb.ManifestRequest(protocol=PROTOCOL), timeout=_patience(0)))
         manifest = parse_manifest(content, f"the manifest that {self.address} sent")
         self._fingerprint = manifest.fingerprint
         return manifest

@@ -20,6 +20,7 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Vector
 from paceline.rpc.auth import HEADER, Credentials, bearer
+from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import peer_service_pb2 as peer_pb
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.peer_service_pb2_grpc import PeerServiceStub
@@ -298,7 +299,7 @@ def test_final_local_models_are_served_until_they_are_scored_and_a_killed_worker
         cluster.until(lambda status: status.phase == "scoring")
         for worker in workers:
             worker.wait_for("serving the local model until the run is scored")
-        peers = list(cluster.chief.Evaluate(pb.EvaluateRequest(), timeout=30).peers)
+        peers = list(cluster.chief.Evaluate(pb.EvaluateRequest(protocol=PROTOCOL), timeout=30).peers)
         from paceline.tasks.task import load_task
 
         plan = make_plan(replicas.Replica(load_task("digits"), "cpu").shapes, 2, PlanConfig())

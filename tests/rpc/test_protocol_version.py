@@ -1,0 +1,84 @@
+"""A process of another release is told so by the first message that it sends, before it trains."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from paceline.core.errors import OtherProtocol
+from paceline.rpc.auth import OPEN
+from paceline.rpc.channel import call
+from paceline.rpc.protocol_version import PROTOCOL, check_protocol
+from paceline.server import follower
+from paceline.v1 import parameter_service_pb2 as pb
+from paceline.v1 import run_service_pb2 as run_pb
+from paceline.v1.parameter_service_pb2_grpc import ParameterServiceStub
+from paceline.v1.run_service_pb2_grpc import RunServiceStub
+from tests.support.in_process import Cluster, config_of, join_request
+
+FIRST: dict[str, tuple[str, Callable[[int], Any]]] = {
+    "Join": ("worker-0", lambda number: join_request(config_of(servers=2), "worker-0", protocol=number)),
+    "Resume": ("worker-0", lambda number: pb.ResumeRequest(worker="worker-0", incarnation=1, protocol=number)),
+    "FollowView": ("server 1", lambda number: run_pb.FollowViewRequest(server=1, term=1, protocol=number)),
+    "Evaluate": ("the evaluator", lambda number: run_pb.EvaluateRequest(protocol=number)),
+}
+"""First messages: who sends them, and how one that names a protocol is made."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(config_of(servers=2, transport="grpc"), tmp_path_factory.mktemp("cluster"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def stubs(cluster: Cluster) -> Iterator[list[Any]]:
+    with grpc.insecure_channel(cluster.addresses[0]) as channel:
+        yield [RunServiceStub(channel), ParameterServiceStub(channel)]
+
+
+@pytest.mark.parametrize("name", FIRST)
+@pytest.mark.parametrize(
+    ("number", "said", "newer"),
+    [
+        (PROTOCOL + 1, f"protocol {PROTOCOL + 1}", "{who}"),
+        (0, "a protocol without a number, older than 1", "{mine}"),
+    ],
+)
+def test_a_process_of_another_release_is_refused_with_both_numbers(
+    stubs: list[Any], name: str, number: int, said: str, newer: str
+) -> None:
+    (who, made), mine = FIRST[name], "server 0" if name == "Resume" else "the chief"
+    method = next(getattr(stub, name) for stub in stubs if hasattr(stub, name))
+    with pytest.raises(OtherProtocol) as refused:
+        call(method, made(number), 10.0)
+    best = newer.format(who=who, mine=mine)
+    assert str(refused.value).endswith(
+        f"{who} speaks {said}, {mine} protocol {PROTOCOL}: they are of different releases of Paceline, which can't train "
+        f"together. Install one release for all processes of the run, best that of {best}, which is newer."
+    )
+    assert refused.value.exit_code == 78
+
+
+def test_nobody_of_another_release_is_counted(cluster: Cluster, stubs: list[Any]) -> None:
+    chief = cluster.servers[0].chief
+    assert chief is not None
+    assert (chief.membership.places, cluster.servers[0].driver.plan) == ({}, None)
+
+
+def test_the_same_protocol_says_nothing() -> None:
+    check_protocol(PROTOCOL, "worker-0", "the chief")
+
+
+def test_a_server_of_another_release_ends_instead_of_asking_again(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "PROTOCOL", PROTOCOL + 1)
+    one = follower.Follower(cluster.servers[1].driver, cluster.addresses[0], OPEN, lambda event, **facts: None)
+    one.start()
+    one._thread.join(30)
+    assert "server 1 speaks protocol 2, the chief protocol 1" in str(one.refusal)
+    assert cluster.servers[1].refusal is None
