@@ -14,7 +14,7 @@ from paceline.core.run.run import Run
 from paceline.core.settings.config import Config
 from paceline.core.steps.effective import told as rates_told
 from paceline.core.sync.policy import build_policy
-from paceline.rpc.agreed_settings import agreed_settings
+from paceline.rpc.agreed_settings import agreed_defaults, agreed_settings
 from paceline.rpc.auth import OPEN, Credentials, authentication
 from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
 from paceline.rpc.host import Health, bind, make_server
@@ -63,7 +63,7 @@ class Server:
             credentials.tls is not None,
         )
         self.store = Store(told.folder, config.checkpoint.keep, say)
-        self.store.check_settings(agreed_settings(config))
+        self.store.check_settings(agreed_settings(config), agreed_defaults(config))
         self.driver = SliceDriver(config, index, self.store.term, metrics)
         self._restore(say)
         self._durability = Durability(self.driver, self.store, config.checkpoint.every, metrics, say)

@@ -5,7 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,15 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from paceline.core.errors import ConfigError, DataError, DiskError
+from paceline.core.errors import ConfigError, DataError, DiskError, TooNew
 from paceline.core.slice.plan import Range, SlicePlan
 from paceline.core.slice.state import SliceState
+from paceline.core.stored_format import check_format
 
 _MANIFEST = "snapshot-{:012d}.json"
+FORMAT = 1
+"""Of the folder's files: each JSON file says it, since those of an older release may lie beside newer ones. What a later
+release changes so that this one would read it wrongly raises it (docs/protocol.md)."""
 
 
 class Store:
@@ -62,6 +66,8 @@ class Store:
         for number in numbers:
             try:
                 return self._load(number)
+            except TooNew:
+                raise
             except (DataError, OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
                 self._say("snapshot is damaged, trying the one before", snapshot=number, why=str(error))
         if numbers:
@@ -79,15 +85,19 @@ class Store:
         """Keeps the chief's run state."""
         self._write("run.json", state)
 
-    def check_settings(self, settings: Sequence[str]) -> None:
-        """Keeps what the run's processes agree on, as 'key=value'. ConfigError where there are snapshots of other settings."""
-        before: list[str] = self._read("settings.json", list(settings))
-        if self._numbers() and (differing := sorted(set(before) ^ set(settings))):
+    def check_settings(self, settings: Sequence[str], defaults: Collection[str] = ()) -> None:
+        """Keeps what the run's processes agree on, as 'key=value'. ConfigError where there are snapshots of other settings. A
+        setting that they don't name is of a later release than theirs; where it is among the `defaults` it changes nothing."""
+        found = self._read("settings.json", {"settings": list(settings)})
+        before: list[str] = found["settings"] if isinstance(found, dict) else list(settings)  # a list before format 1
+        named = {line.partition("=")[0] for line in before}
+        new = {line for line in defaults if line.partition("=")[0] not in named}
+        if self._numbers() and (differing := sorted(set(before) ^ set(settings) - new)):
             raise ConfigError(
                 f"{self._folder} holds a run with other settings: {'; '.join(differing)} (before and now). Set them back, or "
                 "start a new run with empty folders; paceline set changes the policy of a run."
             )
-        self._write("settings.json", list(settings))
+        self._write("settings.json", {"settings": list(settings)})
 
     def load_run(self) -> dict[str, Any] | None:
         """The chief's run state, None before there is one."""
@@ -147,10 +157,15 @@ class Store:
             return otherwise
         if hashlib.sha256(text).hexdigest().encode() != digest:
             raise DataError(f"{self._folder / name} is damaged. Restore it, or start over with another folder.")
-        return json.loads(text)
+        found = json.loads(text)
+        if isinstance(found, dict):  # files had no number before the first one
+            check_format(
+                os.fspath(self._folder / name), found.pop("format", FORMAT), FORMAT, "start over with another folder"
+            )
+        return found
 
-    def _write(self, name: str, value: Any) -> None:
-        text = json.dumps(value)
+    def _write(self, name: str, value: dict[str, Any]) -> None:
+        text = json.dumps({"format": FORMAT, **value})
         temporary = self._folder / f"{name}.tmp"
         try:
             temporary.write_text(f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n")

@@ -7,12 +7,16 @@ from pydantic import Field, ValidationError
 
 from paceline.core.errors import DataError
 from paceline.core.settings.config import Section
+from paceline.core.stored_format import check_format
 from paceline.data.columns import Columns
 from paceline.data.dataset import Dataset, is_class_label, is_sparse, values_of
 from paceline.data.manifest import Manifest
 
 KEY = "inputs"
 """Where a model's file has them among its metadata (JSON)."""
+FORMAT_KEY = "paceline_format"
+"""Where it says the form of its metadata; its tensors are the model's own, which plain torch reads."""
+FORMAT = 1
 
 
 class Inputs(Section):
@@ -50,7 +54,15 @@ class Inputs(Section):
 
     @classmethod
     def read(cls, facts: dict[str, str]) -> "Inputs | None":
-        """Those in the metadata of a model's file; None where it has none. DataError where they can't be read."""
+        """Those in the metadata of a model's file; None where it has none. DataError where they can't be read, TooNew where a
+        newer release wrote them."""
+        number = facts.get(FORMAT_KEY, str(FORMAT))
+        check_format(
+            "The model's file",
+            int(number) if number.isdecimal() else number,
+            FORMAT,
+            "read its tensors without Paceline (safetensors)",
+        )
         try:
             return cls.model_validate_json(facts[KEY]) if KEY in facts else None
         except ValidationError as error:
@@ -59,7 +71,7 @@ class Inputs(Section):
     @property
     def facts(self) -> dict[str, str]:
         """For the metadata of the model's file."""
-        return {KEY: self.model_dump_json(exclude_defaults=True)}
+        return {KEY: self.model_dump_json(exclude_defaults=True), FORMAT_KEY: str(FORMAT)}
 
     @property
     def size(self) -> int:

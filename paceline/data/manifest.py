@@ -9,12 +9,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from paceline.core.errors import DataError
 from paceline.core.settings.config import Named, Section, Weights
+from paceline.core.stored_format import check_format
 from paceline.data.columns import Columns
 from paceline.data.dataset import PartName
 
 MANIFEST = "manifest.json"
 FORMAT: Literal[3] = 3
-FIX = "Make the shards anew with `paceline shard --fresh`."
+MAKE_ANEW = "`paceline shard --fresh`"
+FIX = f"Make the shards anew with {MAKE_ANEW}."
 MAX_BYTES = 16 << 20
 """Largest manifest that is read (bytes); one shard takes about a kilobyte."""
 
@@ -201,6 +203,7 @@ def parse_manifest(content: bytes, path: Path | str) -> Manifest:
     try:
         body = json.loads(content)
         digest = body.pop("sha256")
+        check_format(str(path), body["format"], FORMAT, f"make the shards anew: {MAKE_ANEW}")
         if body["format"] != FORMAT:
             raise DataError(f"{path} has format {body['format']!r}; this Paceline reads format {FORMAT}. {FIX}")
         manifest = Manifest.model_validate(body)

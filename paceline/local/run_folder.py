@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 from pydantic import ValidationError
@@ -19,12 +19,15 @@ from pydantic import ValidationError
 from paceline.core.errors import ConfigError, DiskError, ServersGone, UsageError
 from paceline.core.registry import explain
 from paceline.core.settings.config import RUN, Config
+from paceline.core.stored_format import check_format
 from paceline.data.whole_file import replacing
 from paceline.load_settings import read_yaml, write_yaml
 
 if TYPE_CHECKING:
     from paceline.rpc.auth import Credentials
 
+FORMAT = 1
+"""Of a run's folder: the names of its files and what run.json says. A folder that names none has the first one."""
 RUNS = Path("runs")
 """Under the working folder; each run has one folder in it."""
 
@@ -130,9 +133,15 @@ class RunFolder:
             return {}
         return found if isinstance(found, dict) else {}
 
+    def checked(self) -> Self:
+        """Itself; TooNew where a newer release has written this folder."""
+        found = self.facts().get("format", FORMAT)
+        check_format(str(self.path), found, FORMAT, "begin another run")
+        return self
+
     def write_facts(self, **facts: Any) -> None:
         """Adds to run.json; readers see the old or the new one."""
-        whole = self.facts() | facts
+        whole = self.facts() | {"format": FORMAT} | facts
         temporary = self.path / f".run.json.{os.getpid()}"
         temporary.write_text(json.dumps(whole, indent=1) + "\n")
         temporary.replace(self.path / "run.json")
@@ -206,7 +215,7 @@ def open_run(config: Config, fresh: bool = False, runs: Path = RUNS) -> tuple[Ru
             with folder.locked():
                 shutil.rmtree(folder.path)
         if folder.config.exists():
-            _check_same(folder, config)
+            _check_same(folder.checked(), config)
         _fill(folder, config)
     except OSError as error:
         raise DiskError(
@@ -227,18 +236,19 @@ def new_name(config: Config, runs: Path = RUNS) -> str:
 
 
 def find_run(name: str | None, runs: Path = RUNS) -> RunFolder:
-    """The run of that name (or path of its folder), else the newest one; UsageError lists those there are."""
+    """The run of that name (or path of its folder), else the newest one; UsageError lists those there are, TooNew: a newer
+    release has written it."""
     if name is not None and RUN.fullmatch(name) and (runs / name / "config.yaml").is_file():
-        return RunFolder(runs / name)
+        return RunFolder(runs / name).checked()
     if name is not None and (Path(name) / "config.yaml").is_file():
-        return RunFolder(Path(name))
+        return RunFolder(Path(name)).checked()
     known = all_runs(runs)
     if name is not None:
         there = ", ".join(folder.path.name for folder in known[:5]) or "none"
         raise UsageError(f"There is no run '{name}' in {runs.resolve()}. Newest ones: {there}.")
     if not known:
         raise UsageError(f"There are no runs in {runs.resolve()} yet. Start one: paceline run digits")
-    return known[0]
+    return known[0].checked()
 
 
 def all_runs(runs: Path = RUNS) -> list[RunFolder]:

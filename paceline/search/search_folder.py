@@ -11,9 +11,12 @@ from typing import Any
 
 from paceline.core.errors import ConfigError, DiskError
 from paceline.core.settings.config import Config
+from paceline.core.stored_format import check_format
 from paceline.data.whole_file import replacing
 from paceline.local.run_folder import RunFolder, differences, held, open_run
 
+FORMAT = 1
+"""Of search.json and what it stands for; a search that names none has the first one."""
 SEARCHES = Path("searches")
 """Under the working folder; each search that was given no other folder has one in it."""
 
@@ -79,7 +82,11 @@ def open_search(path: Path, what: Mapping[str, Any], fresh: bool) -> Iterator[Se
             if folder.manifest.exists():
                 _check_same(folder, what)
             else:
-                folder.write(folder.manifest, "what it searches", (json.dumps(what, indent=1) + "\n").encode())
+                folder.write(
+                    folder.manifest,
+                    "what it searches",
+                    (json.dumps({"format": FORMAT, **what}, indent=1) + "\n").encode(),
+                )
         yield folder
 
 
@@ -108,6 +115,7 @@ def _empty(folder: SearchFolder) -> None:
 def _check_same(folder: SearchFolder, what: Mapping[str, Any]) -> None:
     try:
         before = json.loads(folder.manifest.read_text())
+        check_format(str(folder.manifest), before.pop("format", FORMAT), FORMAT, "start the search over with --fresh")
         found = differences(before, json.loads(json.dumps(what)))
     except (ValueError, AttributeError) as error:
         raise ConfigError(f"Can't read {folder.manifest}: {error}. Start the search over with --fresh.") from error

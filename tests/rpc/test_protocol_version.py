@@ -80,5 +80,5 @@ def test_a_server_of_another_release_ends_instead_of_asking_again(
     one = follower.Follower(cluster.servers[1].driver, cluster.addresses[0], OPEN, lambda event, **facts: None)
     one.start()
     one._thread.join(30)
-    assert "server 1 speaks protocol 2, the chief protocol 1" in str(one.refusal)
+    assert f"server 1 speaks protocol {PROTOCOL + 1}, the chief protocol {PROTOCOL}:" in str(one.refusal)
     assert cluster.servers[1].refusal is None

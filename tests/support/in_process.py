@@ -13,8 +13,8 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.values import Dense, Empty, Vector
 from paceline.rpc.agreed_settings import agreed_settings
 from paceline.rpc.auth import OPEN, Credentials
-from paceline.server.command_line import ToldServer
 from paceline.rpc.protocol_version import PROTOCOL
+from paceline.server.command_line import ToldServer
 from paceline.server.run_servicer import RunServicer
 from paceline.server.server import Server
 from paceline.v1 import parameter_service_pb2 as pb

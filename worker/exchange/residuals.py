@@ -12,6 +12,9 @@ import numpy as np
 
 from paceline.core.coding.error_feedback import Owed
 
+_FORMAT = 1
+"""Of the file. A file of any other one is emptied, as one of another run is, and that is said: it never outlives its machine's
+next start anyway."""
 _HEAD = 4096
 """The stamps, then what the file belongs to, as JSON (bytes)."""
 _FACTS = 64
@@ -25,7 +28,7 @@ def open_owed(
     there ('': it may). `facts`: what the file belongs to; one of anything else is emptied. Where there is no folder, or no
     file can be had there, it is kept in this process's memory."""
     shape = (2, 2 if momentum else 1, length)
-    belongs = json.dumps({**facts, "boot": _boot()}, sort_keys=True).encode()
+    belongs = json.dumps({**facts, "boot": _boot(), "format": _FORMAT}, sort_keys=True).encode()
     memory, why = _mapped(folder, name, belongs, _HEAD + 4 * int(np.prod(shape)))
     if memory is None:
         return Owed(np.zeros(shape, np.float32), np.zeros((2, 2), np.int64), momentum), why
@@ -46,7 +49,7 @@ def _mapped(folder: Path | None, name: str, facts: bytes, size: int) -> tuple[mm
             head, found = file.read(_HEAD), file.seek(0, os.SEEK_END)
             why = "" if found else f"there was no file {path}"
             if found and (found != size or head[_FACTS:].rstrip(b"\0") != facts):
-                why = f"{path} is of another run, plan or codec, or from before the machine's last start"
+                why = f"{path} is of another run, plan or codec, of another release, or from before the machine's last start"
             if why:
                 file.truncate(0)
                 file.truncate(size)
