@@ -35,7 +35,7 @@ class Outcome:
     seconds: float
     """Training time."""
     waiting: float
-    """Mean over the workers of the time their replies were held back (seconds)."""
+    """Mean over the workers of the time that their replies waited (seconds)."""
     staleness: float
     """Mean over all pushes (versions)."""
     history: list[Score]

@@ -13,8 +13,9 @@ from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import Options
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.sync.clocks import Clocks
-from paceline.server.slice_driver import HOLD, SliceDriver
+from paceline.server.slice_driver import SliceDriver
 from paceline.server.state_folder import Store
+from paceline.server.waiting_calls import LONGEST_WAIT
 
 _TICK = 0.25
 """Time between two looks at leases and time-outs (seconds)."""
@@ -113,9 +114,9 @@ class Chief:
             self._say("the new policy trains", policy=self.run.policy.model_dump(), version=switch.version)
             self.settle()
 
-    def wait(self, is_over: Callable[[], bool], hold: float = HOLD) -> bool:
-        """Waits under the lock until something holds, for `hold` seconds at most."""
-        return self.changed.wait_for(is_over, hold)
+    def wait(self, is_over: Callable[[], bool], longest: float = LONGEST_WAIT) -> bool:
+        """Waits under the lock until something is so, for `longest` seconds at most; returns whether it is."""
+        return self.changed.wait_for(is_over, longest)
 
     def beat(self, worker: str, incarnation: int, report: WorkerReport) -> None:
         """A heartbeat. Hold the lock."""

@@ -10,13 +10,14 @@ from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import backoff, call, open_channel
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.view_messages import view_value
-from paceline.server.slice_driver import HOLD, SliceDriver
+from paceline.server.slice_driver import SliceDriver
+from paceline.server.waiting_calls import LONGEST_WAIT
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
 
 
 class Follower:
-    """Asks the chief for what is new, again and again; while the chief is away, the last view holds."""
+    """Asks the chief for what is new, again and again; while the chief is away, the last view stays in force."""
 
     def __init__(self, driver: SliceDriver, chief: str, credentials: Credentials, say: Callable[..., None]) -> None:
         self._driver = driver
@@ -49,14 +50,14 @@ class Follower:
                 protocol=PROTOCOL,
             )
             try:
-                self._take(call(self._stub.FollowView, ack, timeout=HOLD + 10))
+                self._take(call(self._stub.FollowView, ack, timeout=LONGEST_WAIT + 10))
                 pauses, is_away = backoff(), False
             except OtherProtocol as error:  # waiting does not help
                 self.refusal = error
                 return
             except PacelineError as error:
                 if not is_away:
-                    self._say("no word from the chief; the last view holds", why=str(error))
+                    self._say("no word from the chief; the last view stays in force", why=str(error))
                 is_away = True
                 self._stopping.wait(next(pauses))
 

@@ -12,13 +12,15 @@ from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.view_messages import switch_message, view_message
 from paceline.server.chief import Chief
 from paceline.server.run_messages import score_value, status_reply, wanted_policy
-from paceline.server.slice_driver import HOLD
+from paceline.server.waiting_calls import LONGEST_WAIT
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer
 
 CHIEF = "the chief"
 _SWITCHING = 0.1
-"""Hold of a server's call while the policy changes (seconds)."""
+"""Longest time that a server's call waits while the policy changes (seconds)."""
+_BEFORE_START = 2.0
+"""Longest time that a worker's call for a seat waits for the start (seconds)."""
 _OVER = (RunPhase.STOPPING, RunPhase.SCORING, RunPhase.FINISHED)
 
 
@@ -61,7 +63,7 @@ class RunServicer(RunServiceServicer):
             done = seated()
             chief.settle()
             if not done:
-                chief.wait(lambda: run.phase is not RunPhase.WAITING, hold=2.0)
+                chief.wait(lambda: run.phase is not RunPhase.WAITING, _BEFORE_START)
                 done = run.phase is not RunPhase.WAITING and seated()
                 chief.settle()
             view = run.membership.view
@@ -117,8 +119,8 @@ class RunServicer(RunServiceServicer):
         with chief.changed:
             chief.acknowledged(request.server, request.term, request.view, request.switch)
             # a server on its way to a new policy says at once when it has begun
-            hold = _SWITCHING if chief.run.policy_change.is_under_way else HOLD
-            chief.wait(lambda: has_news() or not context.is_active(), hold)
+            longest = _SWITCHING if chief.run.policy_change.is_under_way else LONGEST_WAIT
+            chief.wait(lambda: has_news() or not context.is_active(), longest)
             return view_message(chief.membership.view, chief.run.phase)
 
     def Evaluate(self, request: pb.EvaluateRequest, context: Any) -> pb.EvaluateReply:

@@ -67,7 +67,7 @@ class Server:
         self.driver = SliceDriver(config, index, self.store.term, metrics)
         self._restore(say)
         self._durability = Durability(self.driver, self.store, config.checkpoint.every, metrics, say)
-        # One thread for each worker's held reply, the same for its repeat, one for each server that follows, and some.
+        # One thread for each worker's waiting reply, the same for its repeat, one for each server that follows, and some.
         threads = 2 * config.workers + config.servers + 16
         self._grpc = make_server(threads, authentication(credentials.token), metrics.call)
         self._watchdog = Watchdog()

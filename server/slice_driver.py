@@ -3,11 +3,9 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
-from paceline.core.errors import ConfigError, NotYet, Overloaded, TryAgain, VersionGone
+from paceline.core.errors import ConfigError, NotYet, Overloaded
 from paceline.core.settings.config import Config
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.folding import NewFolding
@@ -23,36 +21,11 @@ from paceline.core.values import Base, Outcome, Places, Published, Push, Reply, 
 from paceline.rpc.transport import IsThere
 from paceline.server.metrics import ServerMetrics
 from paceline.server.push_buffers import AssemblyBuffers
-
-HOLD = 20.0
-"""Longest time that a reply is held back before the caller has to ask again (seconds)."""
-_LOOK = 1.0
-"""Time between two looks whether a caller that waits is still there (seconds)."""
-
-T = TypeVar("T")
-
-
-@dataclass(eq=False, slots=True)
-class _Call:
-    """A call that waits for a worker's reply."""
-
-    reply: Reply | None = None
-    is_counted: bool = False
-    """The slice has the push."""
-
-
-@dataclass(eq=False, slots=True)
-class _Reader:
-    """A call that waits for a version (None: any) to come."""
-
-    version: int | None
-    mean: bool
-    published: Published | None = None
-    gone: VersionGone | None = None
+from paceline.server.waiting_calls import LONGEST_WAIT, WaitingPulls, WaitingPush, WaitingPushes, wait_until
 
 
 class SliceDriver:
-    """One server's slice behind a lock. Thread-safe; calls block for HOLD seconds at most."""
+    """One server's slice behind a lock. Thread-safe; calls block for LONGEST_WAIT seconds at most."""
 
     def __init__(self, config: Config, index: int, term: int, metrics: ServerMetrics) -> None:
         self.config = config
@@ -65,8 +38,8 @@ class SliceDriver:
         self.after_push: Callable[[ModelSlice], None] = lambda model_slice: None
         """Called under the lock when a push was counted."""
         self._buffers: AssemblyBuffers | None = None
-        self._calls: dict[str, _Call] = {}
-        self._readers: list[_Reader] = []
+        self._pushes = WaitingPushes(self.changed)
+        self._pulls = WaitingPulls(self.changed)
         self._view = View()
         self._clocks = Clocks()
 
@@ -158,14 +131,17 @@ class SliceDriver:
         try:
             with self.changed:
                 self._check_recovered()
-                values = self._wait_until(
-                    lambda: self._pool.take(worker, self.model_slice.next_in_order()), start + HOLD, is_there
+                values = wait_until(
+                    self.changed,
+                    lambda: self._pool.take(worker, self.model_slice.next_in_order()),
+                    start + LONGEST_WAIT,
+                    is_there,
                 )
         finally:
             self._metrics.queue.dec()
             self._metrics.queue_seconds.observe(time.monotonic() - start)
         if values is None:
-            raise Overloaded(f"No buffer for {worker}'s push got free in {HOLD:g} s; repeat it.")
+            raise Overloaded(f"No buffer for {worker}'s push got free in {LONGEST_WAIT:g} s; repeat it.")
         return values
 
     def give_back(self, worker: str, values: Vector) -> None:
@@ -176,10 +152,10 @@ class SliceDriver:
             self.changed.notify_all()
 
     def push(self, push: Push, values: Vector | None, is_there: IsThere) -> Reply | None:
-        """Counts the push and waits for its reply; None when that takes longer than HOLD. `values`: the buffer that the
+        """Counts the push and waits for its reply; None when that takes longer than LONGEST_WAIT. `values`: the buffer that the
         update lies in, which is the driver's from here on."""
-        deadline = time.monotonic() + HOLD
-        call = _Call()
+        deadline = time.monotonic() + LONGEST_WAIT
+        call = WaitingPush()
         with self.changed:
             try:
                 self._when_ready(lambda: self._count(push, values, call), deadline, is_there)
@@ -189,14 +165,14 @@ class SliceDriver:
             return self._answer(push.worker, call, deadline, is_there) if call.is_counted else None
 
     def ask(self, worker: str, incarnation: int, clock: int, is_there: IsThere) -> Reply | None:
-        """The reply to a push that was counted before; None when it takes longer than HOLD."""
-        deadline = time.monotonic() + HOLD
-        call = _Call()
+        """The reply to a push that was counted before; None when it takes longer than LONGEST_WAIT."""
+        deadline = time.monotonic() + LONGEST_WAIT
+        call = WaitingPush()
         with self.changed:
 
             def asked() -> bool:
                 replies = self.model_slice.ask(worker, incarnation, clock, time.monotonic())
-                self._calls[worker] = call
+                self._pushes.expect(worker, call)
                 self._after(replies)
                 return True
 
@@ -232,19 +208,11 @@ class SliceDriver:
             self.changed.notify_all()
 
     def pull(self, version: int | None, is_there: IsThere, mean: bool = False) -> Published | None:
-        """Weights (of `version`, else the newest), pinned the moment they are there; None after HOLD. `mean`: the versions'
-        up to this one instead, where the run has one."""
-        reader = _Reader(version, mean)
+        """Weights (of `version`, else the newest), pinned the moment they are there; None after LONGEST_WAIT. `mean`: the
+        versions' up to this one instead, where the run has one."""
+        deadline = time.monotonic() + LONGEST_WAIT
         with self.changed:
-            self._readers.append(reader)
-            try:
-                self._serve_readers()
-                self._wait_until(lambda: reader.published or reader.gone, time.monotonic() + HOLD, is_there)
-            finally:
-                self._readers.remove(reader)
-        if reader.gone is not None:
-            raise reader.gone
-        return reader.published
+            return self._pulls.answer(version, mean, self.slice, deadline, is_there)
 
     # snapshots
     def state(self) -> tuple[SlicePlan, SliceState] | None:
@@ -292,14 +260,14 @@ class SliceDriver:
         self._metrics.slice_bytes.set(4 * length)
         self._metrics.optimizer_bytes.set(4 * length * self.slice.optimizer.slots)
 
-    def _count(self, push: Push, values: Vector | None, call: _Call) -> bool | None:
+    def _count(self, push: Push, values: Vector | None, call: WaitingPush) -> bool | None:
         """Hands the push to the slice, once no reader is so slow that its fold would need more memory."""
         if self.model_slice.crowded:
             return None
         start = time.monotonic()
         replies = self.model_slice.push(push)
         call.is_counted = True
-        self._calls[push.worker] = call
+        self._pushes.expect(push.worker, call)
         if values is not None:
             self._pool.hand(push.worker, values)
         self._metrics.fold.observe(time.monotonic() - start)
@@ -313,65 +281,30 @@ class SliceDriver:
     def _after(self, replies: list[Reply]) -> None:
         """Delivers replies, recycles buffers, serves readers of a version to come."""
         for reply in replies:
-            call = self._calls.pop(reply.worker, None)
-            if call is None:
+            if not self._pushes.deliver(reply):
                 self.model_slice.release(reply.weights)
-            else:
-                call.reply = reply
         self._pool.reclaim(self.model_slice.holds)
-        self._serve_readers()
+        self._pulls.serve(self.slice)
         self._metrics.version.set(self.model_slice.version)
         self.changed.notify_all()
 
-    def _serve_readers(self) -> None:
-        for reader in self._readers:
-            if reader.published is None and self.slice is not None:
-                try:
-                    reader.published = self.slice.pull(reader.version, reader.mean)
-                except VersionGone as error:
-                    reader.gone = error
-
-    def _answer(self, worker: str, call: _Call, deadline: float, is_there: IsThere) -> Reply | None:
-        """Waits for the call's reply, unless a repeat takes its place, or the worker or the caller is gone."""
-
-        def is_over() -> bool | None:
-            replaced = self._calls.get(worker) is not call
-            return True if call.reply or replaced or self._clocks.seat(worker) is None else None
-
-        try:
-            self._wait_until(is_over, deadline, is_there)
-            if call.reply is None and self._calls.get(worker) is not call:
-                raise TryAgain(f"A repeat of {worker}'s push took this call's place.")
-            return call.reply
-        finally:
-            if self._calls.get(worker) is call:
-                del self._calls[worker]
+    def _answer(self, worker: str, call: WaitingPush, deadline: float, is_there: IsThere) -> Reply | None:
+        """The call's reply, once it is there; None when it takes too long, or the worker is no member any more."""
+        return self._pushes.answer(worker, call, lambda: self._clocks.seat(worker) is not None, deadline, is_there)
 
     def _check_recovered(self) -> None:
         """A worker that has not noticed the restart learns it at once, for the slice waits for its Resume."""
         if self.slice is not None and self.slice.phase is Phase.RECOVERING:
             raise NotYet("The server is back from a snapshot and waits until every member has said Resume.")
 
-    def _when_ready(self, attempt: Callable[[], T | None], deadline: float, is_there: IsThere) -> T | None:
+    def _when_ready(self, attempt: Callable[[], bool | None], deadline: float, is_there: IsThere) -> bool | None:
         """Repeats an attempt that raises NotYet or gives None each time that something changed, until the deadline."""
 
-        def tried() -> T | None:
+        def tried() -> bool | None:
             self._check_recovered()
             try:
                 return attempt()
             except NotYet:
                 return None
 
-        return self._wait_until(tried, deadline, is_there)
-
-    def _wait_until(self, found: Callable[[], T | None], deadline: float, is_there: IsThere) -> T | None:
-        """The first result of `found` that is not None, asked whenever something changed; None when the time is up.
-        TryAgain where nobody waits for it any more, so that the thread is free."""
-        while (result := found()) is None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                break
-            if not is_there():
-                raise TryAgain("The caller has gone away.")
-            self.changed.wait(min(left, _LOOK))
-        return result
+        return wait_until(self.changed, tried, deadline, is_there)

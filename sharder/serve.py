@@ -36,7 +36,7 @@ MOST = 64 << 20
 """Most that one call may ask for (bytes), so that many readers take turns."""
 _THREADS = 16
 """Calls at one time; whoever comes beyond that is told to try again."""
-_HOLD = 5.0
+_LONGEST_WAIT = 5.0
 """Longest wait for the counts before the reader is told to ask again (seconds)."""
 Ranges = Sequence[tuple[int, int]]
 Reply = TypeVar("Reply", pb.ManifestReply, pb.FetchReply, pb.CountsReply)
@@ -102,7 +102,7 @@ class ShardServicer(ShardServiceServicer):
                 self._counted = self._counter.submit(self._shards.feature_counts)
             counted = self._counted
         try:
-            counts = counted.result(_HOLD)
+            counts = counted.result(_LONGEST_WAIT)
         except TimeoutError:
             raise TryAgain("the examples that have each feature are still being counted") from None
         return self._sent(_cut(counts.astype("<i8").tobytes()), pb.CountsReply, context)

@@ -151,7 +151,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             _one("max by (process) (paceline_server_lead{RUN})"),
         ),
         Panel(
-            "Wait for others", "How long the policy holds a reply back. High: the fast wait for the slow; loosen the policy "
+            "Wait for others", "How long the policy lets a reply wait. High: the fast wait for the slow; loosen the policy "
             "(paceline set), or see Balance for who is slow.", "s",
             _quantiles("paceline_server_wait_seconds"),
         ),

@@ -97,8 +97,8 @@ def call(method: Callable[..., T], request: Any, timeout: float) -> T:
         raise translated(error) from None
 
 
-def held_call(method: Any, request: Any, timeout: float, stop: threading.Event) -> Any:
-    """A unary call that the far side may hold back; Stopped as soon as this process is told to stop."""
+def waiting_call(method: Any, request: Any, timeout: float, stop: threading.Event) -> Any:
+    """A unary call that the far side may let wait; Stopped as soon as this process is told to stop."""
     answer = method.future(request, timeout=timeout)
     done = threading.Event()
     answer.add_done_callback(lambda _: done.set())

@@ -15,7 +15,7 @@ from paceline.core.errors import ConfigError, Fenced, PlanMismatch, TryAgain, Ve
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Base, Dense, Outcome, Push, Reply, Seat, Sparse, View
-from paceline.server import slice_driver
+from paceline.server import slice_driver, waiting_calls
 from paceline.server.metrics import ServerMetrics
 from paceline.server.push_buffers import AssemblyBuffers
 from paceline.server.slice_driver import SliceDriver
@@ -74,7 +74,7 @@ class Cast:
         raise AssertionError("it never came to that")
 
     def is_waiting(self, worker: str) -> bool:
-        return worker in self.driver._calls
+        return worker in self.driver._pushes._calls
 
 
 Stage = Callable[[str | Options, int], Cast]
@@ -151,11 +151,11 @@ def test_a_push_that_is_refused_gives_its_buffer_back(cast: Stage) -> None:
     assert reply_of(play.push("worker-1")).weights.version == 1
 
 
-def test_a_reply_held_back_too_long_is_asked_for(cast: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_that_waits_too_long_is_asked_for(cast: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     play = cast("bsp", 2)
-    monkeypatch.setattr(slice_driver, "HOLD", 0.01)
+    monkeypatch.setattr(slice_driver, "LONGEST_WAIT", 0.01)
     assert play.push("worker-0").result(timeout=10) is None
-    monkeypatch.setattr(slice_driver, "HOLD", 10.0)
+    monkeypatch.setattr(slice_driver, "LONGEST_WAIT", 10.0)
     asked = play.threads.submit(play.driver.ask, "worker-0", 1, 1, always)
     play.until(lambda: play.is_waiting("worker-0"))
     play.push("worker-1")
@@ -166,7 +166,7 @@ def test_a_caller_that_goes_away_frees_its_thread_and_pins_nothing(
     cast: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play = cast("bsp", 2)
-    monkeypatch.setattr(slice_driver, "_LOOK", 0.005)
+    monkeypatch.setattr(waiting_calls, "_LOOK", 0.005)
     gone = threading.Event()
     waiting = play.push("worker-1", is_there=lambda: not gone.is_set())
     play.until(lambda: play.is_waiting("worker-1"))
@@ -181,7 +181,7 @@ def test_a_caller_that_goes_away_while_it_waits_for_a_buffer_frees_its_thread(
     cast: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play = cast("asp", 2)
-    monkeypatch.setattr(slice_driver, "_LOOK", 0.005)
+    monkeypatch.setattr(waiting_calls, "_LOOK", 0.005)
     arrays = [play.driver.take_buffer("worker-0", always) for _ in range(2)]
     with pytest.raises(TryAgain, match="gone away"):
         play.push("worker-1", is_there=lambda: False).result(timeout=10)
@@ -192,7 +192,7 @@ def test_a_caller_that_goes_away_while_it_waits_for_a_buffer_frees_its_thread(
 def test_a_reader_gets_exactly_the_version_it_waits_for(cast: Stage) -> None:
     play = cast("bsp", 1)
     reader = play.threads.submit(play.driver.pull, 2, always)
-    play.until(lambda: bool(play.driver._readers))
+    play.until(lambda: bool(play.driver._pulls._calls))
     for _ in range(2):
         reply_of(play.push("worker-0"))
     found = reader.result(timeout=10)

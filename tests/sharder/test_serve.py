@@ -178,7 +178,7 @@ def test_the_server_counts_features_and_duplicates_once(serving: Any) -> None:
 
 
 def test_counting_that_takes_long_is_asked_for_again(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "_HOLD", 0.0)
+    monkeypatch.setattr(serve, "_LONGEST_WAIT", 0.0)
     served, go_on, times = serving(sparse()), threading.Event(), []
     count = served.shards.feature_counts
 

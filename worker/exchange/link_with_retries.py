@@ -24,7 +24,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor
 from paceline.worker.exchange.residuals import open_owed
 
-_HOLD = 20.0
+_LONGEST_WAIT = 20.0
 _SLOWEST = 4e6
 """A transfer slower than this is given up and repeated (bytes/s)."""
 LARGEST = 7 << 20
@@ -47,7 +47,7 @@ class Link:
         self._deadline, self._stop, self._say, self._on_retry = deadline, stop, say, on_retry
         self._codecs, self._pull_codec = config.codec, config.codec.pull_codec
         self._part_bytes = config.part_bytes
-        self._timeout = _HOLD + 10 + 8 * self._length / _SLOWEST
+        self._timeout = _LONGEST_WAIT + 10 + 8 * self._length / _SLOWEST
         self._epoch = -1
         self._push_codec: Codec
         self.enter_epoch(0)

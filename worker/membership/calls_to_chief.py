@@ -9,7 +9,7 @@ from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, S
 from paceline.core.settings.config import Config
 from paceline.rpc.agreed_settings import agreed_settings
 from paceline.rpc.auth import Credentials
-from paceline.rpc.channel import call, held_call, open_channel, retried
+from paceline.rpc.channel import call, open_channel, retried, waiting_call
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
@@ -96,7 +96,7 @@ class ChiefClient:
     def evaluate(self, score: pb.Score | None, baseline: Mapping[str, float] | None = None) -> pb.EvaluateReply:
         """Reports a score, if any, and what scores are compared with; learns what to score next."""
         request = pb.EvaluateRequest(score=score, baseline=baseline, protocol=PROTOCOL)
-        reply: pb.EvaluateReply = self._retried(lambda: held_call(self._stub.Evaluate, request, 30.0, self._stop))
+        reply: pb.EvaluateReply = self._retried(lambda: waiting_call(self._stub.Evaluate, request, 30.0, self._stop))
         return reply
 
     def await_finish(

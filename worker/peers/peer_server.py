@@ -31,7 +31,7 @@ SERVICE = "paceline.v1.PeerService"
 _PULL_LOCAL, _DELIVER, _WELCOME = (f"/{SERVICE}/{name}" for name in ("PullLocal", "Deliver", "Welcome"))
 _READERS = 2
 """Calls at one time, and so the most copies of the model there are."""
-_HOLD = 1.0
+_LONGEST_WAIT = 1.0
 """Longest wait for the end of a step before the reader is told to ask again (seconds)."""
 _ANSWER = 10.0
 """A peer that is silent for this long beyond that is gone (seconds)."""
@@ -92,7 +92,7 @@ class PeerServer:
     def _pull(self, request: peer_pb.PullLocalRequest, is_there: IsThere) -> Iterator[Outgoing]:
         self._plan.check(request.plan_hash, request.reader)
         codec = weights_codec(request.codec)
-        values = self.model.read(_HOLD)
+        values = self.model.read(_LONGEST_WAIT)
         if values is None:
             yield Outgoing(pb.PullHead(outcome=pb.WAIT), iter(()))
             return
@@ -107,7 +107,7 @@ def pull_local(
     """Receives a worker's local model into `target`, as soon as its present step is over. TryAgain where nobody answers,
     or the step takes longer than `patience` (seconds); Stopped; whatever else the worker raised."""
     request = peer_pb.PullLocalRequest(reader=reader, plan_hash=plan.hash, codec="none")
-    deadline, timeout = time.monotonic() + patience, _HOLD + _ANSWER + 4 * plan.total / _SLOWEST
+    deadline, timeout = time.monotonic() + patience, _LONGEST_WAIT + _ANSWER + 4 * plan.total / _SLOWEST
     sink = SliceSink(target, (Range(0, plan.total),), load_codec("none"))
 
     def opened(head: pb.PullHead) -> SliceSink:

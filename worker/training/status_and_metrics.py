@@ -39,7 +39,7 @@ class Progress:
         self._clocks = 0
         """Completed since this process began."""
         self._waited = 0.0
-        """Time of the present exchange that the policy held the reply back (seconds)."""
+        """Time of the present exchange that the policy let the reply wait (seconds)."""
         self.fastest = 0.0
         """Examples per second of computation of the run's fastest worker, as the chief says; 0: not known."""
 
@@ -77,7 +77,7 @@ class Progress:
         with self._lock:
             passed = now - self._since
             if self.phase == "exchange":
-                waited, self._waited = min(self._waited, passed), 0.0  # held back while the next batch was computed
+                waited, self._waited = min(self._waited, passed), 0.0  # waited while the next batch was computed
                 self._seconds("wait").observe(waited)
                 self._seconds("exchange").observe(passed - waited)
             elif self.phase in ("data", "compute"):
