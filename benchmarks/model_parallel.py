@@ -32,7 +32,7 @@ from benchmarks.peers import paceline
 from paceline.core.settings.config import Options, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.core.steps.optimizer import build_optimizer
-from paceline.rpc.process import MALLOC_ENVIRONMENT
+from paceline.rpc.malloc import MALLOC_ENVIRONMENT
 
 ALONE, WHOLE, PIPED, SINGLE, DATA = (
     "one process", "layers, whole mini-batches", "layers, mini-batches in 4 parts", "layers, example by example",

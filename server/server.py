@@ -20,7 +20,8 @@ from paceline.rpc.grpc_plane import SERVICE, GrpcServicer
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.lane.call import parameter_routes
 from paceline.rpc.lane.server import LaneServer
-from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
+from paceline.rpc.malloc import tune_malloc
+from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.watchdog import Watchdog
 from paceline.server.chief import Chief
 from paceline.server.command_line import ToldServer

@@ -22,7 +22,7 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.plan import Shapes, make_plan
 from paceline.core.values import Dense
 from paceline.rpc.auth import Credentials
-from paceline.rpc.process import MALLOC_ENVIRONMENT, tune_malloc
+from paceline.rpc.malloc import MALLOC_ENVIRONMENT, tune_malloc
 from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.worker.exchange.parameter_client import ParameterClient

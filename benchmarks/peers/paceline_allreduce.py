@@ -21,7 +21,7 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import Own
 from paceline.rpc.auth import Credentials
-from paceline.rpc.process import MALLOC_ENVIRONMENT, tune_malloc
+from paceline.rpc.malloc import MALLOC_ENVIRONMENT, tune_malloc
 from paceline.v1.run_service_pb2 import Peer
 from paceline.worker.peers.other_workers import Peers
 from paceline.worker.peers.peer_server import PeerServer

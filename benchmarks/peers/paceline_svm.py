@@ -18,7 +18,7 @@ from paceline.core.settings.config import Config
 from paceline.core.sync.policy import from_shorthand
 from paceline.data.shards import open_shards
 from paceline.rpc.auth import OPEN
-from paceline.rpc.process import tune_malloc
+from paceline.rpc.malloc import tune_malloc
 from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.worker.linear.linear_worker import LinearWorker

@@ -109,26 +109,38 @@ def run(
 ) -> None:
     """Train a model on this machine: starts servers and workers, shows how it goes, says where the model is."""
     with _exits():
-        from paceline.cli.resume import resumed
-        from paceline.local.capacity import refuse_too_many
-        from paceline.local.read_config import read_config, use_keys
-        from paceline.local.shared import beginning
+        from paceline.local.begin_early import beginning
 
-        if tls is not None:
-            use_keys(tls)
-        what, runs = resumed(what, lambda line: print(line, file=sys.stderr))
         with beginning(what, loop) as begun:
-            config = read_config(
-                what, workers, servers, policy, sets or [], slow or [], epochs, data, name, preset, loop
-            )
+            from paceline.cli.resume import resumed
+            from paceline.cli.run import run as go
+            from paceline.local.capacity import refuse_too_many
+            from paceline.local.read_config import read_config, use_keys
+            from paceline.local.read_config_forked import read_forked
+            from paceline.local.run_folder import RUNS
+
+            if tls is not None:
+                use_keys(tls)
+            what, runs = resumed(what, lambda line: print(line, file=sys.stderr))
+            given: dict[str, Any] = {
+                "what": what,
+                "workers": workers,
+                "servers": servers,
+                "policy": policy,
+                "sets": sets or [],
+                "slow": slow or [],
+                "epochs": epochs,
+                "data": data,
+                "run": name,
+                "preset": preset,
+                "loop": loop,
+            }
+            config = read_config(**given) if begun is None else read_forked(begun, given)
             refuse_too_many(config, yes)
             if repeats is not None:
                 from paceline.cli.repeats import repeat
 
                 sys.exit(repeat(config, repeats, fresh, as_json, device, begun))
-            from paceline.cli.run import run as go
-            from paceline.local.run_folder import RUNS
-
             sys.exit(go(config, fresh, as_json, device, runs if name is None else RUNS, begun))
 
 

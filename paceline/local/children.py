@@ -15,7 +15,8 @@ from paceline.core.errors import OUT_OF_MEMORY, OutOfMemory, error_classes
 from paceline.load_settings import PREFIX, TLS
 from paceline.local import end_with_parent
 from paceline.local.forker import Forked, Forker
-from paceline.rpc.process import MALLOC_ENVIRONMENT, kernel_kills, memory_limit
+from paceline.rpc.malloc import MALLOC_ENVIRONMENT
+from paceline.rpc.process import kernel_kills, memory_limit
 
 TAIL_LINES = 12
 TRACE_LINES = 40

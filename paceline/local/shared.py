@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -10,12 +9,11 @@ from pathlib import Path
 
 from paceline.core.errors import DataError
 from paceline.core.settings.config import Config
+from paceline.local.begin_early import libraries, modules
 from paceline.local.children import Child, child_environment
-from paceline.local.forker import SCRIPTS, SERVERS, WORKERS, Forker
+from paceline.local.forker import SERVERS, Forker
 from paceline.sharder.engine import build_engine
 from paceline.sharder.strategy import build_strategy
-
-_TORCH = re.compile(r"^(?:import|from) torch\b", re.MULTILINE)
 
 
 @contextmanager
@@ -29,7 +27,9 @@ def forking(config: Config, begun: Forker | None = None) -> Iterator[Mapping[str
             environment = child_environment(threads_of(config))
             servers = workers = stack.enter_context(closing(Forker(SERVERS, environment)))
             if config.updates == "dense":
-                workers = begun or stack.enter_context(closing(Forker(_modules(config.loop), environment)))
+                workers = begun or stack.enter_context(
+                    closing(Forker(modules(config.loop), environment, libraries(config.loop)))
+                )
             forkers = {"server": servers, "worker": workers, "evaluator": workers, "check": workers}
             if (
                 begun is workers
@@ -38,29 +38,6 @@ def forking(config: Config, begun: Forker | None = None) -> Iterator[Mapping[str
             ):
                 forkers["sharder"] = workers
         yield forkers
-
-
-@contextmanager
-def beginning(task: str | None, loop: str | None) -> Iterator[Forker | None]:
-    """What workers are forked from, for a task's file that imports torch as it is loaded: begun before this process loads that
-    file for its settings, since both take seconds. Workers set their number of threads themselves. None for other tasks."""
-    if sys.platform != "linux" or not _imports_torch(task):
-        yield None
-        return
-    with closing(Forker(_modules(loop), child_environment(1))) as begun:
-        yield begun
-
-
-def _modules(loop: str | None) -> tuple[str, ...]:
-    return WORKERS if loop is None else (*WORKERS, *SCRIPTS)
-
-
-def _imports_torch(task: str | None) -> bool:
-    """Whether it is a file that says so in its first column."""
-    try:
-        return task is not None and task.endswith(".py") and bool(_TORCH.search(Path(task).read_text()))
-    except (OSError, ValueError):
-        return False  # whoever loads it says so
 
 
 def how_read(shards: Path) -> tuple[str, ...]:

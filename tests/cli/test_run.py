@@ -94,3 +94,38 @@ def test_a_run_that_can_not_learn_ends_soon_says_why_and_what_to_try(place: Path
     assert "no worker has a finite gradient any more" in found["reason"]
     assert "steps in a row had no finite gradient" in run.stderr
     assert "warning: " in paceline("status", "wild", cwd=place).stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="fork is for Linux")
+def test_a_bad_file_that_imports_torch_is_refused_by_processes_that_share_one_import(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import os\nimport torch\nimport numpy as np\nfrom paceline.data.dataset import Dataset, Labelled\n"
+        "with open('loads', 'a') as file:\n    print(os.getpid(), os.getppid(), file=file)\n"
+        "print('hello from the file')\n"
+        "def data(path):\n    return Dataset(Labelled(np.ones((60, 4), np.float32), np.arange(60) % 3))\n"
+        "def model():\n    return torch.nn.Linear(4, 2)\n"
+    )
+    line = [sys.executable, "-P", "-m", "paceline.cli", "run", "own.py", "-w", "2"]
+    with subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
+        _, stderr = first.communicate(timeout=110)
+    loads = [text.split() for text in (tmp_path / "loads").read_text().splitlines()]
+
+    assert (first.returncode, stderr.count("hello from the file")) == (78, 1), stderr
+    assert "The labels go from 0 to 2, but the model has 2 outputs" in stderr
+    assert len({pid for pid, _ in loads}) == 3, "for the settings, by the sharder and by the check, and nobody else"
+    assert len({parent for _, parent in loads}) == 1, "all forked from one process"
+    assert str(first.pid) not in {pid for pid, _ in loads}, "the first process loads no torch"
+    assert not list((tmp_path / "runs").glob("*/"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="fork is for Linux")
+def test_a_file_that_imports_torch_and_can_not_be_loaded_is_told_as_ever(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("import torch\n\nprint(torch.no_such_thing)\n")
+
+    ended = paceline("run", "own.py", cwd=tmp_path)
+
+    assert ended.returncode == 78
+    assert ended.stderr.startswith(
+        "paceline: ConfigError: The task file can't be loaded: own.py, line 3: AttributeError"
+    )
+    assert not (tmp_path / "runs").exists()

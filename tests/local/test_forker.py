@@ -126,3 +126,34 @@ def test_what_a_script_fails_with_is_shown_as_its_own(forker: MakeForker, tmp_pa
     assert lines[:2] == ["Traceback (most recent call last):", f'  File "{tmp_path}/script.py", line 5, in <module>']
     assert lines[-1] == "KeyError: 'key'"
     assert not any("forker.py" in line or "runpy" in line for line in lines)
+
+
+@pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit()", 0), ("sys.exit(78)", 78), ("sys.exit('why')", 1)])
+def test_a_program_that_ends_leaves_nothing_unsaid(forker: MakeForker, tmp_path: Path, end: str, code: int) -> None:
+    (tmp_path / "program.py").write_text(
+        "import atexit, sys, threading, time\n"
+        "file = open('file', 'w')\n"
+        "file.write('never closed')\n"
+        "atexit.register(print, 'at exit')\n"
+        "threading.Thread(target=lambda: (time.sleep(0.1), print('last thread'))).start()\n"
+        f"print('said'){';' * bool(end)}{end}\n"
+    )
+    one = forker("json", PYTHONPATH=str(tmp_path))
+
+    child = one.start(["-m", "program"], tmp_path / "log", tmp_path, dict(os.environ))
+
+    assert child is not None
+    assert child.wait(20) == code
+    assert (tmp_path / "file").read_text() == "never closed"
+    assert (tmp_path / "log").read_text().splitlines() == ["said", *["why"] * (code == 1), "last thread", "at exit"]
+
+
+def test_a_program_that_crashes_shows_its_traceback(forker: MakeForker, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import json\n1 / 0\n")
+    one = forker("json", PYTHONPATH=str(tmp_path))
+
+    child = one.start(["-m", "program"], tmp_path / "log", tmp_path, dict(os.environ))
+
+    assert child is not None
+    assert child.wait(20) == 1
+    assert "ZeroDivisionError" in (tmp_path / "log").read_text()

@@ -14,7 +14,7 @@ import pytest
 
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config, DataConfig
-from paceline.local import children, launcher, shared
+from paceline.local import begin_early, children, launcher, shared
 from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RunFolder, open_run
@@ -132,8 +132,8 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("FAKE_STAGE", str(tmp_path))
     monkeypatch.setattr(launcher, "POLL", 0.02)
-    for modules in ("SERVERS", "WORKERS"):
-        monkeypatch.setattr(shared, modules, ("fakes",))  # loaded in no time
+    monkeypatch.setattr(shared, "SERVERS", ("fakes",))  # loaded in no time
+    monkeypatch.setattr(begin_early, "WORKERS", ("fakes",))
     made = Stage(tmp_path, restarts=2)
     made.plot()
     return made
@@ -426,6 +426,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from tests.local.test_launcher import FakeChief
+from paceline.local import begin_early
 from paceline.local import children
 from paceline.local import shared
 from paceline.local import launcher
@@ -433,7 +434,7 @@ from paceline.local.run_folder import RunFolder
 from paceline.load_settings import load
 children.ALL_GONE = {patience}
 launcher.POLL = 0.02
-shared.SERVERS = shared.WORKERS = ("fakes",)
+shared.SERVERS = begin_early.WORKERS = ("fakes",)
 stage = Path({stage!r})
 folder = RunFolder(stage / "runs/play")
 class Waiting(FakeChief):

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from paceline.load_settings import load
-from paceline.rpc.process import MALLOC_ENVIRONMENT
+from paceline.rpc.malloc import MALLOC_ENVIRONMENT
 from paceline.server.__main__ import main as serve
 from paceline.sharder.sharding import shard
 from paceline.worker.__main__ import main as work

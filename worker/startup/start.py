@@ -14,7 +14,8 @@ from paceline.core.errors import ConfigError, Stopped
 from paceline.core.settings.config import Config
 from paceline.data.shards import Shards, is_there, open_shards
 from paceline.rpc.auth import Credentials
-from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals, tune_malloc
+from paceline.rpc.malloc import tune_malloc
+from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.worker.command_line import ToldClient
 from paceline.worker.startup.streamed_shards import RemoteShards, ShardClient
 
