@@ -2,6 +2,7 @@
 must be what they give."""
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,10 +22,13 @@ from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Dense, Empty, Push, Reply, View
+from paceline.rpc.channel import call
 from paceline.rpc.protocol_version import PROTOCOL
+from paceline.server.state_folder import FORMAT, Store
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.v1.parameter_service_pb2_grpc import ParameterServiceStub
+from paceline.v1.run_service_pb2_grpc import RunServiceStub
 from paceline.v1.tensor_pb2 import Tensor
 from tests.support.in_process import SHAPES, Cluster, Context, config_of, join_request
 from tests.support.tree import ROOT
@@ -460,6 +464,48 @@ def test_memory_of_a_server():
         for purposes in ("weights, published", "optimizer", "snapshot", "policy", "assembly")
     ]
     assert rows == example("Memory of a server")
+
+
+def test_older_and_newer_peers(tmp_path: Path):
+    cluster, later = Cluster(config_of(transport="grpc"), tmp_path), b"\xc0\x3e\x05"  # field 1000
+    chief = RunServiceStub(grpc.insecure_channel(cluster.addresses[0]))
+
+    def joined(request: run_pb.JoinRequest) -> str:
+        return f"incarnation {call(chief.Join, request, 30).incarnation}"
+
+    def folder() -> str:
+        store = Store(tmp_path / "kept", 3, lambda event, **facts: None)
+        store.close()
+        return f"term {store.term}"
+
+    def renumbered(change: Callable[[dict[str, Any]], object]) -> None:
+        path = tmp_path / "kept" / "term.json"
+        value = json.loads(path.read_text().splitlines()[0])
+        change(value)
+        text = json.dumps(value)
+        path.write_text(f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n")
+
+    join = join_request(cluster.config, W0)
+    with_more = run_pb.JoinRequest.FromString(join.SerializeToString() + later)
+    try:
+        found = [
+            joined(join),
+            refused(lambda: joined(join_request(cluster.config, W0, protocol=PROTOCOL + 1))),
+            refused(lambda: joined(join_request(cluster.config, W0, protocol=0))),
+            joined(with_more),
+            f"phase {call(chief.Status, run_pb.StatusRequest.FromString(later), 30).phase}",
+        ]
+    finally:
+        cluster.close()
+    folder()
+    found.append(folder())
+    renumbered(lambda value: value.pop("format"))
+    found.append(folder())
+    renumbered(lambda value: value.update(format=FORMAT + 1))
+    found.append(refused(folder))
+
+    assert (PROTOCOL, FORMAT) == (1, 1)
+    assert found == [row[1] for row in example("Older and newer peers")]
 
 
 def test_every_example_of_the_page_has_its_test():
