@@ -17,7 +17,7 @@ from paceline.core.sync.policy import build_policy
 from paceline.core.values import Vector
 from paceline.load_settings import load, parse_sets
 from paceline.rpc.transport import encoded_parts, room_for, weights_codec
-from paceline.server.parameter_servicer import _Assembly
+from paceline.server.push_assembly import Assembly
 
 NAMES = registry.names(PACKAGE)
 BOUNDS = {"none": (0.0, 0.0), "fp16": (2.0**-11, 2.0**-25), "bf16": (2.0**-8, 2.0**-133)}
@@ -205,7 +205,7 @@ def test_a_part_that_is_not_finite_is_never_taken_for_one_that_is(codec: Codec, 
 
 def taken(codec: Codec, data: bytes, elements: int) -> Vector:
     """What a server makes of a push of one part."""
-    assembly = _Assembly("worker-0", np.full(elements, 3, np.float32), codec)
+    assembly = Assembly("worker-0", np.full(elements, 3, np.float32), codec)
     assembly.take(0, memoryview(data))
     assembly.check_complete()
     return assembly.values
@@ -220,7 +220,7 @@ def test_parts_of_any_size_make_a_push_and_fit_their_room(codec: Codec, values: 
     scratch = np.empty(room_for(codec, part_bytes, len(vector)), np.uint8)
     parts = list(encoded_parts(vector, codec, part_bytes, scratch))
 
-    assembly = _Assembly("worker-0", np.full(len(vector), 3, np.float32), load_codec(codec.name))
+    assembly = Assembly("worker-0", np.full(len(vector), 3, np.float32), load_codec(codec.name))
     for offset, data in parts:
         assert len(data) <= part_bytes
         assembly.take(offset, data)
@@ -244,7 +244,7 @@ def test_hostile_bytes_are_refused_or_are_values_of_the_slice(codec: Codec, data
     message = data.draw(st.one_of(st.just(bytes(honest)), st.binary(max_size=80)))
     room = np.full(length + 200, 3, np.float32)
 
-    assembly = _Assembly("worker-0", room[100 : 100 + length], codec)
+    assembly = Assembly("worker-0", room[100 : 100 + length], codec)
     try:
         assembly.take(0, memoryview(message))
     except BadPush:
