@@ -1,6 +1,7 @@
 """`python -m tools.settings_page [--check]`: writes docs/settings.md from the code, or tells whether it is stale."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ from pydantic_core import PydanticUndefined
 from paceline.core import registry
 from paceline.core.coding.codec import PACKAGE as CODECS
 from paceline.core.coding.codec import Codec
+from paceline.core.extension import Rule
 from paceline.core.peers.peer_policy import PACKAGE as PEERS
 from paceline.core.peers.peer_policy import PeerPolicy
 from paceline.core.peers.topology import PACKAGE as TOPOLOGIES
 from paceline.core.peers.topology import Topology
+from paceline.core.rules.table import TABLE
 from paceline.core.settings.config import Config, Options
 from paceline.core.steps.optimizer import PACKAGE as OPTIMIZERS
 from paceline.core.steps.optimizer import Optimizer
@@ -35,6 +38,25 @@ processes. Others, started by hand (`python -m paceline.server`, ...), take thei
 | key | default | meaning |
 |---|---|---|
 """
+TOGETHER = """
+## Which settings go together
+
+What follows is refused before anything is started, all of it at once; dots stand for what was set. A policy, codec, topology or
+optimizer of yours has rules of its own as `rules`, which are asked like these:
+
+```python
+class Mine(Policy):
+    rules = (
+        Rule(  # from paceline.core.extension
+            lambda policy, config: policy.pairs * 2 > config.workers,
+            "policy.pairs is {own.pairs}, but there are only {workers} workers. Set it to half of them or less.",
+        ),
+    )
+```
+
+| setting | what is refused, and what to do |
+|---|---|
+"""
 
 
 def page() -> str:
@@ -44,10 +66,14 @@ def page() -> str:
         ("policy", POLICIES, Policy), ("policy without servers", PEERS, PeerPolicy), ("topology", TOPOLOGIES, Topology),
         ("optimizer", OPTIMIZERS, Optimizer), ("codec", CODECS, Codec),
     )  # fmt: skip
+    rules: dict[str, Sequence[Rule]] = dict(TABLE)
     for title, package, base in kinds_of:
         kinds = {name: registry.find(package, base, name) for name in registry.names(package)}
         lines.append(f"\n## Options of each {title}\n\n| {title} | option | default | meaning |\n|---|---|---|---|")
         lines += [f"| `{name}` {row}" for name, kind in kinds.items() for row in _rows(kind, "") or ["| | | |"]]
+        rules |= {f"{title} {name}": vars(kind).get("rules", ()) for name, kind in kinds.items()}
+    told = [f"| {subject} | {rule.outline} |" for subject, found in rules.items() for rule in found]
+    lines.insert(1, TOGETHER + "\n".join(told))
     return "\n".join([*lines, ""])
 
 

@@ -1,5 +1,6 @@
 """How an extension is named in the config, with its own options, and what it says that it does not go with."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from string import Formatter
@@ -49,20 +50,27 @@ class Rule:
     config."""
     sentence: str
     """What was seen, what was expected, what to do. `{workers}` or `{codec.momentum:g}` stands for the value of a setting,
-    `{own.upper}` for what the extension has under that name, any other name for one of `words`."""
+    `{own.upper}` for what the extension has under that name, `{instead}` for what `instead` gives, any other name for one of
+    `words`."""
     words: Mapping[str, Callable[[Any, Any], object]] = field(default_factory=dict)
     """What else the sentence says, given the same two."""
+    instead: Callable[[], str] | None = None
+    """The names of what would go, where these depend on nothing."""
 
     def said(self, own: Any, config: Any) -> str:
         """The sentence about these settings."""
-        words = {name: word(own, config) for name, word in self.words.items()}
+        words: dict[str, object] = {name: word(own, config) for name, word in self.words.items()}
+        if self.instead is not None:
+            words["instead"] = self.instead()
         return _SPOKEN.vformat(self.sentence, (), {**dict(config), **words, "own": own})
 
     @property
     def outline(self) -> str:
         """The sentence about any settings, with dots for what depends on them."""
-        parts = list(_SPOKEN.parse(self.sentence))
-        return "".join(text + ("…" if name is not None else "") for text, name, _, _ in parts)
+        known = {} if self.instead is None else {"instead": self.instead()}
+        parts = [(text, name) for text, name, _, _ in _SPOKEN.parse(self.sentence)]
+        dotted = "".join(text + ("" if name is None else known.get(name, "…")) for text, name in parts)
+        return re.sub(r"…[ …]*…", "…", dotted)
 
 
 class _Spoken(Formatter):

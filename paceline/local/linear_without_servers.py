@@ -9,9 +9,10 @@ import numpy as np
 from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.linear.model import Examples, score
 from paceline.core.linear.score import Score
+from paceline.core.rules.settings_alone import LOCAL
+from paceline.core.rules.table import refuse
 from paceline.core.run.best_model import result
 from paceline.core.settings.config import Config
-from paceline.core.settings_rules import LOCAL, refuse
 from paceline.data.costs import costs_of, counted
 from paceline.data.dataset import Dataset, PartName, is_sparse
 from paceline.data.inputs import Inputs

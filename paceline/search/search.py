@@ -10,9 +10,10 @@ from typing import Any
 from rich.console import Console
 
 from paceline.core.errors import ConfigError, PacelineError, UsageError
+from paceline.core.rules.settings_alone import SEARCH
+from paceline.core.rules.table import refuse
 from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
-from paceline.core.settings_rules import SEARCH, refuse
 from paceline.data.shards import is_there
 from paceline.local.capacity import refuse_too_many
 from paceline.local.run_folder import RunFolder, new_name

@@ -1,9 +1,9 @@
 """A change of policy in mid-run: which policy trains now, and which one may follow it."""
 
 from paceline.core.errors import ConfigError
+from paceline.core.rules.table import refuse
 from paceline.core.run.membership import Membership
 from paceline.core.settings.config import Config, Options
-from paceline.core.settings_rules import refuse
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import build_policy

@@ -24,7 +24,7 @@ class Scaled(Extension):
     """What a policy, with servers or without, says of the steps that n members take."""
 
     rules: ClassVar[tuple[Rule, ...]] = ()
-    """What it does not go with, beside what all policies don't (core/settings_rules.py)."""
+    """What it does not go with, beside what all policies don't (core/rules/)."""
     plain: ClassVar[bool] = False
     """Whether all steps are plain SGD's, whatever the optimizer."""
     worker_momentum: ClassVar[bool] = True

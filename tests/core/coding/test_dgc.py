@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from paceline.core.coding.codec import Codec, build_codec
 from paceline.core.coding.sparse_codec import SparseCodec
 from paceline.core.errors import ConfigError
+from paceline.core.rules.table import refuse
 from paceline.core.settings.config import Config, Options
-from paceline.core.settings_rules import refuse
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policy import build_policy
 from paceline.load_settings import load

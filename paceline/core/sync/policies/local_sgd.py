@@ -29,7 +29,7 @@ class LocalSgd(Bsp):
             lambda policy, config: config.schedule.lr_scale == "adascale",
             "schedule.lr_scale: adascale measures gradients, but {policy.name} averages models, with a rate of its own. Use "
             "{instead}, or another lr_scale.",
-            {"instead": lambda policy, config: policies_that(_averages_gradients)},
+            instead=lambda: policies_that(_averages_gradients),
         ),
     )
     steps: int = Field(8, ge=1, description="H, own steps in a round (steps).")

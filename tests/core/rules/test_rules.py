@@ -17,14 +17,16 @@ from paceline.core.peers.peer_policy import PeerPolicy
 from paceline.core.peers.peer_run import chosen_by
 from paceline.core.peers.topology import PACKAGE as TOPOLOGIES
 from paceline.core.peers.topology import Topology
+from paceline.core.rules.settings_alone import COMMANDS, LOCAL, SEARCH, SETTINGS
+from paceline.core.rules.table import TABLE, broken, refuse
 from paceline.core.settings.config import Config
-from paceline.core.settings_rules import COMMANDS, LOCAL, SEARCH, SETTINGS, TABLE, broken, refuse
 from paceline.core.steps.optimizer import PACKAGE as OPTIMIZERS
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.policies.asp import Asp
 from paceline.core.sync.policy import PACKAGE as POLICIES
 from paceline.core.sync.policy import Policy
 from paceline.load_settings import _merged, load, parse_sets
+from tools.settings_page import page
 
 KINDS: tuple[tuple[str, str, type], ...] = (
     ("policy", POLICIES, Policy),
@@ -216,3 +218,9 @@ def test_a_config_is_checked_without_torch_or_numba() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+def test_the_page_of_the_settings_prints_every_rule() -> None:
+    printed = page()
+
+    assert [rule.sentence for _, rule in RULES if rule.outline not in printed] == []

@@ -1,0 +1,194 @@
+"""Settings that do not go with the policy, the codecs or the optimizer that others of them name: what holds for all, by what an
+extension says of itself. What only one does not go with stands in its own file, as `rules`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paceline.core import registry
+from paceline.core.coding.codec import Codec, codecs_that
+from paceline.core.coding.sparse_codec import SparseCodec
+from paceline.core.extension import Rule
+from paceline.core.folders import PEERS
+from paceline.core.rules.settings_alone import Rules, is_plain
+from paceline.core.settings.codec import FIRST_SHARE, can_warm_up
+from paceline.core.settings.config import Config
+from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.sync.policy import policies_that
+
+
+def _keeps_all(codec: Codec) -> bool:
+    return codec.keeps_all
+
+
+def _needs_no_feedback(codec: Codec) -> bool:
+    return codec.keeps_all and not codec.biased
+
+
+def _leaves_out(codec: Codec) -> bool:
+    return isinstance(codec, SparseCodec)
+
+
+def _feedback(own: Any, config: Config) -> str:
+    return "on" if config.codec.has_feedback else "off"
+
+
+# the optimizer
+_OPTIMIZER = (
+    Rule(
+        lambda optimizer, config: bool(config.codec.momentum) and not _steps_plainly(optimizer, config),
+        "With codec.momentum ({codec.momentum:g}) the workers keep the momentum and the servers take plain steps; but "
+        "optimizer.name is {optimizer.name}{momentum}. Use optimizer.name=sgd and optimizer.momentum=0.",
+        {
+            "momentum": lambda optimizer, config: (
+                f" and optimizer.momentum {optimizer.momentum:g}" if isinstance(optimizer, Sgd) else ""
+            )
+        },
+    ),
+)
+
+
+def _steps_plainly(optimizer: Any, config: Config) -> bool:
+    """Whether the servers' steps are plain ones; with lr_scale: auto they leave the momentum out."""
+    translated = config.schedule.lr_scale == "auto"
+    return isinstance(optimizer, Sgd) and (translated or not optimizer.momentum)
+
+
+# codecs
+_PULL = (
+    Rule(
+        lambda pull, config: not pull.keeps_all,
+        "codec.pull is {codec.pull.name}, which leaves values out, but a weight can't be left out. Use {instead} there; "
+        "codec.push takes any.",
+        instead=lambda: codecs_that(_keeps_all),
+    ),
+)
+_PUSH = (
+    Rule(
+        lambda push, config: config.updates == "sparse" and (push.biased or bool(config.codec.error_feedback)),
+        "codec.push is {codec.push.name}, with error feedback {feedback}, but sparse updates are small already and keep no "
+        "residual. Use {instead} and leave codec.error_feedback out.",
+        {"feedback": _feedback},
+        instead=lambda: codecs_that(_needs_no_feedback),
+    ),
+    Rule(
+        lambda push, config: config.schedule.lr_scale == "adascale" and not push.keeps_all,
+        "schedule.lr_scale: adascale measures how much gradients differ, but codec.push is {codec.push.name}, which leaves "
+        "most of them out. Use {instead}, or another lr_scale.",
+        instead=lambda: codecs_that(_keeps_all),
+    ),
+    Rule(
+        lambda push, config: bool(config.codec.momentum) and not (_leaves_out(push) and config.codec.has_feedback),
+        "codec.momentum is {codec.momentum:g}, but codec.push is {codec.push.name}, with error feedback {feedback}. It "
+        "corrects what waits in a residual until it is sent: use {instead} with error feedback, or leave codec.momentum out.",
+        {"feedback": _feedback},
+        instead=lambda: codecs_that(_leaves_out),
+    ),
+    Rule(
+        lambda push, config: bool(config.codec.warmup) and not can_warm_up(push),
+        "codec.warmup_epochs is {codec.warmup:g}, but codec.push is {own!r}. What is sent must go by a share, and one below "
+        f"{FIRST_SHARE:g}, where a warm-up begins: use {{instead}} with default options, or leave codec.warmup_epochs out.",
+        instead=lambda: codecs_that(can_warm_up),
+    ),
+    Rule(
+        lambda push, config: config.codec.warmup >= config.epochs,
+        "codec.warmup_epochs ({codec.warmup:g}) must be below epochs ({epochs}), or the codec never comes to its own share. "
+        "Set it lower; 0: no warm-up.",
+    ),
+)
+
+# policies
+_POLICY = (
+    Rule(
+        lambda policy, config: policy.served and not config.servers,
+        "policy {policy.name} needs servers, but servers is 0. Set servers=1 or more, or take a policy that trains without "
+        "them: {instead}.",
+        instead=lambda: ", ".join(registry.names(PEERS)),
+    ),
+    Rule(
+        lambda policy, config: not policy.served and bool(config.servers),
+        "policy {policy.name} trains without servers, but servers is {servers}. Set servers=0.",
+    ),
+    Rule(
+        lambda policy, config: policy.served and config.topology is not None,
+        "topology is for policies without servers, not for {policy.name}. Leave it out.",
+    ),
+    Rule(
+        lambda policy, config: config.overlap and not policy.overlaps,
+        "overlap: true does not go with policy {policy.name}, whose workers need each reply before the next step. Use "
+        "{instead}, or leave overlap off.",
+        instead=lambda: policies_that(lambda kind: kind.overlaps),
+    ),
+    Rule(
+        lambda policy, config: config.updates == "sparse" and not policy.sparse,
+        "policy {policy.name} does not go with sparse updates. Use {instead}.",
+        instead=lambda: policies_that(lambda kind: kind.sparse),
+    ),
+    Rule(
+        lambda policy, config: config.schedule.lr_scale == "adascale" and not (policy.rounds or policy.gathers),
+        "schedule.lr_scale: adascale needs a policy that averages several gradients, like bsp or kbuffered; {policy.name} "
+        "folds each by itself. Use one, or another lr_scale.",
+    ),
+    Rule(
+        lambda policy, config: policy.pushes == "differences" and not config.codec.push_codec.keeps_all,
+        "codec.push is {codec.push.name}, which leaves values out, but workers of policy {policy.name} push differences of "
+        "weights. Use {instead}, or a policy that pushes gradients, like bsp, ssp or asp.",
+        instead=lambda: codecs_that(_keeps_all),
+    ),
+    Rule(
+        lambda policy, config: policy.pushes == "weights" and not config.codec.push_codec.keeps_all,
+        "codec.push is {codec.push.name}, which leaves values out, but workers of policy {policy.name} push their weights. "
+        "Use {instead}, or a policy that pushes gradients, like bsp, ssp or asp.",
+        instead=lambda: codecs_that(_keeps_all),
+    ),
+    Rule(
+        lambda policy, config: policy.pushes == "weights" and config.codec.has_feedback,
+        "codec.push is {codec.push.name} with error feedback, but workers of policy {policy.name} push their weights, to "
+        "which what an earlier push left out must not be added. Set codec.error_feedback: false, or use {instead}.",
+        instead=lambda: codecs_that(_needs_no_feedback),
+    ),
+)
+
+
+def _without_servers(key: str, is_given: Callable[[Config], bool], instead: str, value: str | None = None) -> Rule:
+    """A setting that means nothing, or too much, where there are no servers."""
+    return Rule(
+        lambda peers, config: is_given(config),
+        f"{key} is {{{value or key}}}, which does not go with policy {{policy.name}}, that trains without servers. {instead}.",
+    )
+
+
+_PEERS = (
+    Rule(
+        lambda peers, config: not peers.may_send(config.codec.push_codec),
+        "codec.push is {codec.push.name}, but what workers of policy {policy.name} send one another can't travel so. Use "
+        "{instead}.",
+        {"instead": lambda peers, config: codecs_that(peers.may_send)},
+    ),
+    Rule(
+        lambda peers, config: peers.plain and not _peers_step_plainly(config),
+        "optimizer is {optimizer.name} {optimizer.options}, but {policy.name} takes plain steps. Set optimizer.name=sgd, "
+        "optimizer.momentum=0 and optimizer.weight_decay=0.",
+    ),
+    _without_servers("codec.error_feedback", lambda config: bool(config.codec.error_feedback), "Leave it out"),
+    _without_servers(
+        "codec.pull", lambda config: not config.codec.pull_codec.lossless, "Leave it out", "codec.pull.name"
+    ),
+    _without_servers("loop", lambda config: config.loop is not None, "Leave it out"),
+    _without_servers("on_lost_worker", lambda config: config.on_lost_worker != "shrink", "Set on_lost_worker=shrink"),
+)
+
+
+def _peers_step_plainly(config: Config) -> bool:
+    """Whether a worker without servers steps by the rate alone; with lr_scale: auto it keeps momentum and decay itself
+    (core/steps/momentum.py)."""
+    return config.optimizer.name == "sgd" if config.schedule.lr_scale == "auto" else is_plain(config)
+
+
+CHOSEN: Mapping[str, Rules] = {
+    "policy": _POLICY,
+    "policy without servers": _PEERS,
+    "optimizer": _OPTIMIZER,
+    "codec.push": _PUSH,
+    "codec.pull": _PULL,
+}
+"""By the extensions that settings name; `own` is the one that is chosen, built. It may have rules of its own beside."""

@@ -1,0 +1,232 @@
+"""Settings that do not go together, whatever policy, codec or optimizer they name; and what some commands do not take."""
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+
+from paceline.core.extension import Rule
+from paceline.core.settings.config import Config, ScheduleConfig
+
+Rules = tuple[Rule, ...]
+
+
+# the pool, the data and the slices
+_START_WHEN = (
+    Rule(
+        lambda start_when, config: start_when is not None and start_when > config.workers,
+        "start_when is {start_when}, but there are only {workers} workers. Lower it, or leave it out.",
+    ),
+)
+_LEASE = (
+    Rule(
+        lambda lease, config: lease < 2 * config.heartbeat,
+        "lease ({lease:g} s) must be at least twice the heartbeat ({heartbeat:g} s). Raise lease, or lower heartbeat.",
+    ),
+)
+_SLOW = (
+    Rule(
+        lambda slow, config: bool(_strangers(slow, config.workers)),
+        "slow: there is no worker {who}; {workers} workers count from 0. Name one of them, or 'all'.",
+        {"who": lambda slow, config: _strangers(slow, config.workers)[0]},
+    ),
+)
+_DATA = (
+    Rule(
+        lambda data, config: data.validation + data.test >= 1,
+        "data.validation and data.test together leave no training data; make them smaller.",
+    ),
+    Rule(
+        lambda data, config: data.shards is not None and data.shards < config.workers,
+        "{workers} workers but only {data.shards} shards: every worker needs one. Set data.shards to {workers} or more, or "
+        "workers to {data.shards}.",
+    ),
+    Rule(
+        lambda data, config: bool(data.weights) and len(data.weights) != (data.shards or config.workers),
+        "data.weights has {count} numbers for {shards} shards; give one for each shard.",
+        {
+            "count": lambda data, config: len(data.weights),
+            "shards": lambda data, config: data.shards or config.workers,
+        },
+    ),
+)
+_PLAN = (
+    Rule(
+        lambda plan, config: plan.max_slice_bytes is not None and plan.slices != "memorywise",
+        "plan.max_slice_bytes belongs to memorywise slices, not to {plan.slices} ones. Leave it out, or set "
+        "plan.slices=memorywise.",
+    ),
+)
+
+
+def _strangers(slow: Mapping[str, str], workers: int) -> list[str]:
+    """Who is slow, but is not there."""
+    return [who for who in slow if who != "all" and int(who) >= workers]
+
+
+# the learning rate
+_SHAPES = {
+    "every": ("step",),
+    "milestones": ("multistep",),
+    "gamma": ("step", "multistep"),
+    "power": ("polynomial",),
+    "end": ("cosine", "polynomial"),
+    "epochs": ("cosine", "polynomial"),
+}
+"""Which schedules an option of a schedule belongs to."""
+
+
+def _of_a_shape(key: str, shapes: tuple[str, ...]) -> Rule:
+    """An option of a schedule that has none such."""
+    default = ScheduleConfig.model_fields[key].default
+    return Rule(
+        lambda schedule, config: schedule.name not in shapes and getattr(schedule, key) != default,
+        f"schedule: {key} belongs to {' and '.join(shapes)}, not to {{schedule.name}}: set schedule.name.",
+    )
+
+
+def _within_the_run(key: str, when: Callable[[ScheduleConfig], float | None]) -> Rule:
+    """What happens after so many epochs must happen before the end."""
+    return Rule(
+        lambda schedule, config: (when(schedule) or 0) >= config.epochs,
+        f"schedule.{key} ({{when:g}}) must be below epochs ({{epochs}}), or the run ends before it matters. Set it lower, or "
+        "epochs higher.",
+        {"when": lambda schedule, config: when(schedule)},
+    )
+
+
+def _starts_at_its_end(schedule: ScheduleConfig) -> bool:
+    """Whether a warm-up begins with what it leads to, but for the workers."""
+    return bool(schedule.warmup_epochs) and schedule.warmup_start in (None, 1)
+
+
+_SCHEDULE = (
+    *(_of_a_shape(key, shapes) for key, shapes in _SHAPES.items()),
+    Rule(
+        lambda schedule, config: schedule.name == "step" and schedule.every is None,
+        "schedule: step needs schedule.every, the epochs between two reductions. Set it.",
+    ),
+    Rule(
+        lambda schedule, config: schedule.name == "multistep" and not schedule.milestones,
+        "schedule: multistep needs schedule.milestones, the epochs of the reductions, like [100, 150]. Set them.",
+    ),
+    Rule(
+        lambda schedule, config: not all(one < other for one, other in pairwise((0.0, *schedule.milestones))),
+        "schedule: milestones are {schedule.milestones}; expected epochs above 0 in ascending order.",
+    ),
+    Rule(  # 1: as runs before had it by default
+        lambda schedule, config: not schedule.warmup_epochs and schedule.warmup_start not in (None, 1),
+        "schedule: warmup_start belongs to a warm-up: set schedule.warmup_epochs above 0.",
+    ),
+    Rule(
+        lambda schedule, config: _starts_at_its_end(schedule) and schedule.lr_scale in ("none", "inverse", "adascale"),
+        "schedule: a warm-up from 1 changes nothing with lr_scale {schedule.lr_scale}: set schedule.warmup_start below 1.",
+    ),
+    _within_the_run("every", lambda schedule: None if schedule.every == 1 else schedule.every),  # 1: of however many
+    _within_the_run("milestones", lambda schedule: max(schedule.milestones, default=None)),
+    _within_the_run("warmup_epochs", lambda schedule: schedule.warmup_epochs),
+    Rule(
+        lambda schedule, config: schedule.epochs is not None and schedule.epochs > config.epochs,
+        "schedule.epochs ({schedule.epochs:g}) is above epochs ({epochs}), so the {schedule.name}'s end is never reached; "
+        "leave it out to end with the run.",
+    ),
+    Rule(
+        lambda schedule, config: schedule.epochs is not None and schedule.epochs < config.epochs and not schedule.end,
+        "the rate would be 0 from schedule.epochs ({schedule.epochs:g}) to epochs ({epochs}) and nothing learned: set "
+        "schedule.end above 0, or leave schedule.epochs out.",
+    ),
+    Rule(
+        lambda schedule, config: schedule.lr_scale == "adascale" and config.updates == "sparse",
+        "schedule.lr_scale: adascale measures gradients; sparse updates are changes. Leave it out.",
+    ),
+)
+
+
+# linear models over sparse rows
+def is_plain(config: Config) -> bool:
+    """Whether the optimizer is SGD and is told of no momentum and no decay."""
+    options = config.optimizer.options
+    return config.optimizer.name == "sgd" and not options.get("momentum") and not options.get("weight_decay")
+
+
+_SVM = (
+    Rule(
+        lambda svm, config: svm.stopping is not None and not svm.kept,
+        "svm: stopping goes by validation losses: set svm.validation above 0.",
+    ),
+    Rule(
+        lambda svm, config: svm.average_last is not None and config.updates == "dense",
+        "svm.average_last is for sparse updates. Leave it out.",
+    ),
+    Rule(
+        lambda svm, config: (
+            svm.average_from is not None and (config.updates == "dense" or svm.average_from >= config.epochs)
+        ),
+        "svm.average_from is {svm.average_from:g}, updates are {updates}, epochs {epochs}; it is for sparse updates and must "
+        "be below epochs. Lower it or leave it out.",
+    ),
+)
+_UPDATES = (
+    Rule(
+        lambda updates, config: updates == "sparse" and not is_plain(config),
+        "optimizer is {optimizer.name} {optimizer.options}, but sparse updates are plain SGD steps of the workers; set "
+        "optimizer.name=sgd, optimizer.momentum=0 and optimizer.weight_decay=0 (svm.objective.lam regularises).",
+    ),
+    Rule(
+        lambda updates, config: (
+            updates == "sparse" and (config.plan.slices == "layerwise" or config.plan.max_slice_bytes is not None)
+        ),
+        "sparse updates need slices of one range each: leave plan.slices at memorywise or whole, and plan.max_slice_bytes "
+        "out.",
+    ),
+    Rule(
+        lambda updates, config: (
+            updates == "sparse" and (config.clip.norm is not None or config.clip.quantile is not None)
+        ),
+        "clip does not go with sparse updates; leave it out.",
+    ),
+)
+
+
+# a training loop of one's own, and what trains without a run
+def _ours_alone(key: str) -> Rule:
+    """What only Paceline's own training loop carries out."""
+    default = Config.model_fields[key].default
+    return Rule(
+        lambda loop, config: loop is not None and getattr(config, key) != default,
+        f"{key} is {{{key}}}, but a training loop of your own computes the gradients. Do it there, and leave {key} out.",
+    )
+
+
+_LOOP = tuple(_ours_alone(key) for key in ("accumulate", "precision", "compile", "overlap"))
+_LOCAL = (
+    Rule(
+        lambda command, config: config.updates != "sparse",
+        "Task {task} has updates: {updates}; `paceline local` trains linear models, which have updates: sparse, like task "
+        "svm.",
+    ),
+    Rule(
+        lambda command, config: bool(config.schedule.warmup_epochs),
+        "schedule.warmup_epochs is set, but `paceline local` has no warm-up; leave it out.",
+    ),
+)
+_SEARCH = (
+    Rule(
+        lambda command, config: config.updates != "sparse",
+        "--engine local trains linear models, but task {task} has updates: {updates}. Leave --engine out.",
+    ),
+)
+
+SETTINGS: Mapping[str, Rules] = {
+    "start_when": _START_WHEN,
+    "lease": _LEASE,
+    "slow": _SLOW,
+    "data": _DATA,
+    "plan": _PLAN,
+    "schedule": _SCHEDULE,
+    "updates": _UPDATES,
+    "svm": _SVM,
+    "loop": _LOOP,
+}
+"""By the setting that they are told of; `own` is its value."""
+LOCAL, SEARCH = "paceline local", "paceline search --engine local"
+COMMANDS: Mapping[str, Rules] = {LOCAL: _LOCAL, SEARCH: _SEARCH}
+"""Of commands that take only some settings."""

@@ -1,0 +1,31 @@
+"""Which settings go together: one table of those that do not, each with what is said of it. `load` walks it once for every
+config, and docs/settings.md prints it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.core.errors import ConfigError
+from paceline.core.extension import Rule, own_rules
+from paceline.core.rules.chosen_extensions import CHOSEN
+from paceline.core.rules.settings_alone import COMMANDS, SETTINGS, Rules
+from paceline.core.settings.config import Config
+
+TABLE: Mapping[str, Rules] = {**SETTINGS, **CHOSEN, **COMMANDS}
+
+
+def check(config: Config, chosen: Mapping[str, Any]) -> None:
+    """ConfigError tells all that does not go together in this config. `chosen`: the extensions that it names."""
+    refuse(config, {**{subject: getattr(config, subject) for subject in SETTINGS}, **chosen})
+
+
+def refuse(config: Config, subjects: Mapping[str, Any]) -> None:
+    """ConfigError tells all that these subjects, with what each of them is, do not go with."""
+    found = [rule.said(own, config) for subject, own in subjects.items() for rule in broken(subject, own, config)]
+    if found:
+        raise ConfigError("\n".join(found))
+
+
+def broken(subject: str, own: Any, config: Config) -> list[Rule]:
+    """The rules of this subject that the config breaks, and those that an extension brings with it."""
+    rules = (*TABLE.get(subject, ()), *own_rules(type(own)))
+    return [rule for rule in rules if rule.condition(own, config)]
