@@ -97,7 +97,7 @@ class Chief:
         """Another server follows this view. Hold the lock."""
         self.run.other_servers.acknowledged(server, term, view, switch)
         if self.run.is_followed:
-            self._driver.release_rounds()
+            self._driver.let_rounds_close()
         self._maybe_switched()
         self.changed.notify_all()
 
@@ -136,8 +136,8 @@ class Chief:
         """Somebody with the run's token wants another policy. Hold the lock."""
         before = self.run.policy
         self.run.switch(policy, self.clocks())
-        holds = {worker: seat.hold for worker, seat in self.membership.view.seats.items()}
-        self._say("the policy changes", before=before.model_dump(), policy=policy.model_dump(), after_clocks=holds)
+        clocks = {worker: seat.switch_clock for worker, seat in self.membership.view.seats.items()}
+        self._say("the policy changes", before=before.model_dump(), policy=policy.model_dump(), after_clocks=clocks)
         self.settle()
 
     def score(self, score: Score) -> None:

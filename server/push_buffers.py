@@ -44,7 +44,7 @@ class AssemblyBuffers:
         else:
             self._handed[worker] = values
 
-    def reclaim(self, is_held: Callable[[str], bool]) -> None:
+    def reclaim(self, is_needed: Callable[[str], bool]) -> None:
         """Takes back what the slice does not need any more."""
-        for worker in [worker for worker in self._handed if not is_held(worker)]:
+        for worker in [worker for worker in self._handed if not is_needed(worker)]:
             self._free.append(self._handed.pop(worker))

@@ -91,22 +91,22 @@ class SliceDriver:
             return max((self._clocks.lead(worker) for worker in self._clocks.members), default=0)
 
     # membership and start
-    def view(self, view: View, held_from: int | None = None) -> None:
+    def view(self, view: View, open_from: int | None = None) -> None:
         """Who counts from now on."""
         with self.changed:
             self._view = view
             if self.slice is not None:
-                if held_from is not None:
-                    self._after(self.slice.hold_rounds(held_from))
+                if open_from is not None:
+                    self._after(self.slice.keep_rounds_open(open_from))
                 self._after(self.slice.view(view))
             self._metrics.follow(view.seats)
             self.changed.notify_all()
 
-    def release_rounds(self) -> None:
+    def let_rounds_close(self) -> None:
         """Every server has the view: rounds close again."""
         with self.changed:
-            if self.slice is not None and self.slice.held_from is not None:
-                self._after(self.slice.hold_rounds(None))
+            if self.slice is not None and self.slice.open_from is not None:
+                self._after(self.slice.keep_rounds_open(None))
 
     def resume(self, worker: str, incarnation: int, clock: int) -> Standing:
         """Where the worker stands on the slice."""
@@ -283,7 +283,7 @@ class SliceDriver:
         for reply in replies:
             if not self._pushes.deliver(reply):
                 self.model_slice.release(reply.weights)
-        self._pool.reclaim(self.model_slice.holds)
+        self._pool.reclaim(self.model_slice.needs)
         self._pulls.serve(self.slice)
         self._metrics.version.set(self.model_slice.version)
         self.changed.notify_all()

@@ -151,7 +151,7 @@ class Seat:
     """progress = clock + handicap; set once at the seat's start so that a joiner begins with the slowest."""
     last: int | None = None
     """The last clock that is folded; None while no end is named."""
-    hold: int | None = None
+    switch_clock: int | None = None
     """While the policy changes: the clock up to which the worker trains under the old one."""
 
 
@@ -173,11 +173,14 @@ class View:
         if self.switch is None:
             return self
         version = self.switch.version
-        seats = {
-            worker: seat if seat.hold is None else replace(seat, handicap=version - seat.hold, hold=None)
-            for worker, seat in self.seats.items()
-        }
-        return replace(self, seats=seats)
+        return replace(self, seats={worker: _switched(seat, version) for worker, seat in self.seats.items()})
+
+
+def _switched(seat: Seat, version: int) -> Seat:
+    """A seat once the new policy has begun at this version: all members are level."""
+    if seat.switch_clock is None:
+        return seat
+    return replace(seat, handicap=version - seat.switch_clock, switch_clock=None)
 
 
 def worker_order(name: str) -> tuple[int, str]:

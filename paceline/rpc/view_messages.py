@@ -15,7 +15,9 @@ def view_message(view: View, phase: str) -> pb.FollowViewReply:
         number=view.number, phase=phase, examples_per_epoch=view.examples_per_epoch, switch=switch, made=made
     )
     for worker, seat in view.seats.items():
-        found = pb.ViewSeat(incarnation=seat.incarnation, handicap=seat.handicap, last=seat.last, hold=seat.hold)
+        found = pb.ViewSeat(
+            incarnation=seat.incarnation, handicap=seat.handicap, last=seat.last, hold=seat.switch_clock
+        )
         message.seats[worker].CopyFrom(found)
     return message
 

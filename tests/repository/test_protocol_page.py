@@ -343,7 +343,7 @@ def test_rounds():
     assert rows == example("Rounds")
 
 
-def test_rounds_that_are_held():
+def test_rounds_that_stay_open():
     chief, other = OneServer("bsp", W0, W1, clocks=7), OneServer("bsp", W0, W1, clocks=7)
     rows = []
 
@@ -354,7 +354,7 @@ def test_rounds_that_are_held():
     membership = chief.membership
     membership.seat(W2, membership.join(W2, False, 1.0), 0, None, chief.slice.clocks, 1.0)
     assert membership.view.seats[W2].handicap == 9
-    chief.slice.hold_rounds(chief.slice.version + 2)
+    chief.slice.keep_rounds_open(chief.slice.version + 2)
     chief.slice.view(membership.view)
     row("worker-2 says Seat with clock 0: view 2 gives it the handicap 9")
     for clock in (8, 9):
@@ -366,14 +366,14 @@ def test_rounds_that_are_held():
         both = [reply for reply in replies[0] if reply.worker in {each.worker for each in replies[1]}]
         row(f"worker-0 and worker-1 push clock {clock} to both", both)
     other.slice.view(membership.view)
-    row("server 1 has view 2 and says so", chief.slice.hold_rounds(None))
+    row("server 1 has view 2 and says so", chief.slice.keep_rounds_open(None))
     for server in (chief, other):
         assert not [reply for worker in (W0, W1) for reply in server.push(worker, 10, 0.0)]
     row("worker-0 and worker-1 push clock 10 to both")
     replies = [server.push(W2, 1, 0.0) for server in (chief, other)]
     row("worker-2 has pulled version 9 and pushes its clock 1 to both", *replies)
 
-    assert rows == example("Rounds that are held")
+    assert rows == example("Rounds that stay open")
 
 
 @pytest.mark.parametrize(("policy", "pushed"), [("asp", (5, 2)), ("bsp", (5, 5))])
@@ -411,13 +411,13 @@ def test_changes_of_policy():
     row("before")
     membership.switch({"name": "bsp"}, clocks)
     switch, seats = membership.view.switch, membership.view.seats
-    assert (switch.number, switch.version, seats[W0].hold, seats[W1].hold) == (1, 12, 6, 3)
+    assert (switch.number, switch.version, seats[W0].switch_clock, seats[W1].switch_clock) == (1, 12, 6, 3)
     server.slice.view(membership.view)
-    row("SetPolicy bsp: view 2 names the holds 6 and 3, and version 12")
-    row("worker-0 pushes clock 6, its hold", server.push(W0, 6, 0.0))
+    row("SetPolicy bsp: view 2 names the switch clocks 6 and 3, and version 12")
+    row("worker-0 pushes clock 6, its switch clock", server.push(W0, 6, 0.0))
     replies = server.push(W1, 3, 0.0)
     assert all(reply.switch == switch for reply in replies)
-    row("worker-1 pushes clock 3, its hold: the slice takes bsp", replies)
+    row("worker-1 pushes clock 3, its switch clock: the slice takes bsp", replies)
     membership.end_switch(rounds=True)
     server.slice.view(membership.view)
     assert (membership.view.seats[W0].handicap, membership.view.seats[W1].handicap) == (6, 9)

@@ -281,7 +281,7 @@ def test_an_older_incarnation_is_fenced_and_the_newer_one_goes_on(cluster: Clust
     head, _ = successor.push(ONES)
 
     assert refused.value.code() is Status.ABORTED
-    assert "incarnation 2 holds its seat" in refused.value.details()
+    assert "incarnation 2 has its seat" in refused.value.details()
     assert (head.clock, head.outcome) == (2, pb.FOLDED)
 
 

@@ -229,11 +229,11 @@ def test_a_slice_that_no_memory_holds_is_refused_with_the_fix() -> None:
 
 def test_a_second_view_does_not_loosen_the_hold_of_the_first(cast: Stage) -> None:
     play = cast("bsp", 2)
-    play.driver.view(View(2, play.driver.clocks.view.seats), held_from=2)
-    play.driver.view(View(3, play.driver.clocks.view.seats), held_from=3)
-    assert play.driver.model_slice.held_from == 2
-    play.driver.release_rounds()
-    assert play.driver.model_slice.held_from is None
+    play.driver.view(View(2, play.driver.clocks.view.seats), open_from=2)
+    play.driver.view(View(3, play.driver.clocks.view.seats), open_from=3)
+    assert play.driver.model_slice.open_from == 2
+    play.driver.let_rounds_close()
+    assert play.driver.model_slice.open_from is None
 
 
 def test_workers_out_of_order_leave_the_last_buffer_to_the_one_the_sum_waits_for() -> None:

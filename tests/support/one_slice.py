@@ -52,10 +52,10 @@ class OneSlice:
     def seats(self, *workers: str, **seats: Seat) -> list[Reply]:
         """The next view: who counts from now on."""
         known = self.slice.clocks.view
-        held = {worker: known.seats.get(worker, Seat(1, 0)) for worker in workers} | seats
-        for worker in held:
+        taken = {worker: known.seats.get(worker, Seat(1, 0)) for worker in workers} | seats
+        for worker in taken:
             self.bases.setdefault(worker, Base(self.slice.term, self.slice.version))
-        return self.slice.view(View(known.number + 1, held, self.per_epoch))
+        return self.slice.view(View(known.number + 1, taken, self.per_epoch))
 
     def push(
         self,

@@ -239,7 +239,7 @@ class Cluster:
         return self._chief
 
     def ready(self) -> None:
-        """Says that the evaluation data is ready, so that the run may start; the chief holds its answer back until there
+        """Says that the evaluation data is ready, so that the run may start; the chief lets its answer wait until there
         is something to score."""
         call = self.chief.Evaluate.future(pb.EvaluateRequest(protocol=PROTOCOL), timeout=PATIENCE, wait_for_ready=True)
         self.until(lambda status: call.done() or not any("the evaluator" in words for words in status.missing))

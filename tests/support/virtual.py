@@ -73,7 +73,7 @@ class Cluster(Network):
         self._published = view.number
         open_from = self.run.open_from(first.slice.version)
         if open_from is not None:
-            first.deliver(first.slice.hold_rounds(open_from))
+            first.deliver(first.slice.keep_rounds_open(open_from))
         first.follow(view)
         self._spread()
 
@@ -104,8 +104,8 @@ class Cluster(Network):
 
     def _maybe_release(self) -> None:
         first = self.servers[0]
-        if first.is_up and first.slice.held_from is not None and self.run.is_followed:
-            first.deliver(first.slice.hold_rounds(None))
+        if first.is_up and first.slice.open_from is not None and self.run.is_followed:
+            first.deliver(first.slice.keep_rounds_open(None))
 
     def _maybe_switched(self) -> None:
         first = self.servers[0]
@@ -174,7 +174,7 @@ class Cluster(Network):
 
     def describe(self) -> str:
         return "; ".join(
-            f"server {server.index} {server.slice.phase} v{server.slice.version} held {server.slice.held_from} "
+            f"server {server.index} {server.slice.phase} v{server.slice.version} open from {server.slice.open_from} "
             f"{server.slice.policy.__class__.__name__} switch {server.slice.switch} "
             f"view {server.slice.clocks.view.number} {server.slice.clocks.view.seats} "
             f"clocks { {name: entry.clock for name, entry in server.slice.clocks.table.items()} }"

@@ -14,7 +14,7 @@ ROUNDS_AHEAD = 2
 
 @dataclass(slots=True)
 class Place:
-    """A claim to one of the pool's seats: held from Join until the worker leaves or its lease lapses."""
+    """A claim to one of the pool's seats: taken from Join until the worker leaves or its lease lapses."""
 
     index: int
     """Which shards go with it."""
@@ -29,7 +29,7 @@ class Place:
 @dataclass
 class Membership:
     """Admits, seats and expels workers. Rounds: a change of the view takes effect two rounds on, so that every server has
-    the view before it can come that far; the chief's slice holds the round before until they say so. Not thread-safe."""
+    the view before it can come that far; the chief's slice keeps the round before open until they say so. Not thread-safe."""
 
     pool: int
     lease: float
@@ -165,7 +165,7 @@ class Membership:
         """Names the clock up to which every member trains under the old policy, as `stop` names the last one, and a version
         beyond what any slice can have come to by then: one slice may have folded more of all pushes than another."""
         old, ends = self.view.switch, self._next_ends(clocks)
-        seats = {worker: replace(seat, hold=ends[worker]) for worker, seat in self.view.seats.items()}
+        seats = {worker: replace(seat, switch_clock=ends[worker]) for worker, seat in self.view.seats.items()}
         pushed = sum(max(entry.clock, ends.get(worker, 0)) for worker, entry in clocks.table.items())
         version = (old.version if old else 0) + pushed + len(clocks.table) + 1
         self._publish(seats, Switch((old.number if old else 0) + 1, policy, version))

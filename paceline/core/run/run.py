@@ -78,7 +78,7 @@ class Run:
         seat = self.membership.view.seats.get(worker)
         if seat is None:
             return self._is_steady(clocks)
-        has_work = seat.hold is None or clock < seat.hold
+        has_work = seat.switch_clock is None or clock < seat.switch_clock
         return self.phase in (RunPhase.TRAINING, RunPhase.STOPPING) and has_work
 
     def _is_steady(self, clocks: Clocks) -> bool:

@@ -10,7 +10,7 @@ from paceline.core.values import Outcome, Push, Verdict
 
 
 class Admission:
-    """A push is let in from a member that holds its seat, with its next clock, in the slice's form. What is refused changes
+    """A push is let in from a member that has its seat, with its next clock, in the slice's form. What is refused changes
     nothing. Not thread-safe."""
 
     def __init__(self, term: int, length: int, clocks: Clocks, check_form: Callable[[Push], None]) -> None:
@@ -38,9 +38,10 @@ class Admission:
             raise BadPush(
                 f"{push.worker} pushed clock {push.clock}, but its last one is {seat.last}: the run is stopping."
             )
-        if seat.hold is not None and push.clock > seat.hold:
+        if seat.switch_clock is not None and push.clock > seat.switch_clock:
             raise NotYet(
-                f"{push.worker} pushed clock {push.clock}; the policy changes once all have reached their hold."
+                f"{push.worker} pushed clock {push.clock}, beyond its switch clock {seat.switch_clock}; the policy changes "
+                "once all members have reached theirs."
             )
         base = push.base
         if base.term > self._term or (base.term == self._term and base.version > clocks.version):
@@ -80,5 +81,5 @@ class Admission:
 
     def _fenced(self, worker: str, incarnation: int) -> Fenced:
         seat = self._clocks.seat(worker)
-        held = "it was expelled" if seat is None else f"incarnation {seat.incarnation} holds its seat"
-        return Fenced(f"{worker} (incarnation {incarnation}) does not count any more: {held}. Join again.")
+        why = "it was expelled" if seat is None else f"incarnation {seat.incarnation} has its seat"
+        return Fenced(f"{worker} (incarnation {incarnation}) does not count any more: {why}. Join again.")

@@ -11,15 +11,15 @@ from paceline.core.values import Dense, Push, Vector, worker_order
 
 class DenseSum:
     """A sum of n_i * weight * g_i. Ordered: a prefix sum, to which a push is added as soon as all before it in worker order
-    are in, and held until then; at most one push of each worker. Else a running sum in order of arrival.
-    Memory: one array of the slice's length; held pushes keep their own. Not thread-safe."""
+    are in, and kept until then; at most one push of each worker. Else a running sum in order of arrival.
+    Memory: one array of the slice's length; pushes that are kept have their own. Not thread-safe."""
 
     def __init__(self, length: int, ordered: bool) -> None:
         self.total: Vector = np.zeros(length, dtype=np.float32)
         self._ordered = ordered
         self._held: dict[str, Push] = {}
         self.contributors: dict[str, int] = {}
-        """Ordered: workers whose push is in the sum or held for it, and not folded yet, and its examples."""
+        """Ordered: workers whose push is in the sum or kept for it, and not folded yet, and its examples."""
         self.pushes = 0
         self.examples = 0
         self.squares: float | None = None
@@ -38,12 +38,12 @@ class DenseSum:
         self._held[push.worker] = push
         self.contributors[push.worker] = push.examples
 
-    def holds(self, worker: str) -> bool:
+    def needs(self, worker: str) -> bool:
         """Whether this worker's values are still needed."""
         return worker in self._held
 
     def advance(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> None:
-        """Adds held pushes in worker order up to the first expected worker that has not pushed yet."""
+        """Adds the pushes that were kept in worker order up to the first expected worker that has not pushed yet."""
         for worker in sorted({*expected, *self._held}, key=worker_order) if self._held else ():
             if worker in self._held:
                 self._sum(self._held.pop(worker), 1.0)

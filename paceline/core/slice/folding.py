@@ -29,7 +29,7 @@ class Sum(Protocol):
     def add(self, push: Push, weight: float) -> None:
         """Takes a push into the sum, or keeps it until its turn."""
 
-    def holds(self, worker: str) -> bool:
+    def needs(self, worker: str) -> bool:
         """Whether this worker's values are still needed."""
 
     def advance(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> None:

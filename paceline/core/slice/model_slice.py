@@ -112,9 +112,9 @@ class ModelSlice:
         None where nobody knows any more what differs, or where it is more than `most` places."""
         return self.folding.answer(base.version if base.term == self.term else None, wanted, also, most)
 
-    def holds(self, worker: str) -> bool:
+    def needs(self, worker: str) -> bool:
         """Whether the values that this worker pushed last are still needed."""
-        return self._rounds.holds(worker)
+        return self._rounds.needs(worker)
 
     def next_in_order(self) -> str | None:
         """The worker whose push a round's sum waits for; None without rounds."""
@@ -136,14 +136,14 @@ class ModelSlice:
         return self._settle()
 
     @property
-    def held_from(self) -> int | None:
+    def open_from(self) -> int | None:
         """The first round that is kept open until every other server has the view; None: none is."""
-        return self._rounds.held_from
+        return self._rounds.open_from
 
-    def hold_rounds(self, first: int | None) -> list[Reply]:
+    def keep_rounds_open(self, first: int | None) -> list[Reply]:
         """Keeps rounds from `first` on open until called with None: the chief's slice waits for the other servers. A second
-        view on its way does not loosen the hold of the first."""
-        self._rounds.hold(first)
+        view on its way does not loosen what the first asks for."""
+        self._rounds.keep_open(first)
         return self._settle()
 
     def resume(self, worker: str, incarnation: int, clock: int) -> tuple[Standing, list[Reply]]:
@@ -208,7 +208,7 @@ class ModelSlice:
         self._policy_switch.make_due()
         clocks = self.clocks
         may = self._half.policy.may_proceed
-        free = [worker for worker in self._waiting if not clocks.is_held(worker) and may(worker, clocks)]
+        free = [worker for worker in self._waiting if not clocks.awaits_switch(worker) and may(worker, clocks)]
         return [self._reply(worker, *self._waiting.pop(worker)) for worker in free]
 
     def _maybe_recovered(self) -> None:

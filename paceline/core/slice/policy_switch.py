@@ -8,7 +8,7 @@ from paceline.core.values import Switch, View
 
 
 class PolicySwitch:
-    """A view names the change and a last clock (hold) for each member. Once all have reached it the new policy begins, with
+    """A view names the change and a switch clock for each member. Once all have reached it the new policy begins, with
     everybody level and at a version that is the same on all slices. Not thread-safe."""
 
     def __init__(self, clocks: Clocks, half: ServerHalf, rounds: Rounds, folding: Folding) -> None:
@@ -35,13 +35,13 @@ class PolicySwitch:
             self._make(newest)
 
     def _are_done(self, view: View) -> bool:
-        return all(seat.hold is None or self._clocks.is_done(worker) for worker, seat in view.seats.items())
+        return all(seat.switch_clock is None or self._clocks.is_done(worker) for worker, seat in view.seats.items())
 
     def _make(self, change: Switch) -> None:
-        """Not while a round is held that is not folded yet."""
+        """Not while a round that is not folded yet has to stay open."""
         clocks, half, rounds = self._clocks, self._half, self._rounds
-        if rounds.is_open:  # a held round, or what a snapshot had of a sum
-            if half.policy.rounds and rounds.is_held:
+        if rounds.is_open:  # a round that stays open, or what a snapshot had of a sum
+            if half.policy.rounds and rounds.stays_open:
                 return
             rounds.close()
         half.adopt(change)

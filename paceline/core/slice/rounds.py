@@ -14,7 +14,7 @@ class Rounds:
         self._clocks = clocks
         self._half = half
         self._folding = folding
-        self.held_from: int | None = None
+        self.open_from: int | None = None
         """No round at or above this one closes while it is set: a view is on its way to the other servers."""
 
     @property
@@ -24,13 +24,13 @@ class Rounds:
         return gathered is not None and gathered.open_examples > 0
 
     @property
-    def is_held(self) -> bool:
+    def stays_open(self) -> bool:
         """Whether the open round has to wait for the other servers."""
-        return self.held_from is not None and self._clocks.version + 1 >= self.held_from
+        return self.open_from is not None and self._clocks.version + 1 >= self.open_from
 
-    def hold(self, first: int | None) -> None:
-        """Keeps rounds from `first` on open until called with None. A second hold does not loosen the first."""
-        self.held_from = first if first is None or self.held_from is None else min(first, self.held_from)
+    def keep_open(self, first: int | None) -> None:
+        """Keeps rounds from `first` on open until called with None. A second call does not loosen the first."""
+        self.open_from = first if first is None or self.open_from is None else min(first, self.open_from)
 
     def add(self, push: Push, staleness: int) -> None:
         """Gathers a push."""
@@ -49,7 +49,7 @@ class Rounds:
         if policy.rounds:
             if clocks.members:
                 gathered.advance(clocks.in_order(), self._has_pushed)
-                while policy.is_due(clocks) and not self.is_held:
+                while policy.is_due(clocks) and not self.stays_open:
                     self.close()
         elif policy.is_due(clocks) or (gathered.pushes and all(map(clocks.is_done, clocks.members))):
             self.close()
@@ -64,10 +64,10 @@ class Rounds:
         gathered = self._folding.sum
         return None if gathered is None else gathered.next_in_order(self._clocks.in_order(), self._has_pushed)
 
-    def holds(self, worker: str) -> bool:
+    def needs(self, worker: str) -> bool:
         """Whether the values that this worker pushed last are still needed."""
         gathered = self._folding.sum
-        return gathered is not None and gathered.holds(worker)
+        return gathered is not None and gathered.needs(worker)
 
     def _has_pushed(self, worker: str) -> bool:
         """Whether the open round waits for nothing more from the member."""

@@ -49,7 +49,7 @@ class SparseSum:
             update = overwritten(before, update) if self._overwrites else merged([before, update], self._length)
         self._sums[push.worker] = update
 
-    def holds(self, worker: str) -> bool:
+    def needs(self, worker: str) -> bool:
         """No array of the server's is kept."""
         return False
 

@@ -58,8 +58,8 @@ class Clocks:
         seat, clock = self.view.seats[worker], self.entry(worker).clock
         if seat.last is not None:
             clock = min(clock, seat.last)
-        if seat.hold is not None:
-            clock = min(clock, seat.hold)
+        if seat.switch_clock is not None:
+            clock = min(clock, seat.switch_clock)
         return clock + seat.handicap
 
     def has_ended(self, worker: str) -> bool:
@@ -67,14 +67,14 @@ class Clocks:
         last = self.view.seats[worker].last
         return last is not None and self.entry(worker).clock >= last
 
-    def is_held(self, worker: str) -> bool:
+    def awaits_switch(self, worker: str) -> bool:
         """Whether the member has reached the clock up to which it trains under the old policy."""
-        hold = self.view.seats[worker].hold
-        return hold is not None and self.entry(worker).clock >= hold
+        switch_clock = self.view.seats[worker].switch_clock
+        return switch_clock is not None and self.entry(worker).clock >= switch_clock
 
     def is_done(self, worker: str) -> bool:
         """Whether nothing more is to come from the member, under this policy at least."""
-        return self.has_ended(worker) or self.is_held(worker)
+        return self.has_ended(worker) or self.awaits_switch(worker)
 
     def is_buffered(self, worker: str) -> bool:
         """Whether the worker's last push is in the sum that folds next."""

@@ -260,7 +260,7 @@ def test_a_change_names_the_clock_up_to_which_each_member_keeps_the_old_policy()
 
     membership.switch({"name": "ssp"}, clocks_at(membership, a=5, b=2))
 
-    assert {worker: seat.hold for worker, seat in membership.view.seats.items()} == {"a": 6, "b": 3}
+    assert {worker: seat.switch_clock for worker, seat in membership.view.seats.items()} == {"a": 6, "b": 3}
     assert membership.view.switch == Switch(1, {"name": "ssp"}, 12)  # 9 pushes may fold, and one more for each worker
     assert membership.view.made is None
     assert membership.is_switching
@@ -272,7 +272,7 @@ def test_a_change_in_rounds_names_one_round_for_all():
 
     membership.switch({"name": "asp"}, clocks_at(membership, version=6, a=6, b=1))
 
-    assert {worker: seat.hold for worker, seat in membership.view.seats.items()} == {"a": 8, "b": 3}
+    assert {worker: seat.switch_clock for worker, seat in membership.view.seats.items()} == {"a": 8, "b": 3}
 
 
 def test_a_change_that_all_have_made_leaves_everybody_level_and_counts_in_its_way():
@@ -315,7 +315,7 @@ def test_a_process_that_takes_over_a_seat_is_held_where_its_predecessor_was():
 
     membership.seat("a", membership.join("a", False, 1.0), 5, None, clocks_at(membership, a=5), 1.0)
 
-    assert membership.view.seats["a"] == Seat(2, 0, hold=6)
+    assert membership.view.seats["a"] == Seat(2, 0, switch_clock=6)
 
 
 @pytest.mark.parametrize("is_over", [False, True])

@@ -104,7 +104,7 @@ def test_an_older_incarnation_is_fenced():
     one = OneSlice("asp")
     one.seats("b", a=Seat(2, 0))
 
-    with pytest.raises(Fenced, match=r"a \(incarnation 1\) does not count any more: incarnation 2 holds its seat"):
+    with pytest.raises(Fenced, match=r"a \(incarnation 1\) does not count any more: incarnation 2 has its seat"):
         one.push("a", 1.0, incarnation=1)
     with pytest.raises(Fenced, match=r"Join again"):
         one.slice.resume("a", 1, 0)
@@ -224,19 +224,19 @@ def test_only_the_last_clock_is_told_to_stop():
     assert stops == [[False, False], [True, True]]
 
 
-# holding rounds
+# rounds that stay open
 def test_a_held_round_closes_when_it_is_released():
     one = OneSlice("bsp")
-    one.slice.hold_rounds(1)
+    one.slice.keep_rounds_open(1)
     one.push("a", 1.0)
     assert one.push("b", 1.0) == []
 
-    assert who(one.sent(one.slice.hold_rounds(None))) == {"a", "b"}
+    assert who(one.sent(one.slice.keep_rounds_open(None))) == {"a", "b"}
 
 
 def test_rounds_before_the_held_one_close():
     one = OneSlice("bsp")
-    one.slice.hold_rounds(2)
+    one.slice.keep_rounds_open(2)
     one.push("a", 1.0)
 
     assert who(one.push("b", 1.0)) == {"a", "b"}
@@ -244,9 +244,9 @@ def test_rounds_before_the_held_one_close():
 
 def test_a_second_hold_does_not_loosen_the_first():
     one = OneSlice("bsp")
-    one.slice.hold_rounds(1)
+    one.slice.keep_rounds_open(1)
 
-    one.slice.hold_rounds(2)
+    one.slice.keep_rounds_open(2)
     one.push("a", 1.0)
 
     assert one.push("b", 1.0) == []
@@ -510,12 +510,12 @@ def test_the_sum_of_a_round_waits_for_the_next_worker_in_order():
     one = OneSlice("bsp", workers="abc")
 
     one.push("c", 1.0)
-    assert (one.slice.next_in_order(), one.slice.holds("c")) == ("a", True)
+    assert (one.slice.next_in_order(), one.slice.needs("c")) == ("a", True)
     one.push("a", 1.0)
-    assert (one.slice.next_in_order(), one.slice.holds("a")) == ("b", False)
+    assert (one.slice.next_in_order(), one.slice.needs("a")) == ("b", False)
     one.push("b", 1.0)
 
-    assert not one.slice.holds("c")
+    assert not one.slice.needs("c")
 
 
 def test_policies_without_rounds_keep_no_pushes():
@@ -523,16 +523,16 @@ def test_policies_without_rounds_keep_no_pushes():
     one.push("a", 1.0)
 
     assert one.slice.next_in_order() is None
-    assert not one.slice.holds("a")
+    assert not one.slice.needs("a")
 
 
 # a change of policy
 def changing(
-    one: OneSlice, policy: str, version: int = 10, number: int = 1, made: Switch | None = None, **holds: int
+    one: OneSlice, policy: str, version: int = 10, number: int = 1, made: Switch | None = None, **switch_clocks: int
 ) -> tuple[Switch, list[Reply]]:
-    """The view that names the change: members are held at these clocks."""
+    """The view that names the change: these are the members' switch clocks."""
     known, switch = one.slice.clocks.view, Switch(number, {"name": policy}, version)
-    seats = {worker: replace(known.seats[worker], hold=holds.get(worker)) for worker in known.seats}
+    seats = {worker: replace(known.seats[worker], switch_clock=switch_clocks.get(worker)) for worker in known.seats}
     return switch, one.sent(one.slice.view(View(known.number + 1, seats, 0, switch, made)))
 
 
@@ -550,12 +550,14 @@ def test_a_worker_at_its_hold_waits_until_all_are_and_its_reply_names_the_new_po
     assert {one.slice.clocks.progress(worker) for worker in "ab"} == {10}
 
 
-def test_nobody_pushes_beyond_its_hold():
+def test_nobody_pushes_beyond_its_switch_clock():
     one = OneSlice("asp")
     changing(one, "ssp", a=1, b=1)
     one.push("a", 1.0)
 
-    with pytest.raises(NotYet, match="once all have reached their hold"):
+    with pytest.raises(
+        NotYet, match="beyond its switch clock 1; the policy changes once all members have reached theirs"
+    ):
         one.push("a", 1.0)
 
     assert one.slice.clocks.entry("a").clock == 1
@@ -590,13 +592,13 @@ def test_rounds_are_whole_from_the_version_of_the_change_on():
 
 def test_a_round_that_is_held_is_folded_before_the_policy_changes():
     one = OneSlice("bsp")
-    one.slice.hold_rounds(1)
+    one.slice.keep_rounds_open(1)
     changing(one, "asp", a=1, b=1)
     one.push("a", 1.0)
     assert one.push("b", 3.0) == []
     assert one.slice.switch is None
 
-    replies = one.sent(one.slice.hold_rounds(None))
+    replies = one.sent(one.slice.keep_rounds_open(None))
 
     assert one.weights == pytest.approx([-0.2])
     assert who(replies) == {"a", "b"}
@@ -637,7 +639,7 @@ def test_a_later_view_does_not_hold_anybody_again():
     switch, _ = changing(one, "ssp", a=1)
     one.push("a", 1.0)
 
-    one.slice.view(replace(one.slice.clocks.view, number=3, seats={"a": Seat(1, 0, hold=1)}))
+    one.slice.view(replace(one.slice.clocks.view, number=3, seats={"a": Seat(1, 0, switch_clock=1)}))
 
     assert one.slice.clocks.view.seats["a"] == Seat(1, switch.version - 1)
     assert who(one.push("a", 1.0)) == {"a"}
@@ -682,7 +684,7 @@ def test_a_slice_that_missed_a_change_makes_it_before_the_next_one():
     one = back(state, "asp")
     switch = Switch(2, {"name": "bsp"}, 40)
 
-    one.slice.view(View(5, {"a": Seat(1, 18, hold=4), "b": Seat(1, 18, hold=3)}, 0, switch, made))
+    one.slice.view(View(5, {"a": Seat(1, 18, switch_clock=4), "b": Seat(1, 18, switch_clock=3)}, 0, switch, made))
     one.slice.resume("a", 1, 3)
     one.slice.resume("b", 1, 3)
     assert one.slice.policy == build_policy(Options(**made.policy))

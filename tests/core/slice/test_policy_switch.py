@@ -18,9 +18,9 @@ class Parts:
         self.rounds = Rounds(self.clocks, self.half, self.folding)
         self.switch = PolicySwitch(self.clocks, self.half, self.rounds, self.folding)
 
-    def named(self, switch: Switch, made: Switch | None = None, **holds: int) -> None:
+    def named(self, switch: Switch, made: Switch | None = None, **switch_clocks: int) -> None:
         """A view names the change, and the clock that each member reaches under the old policy."""
-        seats = {worker: Seat(1, 0, hold=holds.get(worker)) for worker in "ab"}
+        seats = {worker: Seat(1, 0, switch_clock=switch_clocks.get(worker)) for worker in "ab"}
         self.switch.take_view(View(self.clocks.view.number + 1, seats, 0, switch, made))
         self.switch.make_due()
 
@@ -69,12 +69,12 @@ def test_a_view_from_before_the_change_is_read_as_one_from_after_it():
 
 def test_what_is_gathered_folds_first_unless_its_round_is_held():
     one = Parts("bsp")
-    one.rounds.hold(1)
+    one.rounds.keep_open(1)
     one.rounds.add(counted(one.clocks, a_push("a")), 0)
     one.named(TO_SSP, made=TO_SSP)
     assert (one.half.made, one.folding.current().values.any()) == (None, False)
 
-    one.rounds.hold(None)
+    one.rounds.keep_open(None)
     one.switch.make_due()
 
     assert (one.half.made, one.folding.current().values.any(), one.rounds.is_open) == (TO_SSP, True, False)

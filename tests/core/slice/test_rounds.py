@@ -43,12 +43,12 @@ def test_a_round_closes_when_the_member_that_it_waits_for_has_left():
 def test_a_held_round_stays_open_and_a_later_hold_does_not_loosen_it():
     clocks = clocks_with(a=Seat(1, 0))
     rounds = rounds_of("bsp", clocks)
-    rounds.hold(1)
-    rounds.hold(2)
+    rounds.keep_open(1)
+    rounds.keep_open(2)
     gather(rounds, clocks, "a")
-    assert (rounds.held_from, rounds.is_held, clocks.version) == (1, True, 0)
+    assert (rounds.open_from, rounds.stays_open, clocks.version) == (1, True, 0)
 
-    rounds.hold(None)
+    rounds.keep_open(None)
     rounds.close_due()
 
     assert clocks.version == 1
@@ -61,7 +61,7 @@ def test_a_round_waits_for_workers_in_order_and_holds_the_pushes_of_others():
 
     gather(rounds, clocks, "b")
 
-    assert (rounds.next_in_order(), rounds.holds("b"), rounds.holds("a")) == ("a", True, False)
+    assert (rounds.next_in_order(), rounds.needs("b"), rounds.needs("a")) == ("a", True, False)
 
 
 def test_a_sum_outside_of_rounds_closes_when_it_is_large_enough_or_nobody_adds_to_it_any_more():
@@ -83,4 +83,4 @@ def test_a_policy_that_folds_each_push_by_itself_has_no_rounds():
     rounds = rounds_of("asp", clocks)
     gather(rounds, clocks, "a")
 
-    assert (rounds.is_open, rounds.holds("a"), rounds.next_in_order(), clocks.version) == (False, False, None, 0)
+    assert (rounds.is_open, rounds.needs("a"), rounds.next_in_order(), clocks.version) == (False, False, None, 0)
