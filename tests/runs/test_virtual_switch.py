@@ -88,7 +88,7 @@ def check_promises(cluster: Cluster, policies: tuple[str, ...], *, has_restarts:
     for server in cluster.servers:
         assert server.switch_number == number, f"server {server.index} did not change its policy"
     for worker in cluster.processes:
-        assert not worker.has_finished or worker.switches == number, f"{worker.name} kept an old policy"
+        assert not worker.has_finished or worker.in_force.number == number, f"{worker.name} kept an old policy"
 
 
 @pytest.mark.parametrize("first", COMPATIBLE)

@@ -10,8 +10,8 @@ from paceline.core.errors import Fenced, Gap, NotYet, PacelineError, PoolFull, V
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.run.workers import WorkerReport
-from paceline.core.settings.config import Options
 from paceline.core.sync.policy import Own, build_policy
+from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Base, Dense, Empty, Outcome, Push, Reply, Switch, Vector, View
 from tests.support.virtual_time import PATIENCE, Body, Box, Task
 
@@ -38,19 +38,20 @@ class Worker:
         self.cluster, self.name, self.was_fenced = cluster, name, was_fenced
         self.incarnation, self.view, self.is_silent, self.has_finished = 0, 0, False, False
         self.local = np.zeros(cluster.plan.total, np.float32)
-        self.lr, self.switches = cluster.optimizer.lr, 0
+        self.lr = cluster.optimizer.lr
         self.speed = 1.0 / cluster.conditions.slow.get(name, 1.0)
         cluster.processes.append(self)
         servers = len(cluster.servers)
         self.answered, self.terms, self.bases = [0] * servers, [0] * servers, [Base(0, 0)] * servers
         self.last_terms = [0] * servers
         """Term of each server's last reply."""
-        self.begin(cluster.config.policy)
+        self.begin(PolicyInForce(build_policy(cluster.config.policy)))
         self.tasks = [Task(cluster, self._process())]
 
-    def begin(self, policy: Options) -> None:
+    def begin(self, in_force: PolicyInForce) -> None:
         """The worker's half of a policy, anew; the model is the one pulled last."""
-        self.policy = build_policy(policy)
+        self.in_force = in_force
+        self.policy = in_force.policy
         self.stepper = self.policy.worker_optimizer(self.cluster.optimizer)
         self.own = Own(self.local, self.cluster.optimizer, self.lr)
         if self.policy.keeps_start:
@@ -83,12 +84,10 @@ class Worker:
         self.tasks.append(Task(self.cluster, self._beat()))
         found = yield from self._take_seat(clock)
         seat, switch = found or (None, None)
-        if switch is not None:
-            self.switches = switch.number
         if seat is not None and (seat.last is None or clock < seat.last):
-            policy = Options(**switch.policy) if switch is not None else self.cluster.config.policy
-            yield from self._pull(clock + seat.handicap if build_policy(policy).rounds else None)
-            self.begin(policy)
+            in_force = PolicyInForce(build_policy(self.cluster.config.policy), switch)
+            yield from self._pull(clock + seat.handicap if in_force.policy.rounds else None)
+            self.begin(in_force)
             yield from self._train(clock)
             self.has_finished = True
         yield from self.leave(seat is not None)
@@ -104,7 +103,7 @@ class Worker:
             replies = yield from self._end_exchange(calls, ready)
             if any(reply.stop for reply in replies):
                 return
-            changed = [reply for reply in replies if reply.switch and reply.switch.number > self.switches]
+            changed = [reply for reply in replies if reply.switch and self.in_force.is_new(reply.switch)]
             if changed:
                 yield from self._adopt(max(changed, key=lambda reply: reply.switch.number))
                 ahead = None
@@ -128,9 +127,10 @@ class Worker:
     def _adopt(self, reply: Reply) -> Body:
         """A slice has begun another policy: this worker's half begins too, with the weights of now."""
         assert reply.switch is not None
-        self.switches, self.view = reply.switch.number, max(self.view, reply.view)
+        self.in_force.adopt(reply.switch)
+        self.view = max(self.view, reply.view)
         yield from self._pull(reply.switch.version)
-        self.begin(Options(**reply.switch.policy))
+        self.begin(self.in_force)
 
     def _join(self) -> Body:
         def join(run: Run) -> int:
@@ -223,7 +223,7 @@ class Worker:
         length = self.cluster.plan.lengths[server.index]
         whole_update = None if ready.update is None else ready.update[self.cluster.places[server.index]].copy()
         update = Empty(length) if whole_update is None else Dense(whole_update)
-        base, whole, switches = ready.bases[server.index], True, self.switches
+        base, whole, switches = ready.bases[server.index], True, self.in_force.number
         while True:
             push = Push(self.name, self.incarnation, clock, update, ready.examples, base, self.view, self.cluster.now)
             box = Box()

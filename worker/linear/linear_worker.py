@@ -13,9 +13,10 @@ from paceline.core.linear.model import Examples, Fit, LinearModel, Longs, score
 from paceline.core.linear.one_vs_rest import OneVsRest, linear_model
 from paceline.core.linear.sparse import distinct
 from paceline.core.linear.stopping import Rule
-from paceline.core.settings.config import Config, Options
+from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
-from paceline.core.sync.policy import Policy, build_policy, push_batches
+from paceline.core.sync.policy import build_policy, push_batches
+from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Base, Places, Vector
 from paceline.data.linear_model import shapes_of
 from paceline.data.sampler import Sampler
@@ -64,18 +65,17 @@ class LinearWorker(Member):
         return np.zeros(self._width, np.float32)
 
     def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
-        switch = switch_value(seat.switch)
-        policy = build_policy(Options(**switch.policy) if switch else self.config.policy)
+        in_force = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch))
         rows = self.data.rows(mine)
         examples, train = rows.examples, rows.train
         weights = np.zeros(self._width, np.float32)
-        self.client.pull(weights, clock + seat.handicap if policy.rounds else None)
+        self.client.pull(weights, clock + seat.handicap if in_force.policy.rounds else None)
         fit = Fit.of(examples, self.config.svm.intercept) if self.config.svm.steps == "fitted" else None
         decays = self.config.svm.objective.decays(self.data.counts)
         model = linear_model(weights, self.data.classes, self.data.objective, decays, tracks=True, fit=fit)
         self.say("training", clock=clock, view=seat.view, shards=list(mine), examples=len(train))
-        loop = Loop(self, model, fit, rows, sampler, policy, seat)
-        loop.run(clock, switch.number if switch else 0, self._slowness(place).delay)
+        loop = Loop(self, model, fit, rows, sampler, in_force, seat)
+        loop.run(clock, self._slowness(place).delay)
 
 
 class Loop:
@@ -84,25 +84,25 @@ class Loop:
 
     def __init__(
         self, worker: LinearWorker, model: LinearModel | OneVsRest, fit: Fit | None, rows: Rows, sampler: Sampler,
-        policy: Policy, seat: SeatReply,
+        in_force: PolicyInForce, seat: SeatReply,
     ) -> None:  # fmt: skip
         self._worker, self._model, self._sampler = worker, model, sampler
         self._examples, self._own, self._train, self._validation = rows
-        self._policy, self._view, self._incarnation = policy, seat.view, worker.incarnation
+        self._in_force = in_force
+        self._view = seat.view
+        self._incarnation = worker.incarnation
         self._client, self._config, self._progress = worker.client, worker.config, worker.progress
         self._classes, self._fit, self._members = worker.data.classes, fit, 1
         self._join(self._config.workers)
         self._rule: Rule | None = None
         if self._config.svm.stopping is not None and self._config.svm.stop == "own":
             self._rule = self._config.svm.stopping.build(float(self._config.optimizer.options["lr"]))
-        self._switches = 0
         self._sent: Step | None = None
         """The push that is answered next."""
         self._began = time.monotonic()
 
-    def run(self, clock: int, switches: int, delay: Callable[[int], None]) -> None:
+    def run(self, clock: int, delay: Callable[[int], None]) -> None:
         """Trains until the servers say that this worker's last clock has come, or until its own losses have settled."""
-        self._switches = switches
         end: Callable[[], list[Answer]] | None = None
         while True:
             clock += 1
@@ -125,7 +125,7 @@ class Loop:
     @property
     def _overlaps(self) -> bool:
         """Whether batches are computed while a push is on its way: asked for, and the policy allows it."""
-        return self._config.overlap and self._policy.overlaps
+        return self._config.overlap and self._in_force.policy.overlaps
 
     def _rows(self, clock: int) -> Longs:
         found: Longs = self._train[self._sampler.indices(clock)]
@@ -196,11 +196,9 @@ class Loop:
     def _adopt(self, message: Switch) -> None:
         """Goes on under another policy, with the weights that it begins with (docs/protocol.md#changes-of-policy)."""
         switch = switch_value(message)
-        if switch is None or switch.number <= self._switches:
-            return
-        self._switches, self._view = switch.number, max(self._view, message.view)
-        self._policy = build_policy(Options(**switch.policy))
-        self._refresh(version=switch.version)
+        if switch is not None and self._in_force.adopt(switch):
+            self._view = max(self._view, message.view)
+            self._refresh(version=switch.version)
 
     def _has_settled(self, clock: int) -> bool:
         """Says how the epoch went; whether the worker is to stop by itself."""

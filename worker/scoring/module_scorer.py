@@ -46,9 +46,9 @@ class ModuleScorer(Scorer):
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
         """Where the policy's local models count, theirs are there too, and the replica holds their mean afterwards. Without
         servers they are all there is."""
-        is_served = "global" in self._policy.scores
+        is_served = "global" in self._in_force.policy.scores
         scores, count = self._score_present() if is_served else {}, 0
-        if "mean" in self._policy.scores:
+        if "mean" in self._in_force.policy.scores:
             others, count = self._score_local(due, "mean_" if is_served else "")
             scores |= others
         return scores, {"local_models": count} if count else {}
@@ -71,7 +71,7 @@ class ModuleScorer(Scorer):
             if due.final:
                 self.write(f"last.local-{number}", {"epoch": str(due.epoch)})
 
-        found = self._locals.gather(due.peers, self._splits, "vote" in self._policy.scores, keep)
+        found = self._locals.gather(due.peers, self._splits, "vote" in self._in_force.policy.scores, keep)
         if found is None:
             self._replica.load(before)
             self._replica.recalibrate(*self._splits["train"])

@@ -14,9 +14,10 @@ from prometheus_client import CollectorRegistry, Gauge
 from safetensors import SafetensorError, safe_open
 
 from paceline.core.run.best_model import Measure, default_measure, scores_of
-from paceline.core.settings.config import Config, Options
+from paceline.core.settings.config import Config
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.sync.policy import build_policy
+from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Vector
 from paceline.data.dataset import Array, Rows, is_class_label
 from paceline.data.shards import Shards
@@ -96,7 +97,8 @@ class Scorer(ABC):
         deadline = time.monotonic() + config.deadline
         self._chief = ChiefClient(addresses[0], credentials, config, "evaluator", deadline, stop, say)
         self._client = ParameterClient(addresses, credentials, plan, config, "evaluator", deadline, stop, say)
-        self._policy, self._average_from = build_policy(config.policy), config.mean_from
+        self._in_force = PolicyInForce(build_policy(config.policy))
+        self._average_from = config.mean_from
         self._measure, self._examples = best, dict(examples)
         self._best = _kept(models / "best.safetensors", best)
         self._baseline: dict[str, float] = {}
@@ -123,7 +125,7 @@ class Scorer(ABC):
                 return
             switch = switch_value(reply.switch)
             if switch is not None:
-                self._policy = build_policy(Options(**switch.policy))
+                self._in_force.adopt(switch)
             if reply.due:
                 score = self._score(reply)
 
@@ -151,7 +153,7 @@ class Scorer(ABC):
         averages, the mean of the versions up to it."""
         mean = self._average_from is not None
         versions = self._client.pull(self._model, mean=mean)
-        for ahead in _AHEAD if self._policy.rounds else ():
+        for ahead in _AHEAD if self._in_force.policy.rounds else ():
             if len(set(versions)) == 1:
                 break
             versions = self._client.pull(self._model, max(versions) + ahead, is_patient=False, mean=mean)

@@ -1,18 +1,17 @@
 """The server's half of the policy that is in force, and all that hangs on it."""
 
-from paceline.core.settings.config import Options, ScheduleConfig
+from paceline.core.settings.config import ScheduleConfig
 from paceline.core.slice.rate import Rate
 from paceline.core.steps.effective import Pool, effective, scheduled
 from paceline.core.steps.optimizer import Optimizer
-from paceline.core.sync.policy import Policy, build_policy
+from paceline.core.sync.policy import Policy
+from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Switch, Vector
 
 
-class ServerHalf:
-    """What a slice goes by under the present policy: the optimizer, what that remembers, the learning rate. Not
-    thread-safe."""
+class ServerHalf(PolicyInForce):
+    """With the policy go the optimizer, what that remembers, and the learning rate. Not thread-safe."""
 
-    policy: Policy
     optimizer: Optimizer
     """What the slice folds with; its rate is `rate`'s affair."""
     rate: Rate
@@ -27,31 +26,27 @@ class ServerHalf:
         pool: Pool | None,
     ) -> None:
         """`length`: values of the slice. `asked`: the run's optimizer. The others as `ModelSlice` takes them."""
+        super().__init__(policy)
         self._length = length
         self._asked = asked
         self._schedule = schedule
         self._epochs = epochs
         self._pool = pool
-        self.made: Switch | None = None
-        """The change that brought the policy; None: it is the run's first."""
         self.slots: list[Vector] = []
         """What the optimizer remembers. It stays where the next policy's optimizer has as many."""
         self.steps = 0
         """Optimizer steps taken."""
-        self._begin(policy)
+        self._begin()
 
-    def adopt(self, change: Switch) -> None:
-        """Goes by another policy from now on."""
-        self._begin(build_policy(Options(**change.policy)))
-        self.made = change
+    def adopt(self, change: Switch) -> bool:
+        is_new = super().adopt(change)
+        if is_new:
+            self._begin()
+        return is_new
 
-    def is_new(self, change: Switch) -> bool:
-        """Whether the slice has not made this change of policy yet."""
-        return self.made is None or change.number > self.made.number
-
-    def _begin(self, policy: Policy) -> None:
-        asked = self._asked
-        self.policy = policy
+    def _begin(self) -> None:
+        """All that hangs on the policy, anew."""
+        asked, policy = self._asked, self.policy
         self.optimizer = policy.server_optimizer(effective(self._pool, asked, policy))
         if len(self.slots) != self.optimizer.slots:
             self.slots = self.optimizer.new_slots(self._length)

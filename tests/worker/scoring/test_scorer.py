@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from paceline.core.run.best_model import Measure
+from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.scoring import scorer as scoring
 
@@ -27,8 +28,10 @@ class Client:
 
 
 def pulled(client: Client, rounds: bool = True) -> list[int]:
-    policy = SimpleNamespace(rounds=rounds)
-    scorer: Any = SimpleNamespace(_client=client, _policy=policy, _model=np.zeros(1), _average_from=None)
+    policy: Any = SimpleNamespace(rounds=rounds)
+    scorer: Any = SimpleNamespace(
+        _client=client, _in_force=PolicyInForce(policy), _model=np.zeros(1), _average_from=None
+    )
     return scoring.Scorer._pull(scorer)
 
 

@@ -1,0 +1,28 @@
+"""The policy that a slice, a worker or the evaluator goes by, and how it takes over a change."""
+
+from paceline.core.settings.config import Options
+from paceline.core.sync.policy import build_policy
+from paceline.core.sync.policy_in_force import PolicyInForce
+from paceline.core.values import Switch
+
+BSP = build_policy(Options(name="bsp"))
+TO_SSP, TO_ASP = Switch(1, {"name": "ssp", "bound": 5}, 10), Switch(2, {"name": "asp"}, 20)
+
+
+def test_the_runs_first_policy_is_in_force_until_a_change_comes():
+    found = PolicyInForce(BSP)
+
+    assert (found.policy, found.made, found.number) == (BSP, None, 0)
+
+
+def test_a_change_that_was_made_before_is_in_force_from_the_start():
+    found = PolicyInForce(BSP, TO_SSP)
+
+    assert (found.policy, found.made, found.number) == (build_policy(Options(**TO_SSP.policy)), TO_SSP, 1)
+
+
+def test_a_change_is_taken_over_once_and_an_older_one_never():
+    found = PolicyInForce(BSP)
+    assert [found.adopt(change) for change in (TO_ASP, TO_ASP, TO_SSP)] == [True, False, False]
+
+    assert (found.made, found.is_new(TO_SSP)) == (TO_ASP, False)
