@@ -21,6 +21,8 @@ from paceline.core.peers.peer_run import chosen_by
 from paceline.core.rules.table import check
 from paceline.core.settings.config import Config, named
 from paceline.core.sync.policy import from_shorthand
+from paceline.own_extensions import OWN
+from paceline.own_files import blamed
 from paceline.presets import PRESETS, presets
 
 PREFIX = "PACELINE_"
@@ -68,6 +70,7 @@ def load(
         where = f" (from {path})" if path else ""
         raise ConfigError("\n".join(registry.explain(error, Config)) + where) from error
     check(config, chosen_by(config))
+    OWN.close(config)
     return config
 
 
@@ -83,6 +86,7 @@ def _merged(
     path: Path | None, overrides: Mapping[str, Any] | None, task: Mapping[str, Any] | None, preset: str | None
 ) -> dict[str, Any]:
     """All sources on top of one another."""
+    OWN.open(path.parent if path else None)
     merged: dict[str, Any] = {
         "policy": {"name": "ssp"},
         "optimizer": Config().optimizer.model_dump(),
@@ -157,6 +161,9 @@ def exits(name: str) -> Iterator[None]:
         if is_out_of_memory(error):
             print(f"{name}: OutOfMemory: {out_of_memory(error, name)}", file=sys.stderr, flush=True)
             sys.exit(OutOfMemory.exit_code)
+        if told := blamed(error):
+            print(f"{name}: ConfigError: {told}", file=sys.stderr, flush=True)
+            sys.exit(ConfigError.exit_code)
         traceback.print_exc()
         print(f"{name}: this is a bug in Paceline; please report the lines above.", file=sys.stderr, flush=True)
         sys.exit(PacelineError.exit_code)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -9,9 +10,26 @@ from hypothesis import settings
 
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.values import Vector
+from tests.support import own
 
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "Run the contract tests on this policy, codec, ... of your own, and nothing else (docs/first-policy.md)."
+    parser.addoption("--own", metavar="FILE.py", action="append", default=[], help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for file in config.getoption("--own"):
+        own.add(Path(file))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if names := {Path(file).stem for file in config.getoption("--own")}:
+        config.hook.pytest_deselected(items=[item for item in items if not own.is_about(item, names)])
+        items[:] = [item for item in items if own.is_about(item, names)]
 
 
 class Ledger(Optimizer):

@@ -20,9 +20,9 @@ Servers = Annotated[int | None, typer.Option("-s", "--servers", help="How many s
 Policy = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME[:VALUE]",
+        metavar="NAME[:VALUE]|FILE.py",
         help="When workers wait for each other: ssp, ssp:3, ... (docs/policies.md); with servers "
-        f"{', '.join(names(POLICIES))}, without {', '.join(names(PEERS))}.",
+        f"{', '.join(names(POLICIES))}, without {', '.join(names(PEERS))}; or a file of your own (docs/first-policy.md).",
         autocompletion=completions.policies,
     ),
 ]

@@ -12,7 +12,7 @@ from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import is_served
 from paceline.local.read_config import read_config
 from paceline.local.run_folder import RunFolder
-from paceline.tasks.task import is_own
+from paceline.own_files import is_own
 
 _FLAGS = {"workers": "-w", "servers": "-s", "epochs": "--epochs", "data": "--data", "policy": "--policy"}
 """Of `paceline run`, by their names in `read_config`."""

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from paceline.load_settings import read_yaml
 from paceline.local.run_folder import RUNS, RunFolder
-from paceline.tasks.task import is_own
+from paceline.own_extensions import KEPT, own_names
+from paceline.own_files import is_own
 
 
 def resumed(what: str | None, say: Callable[[str], None]) -> tuple[str | None, Path]:
@@ -18,6 +19,7 @@ def resumed(what: str | None, say: Callable[[str], None]) -> tuple[str | None, P
         return what, RUNS
     home = home_of(folder)
     _settle(folder, home)
+    _renew(folder, home, say)
     if home != Path.cwd():
         say(f"{folder.config} is of a run whose relative paths count from {home}; it goes on in {folder.path}.")
         os.chdir(home)
@@ -33,6 +35,16 @@ def home_of(folder: RunFolder) -> Path:
     told = [Path(home) for home in [folder.facts().get("home")] if home and Path(home).is_dir()]
     places = [*usual, *told, Path.cwd()]
     return next((place for place in places if not is_own(task) or (place / task).is_file()), places[0])
+
+
+def _renew(folder: RunFolder, home: Path, say: Callable[[str], None]) -> None:
+    """The run goes on with the users' files of policies and the like as they are now."""
+    kept = folder.path / KEPT
+    if kept.is_dir() and not folder.facts().get("finished"):
+        files = [home / name for name in own_names(folder.settings()).values()]
+        with folder.locked():
+            for changed in folder.keep_own(files):
+                say(changed)
 
 
 def _settle(folder: RunFolder, home: Path) -> None:

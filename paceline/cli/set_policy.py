@@ -3,13 +3,17 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ServersGone, TryAgain, UsageError
-from paceline.core.sync.policy import from_shorthand
+from paceline.core.extension import Options
+from paceline.core.sync.policy import build_policy, from_shorthand
 from paceline.load_settings import parse_sets
 from paceline.local.run_folder import RunFolder
 from paceline.local.run_status import Connect, find_chief
+from paceline.own_extensions import OWN
+from paceline.own_files import is_own
 from paceline.v1.switch_pb2 import Switch
 from paceline.watch.chief_status import Chief, RemoteChief
 
@@ -23,7 +27,11 @@ def set_policy(
     folder: RunFolder, settings: Sequence[str], connect: Connect = RemoteChief, patience: float = PATIENCE
 ) -> str:
     """Asks the chief for the change and waits until it has begun; what to tell the user."""
+    OWN.open(folder.path)
     wanted = read_policy(settings)
+    if is_own(str(wanted.get("name"))) and Path(wanted["name"]).is_file():
+        folder.add_own(wanted["name"])
+        build_policy(Options(**wanted))
     chief = find_chief(folder, connect)
     if chief is None:
         raise UsageError(f"Run '{folder.name}' has ended; a policy is changed while a run trains.")

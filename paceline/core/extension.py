@@ -88,6 +88,11 @@ def own_rules(kind: type) -> Iterator[Rule]:
         yield from vars(base).get("rules", ())
 
 
+def stem_of(kind: type) -> str:
+    """What the class is called in the config: the stem of its file."""
+    return kind.__module__.rpartition(".")[2]
+
+
 def named(value: Any) -> Any:
     """'stratified' as {'name': 'stratified'}: an extension whose options all have their defaults."""
     return {"name": value} if isinstance(value, str) else value

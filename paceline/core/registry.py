@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+from types import ModuleType
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -14,23 +15,55 @@ from paceline.core.folders import names as names
 T = TypeVar("T")
 
 
+class Outside:
+    """Extensions that lie in none of our folders; here there are none."""
+
+    def names(self, package: str) -> tuple[str, ...]:
+        """Those that can be had by a name alone."""
+        return ()
+
+    def find(self, package: str, base: type[T], name: str) -> type[T] | None:
+        """The extension of that name, for the registry of the package; None: there is none. ConfigError: it is no good."""
+        return None
+
+
+_outside = [Outside()]
+
+
+def look_in(outside: Outside) -> None:
+    """Where this process looks for what is not in the folders. Whoever may read files hands it in, once."""
+    _outside[:] = [outside]
+
+
 def find(package: str, base: type[T], name: str) -> type[T]:
-    """The one subclass of `base` that the file `name` of the package defines; ConfigError names the nearest file."""
-    known = names(package)
-    kind = package.rsplit(".", 1)[-1].replace("_", " ")
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise ConfigError(f"There is no '{name}' among the {kind}: {', '.join(known)}.{hint}")
-    module = importlib.import_module(f"{package}.{name}")
-    found = [
+    """The one subclass of `base` that the file `name` of the package defines, or somebody outside; ConfigError names the
+    nearest one."""
+    if name not in names(package):
+        outside = _outside[0].find(package, base, name)
+        if outside is None:
+            raise _unknown(package, name)
+        return outside
+    found = defined(importlib.import_module(f"{package}.{name}"), base)
+    if len(found) != 1:
+        raise ConfigError(f"{package}.{name} must define exactly one {base.__name__}, found {len(found)}.")
+    return found[0]
+
+
+def defined(module: ModuleType, base: type[T]) -> list[type[T]]:
+    """The subclasses of `base` that are the module's own."""
+    return [
         thing
         for thing in vars(module).values()
         if isinstance(thing, type) and issubclass(thing, base) and thing.__module__ == module.__name__
     ]
-    if len(found) != 1:
-        raise ConfigError(f"{package}.{name} must define exactly one {base.__name__}, found {len(found)}.")
-    return found[0]
+
+
+def _unknown(package: str, name: str) -> ConfigError:
+    known = (*names(package), *_outside[0].names(package))
+    kind = package.rsplit(".", 1)[-1].replace("_", " ")
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return ConfigError(f"There is no '{name}' among the {kind}: {', '.join(known)}.{hint}")
 
 
 def build(package: str, base: type[T], name: str, options: dict[str, Any], key: str) -> T:

@@ -22,6 +22,7 @@ from paceline.local.run_status import Connect
 from paceline.local.shared import cores, forking, how_read, kept_port, ports_of, threads_of
 from paceline.local.signals import Signals
 from paceline.local.stalled_run import Stall
+from paceline.own_extensions import own_files
 from paceline.server.command_line import ToldServer
 from paceline.sharder.command_line import ToldShardServer
 from paceline.v1.run_service_pb2 import StatusReply
@@ -115,6 +116,8 @@ class _Launch:
     def train(self) -> None:
         """From the shards to the final score; _Ended where that is not reached."""
         if changed := self._folder.keep_task(self._config.task):
+            self._say(changed)
+        for changed in self._folder.keep_own(own_files(self._config)):
             self._say(changed)
         self._folder.write_facts(
             run=self._folder.name,

@@ -11,6 +11,7 @@ from paceline.core.settings.config import Config
 from paceline.core.settings.slow import CLUSTERS
 from paceline.load_settings import TLS, load, parse_sets
 from paceline.local.check_script import check_script
+from paceline.own_extensions import check_own
 
 ENDINGS = (".yaml", ".yml")
 
@@ -72,6 +73,7 @@ def complete(overrides: Mapping[str, Any], path: Path | None = None, preset: str
     from paceline.tasks.task import load_config
 
     config = load_config(path, overrides, preset)
+    check_own(config)
     if config.loop is not None:
         if not config.loop.endswith(".py") or not Path(config.loop).is_file():
             raise ConfigError(f"loop: there is no Python file {config.loop}. Give the path of your training script.")

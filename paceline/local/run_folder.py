@@ -7,7 +7,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from paceline.core.settings.config import RUN, Config
 from paceline.core.stored_format import check_format
 from paceline.data.whole_file import replacing
 from paceline.load_settings import read_yaml, write_yaml
+from paceline.own_extensions import KEPT
 
 if TYPE_CHECKING:
     from paceline.rpc.auth import Credentials
@@ -76,7 +77,31 @@ class RunFolder:
     def keep_task(self, named: str) -> str | None:
         """Copies a user's task file into this folder, before the run goes on by it; what to tell people where it is another
         one than before. DiskError where it can't be written."""
-        kept, own = self.kept_task(named), Path(named)
+        return self._keep(self.kept_task(named), named)
+
+    def keep_own(self, files: Iterable[Path]) -> list[str]:
+        """The same for the users' files of policies, codecs and the like: the run's processes take these copies, so that one
+        that is started again has the others' code. ConfigError where two have the same name."""
+        wanted: dict[str, Path] = {}
+        for file in files:
+            other = wanted.setdefault(file.name, file)
+            if file.is_file() and other.is_file() and not _holds(other, file.read_bytes()):
+                raise ConfigError(f"{other} and {file} have one name and are different files; rename one of them.")
+        return [told for name, file in wanted.items() if (told := self._keep(self.path / KEPT / name, str(file)))]
+
+    def add_own(self, name: str) -> None:
+        """Brings a user's file to a run that is going on. ConfigError where its processes may have loaded another one."""
+        kept, own = self.path / KEPT / Path(name).name, Path(name)
+        if own.is_file() and kept.is_file() and not _holds(kept, own.read_bytes()):
+            raise ConfigError(
+                f"{name} is not what run '{self.name}' has as {kept}, which its processes may have loaded. Give the file "
+                "another name."
+            )
+        if self.config.exists():
+            self.keep_own([own])
+
+    def _keep(self, kept: Path, named: str) -> str | None:
+        own = Path(named)
         if own.suffix != ".py" or not own.is_file() or _holds(kept, own.read_bytes()):
             return None
         is_other = kept.exists()
@@ -227,7 +252,8 @@ def open_run(config: Config, fresh: bool = False, runs: Path = RUNS) -> tuple[Ru
 def new_name(config: Config, runs: Path = RUNS) -> str:
     """task-policy-date-time, with a number where that is taken."""
     stem = re.sub(r"[^a-z0-9]+", "-", Path(config.task).stem.lower()).strip("-") or "task"
-    base = f"{stem[:30].strip('-')}-{config.policy.name}-{time.strftime('%Y%m%d-%H%M%S')}".replace("_", "-")
+    policy = re.sub(r"[^a-z0-9]+", "-", Path(config.policy.name).stem.lower()).strip("-")[:20]
+    base = f"{stem[:30].strip('-')}-{policy}-{time.strftime('%Y%m%d-%H%M%S')}".replace("_", "-")
     name, number = base, 1
     while (runs / name).exists():
         number += 1

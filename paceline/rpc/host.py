@@ -12,6 +12,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.own_files import blamed
 from paceline.rpc.auth import HEADER, Authentication
 from paceline.rpc.channel import ERROR_KEY
 from paceline.rpc.tls import key_folder
@@ -107,6 +108,8 @@ class Gate:
                 raise
             traceback.print_exc()
             self._observe(name, PacelineError.status, seconds)
+            if told := blamed(error):
+                raise Refused(ConfigError(told)) from error
             text = f"A bug in the server: {type(error).__name__}: {error}. Its log has the details."
             raise Refused(PacelineError(text)) from error
         self._observe(name, "OK", time.monotonic() - start)

@@ -3,14 +3,13 @@
 import functools
 import inspect
 import math
-import os
-import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsFloat
 
 from paceline.core.errors import ConfigError, DataError, PacelineError, is_out_of_memory, out_of_memory
 from paceline.data.dataset import Dataset
 from paceline.data.map_style import adapted
+from paceline.own_files import where
 from paceline.tasks import defaults
 
 
@@ -111,16 +110,6 @@ def _failure(part: str, file: str, error: Exception) -> PacelineError:
     if isinstance(error, OSError):
         return DataError(f"{part} of the task, {where(error, file)}: {told(error)}")
     return ConfigError(f"{part} of the task failed, {where(error, file)}: {told(error)}")
-
-
-def where(error: BaseException, file: str) -> str:
-    """The file, and the last of its lines that led to the error."""
-    if isinstance(error, SyntaxError) and error.filename == file:
-        return f"{file}, line {error.lineno}"
-    same = os.path.abspath(file)
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if os.path.abspath(frame.filename) == same]
-    return f"{file}, line {lines[-1]}" if lines else file
 
 
 def told(error: BaseException) -> str:

@@ -4,15 +4,12 @@ until a function that needs it is called, because the sharder reads `data` witho
 import difflib
 import functools
 import importlib
-import importlib.util
 import inspect
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
@@ -24,8 +21,9 @@ from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Dataset, dense
 from paceline.load_settings import load, task_of
+from paceline.own_files import is_own, load_file, where
 from paceline.tasks.best_measure import are_means, best_of, with_best
-from paceline.tasks.checks import PROBABILITIES, RULES, guarded, kind, told, where
+from paceline.tasks.checks import PROBABILITIES, RULES, guarded, kind, told
 
 if TYPE_CHECKING:
     import torch
@@ -139,34 +137,14 @@ def _load_builtin(name: str) -> ModuleType:
     return importlib.import_module(f"{BUILTIN}.{name}")
 
 
-def is_own(name_or_path: str) -> bool:
-    """Whether this names a user's file, not a built-in task."""
-    return "/" in name_or_path or name_or_path.endswith(".py")
-
-
-class _Source(SourceFileLoader):
-    """Always reads the source: stored bytecode is told apart by second and size, so a quick edit would not be seen."""
-
-    def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self.get_data(self.path), self.path)
-
-
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file() or path.suffix != ".py":
         seen = "is not a Python file" if path.exists() else "does not exist"
         raise ConfigError(f"The task file {path} {seen}. Give the path of a .py file with data() and model().")
-    name = f"{FILE_MODULE}{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path, loader=_Source(name, str(path)))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses in the file look their module up by name
     try:
-        spec.loader.exec_module(module)
+        return load_file(f"{FILE_MODULE}{path.stem}", str(path))
     except (Exception, SystemExit) as error:
-        del sys.modules[spec.name]
         raise ConfigError(f"The task file can't be loaded: {where(error, str(path))}: {told(error)}") from error
-    return module
 
 
 def _function(module: ModuleType, part: str, default: Callable[..., Any] | None = None) -> Callable[..., Any]:

@@ -13,7 +13,8 @@ from paceline.core.errors import ConfigError, PacelineError, PlanMismatch, is_ou
 from paceline.core.slice.plan import Shapes
 from paceline.data.shards import open_shards, take
 from paceline.load_settings import CONNECT
-from paceline.tasks.checks import told, where
+from paceline.own_files import where
+from paceline.tasks.checks import told
 from paceline.tasks.task import load_task
 from paceline.worker.checking.check_module import check_wire, telling
 from paceline.worker.command_line import ToldScript

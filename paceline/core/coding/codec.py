@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 
 from paceline.core import registry
 from paceline.core.errors import BadPush
-from paceline.core.extension import Extension, Options, Rule
+from paceline.core.extension import Extension, Options, Rule, stem_of
 from paceline.core.values import Vector
 
 PACKAGE = "paceline.core.coding.codecs"
@@ -48,7 +48,8 @@ class Codec(Extension, ABC):
     threads may share it. Where values are not finite the receiver refuses the part, or gets some that are not."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    name: ClassVar[str]
+    name: ClassVar[str] = ""
+    """As in the config and in messages: the stem of its file."""
     rules: ClassVar[tuple[Rule, ...]] = ()
     """What it does not go with."""
     lossless: ClassVar[bool] = False
@@ -59,6 +60,11 @@ class Codec(Extension, ABC):
     """Whether a decoded part, wherever it is cut, is the same after another encoding: then it may be handed on and on."""
     biased: ClassVar[bool]
     """Whether what it loses adds up over the steps, so that training needs error feedback."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **more: Any) -> None:
+        super().__pydantic_init_subclass__(**more)
+        cls.name = stem_of(cls)
 
     @abstractmethod
     def most_bytes(self, elements: int) -> int:

@@ -3,13 +3,13 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from paceline.core import registry
-from paceline.core.extension import Rule
+from paceline.core.extension import Rule, stem_of
 from paceline.core.settings.config import Options
 from paceline.core.steps.momentum import WorkerMomentum
 from paceline.core.values import Vector
@@ -39,7 +39,7 @@ class Optimizer(BaseModel, ABC):
     number of slices."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    name: ClassVar[str]
+    name: ClassVar[str] = ""
     """As in the config: the stem of its file."""
     adaptive: ClassVar[bool] = True
     """Whether its steps are as long for small gradients as for large ones."""
@@ -48,6 +48,11 @@ class Optimizer(BaseModel, ABC):
     rules: ClassVar[tuple[Rule, ...]] = ()
     """What it does not go with."""
     lr: Rate = 0.1
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **more: Any) -> None:
+        super().__pydantic_init_subclass__(**more)
+        cls.name = stem_of(cls)
 
     @property
     @abstractmethod

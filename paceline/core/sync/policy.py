@@ -220,7 +220,11 @@ class Unserved(Policy):
 
 def is_served(options: Options) -> bool:
     """Whether the policy needs servers; the others are peer policies."""
-    return options.name not in registry.names(PEERS)
+    if options.name in registry.names(PACKAGE):
+        return True
+    if options.name in registry.names(PEERS):
+        return False
+    return issubclass(registry.find(PACKAGE, Scaled, options.name), Policy)
 
 
 def build_policy(options: Options) -> Policy:

@@ -42,6 +42,15 @@ CODECS = [build_codec(Options(name=name, **more), "codec") for name in NAMES for
 every_codec = pytest.mark.parametrize("codec", CODECS, ids=repr)
 
 
+def bears_huge(codec: Codec) -> bool:
+    """Whether it has a finite form of the largest values; half precision has none."""
+    try:
+        codec.round(huge := np.array([3e38], np.float32))
+    except BadPush:
+        return False
+    return bool(np.isfinite(huge).all())
+
+
 def encoded(codec: Codec, values: Vector) -> bytes:
     out = bytearray(codec.most_bytes(len(values)))
     return bytes(out[: codec.encode(values, memoryview(out))])
@@ -58,8 +67,9 @@ def numbers(length: int) -> Vector:
 
 
 def test_a_codec_keeps_all_values_or_has_error_feedback() -> None:
-    assert {name for name in NAMES if not load_codec(name).biased} == set(BOUNDS)
-    assert {name for name in NAMES if load_codec(name).keeps_all} == {*BOUNDS, "int8"}
+    assert all(load_codec(name).keeps_all or load_codec(name).biased for name in NAMES)
+    assert {name for name in NAMES if not load_codec(name).biased} >= set(BOUNDS)
+    assert {name for name in NAMES if load_codec(name).keeps_all} >= {*BOUNDS, "int8"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -215,7 +225,7 @@ def taken(codec: Codec, data: bytes, elements: int) -> Vector:
 @given(values=st.lists(ANY, max_size=60), part_bytes=st.integers(40, 300))
 @settings(deadline=None)
 def test_parts_of_any_size_make_a_push_and_fit_their_room(codec: Codec, values: list[float], part_bytes: int) -> None:
-    codec = load_codec("bf16") if codec.name == "fp16" else codec  # fp16 makes huge values infinite
+    codec = codec if bears_huge(codec) else load_codec("bf16")
     vector = np.array(values, np.float32)
     scratch = np.empty(room_for(codec, part_bytes, len(vector)), np.uint8)
     parts = list(encoded_parts(vector, codec, part_bytes, scratch))

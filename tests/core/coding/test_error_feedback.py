@@ -14,12 +14,12 @@ from paceline.core.errors import BadPush
 from paceline.core.settings.config import Options
 from paceline.core.values import Vector
 from paceline.rpc.transport import encoded_parts, room_for
-from tests.core.coding.test_codecs import CODECS, every_codec
+from tests.core.coding.test_codecs import CODECS, bears_huge, every_codec
 
 SPECIAL = np.float32([0.0, 0.0, 1e-45, -1e-40, 1e-30, 1.0, -1.0, 2.0**13]).tolist()
 VALUES = st.one_of(st.floats(-(2.0**13), 2.0**13, width=32), st.sampled_from(SPECIAL))
 HUGE = st.floats(-(2.0**120), 2.0**120, width=32)
-HALF = [codec for codec in CODECS if codec.name != "fp16"]
+HALF = [codec for codec in CODECS if bears_huge(codec)]
 """Those that hold all float32 values."""
 
 

@@ -11,7 +11,6 @@ from paceline.core.values import Vector
 class Bf16(Codec):
     """Rounded to nearest even: relative error at most 2^-8 at any size but float32's subnormals and its last 0.4 %."""
 
-    name: ClassVar[str] = "bf16"
     keeps_all: ClassVar[bool] = True
     keeps_rounded: ClassVar[bool] = True
     biased: ClassVar[bool] = False

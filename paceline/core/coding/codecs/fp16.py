@@ -12,7 +12,6 @@ class Fp16(Codec):
     """Rounded to nearest even: relative error at most 2^-11 from 6.1e-5 on, absolute at most 2^-25 below. 65,520 and
     more become infinite, and such a push is refused as not finite: use bf16 where gradients are that large."""
 
-    name: ClassVar[str] = "fp16"
     keeps_all: ClassVar[bool] = True
     keeps_rounded: ClassVar[bool] = True
     biased: ClassVar[bool] = False

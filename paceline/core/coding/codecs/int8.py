@@ -10,7 +10,6 @@ class Int8(Codec):
     """Blocks of 1,024 values, each a float32 scale, max|x| / 127, and round(x / scale), from -127 to 127:
     1.004 bytes a value. Absolute error at most half a scale; blocks below 1.5e-36 become 0."""
 
-    name: ClassVar[str] = "int8"
     keeps_all: ClassVar[bool] = True
     biased: ClassVar[bool] = True
 

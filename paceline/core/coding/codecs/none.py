@@ -11,7 +11,6 @@ from paceline.core.values import Vector
 class NoCompression(Codec):
     """float32, little endian, 4 bytes for each element; every bit survives."""
 
-    name: ClassVar[str] = "none"
     lossless: ClassVar[bool] = True
     keeps_all: ClassVar[bool] = True
     keeps_rounded: ClassVar[bool] = True

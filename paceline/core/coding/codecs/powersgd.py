@@ -48,7 +48,6 @@ class Powersgd(Codec):
     the paper's "best approximation", of four. The columns change with the values: from the same ones at each push, error
     feedback would never send what lies at right angles to them."""
 
-    name: ClassVar[str] = "powersgd"
     keeps_all: ClassVar[bool] = False
     biased: ClassVar[bool] = True
     rank: int = Field(4, ge=1, le=_MOST_RANK, description="Columns of each factor: more send more, more exactly.")

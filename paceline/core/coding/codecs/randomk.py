@@ -1,7 +1,5 @@
 """Values at random places, which a seed tells the receiver."""
 
-from typing import ClassVar
-
 import numpy as np
 
 from paceline.core.coding.codec import Bytes, numbers_at
@@ -13,8 +11,6 @@ class Randomk(SparseCodec):
     """[Stich et al. 2018]: one value of each of `share` * n equal stretches of a part, 4 bytes each and none for its place; so
     every value's chance is the share. Not scaled by 1 / share, though that would be unbiased: error feedback sends the rest
     later, and with a scale would send more than it was given, growing without bound. The seed is a hash of the part."""
-
-    name: ClassVar[str] = "randomk"
 
     def most_bytes(self, elements: int) -> int:
         return 16 + 4 * wanted(self.share, elements)

@@ -12,7 +12,6 @@ class Sign(Codec):
     """[Seide et al. 2014; Karimireddy et al. 2019]: the number of elements (uint32), then blocks of 1,024 values, each a
     float32 scale, mean |x|, and a bit for each value, 1 where it is negative: .129 bytes a value. Decodes to +-scale."""
 
-    name: ClassVar[str] = "sign"
     keeps_all: ClassVar[bool] = False
     biased: ClassVar[bool] = True
 

@@ -18,7 +18,6 @@ class Threshold(SparseCodec):
     """[Strom 2015; Actors 2.3]: sends x_k where |x_k| >= tau. `full` [Actors] sends x_k itself, about 5 bytes each, or all
     values where that is not longer; `quantised` [Strom] sends +-tau, 1 to 2 bytes each, and the residual keeps the rest."""
 
-    name: ClassVar[str] = "threshold"
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             lambda codec, config: codec.tau is not None and "share" in codec.model_fields_set,

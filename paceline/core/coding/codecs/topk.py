@@ -1,6 +1,6 @@
 """The largest values, whatever their size."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -17,7 +17,6 @@ class Topk(SparseCodec):
     """[Aji and Heafield 2017; Lin et al. 2018]: the `share` of each part that is largest, exact values; zeros are never sent.
     About 5 bytes for each of them at a share of .01, 6 at .001."""
 
-    name: ClassVar[str] = "topk"
     threshold: Literal["exact", "sampled"] = Field(
         "exact",
         description="sampled: whatever reaches a size estimated from some of the values, so the number sent differs a little.",

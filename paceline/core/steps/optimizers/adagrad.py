@@ -1,7 +1,6 @@
 """Adagrad: a weight whose gradients have been large moves less from then on."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -14,7 +13,6 @@ class Adagrad(Optimizer):
     """Duchi et al. 2011, the update of torch.optim.Adagrad (whose lr_decay a schedule replaces): g <- g + weight_decay *
     w; s <- s + g^2;  w <- w - lr * g / (sqrt(s) + eps)."""
 
-    name: ClassVar[str] = "adagrad"
     lr: Rate = 0.01
     eps: Eps = 1e-10
     initial_accumulator_value: float = Field(

@@ -14,7 +14,6 @@ class Adam(Optimizer):
     m <- b1 * m + (1 - b1) * g;  s <- b2 * s + (1 - b2) * g^2, and in the slice's step t
     w <- w - lr * m / (1 - b1^t) / (sqrt(s / (1 - b2^t)) + eps)."""
 
-    name: ClassVar[str] = "adam"
     usual_rate: ClassVar[float] = 0.001
     lr: Rate = 0.001
     betas: tuple[Share, Share] = Field(

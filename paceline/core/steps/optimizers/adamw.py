@@ -1,7 +1,5 @@
 """AdamW: Adam whose weight decay doesn't pass through the division."""
 
-from typing import ClassVar
-
 from pydantic import Field
 
 from paceline.core.steps.optimizer import Decay
@@ -12,7 +10,6 @@ class AdamW(Adam):
     """Loshchilov and Hutter 2019, the update of torch.optim.AdamW: w <- w - lr * weight_decay * w, then Adam's step on
     the gradient alone."""
 
-    name: ClassVar[str] = "adamw"
     weight_decay: Decay = Field(0.01, description="Pull towards zero: lr times this times the weight is taken from it.")
 
     def _pulls(self, lr: float) -> tuple[float, float]:

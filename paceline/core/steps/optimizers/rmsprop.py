@@ -13,7 +13,6 @@ class RmsProp(Optimizer):
     """Tieleman and Hinton 2012, the update of torch.optim.RMSprop (not centered): g <- g + weight_decay * w;
     s <- alpha * s + (1 - alpha) * g^2;  m <- momentum * m + g / (sqrt(s) + eps);  w <- w - lr * m."""
 
-    name: ClassVar[str] = "rmsprop"
     usual_rate: ClassVar[float] = 0.001
     lr: Rate = 0.01
     alpha: Share = Field(0.99, description="Share of the running mean of squared gradients that goes on (ratio).")

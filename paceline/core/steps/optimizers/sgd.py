@@ -15,7 +15,6 @@ class Sgd(Optimizer):
     """SGD with momentum (no dampening) and weight decay, the update of torch.optim.SGD: g <- g + weight_decay * w;
     m <- momentum * m + g;  w <- w - lr * m, or with nesterov w <- w - lr * (g + momentum * m)."""
 
-    name: ClassVar[str] = "sgd"
     adaptive: ClassVar[bool] = False
     usual_rate: ClassVar[float] = 0.1
     momentum: Share = Field(0.9, description="Share of the last move that goes on (ratio); 0 keeps no slot.")

@@ -1,0 +1,278 @@
+"""Policies, codecs and the like of users: a file that the settings name, or an installed package that names them as entry
+points. Once `OWN` is told where a run's settings are, the registry finds them there as if they lay in its folder."""
+
+import importlib.metadata
+import inspect
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_origin
+
+from pydantic import BaseModel
+
+from paceline.core import registry
+from paceline.core.coding.codec import PACKAGE as CODECS
+from paceline.core.coding.codec import load_codec
+from paceline.core.errors import ConfigError
+from paceline.core.extension import Options
+from paceline.core.folders import PEERS, POLICIES
+from paceline.core.settings.config import Config
+from paceline.own_files import is_own, load_file, note_code, where
+
+T = TypeVar("T")
+KEPT = "own"
+"""The folder beside a run's config.yaml with the files that the run began with."""
+_MODULE = "paceline_own_"
+"""What the name of the module begins with that a user's file becomes."""
+_PAGES = {"policy": "docs/first-policy.md", "codec": "docs/first-codec.md"}
+
+
+class _Loaded(NamedTuple):
+    """A user's file as it was when it was run."""
+
+    source: bytes
+    module: ModuleType
+
+
+class OwnExtensions(registry.Outside):
+    """Finds them for one process. A file is run once, unless it has changed when settings are read again."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._allowed: frozenset[str] | None = None
+        self._loaded: dict[str, _Loaded] = {}
+        self._found: dict[tuple[str, type, str], type] = {}
+        self._count = 0
+
+    def open(self, folder: Path | None) -> None:
+        """Settings are about to be read, those of this folder: all files that they name may be run."""
+        self._folder = folder
+        self._allowed = None
+        for name, loaded in list(self._loaded.items()):
+            found = self.place(name)
+            if found is None or found.read_bytes() != loaded.source:
+                del self._loaded[name]
+                self._found.clear()
+                load_codec.cache_clear()
+
+    def close(self, config: Config) -> None:
+        """They have been read: from now on, names may come from other processes, and only the files that the settings name are
+        run, and those that lie beside them."""
+        self._allowed = frozenset(own_names(config).values())
+
+    def names(self, package: str) -> tuple[str, ...]:
+        return tuple(point.name for point in _points(_group(package)))
+
+    def find(self, package: str, base: type[T], name: str) -> type[T] | None:
+        key = (package, base, name)
+        if key not in self._found:
+            kind = self._find(*key)
+            if kind is None:
+                return None
+            self._found[key] = kind
+        return self._found[key]
+
+    def _find(self, package: str, base: type[T], name: str) -> type[T] | None:
+        if is_own(name):
+            kind = _only(self.module(name), base, name, _word(package))
+            _refuse_built_in(package, Path(name).stem, f"The file {name}", "Rename the file.")
+        else:
+            points = [point for point in _points(_group(package)) if point.name == name]
+            if not points:
+                return None
+            kind = _of_package(points, base, _word(package))
+        if hasattr(kind, "name"):
+            setattr(kind, "name", name)  # noqa: B010 - mypy knows no such attribute of the base
+        _check_complete(kind, base, _word(package))
+        note_code(inspect.getsourcefile(kind) or "")
+        return kind
+
+    def module(self, name: str) -> ModuleType:
+        """The user's file of that name. ConfigError: there is none, or it fails."""
+        if name not in self._loaded:
+            path = self.place(name)
+            if path is None:
+                raise ConfigError(f"{name}: there is no such file.{self._looked(name)} Give the path of a .py file.")
+            source = path.read_bytes()
+            shown = name if Path(name).is_file() else str(path)
+            try:
+                self._count += 1
+                module = load_file(f"{_MODULE}{self._count}_{Path(name).stem}", shown, source)
+            except (Exception, SystemExit) as error:
+                told = f"{type(error).__name__}: {error}"
+                raise ConfigError(f"The file can't be loaded: {where(error, shown)}: {told}") from error
+            self._loaded[name] = _Loaded(source, module)
+        return self._loaded[name].module
+
+    def place(self, name: str) -> Path | None:
+        """Where the file is: what the run has kept of it, then as it is named, then beside the settings (as in pods)."""
+        here, file = self._folder, Path(name)
+        kept = [] if here is None else [here / KEPT / file.name]
+        named = [file] if self._allowed is None or name in self._allowed else []
+        beside = [] if here is None else [here / file.name]
+        return next((path for path in (*kept, *named, *beside) if path.suffix == ".py" and path.is_file()), None)
+
+    def _looked(self, name: str) -> str:
+        beside = "" if self._folder is None else f", nor beside the settings in {self._folder.resolve()}"
+        return f" It is not at {Path(name).absolute()}{beside}."
+
+
+OWN = OwnExtensions()
+"""This process's, as sys.modules is."""
+registry.look_in(OWN)
+
+
+def own_files(config: Config) -> list[Path]:
+    """Where the files of users that the settings name are now."""
+    places = [OWN.place(name) for name in own_names(config).values()]
+    return [place for place in places if place is not None]
+
+
+def own_names(config: BaseModel, prefix: str = "") -> dict[str, str]:
+    """The files of users that the settings name, by the key: {'policy': './mine.py'}."""
+    found: dict[str, str] = {}
+    for key in type(config).model_fields:
+        value = getattr(config, key)
+        if isinstance(value, Options):
+            found |= {f"{prefix}{key}": value.name} if is_own(value.name) else {}
+        elif isinstance(value, BaseModel):
+            found |= own_names(value, f"{prefix}{key}.")
+    return found
+
+
+def check_own(config: Config) -> None:
+    """ConfigError where a user's file fails, or where an installed package has taken a built-in extension's name."""
+    for name in own_names(config).values():
+        OWN.module(name)
+    for package in (POLICIES, CODECS):
+        for point in _points(_group(package)):
+            _refuse_built_in(package, point.name, _shown(point), "Uninstall it, or let it choose another name.")
+
+
+def _of_package(points: list[importlib.metadata.EntryPoint], base: type[T], word: str) -> type[T]:
+    """The class that an installed package gives."""
+    if len(points) > 1:
+        both = " and ".join(_shown(point) for point in points)
+        raise ConfigError(f"{both} both bring the {word} '{points[0].name}'. Uninstall one of them.")
+    (point,) = points
+    try:
+        found = point.load()
+    except (Exception, SystemExit) as error:
+        file = _file_of(error)
+        at = f"{where(error, file)}: " if file else ""
+        raise ConfigError(f"{_shown(point)} can't be loaded: {at}{type(error).__name__}: {error}") from error
+    if isinstance(found, ModuleType):
+        return _only(found, base, _shown(point), word)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ConfigError(f"{_shown(point)} is no {word}: it must be a class that inherits from {_named(base)}.")
+    return found
+
+
+def _only(module: ModuleType, base: type[T], shown: str, word: str) -> type[T]:
+    """The one class of the module that is what is looked for."""
+    found = registry.defined(module, base)
+    if len(found) == 1:
+        return found[0]
+    page = f" See {_PAGES[word]}." if word in _PAGES else ""
+    if not found:
+        raise ConfigError(f"{shown} defines no {word}: a class that inherits from {_named(base)}.{page}")
+    both = " and ".join(f"{kind.__name__} (line {_line(kind)})" for kind in found)
+    raise ConfigError(f"{shown} defines {len(found)} of what should be one {word}: {both}. Keep one in a file.{page}")
+
+
+def _check_complete(kind: Any, base: type, word: str) -> None:
+    """ConfigError where it lacks what every extension of its kind has, or has it in another form."""
+    at = f"{inspect.getsourcefile(kind) or kind.__module__}, line {_line(kind)}: the {word} {kind.__name__}"
+    missing = [f"{name}()" for name in sorted(getattr(kind, "__abstractmethods__", ()))]
+    missing += [
+        name
+        for each in kind.__mro__
+        for name, said in vars(each).get("__annotations__", {}).items()
+        if get_origin(said) is ClassVar and not hasattr(kind, name)
+    ]
+    if missing:
+        raise ConfigError(f"{at} lacks {' and '.join(missing)} (see {_named(base)}).")
+    if word == "codec" and (needed := [name for name, field in kind.model_fields.items() if field.is_required()]):
+        raise ConfigError(f"{at} has no default for {needed[0]}. Give it one: who decodes knows no options.")
+    for name, own in vars(kind).items():
+        wanted = None if name.startswith("__") else inspect.getattr_static(kind.__mro__[1], name, None)
+        if inspect.isfunction(wanted) and inspect.isfunction(own):
+            _check_form(kind, name, own, wanted)
+        elif inspect.isfunction(wanted) or (isinstance(wanted, property) and inspect.isfunction(own)):
+            expected = "a property" if isinstance(wanted, property) else f"a function, {name}{_form(wanted)}"
+            raise ConfigError(f"{at} has {name} as a {type(own).__name__}; it must be {expected}.")
+
+
+def _check_form(kind: type, name: str, own: Any, wanted: Any) -> None:
+    """ConfigError where a method can't be called as the base's is."""
+    try:
+        inspect.signature(own).bind(*inspect.signature(wanted).parameters)
+    except TypeError as error:
+        file = inspect.getsourcefile(own) or kind.__module__
+        raise ConfigError(
+            f"{file}, line {own.__code__.co_firstlineno}: {name}{_form(own)} of {kind.__name__} can't be called as it is: "
+            f"expected {name}{_form(wanted)}."
+        ) from error
+
+
+def _form(function: Any) -> str:
+    """'(self, worker, clocks)'."""
+    return f"({', '.join(inspect.signature(function).parameters)})"
+
+
+def _refuse_built_in(package: str, name: str, who: str, todo: str) -> None:
+    taken = (
+        [*registry.names(POLICIES), *registry.names(PEERS)] if package in (POLICIES, PEERS) else registry.names(package)
+    )
+    if name in taken:
+        raise ConfigError(f"{who} has the name of the built-in {_word(package)} {name}. {todo}")
+
+
+@cache
+def _points_on(group: str, path: tuple[str, ...]) -> tuple[importlib.metadata.EntryPoint, ...]:
+    return tuple(importlib.metadata.entry_points(group=group))
+
+
+def _points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
+    return _points_on(group, tuple(sys.path))
+
+
+def _group(package: str) -> str:
+    """'paceline.policies': policies with and without servers are one group."""
+    return f"paceline.{package.rpartition('.')[2].removeprefix('peer_')}"
+
+
+def _word(package: str) -> str:
+    """'policy'."""
+    plural = _group(package).rpartition(".")[2]
+    return f"{plural[:-3]}y" if plural.endswith("ies") else plural.removesuffix("s")
+
+
+def _shown(point: importlib.metadata.EntryPoint) -> str:
+    """Who brings it, for people, with its file where that can be told without running it."""
+    who = "The package" if point.dist is None else f"The package {point.dist.name} {point.dist.version}"
+    return f"{who} ({point.group}: {point.name} = {point.value})"
+
+
+def _named(base: type) -> str:
+    """Where the base is imported from."""
+    return {"Scaled": "paceline.core.sync.policy.Policy"}.get(base.__name__, f"{base.__module__}.{base.__qualname__}")
+
+
+def _file_of(error: BaseException) -> str | None:
+    """The file whose line failed."""
+    if isinstance(error, SyntaxError):
+        return error.filename
+    trace, file = error.__traceback__, None
+    while trace is not None:
+        file, trace = trace.tb_frame.f_code.co_filename, trace.tb_next
+    return file
+
+
+def _line(kind: type) -> int | str:
+    """Where the class begins."""
+    try:
+        return inspect.getsourcelines(kind)[1]
+    except (OSError, TypeError):
+        return "?"

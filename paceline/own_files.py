@@ -1,0 +1,70 @@
+"""A Python file of a user's, as a module: its source is read anew, and what it fails with is told with file and line."""
+
+import importlib.util
+import os
+import sys
+import traceback
+from importlib.machinery import SourceFileLoader
+from types import CodeType, ModuleType
+
+_CODE: set[str] = set()
+"""Files of users' policies, codecs and the like."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a name in the settings is the path of a user's file."""
+    return "/" in name or name.endswith(".py")
+
+
+def load_file(name: str, path: str, source: bytes | None = None) -> ModuleType:
+    """The file at `path` as the module `name`; `source`: what stands in for its content. Raises whatever the file raises."""
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Source(name, path, source))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    sys.modules[name] = module  # dataclasses in the file look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        if before is not None:
+            sys.modules[name] = before
+        raise
+    return module
+
+
+def note_code(file: str) -> None:
+    """The file holds code of a user's that our processes call: what fails in it is no bug of ours."""
+    _CODE.add(os.path.abspath(file))
+
+
+def blamed(error: BaseException) -> str | None:
+    """Where a user's code failed, as a sentence; None where none had a part in it."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if os.path.abspath(frame.filename) in _CODE]
+    if not own:
+        return None
+    file, line, function = own[-1].filename, own[-1].lineno, own[-1].name
+    return f"{file}, line {line}, in {function}(): {type(error).__name__}: {error}"
+
+
+def where(error: BaseException, file: str) -> str:
+    """The file, and the last of its lines that led to the error."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return f"{file}, line {error.lineno}"
+    same = os.path.abspath(file)
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if os.path.abspath(frame.filename) == same]
+    return f"{file}, line {lines[-1]}" if lines else file
+
+
+class _Source(SourceFileLoader):
+    """Always reads the source: stored bytecode is told apart by second and size, so a quick edit would not be seen."""
+
+    def __init__(self, name: str, path: str, source: bytes | None) -> None:
+        super().__init__(name, path)
+        self._source = source
+
+    def get_code(self, fullname: str) -> CodeType:
+        source = self.get_data(self.path) if self._source is None else self._source
+        return self.source_to_code(source, self.path)

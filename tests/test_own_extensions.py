@@ -1,0 +1,312 @@
+"""Policies, codecs and the like of users, in files and in installed packages: found, checked, kept with a run."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paceline.core import registry
+from paceline.core.coding.codec import load_codec
+from paceline.core.errors import ConfigError
+from paceline.core.peers.peer_policy import build_peer_policy
+from paceline.core.settings.config import Options
+from paceline.core.sync.policy import build_policy
+from paceline.load_settings import exits, load, write_yaml
+from paceline.local.read_config import read_config
+from paceline.local.run_folder import RunFolder
+from paceline.own_extensions import OWN, OwnExtensions, own_names
+
+POLICY = """
+from typing import ClassVar
+from paceline.core.sync.policy import Policy
+
+class Leash(Policy):
+    shorthand: ClassVar[str | None] = "length"
+    length: float = 2.0
+
+    def may_proceed(self, worker, clocks):
+        return clocks.lead(worker) <= self.length
+"""
+CODEC = """
+from typing import ClassVar
+import numpy as np
+from paceline.core.coding.codec import Codec
+
+class Half(Codec):
+    keeps_all: ClassVar[bool] = True
+    biased: ClassVar[bool] = False
+
+    def most_bytes(self, elements):
+        return 2 * elements
+
+    def elements_in(self, data):
+        return self._whole(data, 2)
+
+    def _encode(self, values, out):
+        out[: 2 * len(values)] = values.astype(np.float16).view(np.uint8)
+        return 2 * len(values)
+
+    def _decode(self, data, out):
+        out[:] = data.view(np.float16)
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """The working folder is empty, and what is found in a test stays in it."""
+    monkeypatch.chdir(tmp_path)
+    fresh = OwnExtensions()
+    for name, value in vars(fresh).items():
+        monkeypatch.setattr(OWN, name, value)
+    load_codec.cache_clear()
+    yield
+    load_codec.cache_clear()
+
+
+def write(name: str, text: str) -> Path:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def installed(folder: Path, points: str, **modules: str) -> None:
+    """A package as pip leaves it, with these entry points."""
+    site = folder / "site"
+    info = site / "leash-1.2.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: leash\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(points)
+    for name, text in modules.items():
+        (site / f"{name}.py").write_text(text)
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    yield tmp_path
+    for name in ("leash", "leash_codec"):
+        sys.modules.pop(name, None)
+
+
+# found
+def test_a_file_is_a_policy_with_its_short_form_and_its_options():
+    write("lab/leash.py", POLICY)
+
+    config = read_config("digits", policy="lab/leash.py:3", sets=["workers=2"])
+
+    assert config.policy == Options(name="lab/leash.py", length=3)
+    assert build_policy(config.policy).length == 3.0
+    assert own_names(config) == {"policy": "lab/leash.py"}
+
+
+def test_a_file_in_yaml_lies_beside_the_yaml_or_where_paceline_is_started():
+    write("lab/leash.py", POLICY)
+    there = write("lab/run.yaml", "policy: {name: leash.py, length: 4}\ncodec: {push: half.py}\n")
+    write("half.py", CODEC)
+
+    config = load(there)
+
+    assert build_policy(config.policy).length == 4.0
+    assert config.codec.push_codec.name == "half.py"
+
+
+def test_a_codec_decodes_by_the_name_that_its_messages_have():
+    write("half.py", CODEC)
+    codec = load(None, {"codec": {"push": "half.py"}}).codec.push_codec
+    values = np.array([1.5, -2.0], np.float32)
+    data = np.empty(codec.most_bytes(2), np.uint8)
+
+    codec.encode(values, data)
+    load_codec(codec.name).decode(data, found := np.zeros(2, np.float32))
+
+    assert list(found) == [1.5, -2.0]
+
+
+def test_a_policy_without_servers_may_be_a_file_and_so_may_its_topology():
+    write("swap.py", "from paceline.core.peers.peer_policies.dpsgd import Dpsgd\n\nclass Swap(Dpsgd):\n    pass\n")
+    write("round.py", "from paceline.core.peers.topologies.ring import Ring\n\nclass Round(Ring):\n    pass\n")
+
+    config = load(None, {"policy": "swap.py", "servers": 0, "topology": "round.py"})
+
+    assert type(build_peer_policy(config.policy)).__name__ == "Swap"
+    assert not build_policy(config.policy).served
+
+
+def test_a_file_that_changed_is_run_anew_and_one_that_did_not_is_not():
+    write("leash.py", POLICY)
+    first = type(build_policy(load(None, {"policy": "leash.py"}).policy))
+
+    assert type(build_policy(load(None, {"policy": "leash.py"}).policy)) is first
+    write("leash.py", POLICY.replace("2.0", "5.0"))
+
+    assert build_policy(load(None, {"policy": "leash.py"}).policy).length == 5.0
+
+
+def test_an_installed_package_gives_a_class_or_a_module(site):
+    points = "[paceline.policies]\nleash = leash:Leash\n[paceline.codecs]\nhalf = leash_codec\n"
+    installed(site, points, leash=POLICY, leash_codec=CODEC)
+
+    config = load(None, {"policy": "leash:3", "codec": {"push": "half"}})
+
+    assert build_policy(config.policy).length == 3.0
+    assert config.codec.push_codec.name == "half"
+    with pytest.raises(
+        ConfigError, match=r"There is no 'leesh' among the policies: asp, .*leash\. Did you mean 'leash'"
+    ):
+        load(None, {"policy": "leesh"})
+
+
+# kept with a run
+def test_a_runs_processes_take_the_copy_that_was_kept(tmp_path):
+    write("leash.py", POLICY)
+    config = load(None, {"policy": "leash.py"})
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    write_yaml(config, folder.config)
+
+    assert folder.keep_own([Path("leash.py")]) == []
+    Path("leash.py").unlink()
+
+    assert build_policy(load(folder.config).policy).length == 2.0
+
+
+def test_a_run_goes_on_with_a_changed_file_and_says_so(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.keep_own([write("leash.py", POLICY)])
+
+    (said,) = folder.keep_own([write("leash.py", POLICY.replace("2.0", "5.0"))])
+
+    assert said == "leash.py has changed since this run began; it goes on with the file as it is now."
+    with pytest.raises(
+        ConfigError, match=r"leash.py is not what run .* has as .*own/leash.py, .* Give the file another name"
+    ):
+        folder.add_own(str(write("leash.py", POLICY)))
+
+
+def test_two_files_of_one_name_are_refused(tmp_path):
+    files = [write("a/mine.py", POLICY), write("b/mine.py", CODEC)]
+
+    with pytest.raises(ConfigError, match=r"a/mine.py and b/mine.py have one name and are different files; rename one"):
+        RunFolder(tmp_path / "run").keep_own(files)
+
+
+def test_other_processes_can_not_name_any_file_to_be_run():
+    write("leash.py", POLICY)
+    write("settings/other.py", POLICY)
+    write("settings/config.yaml", "policy: ssp\n")
+    load(Path("settings/config.yaml"))
+
+    assert build_policy(Options(name="/anywhere/other.py")).length == 2.0  # it lies beside the settings
+    with pytest.raises(ConfigError, match=r"leash.py: there is no such file"):
+        build_policy(Options(name="leash.py"))
+
+
+# bad input
+BAD = {
+    "nothing": (
+        "x = 1\n",
+        r"mine.py defines no policy: a class that inherits from paceline.core.sync.policy.Policy. See docs/",
+    ),
+    "two": (
+        f"{POLICY}\nclass Other(Policy):\n    pass\n",
+        r"mine.py defines 2 of what should be one policy: Leash \(line 5\) and Other \(line 12\). Keep one in a file.",
+    ),
+    "no method": (
+        "from paceline.core.sync.policy import Policy\n\nclass Mine(Policy):\n    pass\n",
+        r"mine.py, line 3: the policy Mine lacks may_proceed\(\)",
+    ),
+    "wrong form": (
+        POLICY.replace("(self, worker, clocks)", "(self, worker)"),
+        r"mine.py, line 9: may_proceed\(self, worker\) of Leash can't be called as it is: expected "
+        r"may_proceed\(self, worker, clocks\)",
+    ),
+    "no property": (
+        f"{POLICY}\n    def most_steps(self):\n        return 2\n",
+        "mine.py, line 5: the policy Leash has most_steps as a function; it must be a property",
+    ),
+    "no function": (f"{POLICY}\n    admit: ClassVar[int] = 3\n", r"has admit as a int; it must be a function, admit\("),
+    "an import": (
+        "import os\nimport no_such_thing\n",
+        "mine.py, line 2: ModuleNotFoundError: No module named 'no_such_thing'",
+    ),
+    "no Python": ("def (:\n", "The file can't be loaded: mine.py, line 1: SyntaxError"),
+    "an exit": ("import sys\n\nsys.exit('no')\n", "mine.py, line 3: SystemExit: no"),
+    "an option": (POLICY.replace("length: float", "length"), "mine.py, line 5: PydanticUserError: "),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_is_told_with_its_line_before_anything_is_started(case, capsys):
+    text, told = BAD[case]
+    write("mine.py", text)
+
+    with pytest.raises(ConfigError, match=told):
+        read_config("digits", policy="mine.py")
+    with pytest.raises(SystemExit) as end, exits("paceline"):
+        read_config("digits", policy="mine.py")
+    assert end.value.code == ConfigError.exit_code
+    assert len(capsys.readouterr().err.splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"policy": "none.py"}, r"none.py: there is no such file. It is not at /.*/none.py. Give the path of a .py file"),
+        ({"policy": "./lab"}, r"./lab: there is no such file"),
+        ({"policy": "bsp.py"}, "The file bsp.py has the name of the built-in policy bsp. Rename the file."),
+        ({"policy": "allreduce.py"}, "has the name of the built-in policy allreduce"),
+        ({"codec": {"push": "half.py:3"}}, "There is no 'half.py:3' among the codecs"),
+        ({"codec": {"push": "lossy.py"}}, "lossy.py, line 6: the codec Half lacks keeps_all"),
+        ({"codec": {"push": "needy.py"}}, "needy.py, line 6: the codec Half has no default for scale. Give it one"),
+        ({"policy": {"name": "leash.py", "width": 3}}, "policy.width: there is no such setting. Known here: length"),
+        ({"policy": "half.py"}, "half.py defines no policy"),
+    ],
+)  # fmt: skip
+def test_a_file_that_can_not_be_meant_is_refused(settings, told):
+    for name, text in (("leash", POLICY), ("bsp", POLICY), ("allreduce", POLICY), ("half", CODEC)):
+        write(f"{name}.py", text)
+    write("lossy.py", CODEC.replace("    keeps_all: ClassVar[bool] = True\n", ""))
+    write("needy.py", CODEC.replace("    biased", "    scale: float\n    biased"))
+
+    with pytest.raises(ConfigError, match=told):
+        load(None, settings)
+
+
+@pytest.mark.parametrize(
+    ("points", "text", "told"),
+    [
+        ("ssp = leash:Leash", POLICY, r"leash 1.2 \(paceline.policies: ssp = leash:Leash\) has the name of the built-in"),
+        ("mine = leash:Leash", POLICY.replace("may_proceed", "may_go"), r"leash.py, line 5: the policy Leash lacks may_pr"),
+        ("mine = leash:Leesh", POLICY, r"The package leash 1.2 \(.*\) can't be loaded: .*AttributeError: .*Leesh"),
+        ("mine = leash", "import no_such_thing\n", r"can't be loaded: .*/leash.py, line 1: ModuleNotFoundError"),
+        ("mine = leash", "x = 1\n", r"The package leash 1.2 \(.*\) defines no policy"),
+        ("mine = leash:x", "x = 1\n", r"is no policy: it must be a class that inherits from paceline.core.sync.policy.Policy"),
+    ],
+)  # fmt: skip
+def test_a_bad_package_is_named_with_file_and_line(site, points, text, told):
+    installed(site, f"[paceline.policies]\n{points}\n", leash=text)
+
+    with pytest.raises(ConfigError, match=told):
+        read_config("digits", policy=points.partition(" ")[0])
+
+
+def test_what_fails_later_is_told_as_the_users_own(capsys):
+    write("leash.py", POLICY.replace("self.length\n", "self.length / 0\n"))
+    policy = build_policy(load(None, {"policy": "leash.py"}).policy)
+
+    with pytest.raises(SystemExit) as end, exits("server-0"):
+        policy.may_proceed("worker-0", type("Clocks", (), {"lead": lambda self, worker: 0})())
+
+    said = capsys.readouterr().err
+    assert (
+        said
+        == "server-0: ConfigError: leash.py, line 10, in may_proceed(): ZeroDivisionError: float division by zero\n"
+    )
+    assert end.value.code == ConfigError.exit_code
+
+
+def test_the_registry_without_anybody_outside_knows_its_folders_only():
+    assert registry.Outside().find("paceline.core.sync.policies", object, "mine.py") is None
+    assert registry.Outside().names("paceline.core.sync.policies") == ()
