@@ -7,9 +7,23 @@ from typing import Any
 from paceline.core.settings.config import Config
 
 _SHARED = (
-    "task", "model", "workers", "servers", "policy", "optimizer", "schedule", "plan", "codec", "epochs", "budget",
-    "batch_size", "batch", "seed", "updates", "svm",
-)  # fmt: skip
+    "task",
+    "model",
+    "workers",
+    "servers",
+    "policy",
+    "optimizer",
+    "schedule",
+    "plan",
+    "codec",
+    "epochs",
+    "budget",
+    "batch_size",
+    "batch",
+    "seed",
+    "updates",
+    "svm",
+)
 
 
 def agreed_settings(config: Config) -> list[str]:

@@ -146,14 +146,18 @@ class _Renewing:
     way end on the old one."""
 
     def __init__(self, address: str, folder: KeyFolder) -> None:
-        self._address, self._folder, self._lock = address, folder, threading.Lock()
-        self._keys, self._channel = folder.newest(), self._opened()
+        self._address = address
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._keys = folder.newest()
+        self._channel = self._opened()
 
     def __getattr__(self, name: str) -> Any:
         """Of the channel as it is now."""
         with self._lock:
             if (keys := self._folder.newest()) is not self._keys:
-                self._keys, self._channel = keys, self._opened()
+                self._channel = self._opened()
+                self._keys = keys
             return getattr(self._channel, name)
 
     def _opened(self) -> grpc.Channel:

@@ -29,8 +29,10 @@ class _OnLane(Transport):
     the server may have come back elsewhere."""
 
     def __init__(self, grpc: Transport, make_lane: Callable[[int], LaneTransport]) -> None:
-        self._grpc, self._make_lane = grpc, make_lane
-        self._port, self._is_sure = 0, False
+        self._grpc = grpc
+        self._make_lane = make_lane
+        self._port = 0
+        self._is_sure = False
         self._lane: LaneTransport | None = None
 
     def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
@@ -73,4 +75,5 @@ class _OnLane(Transport):
             self._lane = None
         if port and self._lane is None:
             self._lane = self._make_lane(port)
-        self._port, self._is_sure = port, port > 0
+        self._port = port
+        self._is_sure = port > 0

@@ -61,7 +61,8 @@ class GrpcServicer:
     """Offers a ParameterService to gRPC clients; stock protobuf clients are served as well."""
 
     def __init__(self, service: ParameterService, watchdog: Watchdog) -> None:
-        self._service, self._watchdog = service, watchdog
+        self._service = service
+        self._watchdog = watchdog
 
     def add_to(self, server: grpc.Server) -> None:
         """Registers the service's methods."""

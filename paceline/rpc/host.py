@@ -88,7 +88,8 @@ class Gate:
     """What stands before every call, whatever carries it: checks the token, counts, and says what an exception becomes."""
 
     def __init__(self, authentication: Authentication, observe: Observe) -> None:
-        self._authentication, self._observe = authentication, observe
+        self._authentication = authentication
+        self._observe = observe
 
     @contextmanager
     def call(self, name: str, credentials: str | None, is_there: Callable[[], bool]) -> Iterator[None]:
@@ -120,7 +121,8 @@ class Refused(Exception):
 
     def __init__(self, error: PacelineError) -> None:
         super().__init__(str(error))
-        self.status, self.kind = error.status, type(error).__name__
+        self.status = error.status
+        self.kind = type(error).__name__
 
 
 class _Interceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]

@@ -78,7 +78,8 @@ class _Labelled(Collector):
     """Gives every series of some registries the same labels."""
 
     def __init__(self, registries: Sequence[CollectorRegistry], labels: Mapping[str, str]) -> None:
-        self._registries, self._labels = registries, labels
+        self._registries = registries
+        self._labels = labels
 
     def collect(self) -> Iterator[Metric]:
         for registry in self._registries:

@@ -37,7 +37,8 @@ class KeyFolder:
     ones stay. Thread-safe. ConfigError: there are no good ones."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._lock = path, threading.Lock()
+        self._path = path
+        self._lock = threading.Lock()
         self._seen = self._stamps()
         self._keys = read_keys(path)
 

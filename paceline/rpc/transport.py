@@ -146,9 +146,12 @@ def room_for(codec: Codec, part_bytes: int, length: int) -> int:
 
 
 def encoded_parts(
-    values: Vector, codec: Codec, part_bytes: int, scratch: np.ndarray | None = None,
+    values: Vector,
+    codec: Codec,
+    part_bytes: int,
+    scratch: np.ndarray | None = None,
     feedback: ErrorFeedback | None = None,
-) -> Iterator[tuple[int, memoryview]]:  # fmt: skip
+) -> Iterator[tuple[int, memoryview]]:
     """A flat vector, cut and encoded into parts of at most `part_bytes`, through error feedback where there is some for
     its elements. With `scratch` (`room_for` bytes) each part keeps a place of its own; without it a part is valid until the
     next one."""

@@ -26,11 +26,13 @@ def view_value(message: pb.FollowViewReply) -> View:
     """The view that the chief sent."""
     seats = {
         worker: Seat(
-            seat.incarnation, seat.handicap, seat.last if seat.HasField("last") else None,
+            seat.incarnation,
+            seat.handicap,
+            seat.last if seat.HasField("last") else None,
             seat.hold if seat.HasField("hold") else None,
         )
         for worker, seat in message.seats.items()
-    }  # fmt: skip
+    }
     return View(
         message.number, seats, message.examples_per_epoch, switch_value(message.switch), switch_value(message.made)
     )

@@ -19,7 +19,10 @@ class _Watched:
     __slots__ = ("_dog", "cancel", "progress", "since", "start")
 
     def __init__(self, dog: "Watchdog", cancel: Callable[[], Any], progress: Callable[[], float] | None) -> None:
-        self._dog, self.cancel, self.start, self.progress = dog, cancel, dog.now(), progress
+        self._dog = dog
+        self.cancel = cancel
+        self.start = dog.now()
+        self.progress = progress
         self.since: float | None = None
         """When we began to wait for the far side; None while the work is ours."""
 

@@ -1,5 +1,6 @@
 """A process of another release is told so by the first message that it sends, before it trains."""
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from paceline.core.errors import OtherProtocol
 from paceline.rpc.auth import OPEN
 from paceline.rpc.channel import call
 from paceline.rpc.protocol_version import PROTOCOL, check_protocol
-from paceline.server import follower
+from paceline.server import follower, server
+from paceline.server.command_line import ToldServer
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.v1.parameter_service_pb2_grpc import ParameterServiceStub
@@ -82,3 +84,14 @@ def test_a_server_of_another_release_ends_instead_of_asking_again(
     one._thread.join(30)
     assert f"server 1 speaks protocol {PROTOCOL + 1}, the chief protocol {PROTOCOL}:" in str(one.refusal)
     assert cluster.servers[1].refusal is None
+
+
+def test_the_process_of_such_a_server_ends_with_the_same_words(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "PROTOCOL", PROTOCOL + 1)
+    monkeypatch.setattr(server, "stop_on_signals", lambda: (threading.Event(), []))
+    monkeypatch.setattr(server, "tune_malloc", lambda kept: True)
+    told = ToldServer(index=1, folder=tmp_path / "one", chief=cluster.addresses[0])
+    with pytest.raises(OtherProtocol, match=f"server 1 speaks protocol {PROTOCOL + 1}"):
+        server.serve(cluster.config, told)

@@ -28,13 +28,19 @@ class Call:
     """One call as a server sees it, in a thread of the pool; a later exchange in the reader's, and between two in none."""
 
     def __init__(self, connection: Connection, stream: Stream, watchdog: Watchdog, threads: Threads) -> None:
-        self.connection, self.stream, self._watchdog, self._threads = connection, stream, watchdog, threads
+        self.connection = connection
+        self.stream = stream
+        self._watchdog = watchdog
+        self._threads = threads
         self.path = stream.fields.get(":path", "")
-        self._is_lent, stream.on_wait = False, self._read_elsewhere
+        self._is_lent = False
+        stream.on_wait = self._read_elsewhere
         with suppress(ValueError):  # without a deadline, or with one that can't be read
             stream.deadline = time.monotonic() + seconds_of(stream.fields.get("grpc-timeout", ""))
-        self._has_begun, self._last_sent = False, 0.0
-        stream.clock, stream.touched = watchdog.now, watchdog.now()
+        self._has_begun = False
+        self._last_sent = 0.0
+        stream.clock = watchdog.now
+        stream.touched = watchdog.now()
 
     def is_there(self) -> bool:
         """Whether the caller still waits."""
@@ -90,9 +96,11 @@ class Call:
             self._weights(outgoing)
 
     def upload(
-        self, serve: Callable[..., AbstractContextManager[Upload]], wants_weights: bool,
+        self,
+        serve: Callable[..., AbstractContextManager[Upload]],
+        wants_weights: bool,
         reply: Callable[[Outgoing], Message] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Parts in, one message or weights out."""
         stream = self.stream
         with self._watchdog.waiting(self._progress, self.cancel):

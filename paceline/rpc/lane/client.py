@@ -35,7 +35,9 @@ class LaneClient:
     """One connection, made when it is needed and again when it is lost. Calls, by path, may run side by side."""
 
     def __init__(self, address: str, credentials: Credentials = OPEN, traffic: Traffic | None = None) -> None:
-        self._address, self._token, self._traffic = address, credentials.token, traffic or Traffic()
+        self._address = address
+        self._token = credentials.token
+        self._traffic = traffic or Traffic()
         self._keys = key_folder(credentials.tls) if credentials.tls else None
         self._connection: Connection | None = None
         self._lock = threading.Lock()
@@ -87,9 +89,14 @@ class LaneClient:
     ) -> tuple[Connection, Stream]:
         """A new call, with `more` header fields; without an opener its messages are kept."""
         fields = {
-            ":method": "POST", ":scheme": "https" if self._keys else "http", ":path": path,
-            ":authority": self._address, "te": "trailers", "content-type": "application/grpc", **more,
-        }  # fmt: skip
+            ":method": "POST",
+            ":scheme": "https" if self._keys else "http",
+            ":path": path,
+            ":authority": self._address,
+            "te": "trailers",
+            "content-type": "application/grpc",
+            **more,
+        }
         if self._token:
             fields[HEADER] = bearer(self._token)
         connection = self._connected()
@@ -171,7 +178,8 @@ class LaneTransport(LaneClient, Transport):
     def _open_stream(self) -> tuple[Connection, Stream] | None:
         """The stream that is kept; None where it is taken, or has ended."""
         with self._lock:
-            kept, self._kept = self._kept, None
+            kept = self._kept
+            self._kept = None
         if kept is not None:
             connection, stream = kept
             if connection.why is None and not connection.is_draining and not stream.done.is_set():

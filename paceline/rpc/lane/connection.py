@@ -38,12 +38,19 @@ class Connection:
     """One end of it. Streams are opened by the client; each call is sent by one thread."""
 
     def __init__(
-        self, sock: PlainSocket, on_call: Callable[[Stream], None] | None = None,
-        on_end: Callable[["Connection"], None] = lambda connection: None, traffic: Traffic | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        sock: PlainSocket,
+        on_call: Callable[[Stream], None] | None = None,
+        on_end: Callable[["Connection"], None] = lambda connection: None,
+        traffic: Traffic | None = None,
+    ) -> None:
         """`on_call`: for a server, what is done (at once) with a stream that a client has opened."""
-        self._sock, self._reader, self._writer = sock, Reader(sock), Writer(sock)
-        self._on_call, self._on_end, self._traffic = on_call, on_end, traffic or Traffic()
+        self._sock = sock
+        self._reader = Reader(sock)
+        self._writer = Writer(sock)
+        self._on_call = on_call
+        self._on_end = on_end
+        self._traffic = traffic or Traffic()
         self.is_client = on_call is None
         self._streams: dict[int, Stream] = {}
         self._last = 0
@@ -51,8 +58,10 @@ class Connection:
         self._given_up: deque[int] = deque(maxlen=64)
         """Streams that we have reset: what still comes on them is dropped."""
         self._flow = Flow()
-        self._credit, self._consumed = _WINDOW, 0
-        self._encoder, self._decoder = headers.Encoder(), headers.Decoder()
+        self._credit = _WINDOW
+        self._consumed = 0
+        self._encoder = headers.Encoder()
+        self._decoder = headers.Decoder()
         self._calm = Calm()
         self._pinged = False
         self.is_draining = False
@@ -165,7 +174,8 @@ class Connection:
     def read_elsewhere(self) -> None:
         """Of the thread that reads, as the last thing it does for a frame: another one reads on. RuntimeError where the
         system has no more."""
-        this, self._thread = self._thread, self._new_thread(self._read)
+        this = self._thread
+        self._thread = self._new_thread(self._read)
         try:
             self._thread.start()
         except RuntimeError:
@@ -203,7 +213,8 @@ class Connection:
         """Fails what is under way. `is_told`: the far side may still read why."""
         with self._flow.changed:
             self.why = why
-            lost, self._streams = list(self._streams.values()), {}
+            lost = list(self._streams.values())
+            self._streams = {}
             self._flow.changed.notify_all()
         for stream in lost:
             stream.fail(why)
@@ -301,7 +312,8 @@ class Connection:
         self._consumed += length
         if self._consumed > _WINDOW // 4:
             self._writer.answer(frames.window_update(0, self._consumed))
-            self._credit, self._consumed = self._credit + self._consumed, 0
+            self._credit += self._consumed
+            self._consumed = 0
         if stream is not None:
             stream.wake()
 

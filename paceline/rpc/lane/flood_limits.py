@@ -14,7 +14,8 @@ class Calm:
     """One connection's allowance. `spend` is for its reader; `earn` for any thread."""
 
     def __init__(self) -> None:
-        self._left, self._at = _MOST, time.monotonic()
+        self._left = _MOST
+        self._at = time.monotonic()
 
     def spend(self, cost: float = 1.0) -> None:
         """A frame that carries nothing has come. ENHANCE_YOUR_CALM where they are too many."""

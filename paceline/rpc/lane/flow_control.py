@@ -17,7 +17,8 @@ class Flow:
         """Bytes of all streams together."""
         self.window = frames.DEFAULT_WINDOW
         """What a new stream begins with (bytes)."""
-        self.frame, self.streams = frames.DEFAULT_FRAME, frames.MOST_WINDOW
+        self.frame = frames.DEFAULT_FRAME
+        self.streams = frames.MOST_WINDOW
         """Bytes of a frame; streams at once."""
 
     def take(self, stream: Stream, wanted: int, is_wanted: Callable[[Stream], bool]) -> int | None:
@@ -58,7 +59,8 @@ class Flow:
         with self.changed:
             for key, value in settings:
                 if key == Setting.INITIAL_WINDOW_SIZE:
-                    change, self.window = value - self.window, value
+                    change = value - self.window
+                    self.window = value
                     for stream in streams:
                         stream.room += change
                         if stream.room > frames.MOST_WINDOW:

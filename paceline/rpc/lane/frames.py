@@ -59,7 +59,8 @@ class Violation(Exception):
 
     def __init__(self, code: Code, text: str, stream: int = 0) -> None:
         super().__init__(text)
-        self.code, self.stream = code, stream
+        self.code = code
+        self.stream = stream
 
 
 _HEADER = Struct("!HBBBI")

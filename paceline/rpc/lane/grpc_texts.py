@@ -6,12 +6,26 @@ STATUS = {
     name: number
     for number, name in enumerate(
         (
-            "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
-            "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
-            "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+            "OK",
+            "CANCELLED",
+            "UNKNOWN",
+            "INVALID_ARGUMENT",
+            "DEADLINE_EXCEEDED",
+            "NOT_FOUND",
+            "ALREADY_EXISTS",
+            "PERMISSION_DENIED",
+            "RESOURCE_EXHAUSTED",
+            "FAILED_PRECONDITION",
+            "ABORTED",
+            "OUT_OF_RANGE",
+            "UNIMPLEMENTED",
+            "INTERNAL",
+            "UNAVAILABLE",
+            "DATA_LOSS",
+            "UNAUTHENTICATED",
         )
     )
-}  # fmt: skip
+}
 NAMES = {number: name for name, number in STATUS.items()}
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _MOST = 4096

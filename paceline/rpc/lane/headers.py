@@ -35,7 +35,8 @@ class Encoder:
     def frames(self, number: int, fields: Iterable[tuple[str, str]], end: bool, most: int) -> list[bytes]:
         """HEADERS, and CONTINUATION where `most` bytes are not enough."""
         with self._lock:
-            sizes, self._sizes = self._sizes, self._sizes[1:] * 2
+            sizes = self._sizes
+            self._sizes = self._sizes[1:] * 2
         for size in sizes:
             self._hpack.header_table_size = size
         block = self._hpack.encode([(name, value) for name, value in fields])

@@ -35,7 +35,8 @@ class Held:
     """Bytes that were kept back until it was known where they go."""
 
     def __init__(self, data: bytearray) -> None:
-        self._data, self._at = memoryview(data), 0
+        self._data = memoryview(data)
+        self._at = 0
 
     def exact(self, count: int) -> bytes:
         self._at += count
@@ -58,7 +59,9 @@ class Messages:
     ) -> None:
         """`sink`: where parts go, and messages are not kept; without it one is, in `whole`, until it is taken out.
         `on_whole`: called when it is there."""
-        self._sink, self._counts, self._on_whole = sink, counts or Counts(), on_whole
+        self._sink = sink
+        self._counts = counts or Counts()
+        self._on_whole = on_whole
         self.whole: list[bytes] = []
         self._small = bytearray()
         self._need = PREFIX
@@ -133,14 +136,16 @@ class Messages:
         if self._sink is None:
             self._keep(message)
             return
-        self._left, self._need = None, PREFIX
+        self._left = None
+        self._need = PREFIX
         part: Message = parse(message)
         if len(part.data):
             self._counts.received_parts += 1
             self._sink.take(part.offset, part.data)
 
     def _keep(self, message: bytes) -> None:
-        self._left, self._need = None, PREFIX
+        self._left = None
+        self._need = PREFIX
         if self.whole:
             raise BadPush("A message came before the last one had its answer. Send one, and wait for it.")
         self.whole.append(message)
@@ -152,8 +157,10 @@ class Messages:
         return memoryview(self._scratch)[:count]
 
     def _end_of_part(self) -> None:
-        body, self._body = self._body, None
-        self._left, self._need = None, PREFIX
+        body = self._body
+        self._body = None
+        self._left = None
+        self._need = PREFIX
         assert self._sink is not None
         assert body is not None
         self._counts.received_parts += 1

@@ -31,17 +31,28 @@ class LaneServer:
     """Listens on a port of its own. Thread-safe."""
 
     def __init__(
-        self, routes: Routes, threads: int, authentication: Authentication, observe: Observe, watchdog: Watchdog,
-        port: int = 0, tls: Path | None = None, what: str = "lane",
-    ) -> None:  # fmt: skip
+        self,
+        routes: Routes,
+        threads: int,
+        authentication: Authentication,
+        observe: Observe,
+        watchdog: Watchdog,
+        port: int = 0,
+        tls: Path | None = None,
+        what: str = "lane",
+    ) -> None:
         """`tls`: folder of keys; `what`: the port's name in an error."""
-        self._routes, self._gate, self._watchdog = routes, Gate(authentication, observe), watchdog
+        self._routes = routes
+        self._gate = Gate(authentication, observe)
+        self._watchdog = watchdog
         self._threads = Threads(threads)
         self._connections: set[Connection] = set()
-        self._keys, self._greeted = key_folder(tls) if tls else None, 0
+        self._keys = key_folder(tls) if tls else None
+        self._greeted = 0
         """The second: connections that are in their handshake."""
         self.traffic = Traffic()
-        self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
         try:
             self._socket = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
         except OSError as error:

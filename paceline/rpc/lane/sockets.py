@@ -106,13 +106,15 @@ class Reader:
     """Reads exact counts; what is large goes straight to its place, past the buffer."""
 
     def __init__(self, sock: PlainSocket, size: int = 16 << 10) -> None:
-        self._sock, self._view = sock, memoryview(bytearray(size))
+        self._sock = sock
+        self._view = memoryview(bytearray(size))
         self._start = self._end = 0
 
     def exact(self, count: int) -> bytes:
         """So many bytes. ConnectionError at the end."""
         if self._start == self._end and 0 < count <= len(self._view):
-            self._start, self._end = 0, self._some(self._view)
+            self._end = self._some(self._view)
+            self._start = 0
         if self._end - self._start >= count:
             self._start += count
             return bytes(self._view[self._start - count : self._start])
@@ -128,10 +130,12 @@ class Reader:
                 at += self._some(place[at:], whole=True)
                 continue
             if self._start == self._end:
-                self._start, self._end = 0, self._some(self._view)
+                self._end = self._some(self._view)
+                self._start = 0
             count = min(len(place) - at, self._end - self._start)
             place[at : at + count] = self._view[self._start : self._start + count]
-            self._start, at = self._start + count, at + count
+            self._start += count
+            at += count
 
     def skip(self, count: int) -> None:
         """Drops so many bytes."""

@@ -28,7 +28,10 @@ class Stream:
     ) -> None:
         """`room`: bytes that may be sent. `opener`: chooses the sink by the first message's head, in the reader's thread;
         without it whoever waits for `first` calls `attach`."""
-        self.number, self.room, self._opener, self.counts = number, room, opener, counts or Counts()
+        self.number = number
+        self.room = room
+        self._opener = opener
+        self.counts = counts or Counts()
         self.credit = UNOPENED
         """Bytes that the far side may still send."""
         self.fields: Fields = {}
@@ -45,9 +48,11 @@ class Stream:
         self.has_sent_all = False
         self.deadline = math.inf
         """Until when the caller waits (time.monotonic seconds)."""
-        self.first, self.done = threading.Event(), threading.Event()
+        self.first = threading.Event()
+        self.done = threading.Event()
         """The first message's head is there; all is there, or nothing more comes (`failure`)."""
-        self.clock, self.touched = time.monotonic, time.monotonic()
+        self.clock = time.monotonic
+        self.touched = time.monotonic()
         """When bytes came last, by the clock."""
         self.head = b""
         self._lock = threading.Lock()
@@ -93,7 +98,8 @@ class Stream:
     def wake(self) -> None:
         """Ends a rest where something has come."""
         if self._on_more is not None and self._has_more:
-            on_more, self._on_more = self._on_more, None
+            on_more = self._on_more
+            self._on_more = None
             on_more()
 
     def after_end(self) -> Violation:
@@ -140,7 +146,8 @@ class Stream:
         """What of the bytes taken may be replaced."""
         if self._messages is None or self.has_ended or self.credit > OPENED // 2:
             return 0
-        more, self.credit = OPENED - self.credit, OPENED
+        more = OPENED - self.credit
+        self.credit = OPENED
         return more
 
     # of the sender
@@ -170,7 +177,8 @@ class Stream:
     def _attach(self, sink: Sink | None) -> None:
         came = self._came  # not self: what is in a ring of references keeps its memory until it is looked for
         self._messages = Messages(sink, self.counts, lambda: came.put(None))
-        held, self._held = self._held, bytearray()
+        held = self._held
+        self._held = bytearray()
         try:
             self._messages.feed(Held(held), len(held))
         except Exception as error:

@@ -17,7 +17,9 @@ class Threads:
     """At most `most`, each started when it is needed first. Thread-safe."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._started, self._stopped = most, 0, False
+        self._most = most
+        self._started = 0
+        self._stopped = False
         self._free: list[SimpleQueue[Work | None]] = []
         self._lock = threading.Lock()
 

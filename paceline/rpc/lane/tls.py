@@ -31,7 +31,8 @@ class TlsSocket(PlainSocket):
         super().__init__(sock, patience)
         sock.setblocking(False)
         self._sock: ssl.SSLSocket = sock
-        self._patience, self._first = patience, first
+        self._patience = patience
+        self._first = first
         self._lock = threading.Lock()
         self._least = 1
         """Bytes that make the socket readable, as the kernel was told."""
@@ -39,7 +40,8 @@ class TlsSocket(PlainSocket):
     def receive(self, view: memoryview, whole: bool = False) -> int:
         if self._first:
             count = min(len(view), len(self._first))
-            view[:count], self._first = self._first[:count], self._first[count:]
+            view[:count] = self._first[:count]
+            self._first = self._first[count:]
             return count
         at = 0
         while True:

@@ -45,7 +45,8 @@ class Counts:
     def wait(self, room: threading.Condition, most: float) -> None:
         """The sender, with `room` held: waits for it, at most so long (seconds)."""
         if self.stalled_at != self.sent_bytes:  # not the same stall still
-            self.stalls, self.stalled_at = self.stalls + 1, self.sent_bytes
+            self.stalls += 1
+            self.stalled_at = self.sent_bytes
         begun = time.monotonic()
         room.wait(most)
         self.stalled_seconds += time.monotonic() - begun

@@ -38,7 +38,8 @@ class Writer:
         """With `turn` held; what is left of answers goes first."""
         if self.has_left:
             waiting = [self._partial, *(self._answers.popleft() for _ in range(len(self._answers)))]
-            self._partial, buffers = b"", [*waiting, *buffers]
+            self._partial = b""
+            buffers = [*waiting, *buffers]
         try:
             self._sock.send(buffers)
         except OSError as error:

@@ -1,0 +1,25 @@
+"""What all processes of a run must have set alike, leaf by leaf, so that a difference is named by its own name."""
+
+from paceline.core.settings.config import Config, Options
+from paceline.rpc.agreed_settings import agreed_defaults, agreed_settings
+
+GIVEN = Config(task="a/digits.py", policy=Options(name="ssp", bound=3), epochs=7, plan={"alignment": 32})
+"""What is set beside the defaults: a file, a policy and its option, a number, and one within a section."""
+
+
+def test_each_setting_has_a_line_of_its_own() -> None:
+    found = agreed_settings(GIVEN)
+    assert {"task=digits.py", "policy.name=ssp", "policy.bound=3", "epochs=7", "plan.alignment=32"} <= set(found)
+    names = [line.partition("=")[0] for line in found]
+    assert len(names) == len(set(names))
+
+
+def test_what_was_given_is_no_default_though_the_rest_of_its_section_is() -> None:
+    defaults = agreed_defaults(GIVEN)
+    assert {"plan.slices=memorywise", "seed=0"} <= defaults <= set(agreed_settings(GIVEN))
+    assert not {"policy.name=ssp", "policy.bound=3", "epochs=7", "plan.alignment=32"} & defaults
+
+
+def test_another_option_of_the_policy_is_a_difference_of_one_line() -> None:
+    other = GIVEN.model_copy(update={"policy": Options(name="ssp", bound=4)})
+    assert set(agreed_settings(GIVEN)) ^ set(agreed_settings(other)) == {"policy.bound=3", "policy.bound=4"}
