@@ -176,7 +176,6 @@ class ParameterServicer:
             term=reply.term,
             version=reply.weights.version,
             clock=reply.clock,
-            durable_clock=reply.durable,
             staleness=reply.staleness,
             others=reply.others,
             members=reply.members,

@@ -222,11 +222,6 @@ class SliceDriver:
                 return None
             return self.plan, self.slice.state()
 
-    def note_durable(self, state: SliceState) -> None:
-        """The snapshot is safe on disk."""
-        with self.changed:
-            self.model_slice.note_durable(state)
-
     def drop_weights(self) -> None:
         """Gives the slice's memory back; calls answer as before there was a plan."""
         with self.changed:

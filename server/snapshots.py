@@ -48,7 +48,6 @@ class Durability:
                 self._say("snapshot failed; training goes on", why=str(error))
                 return
             self._last = mark
-            self._driver.note_durable(state)
             self._metrics.checkpoint_seconds.observe(time.monotonic() - start)
             self._metrics.checkpoint_time.set(time.time())
 

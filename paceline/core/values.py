@@ -129,8 +129,6 @@ class Reply:
     members: int
     lr: float
     """Learning rate of this fold."""
-    durable: int
-    """This worker's newest clock that would survive a crash of the server."""
     pushed_at: float
     """When the push came (its `time`), so that the driver can tell how long the policy made it wait."""
     stop: bool

@@ -423,7 +423,6 @@ class PullHead(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
-    DURABLE_CLOCK_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
     OTHERS_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
@@ -445,8 +444,6 @@ class PullHead(_message.Message):
     """Version of the slice (folds)."""
     clock: _builtins.int
     """The clock that is answered (pushes)."""
-    durable_clock: _builtins.int
-    """This worker's newest clock that survives a crash of the server (pushes)."""
     staleness: _builtins.int
     """Folds by others since the weights that the push was computed on."""
     others: _builtins.int
@@ -483,7 +480,6 @@ class PullHead(_message.Message):
         term: _builtins.int = ...,
         version: _builtins.int = ...,
         clock: _builtins.int = ...,
-        durable_clock: _builtins.int = ...,
         staleness: _builtins.int = ...,
         others: _builtins.int | None = ...,
         members: _builtins.int = ...,
@@ -498,7 +494,7 @@ class PullHead(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "others", b"others", "switch", b"switch", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "clock", b"clock", "codec", b"codec", "durable_clock", b"durable_clock", "elements", b"elements", "lane_port", b"lane_port", "lr", b"lr", "members", b"members", "others", b"others", "outcome", b"outcome", "reason", b"reason", "staleness", b"staleness", "stop", b"stop", "switch", b"switch", "term", b"term", "version", b"version", "waited", b"waited", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "clock", b"clock", "codec", b"codec", "elements", b"elements", "lane_port", b"lane_port", "lr", b"lr", "members", b"members", "others", b"others", "outcome", b"outcome", "reason", b"reason", "staleness", b"staleness", "stop", b"stop", "switch", b"switch", "term", b"term", "version", b"version", "waited", b"waited", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__others: _TypeAlias = _typing.Literal["others"]  # noqa: Y015
     _WhichOneofArgType__others: _TypeAlias = _typing.Literal["_others", b"_others"]  # noqa: Y015

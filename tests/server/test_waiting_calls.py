@@ -57,7 +57,7 @@ def a_slice() -> ModelSlice:
 def a_reply(worker: str) -> Reply:
     weights = a_slice().pull()
     assert weights is not None
-    return Reply(worker, 1, Outcome.FOLDED, "", 1, weights, 0, None, 1, 0.1, 0, 0.0, False, None, 1)
+    return Reply(worker, 1, Outcome.FOLDED, "", 1, weights, 0, None, 1, 0.1, 0.0, False, None, 1)
 
 
 def test_waiting_ends_with_a_result_or_at_the_deadline():

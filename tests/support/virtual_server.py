@@ -160,7 +160,6 @@ class Server:
     def take_snapshot(self) -> None:
         if self.is_up and self.keeps_snapshots and self.slice.phase is Phase.SERVING:
             self.snapshot, self.kept = self.slice.state(), len(self.slice.folds)
-            self.slice.note_durable(self.snapshot)
 
     def crash(self, downtime: float) -> None:
         self.is_up, self.boxes = False, {}

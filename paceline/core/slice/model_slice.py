@@ -39,8 +39,6 @@ class ModelSlice:
         self.term = term
         self.phase = Phase.EMPTY
         self.clocks = Clocks()
-        self.durable: dict[str, int] = {}
-        """Newest clock of each worker that a snapshot on disk covers."""
         self._half = ServerHalf(length, policy, optimizer, schedule or ScheduleConfig(lr_scale="none"), epochs, pool)
         self.folding = folding(length, self.clocks, self._half)
         self._admission = Admission(term, length, self.clocks, self.folding.check_form)
@@ -192,12 +190,7 @@ class ModelSlice:
     def restore(self, state: SliceState) -> None:
         """Starts from a snapshot, RECOVERING until each member has said where it stands."""
         self._recovery.restore(state)
-        self.note_durable(state)
         self.phase = Phase.RECOVERING
-
-    def note_durable(self, state: SliceState) -> None:
-        """A snapshot of this state is safe on disk."""
-        self.durable = {worker: entry["clock"] for worker, entry in state.table["clocks"].items()}
 
     # inside
     def _settle(self) -> list[Reply]:
@@ -232,7 +225,6 @@ class ModelSlice:
             others=entry.others,
             members=len(clocks.view.seats),
             lr=entry.lr,
-            durable=self.durable.get(worker, 0),
             pushed_at=pushed_at,
             stop=clocks.has_ended(worker),
             # a worker that is catching up does so under the policy of its seat, or another slice would wait for it

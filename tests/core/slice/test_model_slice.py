@@ -493,18 +493,6 @@ def test_a_clock_that_only_the_snapshot_knows_is_a_repeat():
     assert one.weights == pytest.approx([-0.1])
 
 
-def test_replies_carry_the_clock_that_a_snapshot_on_disk_covers():
-    one = OneSlice("asp")
-    one.push("a", 1.0)
-    state = one.slice.state()
-    (before,) = one.push("a", 1.0)
-
-    one.slice.note_durable(state)
-    (after,) = one.push("a", 1.0)
-
-    assert (before.durable, after.durable) == (0, 1)
-
-
 # the order in which a round is summed
 def test_the_sum_of_a_round_waits_for_the_next_worker_in_order():
     one = OneSlice("bsp", workers="abc")
