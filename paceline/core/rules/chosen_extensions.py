@@ -124,7 +124,11 @@ _POLICY = (
         instead=lambda: policies_that(lambda kind: kind.sparse),
     ),
     Rule(
-        lambda policy, config: config.schedule.lr_scale == "adascale" and not (policy.rounds or policy.gathers),
+        lambda policy, config: (
+            config.schedule.lr_scale == "adascale"
+            and config.updates == "dense"  # with others it goes with no policy
+            and not (policy.rounds or policy.gathers)
+        ),
         "schedule.lr_scale: adascale needs a policy that averages several gradients, like bsp or kbuffered; {policy.name} "
         "folds each by itself. Use one, or another lr_scale.",
     ),

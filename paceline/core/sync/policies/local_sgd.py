@@ -23,6 +23,7 @@ class LocalSgd(Bsp):
     keeps_start: ClassVar[bool] = True
     pushes: ClassVar[Pushes] = "differences"
     averages: ClassVar[bool] = True
+    sparse: ClassVar[bool] = False  # workers of linear models would push after each mini-batch, as in plain lock-step
     shorthand: ClassVar[str | None] = "steps"
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
