@@ -9,8 +9,6 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.data.shards import open_shards
@@ -20,6 +18,7 @@ from paceline.server.server import Server
 from paceline.sharder.sharding import make_shards
 from paceline.worker.module_worker import Worker
 from paceline.worker.scoring.module_scorer import ModuleScorer
+from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import use_threads
 
 PATIENCE = 600.0
@@ -77,15 +76,12 @@ def _work(config: Config, folder: Path, addresses: list[str]) -> list[threading.
     """Starts workers and evaluator; they are built one after the other, since first weights come from torch's one
     global generator."""
     stop, shards = threading.Event(), folder / "shards"
-    workers = [
-        Worker(
-            config, f"worker-{rank}", open_shards(shards), addresses, OPEN, "cpu", stop, silent, CollectorRegistry()
-        )
-        for rank in range(config.workers)
-    ]  # fmt: skip
-    scorer = ModuleScorer(
-        config, open_shards(shards), addresses, OPEN, folder / "models", "cpu", stop, silent, CollectorRegistry()
-    )  # fmt: skip
+
+    def around(name: str) -> Surroundings:
+        return Surroundings(config=config, name=name, addresses=addresses, stop=stop)
+
+    workers = [Worker(around(f"worker-{rank}"), open_shards(shards)) for rank in range(config.workers)]
+    scorer = ModuleScorer(around("evaluator"), open_shards(shards), folder / "models", "cpu")
     threads = [threading.Thread(target=worker.run, name=worker.name, daemon=True) for worker in workers]
     threads.append(threading.Thread(target=scorer.run, name="evaluator", daemon=True))
     for thread in threads:

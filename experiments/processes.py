@@ -4,7 +4,6 @@ links of a known speed between them (experiments/network.py)."""
 import multiprocessing
 import os
 import signal
-import threading
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -17,18 +16,18 @@ from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
 
-from experiments.cluster import PATIENCE, Outcome, outcome_of, silent
+from experiments.cluster import PATIENCE, Outcome, outcome_of
 from experiments.network import Network, Node, Traffic, traffic
 from paceline.core.errors import TryAgain
 from paceline.core.settings.config import Config
 from paceline.data.shards import open_shards
 from paceline.local.end_with_parent import end_with
-from paceline.rpc.auth import OPEN
 from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.sharder.sharding import make_shards
 from paceline.worker.module_worker import Worker
 from paceline.worker.scoring.module_scorer import ModuleScorer
+from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import use_threads
 
 LOOPBACK = "127.0.0.1"
@@ -150,9 +149,8 @@ def _work(
     pipe: "Connection[Any, Any]", host: str, config: Config, name: str, shards: Path, addresses: list[str]
 ) -> None:
     registry = CollectorRegistry()
-    worker = Worker(
-        config, name, open_shards(shards), addresses, OPEN, "cpu", threading.Event(), silent, registry, listen=(host, 0)
-    )
+    around = Surroundings(config=config, name=name, addresses=addresses, registry=registry)
+    worker = Worker(around, open_shards(shards), listen=(host, 0))
     worker.run()
 
     idle, busy = (
@@ -163,8 +161,6 @@ def _work(
 
 
 def _score(pipe: "Connection[Any, Any]", host: str, config: Config, folder: Path, addresses: list[str]) -> None:
-    ModuleScorer(
-        config, open_shards(folder / "shards"), addresses, OPEN, folder / "models", "cpu", threading.Event(), silent,
-        CollectorRegistry(),
-    ).run()  # fmt: skip
+    around = Surroundings(config=config, name="evaluator", addresses=addresses)
+    ModuleScorer(around, open_shards(folder / "shards"), folder / "models", "cpu").run()
     pipe.send(None)

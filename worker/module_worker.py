@@ -1,11 +1,7 @@
 """A worker that trains a model of torch, from start to end."""
 
-import threading
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
-
-from prometheus_client import CollectorRegistry
 
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.peer_run import topology_of
@@ -19,7 +15,6 @@ from paceline.core.values import Vector
 from paceline.data.manifest import Manifest
 from paceline.data.sampler import Sampler, proportions
 from paceline.data.shards import Shards
-from paceline.rpc.auth import Credentials
 from paceline.rpc.view_messages import switch_value
 from paceline.tasks.task import load_task
 from paceline.v1.run_service_pb2 import HeartbeatReply, SeatReply
@@ -29,7 +24,8 @@ from paceline.worker.peers.other_workers import Peers
 from paceline.worker.peers.peer_metrics import PeerMetrics
 from paceline.worker.peers.peer_server import PeerServer
 from paceline.worker.peers.peer_training_loop import train_among
-from paceline.worker.startup.start import Start, Surroundings, rank_of, run_process
+from paceline.worker.startup.start import Start, rank_of, run_process
+from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import Replica
 from paceline.worker.training.training_loop import train
 from paceline.worker.training.training_state import Training
@@ -39,17 +35,26 @@ class Worker(Member):
     """A worker that trains a model of torch."""
 
     def __init__(
-        self, config: Config, name: str, shards: Shards, addresses: list[str], credentials: Credentials, device: str,
-        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry, replica: Replica | None = None,
-        listen: tuple[str, int] = ("127.0.0.1", 0), residuals: Path | None = None,
-    ) -> None:  # fmt: skip
-        self.replica = replica or _replica(config, device, rank_of(name))
+        self,
+        around: Surroundings,
+        shards: Shards,
+        replica: Replica | None = None,
+        *,
+        device: str = "cpu",
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+    ) -> None:
+        """`replica`: the task's model on `device`, if not given; `listen`: host and port (0: any) for others to read it."""
+        config, credentials, say = around.config, around.credentials, around.say
+        self.replica = replica or _replica(config, device, rank_of(around.name))
         plan = make_plan(self.replica.shapes, config.servers, config.plan)
-        self._peers, senders = None, 0
+        self._peers = None
+        senders = 0
         if not config.servers:
             codec, senders = config.codec.push_codec, config.workers
-            metrics = PeerMetrics(registry)
-            self._peers = Peers(name, credentials, config.transport, plan, codec, config.part_bytes, say, metrics)
+            metrics = PeerMetrics(around.registry)
+            self._peers = Peers(
+                around.name, credentials, config.transport, plan, codec, config.part_bytes, say, metrics
+            )
             if build_peer_policy(config.policy).meets:
                 from paceline.worker.peers.torch_collective import Collective  # and torch.distributed with it
 
@@ -57,7 +62,7 @@ class Worker(Member):
                 self._peers.follow = together.follow
         self._peer = PeerServer(plan, config.part_bytes, credentials, listen[1], config.transport, self._peers, senders)
         address = f"[{listen[0]}]:{self._peer.port}" if ":" in listen[0] else f"{listen[0]}:{self._peer.port}"
-        super().__init__(config, name, shards, addresses, credentials, plan, stop, say, registry, address, residuals)
+        super().__init__(around, shards, plan, address)
 
     def epoch_lens(self) -> list[int]:
         return epoch_lens(self.config, self._shards.manifest)
@@ -135,9 +140,14 @@ class Worker(Member):
 def _replica(config: Config, device: str, rank: int) -> Replica:
     """The task's model, computed with as the config says."""
     return Replica(
-        load_task(config.task, config.model), device, config.seed, rank=rank, precision=config.precision,
-        accumulate=config.accumulate, compile=config.compile,
-    )  # fmt: skip
+        load_task(config.task, config.model),
+        device,
+        config.seed,
+        rank=rank,
+        precision=config.precision,
+        accumulate=config.accumulate,
+        compile=config.compile,
+    )
 
 
 def epoch_lens(config: Config, manifest: Manifest) -> list[int]:
@@ -149,13 +159,10 @@ def epoch_lens(config: Config, manifest: Manifest) -> list[int]:
 
 def work(start: Start[ToldWorker]) -> int:
     """Runs a worker; returns the exit code."""
-    return run_process(start, lambda around: worker_of(start, around).run())
+    return run_process(start, lambda around, shards: worker_of(start, around, shards).run())
 
 
-def worker_of(start: Start[Any], around: Surroundings, replica: Replica | None = None) -> Worker:
-    """The worker that was told `start` and found `around`."""
+def worker_of(start: Start[Any], around: Surroundings, shards: Shards, replica: Replica | None = None) -> Worker:
+    """The worker that was told `start` and found `around` and `shards`."""
     told = start.told
-    return Worker(
-        start.config, told.name, around.shards, around.addresses, start.credentials, told.device, around.stop, around.say,
-        around.registry, replica, (told.peer_host, told.peer_port), told.residuals,
-    )  # fmt: skip
+    return Worker(around, shards, replica, device=told.device, listen=(told.peer_host, told.peer_port))

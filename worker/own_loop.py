@@ -177,7 +177,9 @@ class Session:
         """The thread: a whole worker's life."""
         end: BaseException | None = None
         try:
-            code = run_process(start, lambda around: worker_of(start, around, self._replica).run(), stopping)
+            code = run_process(
+                start, lambda around, shards: worker_of(start, around, shards, self._replica).run(), stopping
+            )
             if code:
                 end = KeyboardInterrupt() if code == _CTRL_C else Stopped("The worker was told to stop.")
         except BaseException as error:  # it belongs to the script, which waits for it

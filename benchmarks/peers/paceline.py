@@ -27,6 +27,7 @@ from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.worker.exchange.parameter_client import ParameterClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
+from paceline.worker.surroundings import Surroundings
 
 FOREVER = 3600.0
 
@@ -89,13 +90,20 @@ class PacelineWorker:
     def __init__(self, options: Options, job: Job, rank: int, addresses: Sequence[str]) -> None:
         tune_malloc()
         config, name, stop = options.config(job), f"worker-{rank}", threading.Event()
-        deadline = time.monotonic() + FOREVER
+        around = Surroundings(
+            config=config,
+            name=name,
+            addresses=addresses,
+            credentials=options.credentials,
+            stop=stop,
+            deadline=time.monotonic() + FOREVER,
+        )
         plan = make_plan(options.shapes(job), job.servers, config.plan)
-        chief = ChiefClient(addresses[0], options.credentials, config, name, deadline, stop, _silent)
+        chief = ChiefClient(around)
         if rank == 0:  # stands in for the evaluator, without which no run starts
             threading.Thread(target=chief.evaluate, args=(None,), daemon=True).start()
         self._model = self.first_weights(plan.total)
-        self._client = ParameterClient(addresses, options.credentials, plan, config, name, deadline, stop, _silent)
+        self._client = ParameterClient(around, plan)
         joined = chief.join(False, 1, 1, "", job.workers)
         assert joined is not None
         self._clock = 0

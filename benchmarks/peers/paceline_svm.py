@@ -3,25 +3,21 @@ processes use them. Snapshots are put off, and nobody scores while it trains: th
 
 import math
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from prometheus_client import CollectorRegistry
 
 from benchmarks.contender import WrongResult
 from benchmarks.peers.svm_team import BATCH, LEARNING_RATE, Final, Job
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import from_shorthand
-from paceline.data.shards import open_shards
-from paceline.rpc.auth import OPEN
+from paceline.data.shards import Shards, open_shards
 from paceline.rpc.malloc import tune_malloc
 from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.worker.linear.linear_worker import LinearWorker
+from paceline.worker.surroundings import Surroundings
 
 FOREVER = 3600.0
 
@@ -60,9 +56,9 @@ class PacelineServer:
 class Part(LinearWorker):
     """A worker of a run that ends before its last pass is over where the passes are no whole number."""
 
-    def __init__(self, passes: float, config: Config, *more: Any) -> None:
-        self._share = passes / config.epochs
-        super().__init__(config, *more)
+    def __init__(self, passes: float, around: Surroundings, shards: Shards) -> None:
+        self._share = passes / around.config.epochs
+        super().__init__(around, shards)
 
     @property
     def train_examples(self) -> int:
@@ -97,7 +93,5 @@ def work(
         elif event == "done":
             done()
 
-    Part(
-        passes, config(job, passes), f"worker-{rank}", open_shards(job.shards), addresses, OPEN, threading.Event(), say,
-        CollectorRegistry(),
-    ).run()  # fmt: skip
+    around = Surroundings(config=config(job, passes), name=f"worker-{rank}", addresses=addresses, say=say)
+    Part(passes, around, open_shards(job.shards)).run()

@@ -23,6 +23,7 @@ from paceline.tasks.task import load_task
 from paceline.watch.chief_status import RemoteChief
 from paceline.worker.exchange.parameter_client import ParameterClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
+from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import Replica
 
 T = TypeVar("T")
@@ -84,13 +85,13 @@ def _port(report: Path) -> int:
 def observe(cluster: Cluster, config: Config, shards: Shards) -> list[Snapshot]:
     """Trains to the end; returns the weights at the end of each epoch, with the chief's time."""
     cluster.serve()
-    stop, never = threading.Event(), time.monotonic() + 1e6
-    run, name = RemoteChief(cluster.addresses[0], OPEN), "evaluator"
-    client = ChiefClient(cluster.addresses[0], OPEN, config, name, never, stop, _silent)
+    run, never = RemoteChief(cluster.addresses[0], OPEN), time.monotonic() + 1e6
+    around = Surroundings(config=config, name="evaluator", addresses=cluster.addresses, deadline=never)
+    client = ChiefClient(around)
     threading.Thread(target=client.evaluate, args=(None,), daemon=True).start()  # the run starts without its scores
     replica = Replica(load_task(config.task, config.model), "cpu", config.seed)
     plan = make_plan(replica.shapes, config.servers, config.plan)
-    weights = ParameterClient(cluster.addresses, OPEN, plan, config, name, never, stop, _silent)
+    weights = ParameterClient(around, plan)
     cluster.work(lambda worker: (status := run.status()) is not None and worker in {w.worker for w in status.workers})
     cluster.awaited(lambda: (status := run.status()) is not None and status.phase == "training", "the run starts")
 

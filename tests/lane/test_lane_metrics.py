@@ -1,5 +1,6 @@
 """What the lane tells Prometheus: bytes, parts, streams, stalls and early ends, counted exactly and on both ends."""
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -302,10 +303,8 @@ def test_a_run_on_the_lane_has_the_metrics_on_servers_and_workers(tmp_path: Path
     cluster.evaluator_ready()
     pusher = Pusher(cluster)
     plan = make_plan(SHAPES, 1, cluster.config.plan)
-    pusher.client = ParameterClient(
-        cluster.addresses, OPEN, plan, cluster.config, pusher.name, time.monotonic() + SOON, pusher.stop, pusher.said,
-        registry=registry,
-    )  # fmt: skip
+    around = dataclasses.replace(pusher.around, deadline=time.monotonic() + SOON)
+    pusher.client = ParameterClient(around, plan, registry=registry)
     pusher.join().sit().push(1.0)
 
     others = cluster.servers[0].registry

@@ -21,6 +21,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.worker.exchange.parameter_client import ParameterClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
+from paceline.worker.surroundings import Surroundings
 
 PLAIN = Options(name="sgd", lr=1.0, momentum=0.0, weight_decay=0.0)
 SHAPES = (("first.weight", (20,)), ("first.bias", (5,)), ("last.weight", (15,)))
@@ -113,14 +114,17 @@ class Pusher:
 
     def __init__(self, cluster: Cluster, number: int = 0, deadline: float = 60.0) -> None:
         config, self.name, self.stop, self.said = cluster.config, f"worker-{number}", threading.Event(), Said()
-        end = time.monotonic() + deadline
-        plan = make_plan(SHAPES, config.servers, config.plan)
-        self.chief = ChiefClient(
-            cluster.addresses[0], cluster.credentials, config, self.name, end, self.stop, self.said
+        self.around = Surroundings(
+            config=config,
+            name=self.name,
+            addresses=cluster.addresses,
+            credentials=cluster.credentials,
+            stop=self.stop,
+            say=self.said,
+            deadline=time.monotonic() + deadline,
         )
-        self.client = ParameterClient(
-            cluster.addresses, cluster.credentials, plan, config, self.name, end, self.stop, self.said
-        )
+        self.chief = ChiefClient(self.around)
+        self.client = ParameterClient(self.around, make_plan(SHAPES, config.servers, config.plan))
         self.model: Vector = np.zeros(LENGTH, np.float32)
         self.clock, self.view = 0, 0
 

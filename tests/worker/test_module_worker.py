@@ -151,7 +151,7 @@ def test_an_epoch_is_the_workers_shards_or_its_part_of_the_whole_set(access: str
 
 @pytest.mark.parametrize(("access", "mine"), [("shard", [1]), ("all", [0, 1])])
 def test_a_worker_takes_its_own_shards_or_all(access: str, mine: list[int], monkeypatch: Any) -> None:
-    monkeypatch.setattr(member, "Heartbeat", lambda *facts: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(member, "Heartbeat", lambda *facts, **more: SimpleNamespace(close=lambda: None))
     one, verified, trained = worker(SimpleNamespace(leave=lambda *facts: None)), [], []
     one.config = Config(workers=2, batch="worker", batch_size=2, data={"access": access})
     one.name, one.client = "worker-1", SimpleNamespace(fenced=None)

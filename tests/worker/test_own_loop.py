@@ -99,8 +99,8 @@ def test_an_own_loop_gives_the_same_bits_as_the_standard_one_on_either_transport
 
     standard, workers = Place(tmp_path / "standard", epochs=2), list[Any]()
 
-    def work(around: Any) -> None:
-        workers.append(worker_of(standard.start, around))
+    def work(around: Any, shards: Any) -> None:
+        workers.append(worker_of(standard.start, around, shards))
         workers[0].run()
 
     start.run_process(standard.start, work)

@@ -1,11 +1,9 @@
 """A worker's line to one server: sends a push until it is answered, and receives weights into the flat model."""
 
 import hashlib
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -14,7 +12,6 @@ from paceline.core.coding.codec import Codec, load_codec
 from paceline.core.coding.error_feedback import Owed
 from paceline.core.errors import BadPush, DataError, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.linear.sparse import encode_places
-from paceline.core.settings.config import Config
 from paceline.core.slice.plan import Range, SlicePlan
 from paceline.core.values import Base, Places, Sparse, Vector
 from paceline.rpc.channel import backoff, retried
@@ -23,6 +20,7 @@ from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts, roo
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor
 from paceline.worker.exchange.residuals import open_owed
+from paceline.worker.surroundings import Surroundings
 
 _LONGEST_WAIT = 20.0
 _SLOWEST = 4e6
@@ -38,14 +36,27 @@ class Link:
     """One server's slice as a worker sees it. One exchange at a time; `resume` may be called by another thread."""
 
     def __init__(
-        self, index: int, transport: Transport, plan: SlicePlan, config: Config, worker: str, deadline: float,
-        stop: threading.Event, say: Callable[..., None], on_retry: Callable[[str], None], residuals: Path | None = None,
-    ) -> None:  # fmt: skip
-        """`residuals`: the folder for what is owed (error feedback), so that it outlives this process."""
-        self.index, self._transport, self._plan, self._worker = index, transport, plan, worker
-        self.ranges, self._length = plan.slices[index], plan.lengths[index]
-        self._deadline, self._stop, self._say, self._on_retry = deadline, stop, say, on_retry
-        self._codecs, self._pull_codec = config.codec, config.codec.pull_codec
+        self,
+        index: int,
+        transport: Transport,
+        around: Surroundings,
+        plan: SlicePlan,
+        on_retry: Callable[[str], None] = lambda code: None,
+    ) -> None:
+        """`on_retry`: hears the status of each exchange that failed and is repeated."""
+        config = around.config
+        self.index = index
+        self.ranges = plan.slices[index]
+        self._length = plan.lengths[index]
+        self._plan = plan
+        self._transport = transport
+        self._worker = around.name
+        self._deadline = around.deadline
+        self._stop = around.stop
+        self._say = around.say
+        self._on_retry = on_retry
+        self._codecs = config.codec
+        self._pull_codec = config.codec.pull_codec
         self._part_bytes = config.part_bytes
         self._timeout = _LONGEST_WAIT + 10 + 8 * self._length / _SLOWEST
         self._epoch = -1
@@ -55,8 +66,8 @@ class Link:
         """What pushes have not sent of the slice's elements yet; None without error feedback."""
         if config.codec.has_feedback and self._length:
             facts = {"run": config.run or "", "plan": plan.hash, "codec": config.codec.model_dump_json()}
-            name = f"{worker}-server-{index}"
-            self.owed, self._why = open_owed(residuals, name, facts, self._length, config.codec.momentum)
+            name = f"{around.name}-server-{index}"
+            self.owed, self._why = open_owed(around.residuals, name, facts, self._length, config.codec.momentum)
         self._tensors = [Tensor(name=name, shape=shape) for name, shape in plan.shapes]
         self.incarnation = 0
         self.answered = 0

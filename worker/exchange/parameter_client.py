@@ -3,20 +3,18 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from pathlib import Path
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import Fenced, PacelineError, Stopped
-from paceline.core.settings.config import Config
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.values import Base, Dense, Update, Vector
-from paceline.rpc.auth import Credentials
 from paceline.rpc.choose_transport import open_transport
 from paceline.rpc.lane.traffic import Traffic
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange.link_with_retries import Link
+from paceline.worker.surroundings import Surroundings
 
 T = TypeVar("T")
 Choose = Callable[[int, pb.PullHead], Vector]
@@ -27,20 +25,23 @@ class ParameterClient:
     """One link for each server, used side by side. `stop` and `fenced` end a call that waits. One call at a time."""
 
     def __init__(
-        self, addresses: Sequence[str], credentials: Credentials, plan: SlicePlan, config: Config, worker: str, deadline: float,
-        stop: threading.Event, say: Callable[..., None], on_retry: Callable[[str], None] = lambda code: None,
-        registry: CollectorRegistry | None = None, residuals: Path | None = None,
-    ) -> None:  # fmt: skip
-        """`registry`: is told what the lane carries, in runs that use it. `residuals`: as in `Link`."""
-        traffic = Traffic()
+        self,
+        around: Surroundings,
+        plan: SlicePlan,
+        on_retry: Callable[[str], None] = lambda code: None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        """`registry`: is told what the lane carries, in runs that use it."""
+        config, traffic = around.config, Traffic()
         if registry is not None and config.transport == "lane":
             registry.register(traffic)
-        transports = [open_transport(config.transport, address, credentials, traffic) for address in addresses]
-        self.links = [
-            Link(index, transport, plan, config, worker, deadline, stop, say, on_retry, residuals)
-            for index, transport in enumerate(transports)
+        transports = [
+            open_transport(config.transport, address, around.credentials, traffic) for address in around.addresses
         ]
-        self._stop, self._pull_codec, self._total = stop, config.codec.pull_codec, plan.total
+        self.links = [Link(index, transport, around, plan, on_retry) for index, transport in enumerate(transports)]
+        self._stop = around.stop
+        self._pull_codec = config.codec.pull_codec
+        self._total = plan.total
         self.fenced = threading.Event()
         self.epoch = 0
         """Pass over its data that the worker is in: the codec's warm-up goes by it."""

@@ -1,19 +1,16 @@
 """A worker that trains a linear model over sparse rows: it pushes what its batches have changed [Hogwild]."""
 
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import ConfigError
 from paceline.core.linear.model import Examples, Fit, LinearModel, Longs, score
 from paceline.core.linear.one_vs_rest import OneVsRest, linear_model
 from paceline.core.linear.sparse import distinct
 from paceline.core.linear.stopping import Rule
-from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
 from paceline.core.sync.policy import build_policy, push_batches
 from paceline.core.sync.policy_in_force import PolicyInForce
@@ -21,7 +18,6 @@ from paceline.core.values import Base, Places, Vector
 from paceline.data.linear_model import shapes_of
 from paceline.data.sampler import Sampler
 from paceline.data.shards import Shards
-from paceline.rpc.auth import Credentials
 from paceline.rpc.view_messages import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.v1.switch_pb2 import Switch
@@ -30,6 +26,7 @@ from paceline.worker.linear.linear_rows import LinearData, Rows
 from paceline.worker.linear.sparse_client import Answer, SparseClient, bounds
 from paceline.worker.membership.member import Member
 from paceline.worker.startup.start import Start, run_process
+from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.step_result import Step
 
 
@@ -39,13 +36,12 @@ class LinearWorker(Member):
     client_kind = SparseClient
     client: SparseClient
 
-    def __init__(
-        self, config: Config, name: str, shards: Shards, addresses: Sequence[str], credentials: Credentials,
-        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
-    ) -> None:  # fmt: skip
+    def __init__(self, around: Surroundings, shards: Shards) -> None:
+        config = around.config
         plan = make_plan(shapes_of(shards.manifest, config.svm.intercept), config.servers, config.plan)
-        self.data, self._width = LinearData(config, shards), plan.total
-        super().__init__(config, name, shards, addresses, credentials, plan, stop, say, registry)
+        self.data = LinearData(config, shards)
+        self._width = plan.total
+        super().__init__(around, shards, plan)
 
     def epoch_lens(self) -> list[int]:
         return self.data.epoch_lens()
@@ -237,16 +233,4 @@ def touched(examples: Examples, rows: Longs) -> Places:
 
 def work(start: Start[ToldWorker]) -> int:
     """Runs a worker; returns the exit code."""
-    return run_process(
-        start,
-        lambda around: LinearWorker(
-            start.config,
-            start.told.name,
-            around.shards,
-            around.addresses,
-            start.credentials,
-            around.stop,
-            around.say,
-            around.registry,
-        ).run(),
-    )
+    return run_process(start, lambda around, shards: LinearWorker(around, shards).run())

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, Stopped
-from paceline.core.settings.config import Config
 from paceline.rpc.agreed_settings import agreed_settings
-from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import call, open_channel, retried, waiting_call
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
+from paceline.worker.surroundings import Surroundings
 
 T = TypeVar("T")
 _SAY_EVERY = 10.0
@@ -25,13 +24,16 @@ OVER = ("stopping", "scoring", "finished")
 class ChiefClient:
     """The run service of one run. Thread-safe."""
 
-    def __init__(
-        self, address: str, credentials: Credentials, config: Config, worker: str, deadline: float, stop: threading.Event,
-        say: Callable[..., None], peer: str = "",
-    ) -> None:  # fmt: skip
-        self._stub = RunServiceStub(open_channel(address, credentials))
-        self._address, self._settings, self._worker = address, agreed_settings(config), worker
-        self._deadline, self._stop, self._say, self._peer = deadline, stop, say, peer
+    def __init__(self, around: Surroundings, peer: str = "") -> None:
+        """`peer`: where others reach this worker's local model; empty where it has none."""
+        self._address = around.addresses[0]
+        self._stub = RunServiceStub(open_channel(self._address, around.credentials))
+        self._settings = agreed_settings(around.config)
+        self._worker = around.name
+        self._peer = peer
+        self._deadline = around.deadline
+        self._stop = around.stop
+        self._say = around.say
 
     def join(self, was_fenced: bool, examples: int, steps: int, fingerprint: str, shards: int) -> pb.JoinReply | None:
         """Enters the run; waits while the pool is full. None when the run is over."""
@@ -127,15 +129,27 @@ class Heartbeat:
     """Beats in a thread of its own: keeps the lease, notices restarted servers and a lost seat."""
 
     def __init__(
-        self, chief: ChiefClient, every: float, incarnation: int,
+        self,
+        chief: ChiefClient,
+        incarnation: int,
+        *,
+        every: float,
         state: Callable[[], tuple[int, str, float, dict[str, float]]],
-        on_reply: Callable[[pb.HeartbeatReply], None], fenced: threading.Event, say: Callable[..., None],
+        on_reply: Callable[[pb.HeartbeatReply], None],
+        fenced: threading.Event,
+        say: Callable[..., None],
         alarm: threading.Event,
-    ) -> None:  # fmt: skip
-        """`alarm`: set where there is something to tell before it is time."""
+    ) -> None:
+        """`every`: seconds between two beats; `state`: what each tells; `fenced`: set where the seat is lost; `alarm`: set by
+        others where there is something to tell before it is time."""
+        self._chief = chief
+        self._incarnation = incarnation
+        self._every = every
+        self._state = state
+        self._on_reply = on_reply
+        self._fenced = fenced
+        self._say = say
         self._alarm = alarm
-        self._chief, self._every, self._incarnation, self._state = chief, every, incarnation, state
-        self._on_reply, self._fenced, self._say = on_reply, fenced, say
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="heartbeat", daemon=True)
         self._thread.start()

@@ -1,12 +1,8 @@
 """A worker's membership, whatever it trains: it joins, takes its seat, trains and leaves; with a lost seat it joins anew."""
 
-import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from pathlib import Path
-
-from prometheus_client import CollectorRegistry
+from collections.abc import Sequence
 
 from paceline.core.errors import ConfigError, Fenced, Stopped
 from paceline.core.settings.config import Config
@@ -14,12 +10,12 @@ from paceline.core.slice.plan import SlicePlan
 from paceline.core.values import Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import Shards
-from paceline.rpc.auth import Credentials
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import HeartbeatReply, JoinReply, SeatReply
 from paceline.worker.exchange.link_with_retries import no_snapshot
 from paceline.worker.exchange.parameter_client import ParameterClient
 from paceline.worker.membership.calls_to_chief import ChiefClient, Heartbeat
+from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.emulated_slowness import Slowness
 from paceline.worker.training.status_and_metrics import Progress
 
@@ -32,20 +28,17 @@ class Member(ABC):
 
     client_kind: type[ParameterClient] = ParameterClient
 
-    def __init__(
-        self, config: Config, name: str, shards: Shards, addresses: Sequence[str], credentials: Credentials, plan: SlicePlan,
-        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry, peer: str = "",
-        residuals: Path | None = None,
-    ) -> None:  # fmt: skip
-        """`peer`: where others reach this worker's local model; empty where it has none. `residuals`: as in `Link`."""
-        self.config, self.name, self._shards, self._stop, self.say = config, name, shards, stop, say
-        deadline = time.monotonic() + config.deadline
-        self.chief = ChiefClient(addresses[0], credentials, config, name, deadline, stop, say, peer)
-        self.progress = Progress(registry, say)
+    def __init__(self, around: Surroundings, shards: Shards, plan: SlicePlan, peer: str = "") -> None:
+        """`peer`: where others reach this worker's local model; empty where it has none."""
+        self.config = around.config
+        self.name = around.name
+        self.say = around.say
+        self._shards = shards
+        self._stop = around.stop
+        self.chief = ChiefClient(around, peer)
+        self.progress = Progress(around.registry, around.say)
         self.incarnation = 0
-        self.client = self.client_kind(
-            addresses, credentials, plan, config, name, deadline, stop, say, self.progress.retried, registry, residuals
-        )
+        self.client = self.client_kind(around, plan, self.progress.retried, around.registry)
 
     def run(self) -> None:
         """Trains until the run is over; joins anew when its seat is lost. Fenced when another process holds it."""
@@ -97,9 +90,15 @@ class Member(ABC):
     def _session(self, joined: JoinReply, steps: int, length: int) -> None:
         """From Join to Leave."""
         heartbeat = Heartbeat(
-            self.chief, self.config.heartbeat, joined.incarnation, self.progress.state,
-            self._heard, self.client.fenced, self.say, self.progress.alarm,
-        )  # fmt: skip
+            self.chief,
+            joined.incarnation,
+            every=self.config.heartbeat,
+            state=self.progress.state,
+            on_reply=self._heard,
+            fenced=self.client.fenced,
+            say=self.say,
+            alarm=self.progress.alarm,
+        )
         finished = False
         self.incarnation = joined.incarnation
         try:

@@ -1,41 +1,33 @@
 """The evaluator of a run with sparse updates: a linear model over sparse rows. Torch is not needed."""
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from prometheus_client import CollectorRegistry
 
 from paceline.core.linear.model import Examples, score
-from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
 from paceline.data.inputs import Inputs
 from paceline.data.linear_model import LOSS, Labels, Parts, classes_of, save_liblinear, save_safetensors, shapes_of
 from paceline.data.shards import Shards
-from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.command_line import ToldEvaluator
 from paceline.worker.scoring.scorer import Scorer, Scores, majorities, open_splits, sizes_of, split_weights
-from paceline.worker.startup.start import Start, Surroundings, run_process
+from paceline.worker.startup.start import Start, run_process
+from paceline.worker.surroundings import Surroundings
 
 
 class LinearScorer(Scorer):
     """Scores a linear model: loss (with the regulariser), accuracy, precision, recall and F1 of each split, and the share of
     its most frequent class, all by the rows' own weights."""
 
-    def __init__(
-        self, config: Config, shards: Shards, addresses: list[str], credentials: Credentials, models: Path,
-        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
-    ) -> None:  # fmt: skip
+    def __init__(self, around: Surroundings, shards: Shards, models: Path) -> None:
+        config = around.config
         shapes = shapes_of(shards.manifest, config.svm.intercept)
         plan = make_plan(shapes, config.servers, config.plan)
         weights = np.zeros(plan.total, np.float32)
         splits, best = open_splits(shards, config.seed), load_task(config.task, config.model).best
-        super().__init__(
-            config, addresses, credentials, plan, weights, models, best, sizes_of(splits), stop, say, registry
-        )
+        super().__init__(around, plan, weights, models, best, sizes_of(splits))
         self._inputs = Inputs.of(shards.manifest)
         manifest, self._intercept = shards.manifest, config.svm.intercept
         self._classes, self._names = classes_of(manifest), manifest.classes or ()
@@ -67,11 +59,4 @@ class LinearScorer(Scorer):
 
 def evaluate(start: Start[ToldEvaluator]) -> int:
     """Runs the evaluator; returns the exit code."""
-
-    def scored(around: Surroundings) -> None:
-        LinearScorer(
-            start.config, around.shards, around.addresses, start.credentials, start.told.models,
-            around.stop, around.say, around.registry,
-        ).run()  # fmt: skip
-
-    return run_process(start, scored)
+    return run_process(start, lambda around, shards: LinearScorer(around, shards, start.told.models).run())

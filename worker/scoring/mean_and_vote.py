@@ -1,6 +1,5 @@
 """What the workers' local models are worth together, for policies whose global model means little: their mean, their vote."""
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,8 +10,8 @@ from torch import Tensor
 from paceline.core.errors import BadPush, PacelineError, Stopped
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.values import Vector
-from paceline.rpc.auth import Credentials
 from paceline.worker.peers.peer_server import pull_local
+from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import Array, Replica
 from paceline.worker.training.split_metrics import Measuring
 
@@ -33,12 +32,14 @@ class Gathered:
 class LocalModels:
     """Brings the workers' models through one replica, one after the other. Not thread-safe."""
 
-    def __init__(
-        self, replica: Replica, plan: SlicePlan, credentials: Credentials, transport: str, patience: float,
-        stop: threading.Event, say: Callable[..., None],
-    ) -> None:  # fmt: skip
-        self._replica, self._plan, self._credentials, self._transport = replica, plan, credentials, transport
-        self._patience, self._stop, self._say = patience, stop, say
+    def __init__(self, around: Surroundings, replica: Replica, plan: SlicePlan) -> None:
+        self._replica = replica
+        self._plan = plan
+        self._credentials = around.credentials
+        self._transport = around.config.transport
+        self._patience = around.config.stall_timeout
+        self._stop = around.stop
+        self._say = around.say
 
     def gather(
         self, peers: Sequence[str], splits: Splits, votes: bool, on_each: Callable[[int], None]

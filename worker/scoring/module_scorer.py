@@ -1,41 +1,32 @@
 """The evaluator of a run that trains a model of torch."""
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
-from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
 from paceline.data.inputs import Inputs
 from paceline.data.shards import Shards
-from paceline.rpc.auth import Credentials
 from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.command_line import ToldEvaluator
 from paceline.worker.scoring.mean_and_vote import LocalModels
 from paceline.worker.scoring.model_file import save_model
 from paceline.worker.scoring.scorer import Scorer, Scores, majorities, open_splits, sizes_of
-from paceline.worker.startup.start import Start, Surroundings, run_process
+from paceline.worker.startup.start import Start, run_process
+from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import Replica
 
 
 class ModuleScorer(Scorer):
     """Scores a model of torch; BatchNorm statistics are estimated anew for each version."""
 
-    def __init__(
-        self, config: Config, shards: Shards, addresses: list[str], credentials: Credentials, models: Path, device: str,
-        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
-    ) -> None:  # fmt: skip
+    def __init__(self, around: Surroundings, shards: Shards, models: Path, device: str) -> None:
+        config = around.config
         task = load_task(config.task, config.model)
-        self._replica, self._splits = Replica(task, device, config.seed), open_splits(shards, config.seed)
+        self._replica = Replica(task, device, config.seed)
+        self._splits = open_splits(shards, config.seed)
         plan = make_plan(self._replica.shapes, config.servers, config.plan)
-        super().__init__(
-            config, addresses, credentials, plan, self._replica.local, models, task.best, sizes_of(self._splits),
-            stop, say, registry,
-        )  # fmt: skip
-        self._locals = LocalModels(self._replica, plan, credentials, config.transport, config.stall_timeout, stop, say)
+        super().__init__(around, plan, self._replica.local, models, task.best, sizes_of(self._splits))
+        self._locals = LocalModels(around, self._replica, plan)
         self._inputs = Inputs.of(shards.manifest)
 
     def baseline(self) -> dict[str, float]:
@@ -84,11 +75,6 @@ class ModuleScorer(Scorer):
 
 def evaluate(start: Start[ToldEvaluator]) -> int:
     """Runs the evaluator; returns the exit code."""
-
-    def scored(around: Surroundings) -> None:
-        ModuleScorer(
-            start.config, around.shards, around.addresses, start.credentials, start.told.models, start.told.device,
-            around.stop, around.say, around.registry,
-        ).run()  # fmt: skip
-
-    return run_process(start, scored)
+    return run_process(
+        start, lambda around, shards: ModuleScorer(around, shards, start.told.models, start.told.device).run()
+    )

@@ -1,10 +1,9 @@
 """Scores versions of the model on training, validation and test data, and has the last and the best one written down."""
 
 import re
-import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,17 @@ from prometheus_client import CollectorRegistry, Gauge
 from safetensors import SafetensorError, safe_open
 
 from paceline.core.run.best_model import Measure, default_measure, scores_of
-from paceline.core.settings.config import Config
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.sync.policy import build_policy
 from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Vector
 from paceline.data.dataset import Array, Rows, is_class_label
 from paceline.data.shards import Shards
-from paceline.rpc.auth import Credentials
 from paceline.rpc.view_messages import switch_value
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.exchange.parameter_client import ParameterClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
+from paceline.worker.surroundings import Surroundings
 
 Splits = dict[str, tuple[Any, Array]]
 """Features and labels of each split."""
@@ -54,9 +52,11 @@ class ScoreMetrics:
             "paceline_eval_accuracy_ratio", "Accuracy of the version scored last", ["split"], registry=registry
         )
         self._metric = Gauge(
-            "paceline_eval_metric", "What the task measures, of the version scored last", ["split", "metric"],
+            "paceline_eval_metric",
+            "What the task measures, of the version scored last",
+            ["split", "metric"],
             registry=registry,
-        )  # fmt: skip
+        )
         self._named: dict[str, str] = {}
         """Each metric's label."""
         self._epoch = Gauge("paceline_eval_epoch", "Epoch of the version scored last", registry=registry)
@@ -86,20 +86,28 @@ class Scorer(ABC):
     """The evaluator: asks the chief what to score, pulls it, scores it, reports it. Not thread-safe."""
 
     def __init__(
-        self, config: Config, addresses: list[str], credentials: Credentials, plan: SlicePlan, model: Vector, models: Path,
-        best: Measure | None, examples: Mapping[str, int],
-        stop: threading.Event, say: Callable[..., None], registry: CollectorRegistry,
-    ) -> None:  # fmt: skip
+        self,
+        around: Surroundings,
+        plan: SlicePlan,
+        model: Vector,
+        models: Path,
+        best: Measure | None,
+        examples: Mapping[str, int],
+    ) -> None:
         """`model`: the flat vector that weights are pulled into; `models`: the folder that they are written to; `best`: the
         task's own measure; `examples`: how many of each split are scored."""
-        self._model, self._models, self._say, self._metrics = model, models, say, ScoreMetrics(registry)
+        config = around.config
+        self._model = model
+        self._models = models
+        self._say = around.say
+        self._metrics = ScoreMetrics(around.registry)
         models.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + config.deadline
-        self._chief = ChiefClient(addresses[0], credentials, config, "evaluator", deadline, stop, say)
-        self._client = ParameterClient(addresses, credentials, plan, config, "evaluator", deadline, stop, say)
+        self._chief = ChiefClient(around)
+        self._client = ParameterClient(around, plan)
         self._in_force = PolicyInForce(build_policy(config.policy))
         self._average_from = config.mean_from
-        self._measure, self._examples = best, dict(examples)
+        self._measure = best
+        self._examples = dict(examples)
         self._best = _kept(models / "best.safetensors", best)
         self._baseline: dict[str, float] = {}
 
@@ -139,14 +147,17 @@ class Scorer(ABC):
         metrics |= more
         measure = str(self._measure or default_measure(_chosen_by(metrics)))
         self._keep(metrics, measure, due)
-        self._say(
-            "scored", epoch=due.epoch, final=due.final, versions=versions, measure=measure, examples=self._examples,
-            **metrics,
-        )  # fmt: skip
+        examples, epoch, final = self._examples, due.epoch, due.final
+        self._say("scored", epoch=epoch, final=final, versions=versions, measure=measure, examples=examples, **metrics)
         return pb.Score(
-            epoch=due.epoch, seconds=due.seconds, versions=versions, metrics=metrics, final=due.final, measure=measure,
-            examples=self._examples,
-        )  # fmt: skip
+            epoch=epoch,
+            seconds=due.seconds,
+            versions=versions,
+            metrics=metrics,
+            final=final,
+            measure=measure,
+            examples=examples,
+        )
 
     def _pull(self) -> list[int]:
         """One exact version of all slices in rounds; else each slice's newest, whose versions are reported. Where the run

@@ -16,8 +16,9 @@ from paceline.data.shards import Shards, is_there, open_shards
 from paceline.rpc.auth import Credentials
 from paceline.rpc.malloc import tune_malloc
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
-from paceline.worker.command_line import ToldClient
+from paceline.worker.command_line import ToldClient, ToldWorker
 from paceline.worker.startup.streamed_shards import RemoteShards, ShardClient
+from paceline.worker.surroundings import Surroundings
 
 T = TypeVar("T", bound=ToldClient)
 
@@ -42,20 +43,9 @@ def rank_of(name: str) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What such a process finds."""
-
-    shards: Shards
-    addresses: list[str]
-    stop: threading.Event
-    say: Callable[..., None]
-    registry: CollectorRegistry
-
-
 def run_process(
     start: Start[Any],
-    work: Callable[[Surroundings], None],
+    work: Callable[[Surroundings, Shards], None],
     stopping: tuple[threading.Event, list[int]] | None = None,
 ) -> int:
     """Waits for the shards, does the work, and returns the exit code. `stopping`: what `stop_on_signals` gave, where this is
@@ -74,7 +64,17 @@ def run_process(
     report_ports(told.report, metrics_port=port)
     try:
         shards = find_shards(start, stop, say)
-        work(Surroundings(shards, addresses, stop, say, registry))
+        around = Surroundings(
+            config=config,
+            name=told.name,
+            addresses=addresses,
+            credentials=start.credentials,
+            stop=stop,
+            say=say,
+            registry=registry,
+            residuals=told.residuals if isinstance(told, ToldWorker) else None,
+        )
+        work(around, shards)
     except Stopped:
         say("stopped on request")
         return 130 if signal.SIGINT in signals else Stopped.exit_code

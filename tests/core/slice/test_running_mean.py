@@ -1,6 +1,5 @@
 """svm.average_from: servers keep the mean of their versions, a restart does not lose it, and the evaluator takes it home."""
 
-import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 from safetensors import safe_open
 
 from paceline.cli.plan import plan_report
@@ -25,12 +23,12 @@ from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Sparse, Switch
 from paceline.data.linear_model import read_linear_model, shapes_of
 from paceline.load_settings import load
-from paceline.rpc.auth import OPEN
 from paceline.server.state_folder import Store
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.sparse_client import SparseClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
 from paceline.worker.scoring.linear_scorer import LinearScorer
+from paceline.worker.surroundings import Surroundings
 from tests.support.in_process import Cluster, Context, Said, config_of
 from tests.support.one_slice import OneSlice
 from tests.worker.scoring.test_linear_scorer import OBJECTIVE, D, written
@@ -221,10 +219,11 @@ def test_the_evaluator_takes_the_mean_home_and_workers_go_on_from_the_weights(tm
     cluster = Cluster(config, tmp_path)
     try:
         cluster.evaluator_ready()
-        end, stop, manifest = time.monotonic() + 60, threading.Event(), shards.manifest
-        chief = ChiefClient(cluster.addresses[0], OPEN, config, "worker-0", end, stop, Said())
+        manifest, end = shards.manifest, time.monotonic() + 60
+        around = Surroundings(config=config, name="worker-0", addresses=cluster.addresses, deadline=end)
+        chief = ChiefClient(around)
         plan = make_plan(shapes_of(manifest), 2, config.plan)
-        client = SparseClient(cluster.addresses, OPEN, plan, config, "worker-0", end, stop, Said())
+        client = SparseClient(around, plan)
         joined = chief.join(False, manifest.train_examples, 2, manifest.fingerprint, 2)
         assert joined is not None
         client.attach(joined.incarnation)
@@ -238,9 +237,8 @@ def test_the_evaluator_takes_the_mean_home_and_workers_go_on_from_the_weights(tm
         client.pull(weights)
         cluster.run.Stop(pb.StopRequest(reason="enough"), Context())
         chief.leave(joined.incarnation, True)
-        LinearScorer(
-            config, shards, cluster.addresses, OPEN, tmp_path / "models", threading.Event(), Said(), CollectorRegistry()
-        ).run()
+        around = Surroundings(config=config, name="evaluator", addresses=cluster.addresses)
+        LinearScorer(around, shards, tmp_path / "models").run()
         (score,) = cluster.run.Status(pb.StatusRequest(), Context()).scores
     finally:
         cluster.close()

@@ -22,6 +22,7 @@ from paceline.rpc.transport import OpenSink, Parts, Transport, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange import link_with_retries as link_module
 from paceline.worker.exchange.link_with_retries import Link, SliceSink
+from paceline.worker.surroundings import Surroundings
 
 CODECS = registry.names(PACKAGE)
 SHAPES = tuple((f"layer{index}.weight", (size,)) for index, size in enumerate((3, 5, 2, 4)))
@@ -117,10 +118,15 @@ class Line:
         self.said: list[tuple[str, dict[str, Any]]] = []
         self.failures: list[str] = []
         self.plan = make_plan(SHAPES, 2, config.plan)
-        self.link = Link(
-            0, self.server, self.plan, config, "worker-0", time.monotonic() + patience, self.stop,
-            lambda event, **facts: self.said.append((event, facts)), self.failures.append,
-        )  # fmt: skip
+        around = Surroundings(
+            config=config,
+            name="worker-0",
+            addresses=[],
+            stop=self.stop,
+            say=lambda event, **facts: self.said.append((event, facts)),
+            deadline=time.monotonic() + patience,
+        )
+        self.link = Link(0, self.server, around, self.plan, self.failures.append)
         self.model = np.zeros(14, np.float32)
         self.gradient = np.arange(14, dtype=np.float32) / 3
 

@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange import residuals as residuals_module
 from paceline.worker.exchange.link_with_retries import Link
 from paceline.worker.exchange.residuals import open_owed
+from paceline.worker.surroundings import Surroundings
 from tests.core.coding.test_dgc import topk
 from tests.core.coding.test_error_feedback import owing, through
 from tests.support.processes import Cluster
@@ -115,10 +115,15 @@ class Line:
     def __init__(self, folder: Path | None, run: str = "one", push: Any = "topk", **codec: Any) -> None:
         config = Config(run=run, servers=2, plan=LAYERWISE, codec=CodecConfig(push=push, **codec))
         self.server, self.said = Script(), list[tuple[str, dict[str, Any]]]()
-        self.link = Link(
-            0, self.server, make_plan(SHAPES, 2, LAYERWISE), config, "worker-0", time.monotonic() + 3600,
-            threading.Event(), lambda event, **facts: self.said.append((event, facts)), lambda code: None, folder,
-        )  # fmt: skip
+        around = Surroundings(
+            config=config,
+            name="worker-0",
+            addresses=[],
+            say=lambda event, **facts: self.said.append((event, facts)),
+            residuals=folder,
+            deadline=time.monotonic() + 3600,
+        )
+        self.link = Link(0, self.server, around, make_plan(SHAPES, 2, LAYERWISE))
 
     @property
     def owed(self) -> Owed:

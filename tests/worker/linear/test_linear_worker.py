@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 from scipy.sparse import csr_array
 
 from paceline.core.errors import ConfigError
@@ -25,11 +24,11 @@ from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
 from paceline.load_settings import load, task_of
-from paceline.rpc.auth import OPEN
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.linear_rows import LinearData
 from paceline.worker.linear.linear_worker import LinearWorker, touched
 from paceline.worker.linear.sparse_client import bounds
+from paceline.worker.surroundings import Surroundings
 from tests.support.in_process import Cluster, Context, Said, config_of
 
 D, N = 60, 200
@@ -72,10 +71,14 @@ class Trial:
         self.ends: list[Future[None]] = []
 
     def worker(self, number: int) -> LinearWorker:
-        return LinearWorker(
-            self.config, f"worker-{number}", self.shards, self.cluster.addresses, OPEN, self.stop, self.said[number],
-            CollectorRegistry(),
-        )  # fmt: skip
+        around = Surroundings(
+            config=self.config,
+            name=f"worker-{number}",
+            addresses=self.cluster.addresses,
+            stop=self.stop,
+            say=self.said[number],
+        )
+        return LinearWorker(around, self.shards)
 
     def start(self) -> "Trial":
         self.ends = [self.pool.submit(self.worker(number).run) for number in range(self.config.workers)]
@@ -253,7 +256,7 @@ def shared_shards(folder: Path) -> Shards:
 def worker_of(config: Config, shards: Shards) -> LinearWorker:
     """A worker that calls nobody."""
     addresses = ["localhost:1"] * config.servers
-    return LinearWorker(config, "worker-0", shards, addresses, OPEN, threading.Event(), Said(), CollectorRegistry())
+    return LinearWorker(Surroundings(config=config, name="worker-0", addresses=addresses), shards)
 
 
 def test_an_example_of_several_shards_trains_in_all_or_validates_in_all(tmp_path: Path) -> None:
@@ -429,10 +432,9 @@ def test_dense_shards_are_refused(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards", "made", RECIPE, Dealt([Selection(source, np.arange(4))] * 2), {})
     shards = open_shards(tmp_path / "shards")
 
+    around = Surroundings(config=config(), name="worker-0", addresses=["localhost:1"] * 2)
     with pytest.raises(ConfigError, match="hold dense rows, but updates: sparse"):
-        LinearWorker(
-            config(), "worker-0", shards, ["localhost:1"] * 2, OPEN, threading.Event(), Said(), CollectorRegistry()
-        )
+        LinearWorker(around, shards)
 
 
 def test_the_places_that_rows_touch_are_found() -> None:

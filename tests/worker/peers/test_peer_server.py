@@ -24,6 +24,7 @@ from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import peer_service_pb2 as peer_pb
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.peer_service_pb2_grpc import PeerServiceStub
+from paceline.worker.surroundings import Surroundings
 from tests.support.in_process import SHAPES, Said
 from tests.support.processes import TOKEN, Cluster, Process, eventually
 
@@ -239,7 +240,9 @@ def test_the_mean_is_of_those_that_came_and_a_gone_or_diverged_worker_is_left_ou
     served = [peers.serving(model, plan) for model in models]
     served[1][0].close()
     data = {"train": (np.zeros((4, 64), np.uint8), np.arange(4))}
-    gathering = local_models.LocalModels(replica, plan, Credentials(TOKEN), peers.kind, 60.0, threading.Event(), said)
+    config = Config(transport=peers.kind, stall_timeout=60.0)
+    around = Surroundings(config=config, name="evaluator", addresses=[], credentials=Credentials(TOKEN), say=said)
+    gathering = local_models.LocalModels(around, replica, plan)
 
     found = gathering.gather(
         [address for _, address in served], data, True, lambda number: seen.append((number, replica.local[0]))

@@ -3,14 +3,12 @@
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 from safetensors import safe_open
 from scipy.sparse import csr_array
 
@@ -25,12 +23,12 @@ from paceline.data.manifest import Recipe
 from paceline.data.shard_writer import Dealt, write_shards
 from paceline.data.shards import Shards, open_shards
 from paceline.load_settings import write_yaml
-from paceline.rpc.auth import OPEN
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.sparse_client import SparseClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
 from paceline.worker.scoring.linear_scorer import LinearScorer
-from tests.support.in_process import Cluster, Context, Said, config_of
+from paceline.worker.surroundings import Surroundings
+from tests.support.in_process import Cluster, Context, config_of
 
 D = 40
 RECIPE = Recipe(task="tiny", strategy="random", shards=2, validation=0.2, test=0.4, seed=0, examples="a" * 64)
@@ -66,10 +64,13 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Two servers of a run that is over but for its score; a worker has pushed WEIGHTS."""
     shards, cluster = written(tmp_path / "shards"), Cluster(config(), tmp_path)
     cluster.evaluator_ready()
-    end, stop, manifest = time.monotonic() + 60, threading.Event(), shards.manifest
-    chief = ChiefClient(cluster.addresses[0], OPEN, cluster.config, "worker-0", end, stop, Said())
+    manifest = shards.manifest
+    around = Surroundings(
+        config=cluster.config, name="worker-0", addresses=cluster.addresses, deadline=time.monotonic() + 60
+    )
+    chief = ChiefClient(around)
     plan = make_plan(shapes_of(manifest), 2, cluster.config.plan)
-    client = SparseClient(cluster.addresses, OPEN, plan, cluster.config, "worker-0", end, stop, Said())
+    client = SparseClient(around, plan)
     joined = chief.join(False, manifest.train_examples, 2, manifest.fingerprint, 2)
     assert joined is not None
     client.attach(joined.incarnation)
@@ -106,10 +107,8 @@ def check_metrics(metrics: dict[str, float]) -> None:
 
 
 def test_the_final_version_of_all_slices_is_scored_and_written(cluster: Cluster, tmp_path: Path) -> None:
-    LinearScorer(
-        cluster.config, open_shards(tmp_path / "shards"), cluster.addresses, OPEN, tmp_path / "models",
-        threading.Event(), Said(), CollectorRegistry(),
-    ).run()  # fmt: skip
+    around = Surroundings(config=cluster.config, name="evaluator", addresses=cluster.addresses)
+    LinearScorer(around, open_shards(tmp_path / "shards"), tmp_path / "models").run()
 
     metrics = scored(cluster)
     check_metrics(metrics)

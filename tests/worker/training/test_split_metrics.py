@@ -1,6 +1,5 @@
 """Metrics of a task: of all outputs of a split together, and accuracy only where labels are classes."""
 
-import threading
 import time
 from collections import namedtuple
 from collections.abc import Callable
@@ -12,7 +11,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from prometheus_client import CollectorRegistry  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 from sklearn.metrics import f1_score, r2_score, roc_auc_score  # noqa: E402
 
@@ -22,17 +20,17 @@ from paceline.data.dataset import Labelled, Selection  # noqa: E402
 from paceline.data.manifest import Recipe  # noqa: E402
 from paceline.data.shard_writer import Dealt, write_shards  # noqa: E402
 from paceline.data.shards import open_shards  # noqa: E402
-from paceline.rpc.auth import OPEN  # noqa: E402
 from paceline.tasks import defaults  # noqa: E402
 from paceline.tasks.task import Task, load_task  # noqa: E402
 from paceline.v1 import run_service_pb2 as pb  # noqa: E402
 from paceline.worker.exchange.parameter_client import ParameterClient  # noqa: E402
 from paceline.worker.membership.calls_to_chief import ChiefClient  # noqa: E402
 from paceline.worker.scoring.module_scorer import ModuleScorer  # noqa: E402
+from paceline.worker.surroundings import Surroundings  # noqa: E402
 from paceline.worker.training import split_metrics as measuring  # noqa: E402
 from paceline.worker.training.model_and_gradient import Replica  # noqa: E402
 from paceline.worker.training.split_metrics import Measuring  # noqa: E402
-from tests.support.in_process import Cluster, Context, Said, config_of  # noqa: E402
+from tests.support.in_process import Cluster, Context, config_of  # noqa: E402
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(1100, 4)).astype(np.float32)
@@ -266,10 +264,8 @@ def test_a_regression_is_scored_kept_and_told_by_what_it_goes_by(
     cluster, shards = Cluster(config_of(task=str(tmp_path / "mine.py")), tmp_path), open_shards(tmp_path / "shards")
     try:
         stopped_with_zeros(cluster, shards.manifest)
-        scorer = ModuleScorer(
-            cluster.config, shards, cluster.addresses, OPEN, tmp_path / "models", "cpu", threading.Event(), Said(),
-            CollectorRegistry(),
-        )  # fmt: skip
+        around = Surroundings(config=cluster.config, name="evaluator", addresses=cluster.addresses)
+        scorer = ModuleScorer(around, shards, tmp_path / "models", "cpu")
         scorer.run()
 
         (score,) = cluster.run.Status(pb.StatusRequest(), Context()).scores
@@ -290,10 +286,12 @@ def test_a_regression_is_scored_kept_and_told_by_what_it_goes_by(
 def stopped_with_zeros(cluster: Cluster, manifest: Any) -> None:
     """A run that is over but for its score: a worker has given weights of zero."""
     cluster.evaluator_ready()
-    end, stop = time.monotonic() + 60, threading.Event()
-    chief = ChiefClient(cluster.addresses[0], OPEN, cluster.config, "worker-0", end, stop, Said())
+    around = Surroundings(
+        config=cluster.config, name="worker-0", addresses=cluster.addresses, deadline=time.monotonic() + 60
+    )
+    chief = ChiefClient(around)
     plan = make_plan((("weight", (1, 4)), ("bias", (1,))), 1, cluster.config.plan)
-    client = ParameterClient(cluster.addresses, OPEN, plan, cluster.config, "worker-0", end, stop, Said())
+    client = ParameterClient(around, plan)
     joined = chief.join(False, manifest.train_examples, 2, manifest.fingerprint, 1)
     assert joined is not None
     client.attach(joined.incarnation)
