@@ -7,9 +7,6 @@ from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.peer_run import topology_of
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
-from paceline.core.steps.clip import Clip
-from paceline.core.steps.effective import pool_of
-from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import Own, Policy, build_policy
 from paceline.core.values import Vector
 from paceline.data.manifest import Manifest
@@ -28,7 +25,7 @@ from paceline.worker.startup.start import Start, rank_of, run_process
 from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import Replica
 from paceline.worker.training.training_loop import train
-from paceline.worker.training.training_state import Training
+from paceline.worker.training.training_state import Asked, Batches, Training
 
 
 class Worker(Member):
@@ -119,12 +116,19 @@ class Worker(Member):
     def _training(
         self, policy: Policy, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler, switches: int
     ) -> Training:
+        shards = [self._shards.shard(shard) for shard in mine]
         return Training(
-            self.replica, self.client, policy, build_optimizer(self.config.optimizer), pool_of(self.config), sampler,
-            [self._shards.shard(shard) for shard in mine], self.progress, self._slowness(place),
-            Clip(self.config.clip), self.config.seed, place, seat.view, self.config.batch == "speed",
-            switches, self._peer.model, self.config.overlap,
-        )  # fmt: skip
+            replica=self.replica,
+            client=self.client,
+            policy=policy,
+            asked=Asked.by(self.config),
+            batches=Batches(sampler=sampler, shards=shards, seed=self.config.seed, place=place),
+            progress=self.progress,
+            slowness=self._slowness(place),
+            shared=self._peer.model,
+            view=seat.view,
+            switches=switches,
+        )
 
     def _heard(self, reply: HeartbeatReply) -> None:
         super()._heard(reply)

@@ -26,7 +26,8 @@ class Work:
 
 def work(training: Training, clock: int) -> Work:
     """The mini-batches that belong to this clock, with own steps between them where the policy has any."""
-    most, training.own.lr = training.policy.most_steps, training.client.lr
+    most = training.policy.most_steps
+    training.own.lr = training.client.lr
     first, done = (clock - 1) * most, None
     for position in range(first + 1, first + training.policy.local_steps(training.progress.speed) + 1):
         step = compute(training, position)
@@ -52,18 +53,19 @@ def compute(training: Training, position: int) -> Step | None:
     """The gradient of the mini-batch at this position of the worker's data, clipped, with the worker's own momentum; None for
     an empty one."""
     training.progress.enter("data")
-    batch, share = part(training.sampler.batch(position), training.progress.speed if training.by_speed else 1.0)
+    batches, clip = training.batches, training.asked.clip
+    batch, share = part(batches.sampler.batch(position), training.progress.speed if training.asked.by_speed else 1.0)
     if not len(batch):
         return None
-    features, labels = take(training.shards, *batch)
+    features, labels = take(batches.shards, *batch)
     training.progress.enter("compute")
     began = time.monotonic()
-    seeds = np.random.SeedSequence([training.seed, training.place, position])
+    seeds = np.random.SeedSequence([batches.seed, batches.place, position])
     step = training.replica.gradient(features, labels, int(seeds.generate_state(1)[0]), np.random.default_rng(seeds))
     training.slowness.delay(position, share)
     training.progress.computed(len(batch), time.monotonic() - began)
-    if training.clip.limits and step.finite:
-        factor = training.clip.factor(l2_norm(step.gradient))
+    if clip.limits and step.finite:
+        factor = clip.factor(l2_norm(step.gradient))
         if factor < 1:
             np.multiply(step.gradient, np.float32(factor), out=step.gradient)
     if training.momentum is not None and step.finite:

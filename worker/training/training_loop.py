@@ -66,7 +66,7 @@ def weight(step: Step | None) -> int:
 
 def epoch(training: Training, clock: int) -> int:
     """Which pass over its data the worker is in."""
-    return training.sampler.place(clock * training.policy.most_steps).epoch
+    return training.batches.sampler.place(clock * training.policy.most_steps).epoch
 
 
 # after the reply
@@ -115,7 +115,8 @@ def adopt(training: Training, message: Switch) -> bool:
     if switch is None or switch.number <= training.switches:
         return False
     policy = build_policy(Options(**switch.policy))
-    training.switches, training.view = switch.number, max(training.view, message.view)
+    training.switches = switch.number
+    training.view = max(training.view, message.view)
     training.client.pull(training.replica.local, switch.version)  # a slice that has not begun yet is waited for
     training.replica.refresh()
     training.begin(policy)

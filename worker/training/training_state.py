@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
+from paceline.core.settings.config import Config
 from paceline.core.steps.clip import Clip
-from paceline.core.steps.effective import Pool, effective
+from paceline.core.steps.effective import Pool, effective, pool_of
 from paceline.core.steps.momentum import WorkerMomentum
-from paceline.core.steps.optimizer import Optimizer
+from paceline.core.steps.optimizer import Optimizer, build_optimizer
 from paceline.core.sync.policy import Own, Policy
 from paceline.core.values import Base, Vector
 from paceline.data.sampler import Sampler
@@ -20,33 +22,60 @@ from paceline.worker.training.model_for_readers import LocalModel
 from paceline.worker.training.status_and_metrics import Progress
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the run's settings ask of each step."""
+
+    optimizer: Optimizer
+    """The run's."""
+    pool: Pool | None = None
+    """Who carries out what the run's optimizer is meant for one process to do; None: it is taken as it is."""
+    clip: Clip
+    by_speed: bool = False
+    """Whether a slower worker takes a smaller part of each mini-batch."""
+    overlap: bool = False
+    """Whether the next gradient is computed while a push is on its way, where the policy allows it."""
+
+    @classmethod
+    def by(cls, config: Config) -> Self:
+        """What these settings ask."""
+        return cls(
+            optimizer=build_optimizer(config.optimizer),
+            pool=pool_of(config),
+            clip=Clip(config.clip),
+            by_speed=config.batch == "speed",
+            overlap=config.overlap,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches:
+    """What a worker's mini-batches are made of."""
+
+    sampler: Sampler
+    shards: Sequence[Shard]
+    """Those that the sampler takes from."""
+    seed: int
+    place: int
+    """This worker's among all: no two augment and drop out alike."""
+
+
+@dataclass(kw_only=True)
 class Training:
     """What one worker trains with."""
 
     replica: Replica
     client: ParameterClient
     policy: Policy
-    asked: Optimizer
-    """The run's."""
-    pool: Pool | None
-    """Who carries out what the run's optimizer is meant for one process to do; None: it is taken as it is."""
-    sampler: Sampler
-    shards: list[Shard]
+    asked: Asked
+    batches: Batches
     progress: Progress
     slowness: Slowness
-    clip: Clip
-    seed: int
-    place: int
-    view: int = 0
-    by_speed: bool = False
-    """Whether a slower worker takes a smaller part of each mini-batch."""
-    switches: int = 0
-    """Number of the newest change of policy that this worker knows."""
     shared: LocalModel = field(default_factory=LocalModel)
     """Where others read this worker's model."""
-    overlap: bool = False
-    """Whether the run's settings ask for computation while a push is on its way."""
+    view: int = 0
+    switches: int = 0
+    """Number of the newest change of policy that this worker knows."""
     optimizer: Optimizer = field(init=False)
     """What is stepped with in its place under the present policy."""
     pulled: Vector = field(init=False)
@@ -64,9 +93,11 @@ class Training:
 
     def begin(self, policy: Policy) -> None:
         """This worker's half of a policy, anew; the model is the one pulled last."""
-        self.policy, self.bases = policy, self.client.bases
-        self.optimizer = effective(self.pool, self.asked, policy)
-        self.momentum = None if self.pool is None else self.pool.momentum(self.asked, policy)
+        asked, pool = self.asked.optimizer, self.asked.pool
+        self.policy = policy
+        self.bases = self.client.bases
+        self.optimizer = effective(pool, asked, policy)
+        self.momentum = None if pool is None else pool.momentum(asked, policy)
         self.stepper = policy.worker_optimizer(self.optimizer)
         self.own = Own(self.replica.local, self.optimizer, self.client.lr)
         if policy.keeps_start:
@@ -77,4 +108,4 @@ class Training:
     @property
     def overlaps(self) -> bool:
         """Whether the next gradient is computed while a push is on its way: asked for, and the policy allows it."""
-        return self.overlap and self.policy.overlaps
+        return self.asked.overlap and self.policy.overlaps

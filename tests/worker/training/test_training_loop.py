@@ -21,7 +21,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 
 loop = pytest.importorskip("paceline.worker.training.training_loop")
 steps_module = pytest.importorskip("paceline.worker.training.between_pushes")
-Training = pytest.importorskip("paceline.worker.training.training_state").Training
+state = pytest.importorskip("paceline.worker.training.training_state")
 Step = pytest.importorskip("paceline.worker.training.model_and_gradient").Step
 SHAPES = (("a.weight", (2,)), ("b.weight", (3,)), ("c.weight", (2,)))
 PLAN = make_plan(SHAPES, 2, PlanConfig(slices="layerwise"))
@@ -137,10 +137,16 @@ def training(
 ) -> Any:  # fmt: skip
     sizes = sizes or [4]
     shards = [SimpleNamespace(features=np.zeros((size, 1)), labels=np.zeros(size, np.int64)) for size in sizes]
-    sampler, plain = Sampler(sizes, batch, steps, 0, "worker-0"), Sgd(lr=9.0, momentum=0.0, weight_decay=0.0)
-    return Training(
-        replica, client, policy, plain, None, sampler, shards, Progress(speed), Slowness(), Clip(ClipConfig()), 0, 0, **more
-    )  # fmt: skip
+    asked = {"optimizer": Sgd(lr=9.0, momentum=0.0, weight_decay=0.0), "clip": Clip(ClipConfig())} | more
+    return state.Training(
+        replica=replica,
+        client=client,
+        policy=policy,
+        asked=state.Asked(**asked),
+        batches=state.Batches(sampler=Sampler(sizes, batch, steps, 0, "worker-0"), shards=shards, seed=0, place=0),
+        progress=Progress(speed),
+        slowness=Slowness(),
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -209,18 +215,15 @@ def test_the_seed_of_a_step_depends_on_its_clock_alone() -> None:
 
 def test_the_loop_keeps_clipped_what_is_above_the_limit() -> None:
     client = Client(1)
-    play = training(policy("asp"), client, Replica([3.0]))
-    play.clip = Clip(ClipConfig(norm=7**0.5))  # the norm of seven ones
-    loop.train(play, 0)
+    clip = Clip(ClipConfig(norm=7**0.5))  # the norm of seven ones
+    loop.train(training(policy("asp"), client, Replica([3.0]), clip=clip), 0)
     assert client.values == pytest.approx([1.0])
 
 
 def test_a_worker_pushes_its_own_momentum_where_there_are_several_workers() -> None:
     """v = .5 v + g and g + .5 v: 1.5 of a first gradient of 1, then 1.75, 1.875 of the same."""
-    client, shared = Client(3), training(policy("asp"), Client(1), Replica([1.0]))
-    shared.client, shared.asked, shared.pool = client, Sgd(lr=1.0, momentum=0.5, weight_decay=0.0), Pool(4, 0.25)
-    shared.begin(shared.policy)
-    loop.train(shared, 0)
+    client, sgd = Client(3), Sgd(lr=1.0, momentum=0.5, weight_decay=0.0)
+    loop.train(training(policy("asp"), client, Replica([1.0]), optimizer=sgd, pool=Pool(4, 0.25)), 0)
     assert client.values == pytest.approx([1.5, 1.75, 1.875])
 
 
