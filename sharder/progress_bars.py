@@ -1,10 +1,10 @@
-"""What the sharder shows while it works: a bar on a terminal, plain lines elsewhere, and metrics for Prometheus."""
+"""What the sharder shows while it works: a bar on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from paceline.data.progress import Progress
 from paceline.rpc.process import start_metrics
+from paceline.sharder.metrics import SharderMetrics
 
 EVERY = 10.0
 """Seconds from one plain line of a stage to the next."""
@@ -83,32 +84,6 @@ class Bars(Progress):
 
     def say(self, line: str) -> None:
         _print(self._bars.console, line)
-
-
-class SharderMetrics(Progress):
-    """The `paceline_sharder_*` and `paceline_shard_*` metrics of one process. Called from one thread."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._ratio = Gauge(
-            "paceline_sharder_progress_ratio", "Share of the stage that is done", ["stage"], registry=registry
-        )
-        self._examples = Counter(
-            "paceline_sharder_examples_total", "Examples done in the stage", ["stage"], registry=registry
-        )
-        self._shards = Gauge("paceline_shard_examples", "Examples of the shard", ["shard"], registry=registry)
-        self._name, self._total, self._done = "", 0, 0
-
-    def stage(self, name: str, total: int) -> None:
-        self._name, self._total, self._done = name, total, 0
-        self.advance(0)
-
-    def advance(self, count: int) -> None:
-        self._done += count
-        self._examples.labels(self._name).inc(count)
-        self._ratio.labels(self._name).set(min(1.0, self._done / self._total) if self._total else 1.0)
-
-    def shard(self, number: int, examples: int) -> None:
-        self._shards.labels(str(number)).set(examples)
 
 
 class _Both(Progress):

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 from rich.console import Console
 
 from paceline.command_line import end_process, options_of
@@ -24,6 +24,7 @@ from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.watchdog import Watchdog
 from paceline.sharder.command_line import ToldShardServer
+from paceline.sharder.metrics import ServingMetrics
 from paceline.sharder.progress_bars import progress_of
 from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_config
@@ -40,20 +41,6 @@ _LONGEST_WAIT = 5.0
 """Longest wait for the counts before the reader is told to ask again (seconds)."""
 Ranges = Sequence[tuple[int, int]]
 Reply = TypeVar("Reply", pb.ManifestReply, pb.FetchReply, pb.CountsReply)
-
-
-class ServingMetrics:
-    """The `paceline_sharder_*` metrics of what is sent."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.sent = Counter("paceline_sharder_sent_bytes_total", "Bytes of shards sent", registry=registry)
-        self._requests = Counter(
-            "paceline_sharder_requests_total", "Finished calls", ["method", "code"], registry=registry
-        )
-
-    def call(self, method: str, code: str, seconds: float) -> None:
-        """One finished call."""
-        self._requests.labels(method, code).inc()
 
 
 class ShardServicer(ShardServiceServicer):

@@ -21,8 +21,9 @@ from paceline.worker.peers.other_workers import Peers
 from paceline.worker.peers.peer_metrics import PeerMetrics
 from paceline.worker.peers.peer_server import PeerServer
 from paceline.worker.peers.peer_training_loop import train_among
-from paceline.worker.startup.start import Start, rank_of, run_process
-from paceline.worker.surroundings import Surroundings
+from paceline.worker.startup.run_process import run_process
+from paceline.worker.startup.start import Start
+from paceline.worker.surroundings import Surroundings, rank_of
 from paceline.worker.training.model_and_gradient import Replica
 from paceline.worker.training.training_loop import train
 from paceline.worker.training.training_state import Asked, Batches, Training

@@ -22,7 +22,8 @@ from paceline.rpc.process import stop_on_signals
 from paceline.tasks.task import load_task
 from paceline.worker.command_line import ToldScript
 from paceline.worker.module_worker import worker_of
-from paceline.worker.startup.start import Start, run_process
+from paceline.worker.startup.run_process import run_process
+from paceline.worker.startup.start import Start
 from paceline.worker.training.model_and_gradient import Array, Replica, use_threads
 from paceline.worker.training.step_result import Step
 

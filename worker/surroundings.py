@@ -35,3 +35,9 @@ class Surroundings:
     def __post_init__(self) -> None:
         if not self.deadline:
             object.__setattr__(self, "deadline", time.monotonic() + self.config.deadline)
+
+
+def rank_of(name: str) -> int:
+    """The number in a worker's name; 0 where it has none."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0

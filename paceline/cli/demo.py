@@ -15,7 +15,7 @@ from paceline.load_settings import load
 from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import open_run
-from paceline.local.shared import forking
+from paceline.local.run_forkers import forking
 from paceline.tasks.task import load_task
 
 GOAL = 0.95
@@ -113,8 +113,11 @@ def _runs(
             return results, outcome.exit_code
         results[policy] = outcome
         shards = shards or folder.shards
-        say(console, f"  {policy}: {_accuracy(outcome)} after {outcome.seconds:.1f} s of training "
-                     f"({time.monotonic() - start:.1f} s with the start of all processes)")  # fmt: skip
+        say(
+            console,
+            f"  {policy}: {_accuracy(outcome)} after {outcome.seconds:.1f} s of training "
+            f"({time.monotonic() - start:.1f} s with the start of all processes)",
+        )
     return results, 0
 
 

@@ -14,7 +14,7 @@ from paceline.core.run.best_model import by_split, scores_of
 from paceline.core.settings.config import RUN, Config
 from paceline.local.forker import Forker
 from paceline.local.run_folder import RunFolder, new_name
-from paceline.local.shared import forking
+from paceline.local.run_forkers import forking
 from paceline.watch.chief_status import standing
 
 PARTS = ("train", "validation", "test")

@@ -19,7 +19,7 @@ from paceline.local.forker import Forker
 from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RUNS, RunFolder, open_run
-from paceline.local.shared import forking
+from paceline.local.run_forkers import forking
 from paceline.watch.chief_status import standing
 from paceline.watch.live_table import Display, LiveTable, PlainLines
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from paceline.core.errors import DataError
 from paceline.data.cells import Feature
 from paceline.data.columns import Column, Columns
 
@@ -52,3 +53,13 @@ def _of_empty(features: Sequence[Feature], columns: Sequence[Column], mean: str)
 def some(parts: Sequence[str], most: int = _SHOWN) -> str:
     """The first ones with commas, and how many more there are."""
     return ", ".join(parts[:most]) + (f" and {len(parts) - most:,} more" if len(parts) > most else "")
+
+
+def how_read(shards: Path) -> tuple[str, ...]:
+    """How the data of these shards was read, in lines for people; none where they can't be opened, which their readers tell."""
+    from paceline.data.manifest import read_manifest
+
+    try:
+        return read_manifest(shards).as_read
+    except DataError:
+        return ()

@@ -6,7 +6,7 @@ import psutil
 
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
-from paceline.local.shared import cores
+from paceline.local.cpu_cores import cores
 from paceline.rpc.process import memory_limit
 
 MOST_PER_CORE = 16

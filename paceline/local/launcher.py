@@ -11,15 +11,18 @@ from typing import Any, TypeVar
 
 from paceline.core.errors import ConfigError, DataError, OutOfMemory, PacelineError, ServersGone, UsageError
 from paceline.core.settings.config import Config
+from paceline.data.as_read import how_read
 from paceline.load_settings import CONNECT, TLS
 from paceline.local.children import Child, child_environment, end_all
+from paceline.local.cpu_cores import cores, threads_of
 from paceline.local.forker import Forker
 from paceline.local.outcome import Outcome
+from paceline.local.process_ports import kept_port, ports_of
 from paceline.local.repeated_crashes import Crashes
 from paceline.local.run_folder import RunFolder
+from paceline.local.run_forkers import forking
 from paceline.local.run_history import Records
 from paceline.local.run_status import Connect
-from paceline.local.shared import cores, forking, how_read, kept_port, ports_of, threads_of
 from paceline.local.signals import Signals
 from paceline.local.stalled_run import Stall
 from paceline.own_extensions import own_files
@@ -46,7 +49,8 @@ class _Ended(Exception):
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
-        self.code, self.reason = code, reason
+        self.code = code
+        self.reason = reason
 
 
 def run_local(
@@ -101,13 +105,21 @@ class _Launch:
         forkers: Mapping[str, Forker],
     ) -> None:
         self.outcome = Outcome()
-        self._config, self._folder, self._say, self._show, self._connect = config, folder, say, show, connect
-        self._signals, self._records = signals, records
-        self._shards, self._device = shards or folder.shards, device
-        self._has_shards, self._shard_server = shards is not None, ""
+        self._config = config
+        self._folder = folder
+        self._say = say
+        self._show = show
+        self._connect = connect
+        self._signals = signals
+        self._records = records
+        self._shards = shards or folder.shards
+        self._device = device
+        self._has_shards = shards is not None
+        self._shard_server = ""
         self._children: list[Child] = []
         self._chief: Chief | None = None
-        self._speed, self._news = Speed(), News()
+        self._speed = Speed()
+        self._news = News()
         self._threads = threads_of(config)
         self._environment = child_environment(self._threads)
         self._forkers = forkers
@@ -143,7 +155,8 @@ class _Launch:
     def note_end(self, end: _Ended) -> None:
         """The run ends with this."""
         self.outcome.refused = end.code in (*HOPELESS, OutOfMemory.exit_code) and not self._has_begun
-        self.outcome.exit_code, self.outcome.reason = end.code, end.reason
+        self.outcome.exit_code = end.code
+        self.outcome.reason = end.reason
 
     @property
     def _has_begun(self) -> bool:
@@ -162,10 +175,17 @@ class _Launch:
             for folder in (self._folder.copies(), self._folder.residuals):
                 shutil.rmtree(folder, ignore_errors=True)
         self._folder.write_facts(
-            finished=out.exit_code == 0, exit_code=out.exit_code, accuracy=out.accuracy, metrics=out.metrics,
-            measure=out.measure, scored=out.scored, seconds=out.seconds, reason=out.reason,
-            warnings=[asdict(each) for each in out.warnings], pids={},
-        )  # fmt: skip
+            finished=out.exit_code == 0,
+            exit_code=out.exit_code,
+            accuracy=out.accuracy,
+            metrics=out.metrics,
+            measure=out.measure,
+            scored=out.scored,
+            seconds=out.seconds,
+            reason=out.reason,
+            warnings=[asdict(each) for each in out.warnings],
+            pids={},
+        )
 
     # starting
     def _shard(self) -> None:
@@ -292,15 +312,20 @@ class _Launch:
     def _note(self, status: StatusReply) -> None:
         """Takes in what the chief says."""
         rate, out = self._speed.note(status), self.outcome
-        out.seconds, out.examples, out.version = status.seconds, status.examples, status.version
-        out.reason, out.warnings = status.reason, chief_client.warnings(status)
+        out.seconds = status.seconds
+        out.examples = status.examples
+        out.version = status.version
+        out.reason = status.reason
+        out.warnings = chief_client.warnings(status)
         for line in self._news.of(out.warnings):
             self._say(line)
         out.scores = chief_client.scores(status)
         out.figures |= {worker.worker: dict(worker.figures) for worker in status.workers if worker.figures}
         if out.scores and out.scores[-1].final:
             final = out.scores[-1]
-            out.metrics, out.measure, out.scored = final.metrics, final.measure, final.examples
+            out.metrics = final.metrics
+            out.measure = final.measure
+            out.scored = final.examples
             out.accuracy = accuracy(out.metrics)
         self._records.note(status, rate)
         self._show(status, rate)

@@ -14,7 +14,7 @@ import pytest
 
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config, DataConfig
-from paceline.local import begin_early, children, launcher, shared
+from paceline.local import begin_early, children, launcher, run_forkers
 from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RunFolder, open_run
@@ -132,7 +132,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("FAKE_STAGE", str(tmp_path))
     monkeypatch.setattr(launcher, "POLL", 0.02)
-    monkeypatch.setattr(shared, "SERVERS", ("fakes",))  # loaded in no time
+    monkeypatch.setattr(run_forkers, "SERVERS", ("fakes",))  # loaded in no time
     monkeypatch.setattr(begin_early, "WORKERS", ("fakes",))
     made = Stage(tmp_path, restarts=2)
     made.plot()
@@ -428,13 +428,13 @@ sys.path.insert(0, {tests!r})
 from tests.local.test_launcher import FakeChief
 from paceline.local import begin_early
 from paceline.local import children
-from paceline.local import shared
+from paceline.local import run_forkers
 from paceline.local import launcher
 from paceline.local.run_folder import RunFolder
 from paceline.load_settings import load
 children.ALL_GONE = {patience}
 launcher.POLL = 0.02
-shared.SERVERS = begin_early.WORKERS = ("fakes",)
+run_forkers.SERVERS = begin_early.WORKERS = ("fakes",)
 stage = Path({stage!r})
 folder = RunFolder(stage / "runs/play")
 class Waiting(FakeChief):

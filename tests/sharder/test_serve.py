@@ -29,8 +29,9 @@ from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceStub
 from paceline.worker.command_line import ToldWorker
 from paceline.worker.startup import streamed_shards as shard_client
-from paceline.worker.startup.start import Start, find_shards
+from paceline.worker.startup.start import Start
 from paceline.worker.startup.streamed_shards import RemoteShards, ShardClient
+from paceline.worker.startup.wait_for_shards import find_shards
 from tests.support.in_process import Said
 from tests.support.processes import TOKEN, eventually
 

@@ -42,7 +42,7 @@ LIGHT = (
     "paceline.worker.exchange.parameter_client",
     "paceline.worker.membership.member",
     "paceline.worker.startup.streamed_shards",
-    "paceline.worker.startup.start",
+    "paceline.worker.startup.run_process",
     "paceline.worker.training.status_and_metrics",
     "paceline.worker.training.emulated_slowness",
     "paceline.worker.training.step_result",

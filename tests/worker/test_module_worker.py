@@ -14,7 +14,7 @@ from paceline.v1 import run_service_pb2 as run_pb
 
 app = pytest.importorskip("paceline.worker.module_worker")
 member = pytest.importorskip("paceline.worker.membership.member")
-start = pytest.importorskip("paceline.worker.startup.start")
+run_process = pytest.importorskip("paceline.worker.startup.run_process")
 
 
 class Manifest:
@@ -102,12 +102,12 @@ def test_first_weights_are_never_mixed_with_trained_ones() -> None:
 
 def test_one_address_for_each_server_is_needed() -> None:
     config = Config(servers=2)
-    assert start.check_addresses("a:1, b:2,", config) == ["a:1", "b:2"]
-    assert start.check_addresses("server-{}.servers:1", config) == ["server-0.servers:1", "server-1.servers:1"]
+    assert run_process.check_addresses("a:1, b:2,", config) == ["a:1", "b:2"]
+    assert run_process.check_addresses("server-{}.servers:1", config) == ["server-0.servers:1", "server-1.servers:1"]
     with pytest.raises(ConfigError, match="names 1 addresses, but the config has 2"):
-        start.check_addresses("a:1", config)
+        run_process.check_addresses("a:1", config)
     with pytest.raises(ConfigError, match="names 'b'; expected host:port, like"):
-        start.check_addresses("a:1,b", config)
+        run_process.check_addresses("a:1,b", config)
 
 
 @pytest.mark.parametrize(

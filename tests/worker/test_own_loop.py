@@ -22,6 +22,7 @@ from tests.support.in_process import Cluster, Context, config_of
 torch = pytest.importorskip("torch")
 own_loop = pytest.importorskip("paceline.worker.own_loop")
 start = pytest.importorskip("paceline.worker.startup.start")
+run_process = pytest.importorskip("paceline.worker.startup.run_process").run_process
 worker_of = pytest.importorskip("paceline.worker.module_worker").worker_of
 functional = torch.nn.functional
 Connect = Callable[..., Any]
@@ -103,7 +104,7 @@ def test_an_own_loop_gives_the_same_bits_as_the_standard_one_on_either_transport
         workers.append(worker_of(standard.start, around, shards))
         workers[0].run()
 
-    start.run_process(standard.start, work)
+    run_process(standard.start, work)
     standard.cluster.close()
     assert torch.equal(ours, torch.from_numpy(workers[0].replica.local))
 

@@ -12,13 +12,14 @@ from paceline.core.coding.codec import Codec, load_codec
 from paceline.core.coding.error_feedback import Owed
 from paceline.core.errors import BadPush, DataError, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.linear.sparse import encode_places
-from paceline.core.slice.plan import Range, SlicePlan
+from paceline.core.slice.plan import SlicePlan
 from paceline.core.values import Base, Places, Sparse, Vector
 from paceline.rpc.channel import backoff, retried
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts, room_for, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor
+from paceline.worker.exchange.received_weights import SliceSink
 from paceline.worker.exchange.residuals import open_owed
 from paceline.worker.surroundings import Surroundings
 
@@ -115,10 +116,15 @@ class Link:
         """Says where this worker stands, and learns where the slice is."""
         reply = self._transport.resume(
             pb.ResumeRequest(
-                worker=self._worker, incarnation=self.incarnation, clock=self.answered, tensors=self._tensors,
-                plan_hash=self._plan.hash, protocol=PROTOCOL,
-            ), timeout=10.0,
-        )  # fmt: skip
+                worker=self._worker,
+                incarnation=self.incarnation,
+                clock=self.answered,
+                tensors=self._tensors,
+                plan_hash=self._plan.hash,
+                protocol=PROTOCOL,
+            ),
+            timeout=10.0,
+        )
         if reply.lost_last:
             self._say("a restart lost pushes", server=self.index, first=reply.lost_first, last=reply.lost_last)
         if reply.phase == "empty" and self.answered:
@@ -133,9 +139,12 @@ class Link:
         mine = self._gather(model)
         codec = load_codec("none")
         head = pb.PushHead(
-            worker=self._worker, plan_hash=self._plan.hash, codec=codec.name, elements=self._length,
+            worker=self._worker,
+            plan_hash=self._plan.hash,
+            codec=codec.name,
+            elements=self._length,
             digest=hashlib.sha256(mine.data).digest(),
-        )  # fmt: skip
+        )
 
         def send() -> pb.InitialiseReply:
             try:
@@ -191,9 +200,11 @@ class Link:
         """The same for the change of a few elements of this slice; the reply brings the weights that are wanted, or those
         that differ from `base` (None). DataError where the update is too large for one message."""
         message = pb.PushPullSparseRequest(
-            head=self._head(clock, view, examples, base), places=encode_places(update.places),
-            values=encoded(update.values, self._push_codec), wanted=None if wanted is None else encode_places(wanted),
-        )  # fmt: skip
+            head=self._head(clock, view, examples, base),
+            places=encode_places(update.places),
+            values=encoded(update.values, self._push_codec),
+            wanted=None if wanted is None else encode_places(wanted),
+        )
         if message.ByteSize() > LARGEST:
             raise DataError(
                 f"A push has {len(update.places):,} weights for server {self.index}, {message.ByteSize():,} bytes; at most "
@@ -212,10 +223,17 @@ class Link:
 
     def _head(self, clock: int, view: int, examples: int, base: Base) -> pb.PushHead:
         return pb.PushHead(
-            worker=self._worker, incarnation=self.incarnation, clock=clock, examples=examples, view=view,
-            base_term=base.term, base_version=base.version, plan_hash=self._plan.hash,
-            codec=self._push_codec.name, pull_codec=self._pull_codec.name,
-        )  # fmt: skip
+            worker=self._worker,
+            incarnation=self.incarnation,
+            clock=clock,
+            examples=examples,
+            view=view,
+            base_term=base.term,
+            base_version=base.version,
+            plan_hash=self._plan.hash,
+            codec=self._push_codec.name,
+            pull_codec=self._pull_codec.name,
+        )
 
     def _answered(self, head: pb.PushHead, send: Callable[[], T], head_of: Callable[[T], pb.PullHead]) -> T:
         """Sends until the push is answered; sets head.ask where the server has it already."""
@@ -241,7 +259,8 @@ class Link:
         if choose is None:
             answer = self._transport.push(head, parts, self._timeout)
             if answer.outcome != pb.WAIT:
-                self.lr, self.term = answer.lr, answer.term
+                self.lr = answer.lr
+                self.term = answer.term
             return answer
         where = choose
         answer = self._transport.push_pull(head, parts, lambda found: self._sink(found, where(found)), self._timeout)
@@ -288,14 +307,16 @@ class Link:
         """Notes which weights have come; TryAgain where the stream ended before all had."""
         if self._open is not None and self._open.filled != head.elements:
             raise TryAgain(f"Server {self.index} sent {self._open.filled:,} of {head.elements:,} weights.")
-        self.base, self.term, self.lr = Base(head.term, head.version), head.term, head.lr
+        self.base = Base(head.term, head.version)
+        self.term = head.term
+        self.lr = head.lr
         return head.version
 
     def _check_term(self, head: pb.PullHead) -> None:
         if head.term < self.term:
             raise TryAgain(f"Server {self.index} answered from its past: term {head.term}, it is at {self.term}.")
 
-    def _sink(self, head: pb.PullHead, target: Vector) -> "SliceSink":
+    def _sink(self, head: pb.PullHead, target: Vector) -> SliceSink:
         if head.elements not in (0, self._length):
             raise BadPush(f"Server {self.index} announces {head.elements:,} weights, expected {self._length:,}.")
         if head.outcome != pb.WAIT:
@@ -325,58 +346,3 @@ class Link:
 def no_snapshot(server: int) -> DataError:
     """What to raise when a server has lost what it had."""
     return DataError(f"Server {server} came back without its snapshot. Give it its folder back, or start the run over.")
-
-
-class SliceSink:
-    """Puts a slice's parts where they belong in the flat model."""
-
-    def __init__(self, model: Vector, ranges: tuple[Range, ...], codec: Codec) -> None:
-        self._codec = codec
-        self.filled = 0
-        """Elements received so far."""
-        self._targets = [model[part.start : part.stop] for part in ranges]
-        self._lacking = sum(map(len, self._targets))
-        self._placed: memoryview | None = None
-
-    def place(self, offset: int, length: int) -> memoryview | None:
-        """The model's own memory, where the part is not coded and lies in one piece."""
-        count = length // 4
-        if not self._codec.lossless or offset != self.filled or not self._targets or len(self._targets[0]) < count:
-            return None
-        self._placed = self._targets[0][:count].data.cast("B") if 4 * count == length else None
-        return self._placed
-
-    def take(self, offset: int, data: memoryview) -> None:
-        """Decodes a part; it must follow the last one."""
-        if offset != self.filled:
-            raise BadPush(f"A part starts at element {offset:,}, expected {self.filled:,}.")
-        count = self._codec.elements_in(data)
-        if count > self._lacking:
-            raise BadPush(
-                f"{count - self._lacking:,} elements too many came after element {self.filled:,} ({len(data)} bytes)."
-            )
-        if data is self._placed:
-            self._next(count)
-        elif self._targets and len(self._targets[0]) >= count:
-            self._codec.decode(data, self._next(count))
-        else:
-            self._scatter(data, count)
-
-    def _scatter(self, data: memoryview, count: int) -> None:
-        """A part that goes to several ranges."""
-        values = np.frombuffer(data, np.float32) if self._codec.lossless else np.empty(count, np.float32)
-        if not self._codec.lossless:
-            self._codec.decode(data, values)
-        while len(values):
-            target = self._next(min(len(self._targets[0]), len(values)))
-            target[:] = values[: len(target)]
-            values = values[len(target) :]
-
-    def _next(self, count: int) -> Vector:
-        """The place of the next `count` elements, which lie together."""
-        target = self._targets[0][:count]
-        self._targets[0] = self._targets[0][count:]
-        if not len(self._targets[0]):
-            self._targets.pop(0)
-        self.filled, self._lacking = self.filled + count, self._lacking - count
-        return target

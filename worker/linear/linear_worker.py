@@ -25,7 +25,8 @@ from paceline.worker.command_line import ToldWorker
 from paceline.worker.linear.linear_rows import LinearData, Rows
 from paceline.worker.linear.sparse_client import Answer, SparseClient, bounds
 from paceline.worker.membership.member import Member
-from paceline.worker.startup.start import Start, run_process
+from paceline.worker.startup.run_process import run_process
+from paceline.worker.startup.start import Start
 from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.step_result import Step
 
@@ -79,16 +80,28 @@ class Loop:
     while a push is on its way."""
 
     def __init__(
-        self, worker: LinearWorker, model: LinearModel | OneVsRest, fit: Fit | None, rows: Rows, sampler: Sampler,
-        in_force: PolicyInForce, seat: SeatReply,
-    ) -> None:  # fmt: skip
-        self._worker, self._model, self._sampler = worker, model, sampler
+        self,
+        worker: LinearWorker,
+        model: LinearModel | OneVsRest,
+        fit: Fit | None,
+        rows: Rows,
+        sampler: Sampler,
+        in_force: PolicyInForce,
+        seat: SeatReply,
+    ) -> None:
+        self._worker = worker
+        self._model = model
+        self._sampler = sampler
         self._examples, self._own, self._train, self._validation = rows
         self._in_force = in_force
         self._view = seat.view
         self._incarnation = worker.incarnation
-        self._client, self._config, self._progress = worker.client, worker.config, worker.progress
-        self._classes, self._fit, self._members = worker.data.classes, fit, 1
+        self._client = worker.client
+        self._config = worker.config
+        self._progress = worker.progress
+        self._classes = worker.data.classes
+        self._fit = fit
+        self._members = 1
         self._join(self._config.workers)
         self._rule: Rule | None = None
         if self._config.svm.stopping is not None and self._config.svm.stop == "own":

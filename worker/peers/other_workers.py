@@ -21,7 +21,7 @@ from paceline.rpc.transport import IsThere, Outgoing, encoded_parts, weights_cod
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.peer_service_pb2 import WelcomeRequest
 from paceline.v1.run_service_pb2 import Peer
-from paceline.worker.exchange.link_with_retries import SliceSink
+from paceline.worker.exchange.received_weights import SliceSink
 from paceline.worker.peers.peer_messages import Delivery, Line, member_id, message_of
 from paceline.worker.peers.peer_metrics import PeerMetrics
 from paceline.worker.peers.peer_server import PeerLine
@@ -51,12 +51,24 @@ class Peers:
     it takes to copy or add. Thread-safe."""
 
     def __init__(
-        self, name: str, credentials: Credentials, transport: str, plan: SlicePlan, codec: Codec, part_bytes: int,
-        say: Callable[..., None], metrics: PeerMetrics | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        credentials: Credentials,
+        transport: str,
+        plan: SlicePlan,
+        codec: Codec,
+        part_bytes: int,
+        say: Callable[..., None],
+        metrics: PeerMetrics | None = None,
+    ) -> None:
         """`codec`: of what is sent but for sparse updates."""
-        self._name, self._credentials, self._transport, self._say = name, credentials, transport, say
-        self._plan, self._codec, self._part_bytes = plan, codec, part_bytes
+        self._name = name
+        self._credentials = credentials
+        self._transport = transport
+        self._say = say
+        self._plan = plan
+        self._codec = codec
+        self._part_bytes = part_bytes
         self._changed = threading.Condition()
         self._policy: PeerPolicy | None = None
         self._is_joining = False
@@ -64,7 +76,8 @@ class Peers:
         """Why this worker can't go on with the others: nothing that another try would mend."""
         self._left: PeerPolicy | None = None
         """What this process took part with last, which nobody changes any more."""
-        self._view, self._addresses = 0, dict[int, str]()
+        self._view = 0
+        self._addresses = dict[int, str]()
         """Where each member is, by its id."""
         self._lines: dict[int, Line] = {}
         self._seen: dict[int, int] = {}
@@ -85,7 +98,8 @@ class Peers:
         with self._changed:
             if not peers or view <= self._view:
                 return
-            before, self._view = self._addresses, view
+            before = self._addresses
+            self._view = view
             self._addresses = {member_id(peer.worker, peer.incarnation): peer.address for peer in peers}
             self._metrics.members.set(len(peers))
             for member in [member for member in self._lines if member not in self._addresses]:
@@ -106,18 +120,28 @@ class Peers:
         return Group(self._view, tuple(sorted(self._addresses)))
 
     def begin(
-        self, incarnation: int, policy: PeerPolicy, topology: Topology, own: Own, seed: int, is_founder: bool,
+        self,
+        incarnation: int,
+        policy: PeerPolicy,
+        topology: Topology,
+        own: Own,
+        seed: int,
+        is_founder: bool,
         check: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Takes part, once `heard` was told who does; later than the founders with what another member gives. `check` raises
         where this is not wanted any more. DataError where nobody is left who could give anything."""
         self._id = member_id(self._name, incarnation)
         self._is_joining = not is_founder
         welcome = None if is_founder else self._welcomed(check)
         with self._changed:
-            self._is_joining, self._failure, self._seen = False, None, {}
+            self._is_joining = False
+            self._failure = None
+            self._seen = {}
             policy.begin(self._id, self._group, topology, own, Random(seed), self._codec)
-            self._policy, self._left, self.own = policy, None, own
+            self._policy = policy
+            self._left = None
+            self.own = own
             if welcome is not None:
                 self._send(policy.join(welcome))
             self._changed.notify_all()
@@ -125,7 +149,8 @@ class Peers:
     def end(self) -> None:
         """Takes no more part: what others send is put off."""
         with self._changed:
-            self._left, self._policy = self._policy or self._left, None
+            self._left = self._policy or self._left
+            self._policy = None
             for line in self._lines.values():
                 line.close()
             self._lines = {}
@@ -204,13 +229,23 @@ class Peers:
         if places is not None:
             codec, values = _PLAIN, np.concatenate([values, places.astype(np.uint32).view(np.float32)])
         note = pb.PeerNote(
-            kind=message.kind, view=message.view, round=message.round, hop=message.hop, weight=message.weight,
-            sparse=places is not None, to=message.to // SEATS,
-        )  # fmt: skip
+            kind=message.kind,
+            view=message.view,
+            round=message.round,
+            hop=message.hop,
+            weight=message.weight,
+            sparse=places is not None,
+            to=message.to // SEATS,
+        )
         head = pb.PushHead(
-            worker=self._name, incarnation=self._id // SEATS, clock=number, plan_hash=self._plan.hash, codec=codec.name,
-            elements=len(values), note=note,
-        )  # fmt: skip
+            worker=self._name,
+            incarnation=self._id // SEATS,
+            clock=number,
+            plan_hash=self._plan.hash,
+            codec=codec.name,
+            elements=len(values),
+            note=note,
+        )
         room = line.scratch(codec, self._part_bytes, len(values))
         parts = list(encoded_parts(values, codec, self._part_bytes, room))
         for pause in backoff():

@@ -16,9 +16,9 @@ from paceline.core.slice.plan import Range
 from paceline.core.values import Vector
 from paceline.rpc.transport import Outgoing, room_for, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.worker.exchange.link_with_retries import SliceSink
+from paceline.worker.exchange.received_weights import SliceSink
 from paceline.worker.peers.peer_server import PeerLine
-from paceline.worker.startup.start import rank_of
+from paceline.worker.surroundings import rank_of
 
 
 def member_id(worker: str, incarnation: int) -> int:
@@ -30,11 +30,17 @@ class Line:
     """What goes to one other worker, in order, in a thread of its own that ends with the line."""
 
     def __init__(
-        self, peer: PeerLine, deliver: Callable[["Line", Message, int], None], on_room: Callable[[], None],
+        self,
+        peer: PeerLine,
+        deliver: Callable[["Line", Message, int], None],
+        on_room: Callable[[], None],
         on_error: Callable[[Exception], None],
-    ) -> None:  # fmt: skip
-        self.peer, self.closed = peer, threading.Event()
-        self._deliver, self._on_room, self._on_error = deliver, on_room, on_error
+    ) -> None:
+        self.peer = peer
+        self.closed = threading.Event()
+        self._deliver = deliver
+        self._on_room = on_room
+        self._on_error = on_error
         self._waiting: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._scratch: Bytes = np.empty(0, np.uint8)
         threading.Thread(target=self._work, name="peer-line", daemon=True).start()
@@ -77,7 +83,9 @@ class Delivery:
     """A message on its way in."""
 
     def __init__(self, head: pb.PushHead, values: Vector, take: Callable[[pb.PushHead, Vector], None]) -> None:
-        self._head, self._values, self._take = head, values, take
+        self._head = head
+        self._values = values
+        self._take = take
         self._floats = head.elements // 2 if head.note.sparse else head.elements
         """Behind them are places."""
         self._sink = SliceSink(values, (Range(0, head.elements),), weights_codec(head.codec))

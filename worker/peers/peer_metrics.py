@@ -22,6 +22,7 @@ class PeerMetrics:
             "paceline_worker_peer_received_bytes_total", "Bytes of values taken from other workers", registry=registry
         )
         self.retries = Counter(
-            "paceline_worker_peer_retries_total", "Messages to other workers that failed and were sent again",
+            "paceline_worker_peer_retries_total",
+            "Messages to other workers that failed and were sent again",
             registry=registry,
-        )  # fmt: skip
+        )

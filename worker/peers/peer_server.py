@@ -24,7 +24,7 @@ from paceline.rpc.transport import IsThere, OpenSink, Outgoing, Parts, Upload, e
 from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import peer_service_pb2 as peer_pb
-from paceline.worker.exchange.link_with_retries import SliceSink
+from paceline.worker.exchange.received_weights import SliceSink
 from paceline.worker.training.model_for_readers import LocalModel
 
 SERVICE = "paceline.v1.PeerService"
@@ -52,12 +52,19 @@ class PeerServer:
     ConfigError: the port is taken."""
 
     def __init__(
-        self, plan: SlicePlan, part_bytes: int, credentials: Credentials, port: int, transport: str,
-        training: Training | None = None, senders: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        plan: SlicePlan,
+        part_bytes: int,
+        credentials: Credentials,
+        port: int,
+        transport: str,
+        training: Training | None = None,
+        senders: int = 0,
+    ) -> None:
         """`training`: what `senders` others send to, at the same time."""
         self.model = LocalModel()
-        self._plan, self._part_bytes = plan, part_bytes
+        self._plan = plan
+        self._part_bytes = part_bytes
         shown, watchdog, threads = authentication(credentials.token), Watchdog(), _READERS + senders
         watchdog.start()
         if transport == "lane":
@@ -101,9 +108,15 @@ class PeerServer:
 
 
 def pull_local(
-    address: str, credentials: Credentials, transport: str, plan: SlicePlan, reader: str, target: Vector, patience: float,
+    address: str,
+    credentials: Credentials,
+    transport: str,
+    plan: SlicePlan,
+    reader: str,
+    target: Vector,
+    patience: float,
     stop: threading.Event,
-) -> None:  # fmt: skip
+) -> None:
     """Receives a worker's local model into `target`, as soon as its present step is over. TryAgain where nobody answers,
     or the step takes longer than `patience` (seconds); Stopped; whatever else the worker raised."""
     request = peer_pb.PullLocalRequest(reader=reader, plan_hash=plan.hash, codec="none")

@@ -54,7 +54,10 @@ class Collective:
                 "policy.by is torch, but torch.distributed encrypts nothing, and this run has TLS. Set policy.by=ring, or run "
                 "without --tls."
             )
-        self._elements, self._device, self._act, self._say = elements, device, act, say
+        self._elements = elements
+        self._device = device
+        self._act = act
+        self._say = say
         self._team: _Team | None = None
         say("gradients go by torch.distributed, which asks for no token and encrypts nothing")
 
@@ -79,13 +82,25 @@ class _Team:
     """One meeting: forms the group, then adds up round after round."""
 
     def __init__(
-        self, meeting: Meeting, hosts: list[str], elements: int, device: torch.device, act: Act, say: Callable[..., None]
-    ) -> None:  # fmt: skip
-        self.meeting, self._hosts, self._elements, self._device = meeting, hosts, elements, device
-        self._act, self._say = act, say
+        self,
+        meeting: Meeting,
+        hosts: list[str],
+        elements: int,
+        device: torch.device,
+        act: Act,
+        say: Callable[..., None],
+    ) -> None:
+        self.meeting = meeting
+        self._hosts = hosts
+        self._elements = elements
+        self._device = device
+        self._act = act
+        self._say = say
         self._ports: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._rounds: queue.SimpleQueue[Meeting | None] = queue.SimpleQueue()
-        self._has_port, self._last, self._left = False, 0, threading.Event()
+        self._has_port = False
+        self._last = 0
+        self._left = threading.Event()
         threading.Thread(target=self._work, name="collective", daemon=True).start()
 
     def take(self, meeting: Meeting) -> None:
@@ -157,7 +172,9 @@ class _Group(ABC):
 
     def __init__(self, store: Any, place: int, hosts: list[str], elements: int, device: torch.device) -> None:
         """All call it at the same time."""
-        self._size, self._elements, self._device = len(hosts), elements, device
+        self._size = len(hosts)
+        self._elements = elements
+        self._device = device
         self._options = c10d.AllreduceOptions()
         self._options.timeout = _ADD
         self._connect(store, place, hosts[place])
@@ -189,7 +206,8 @@ class _Gloo(_Group):
 
     def _connect(self, store: Any, place: int, host: str) -> None:
         options = c10d.ProcessGroupGloo._Options()
-        options._timeout, options._threads = _CONNECT, 1
+        options._timeout = _CONNECT
+        options._threads = 1
         options._devices = [c10d.ProcessGroupGloo.create_device(hostname=host)]
         self._group = c10d.ProcessGroupGloo(store, place, self._size, options)
 

@@ -13,7 +13,8 @@ from paceline.tasks.task import load_task
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.command_line import ToldEvaluator
 from paceline.worker.scoring.scorer import Scorer, Scores, majorities, open_splits, sizes_of, split_weights
-from paceline.worker.startup.start import Start, run_process
+from paceline.worker.startup.run_process import run_process
+from paceline.worker.startup.start import Start
 from paceline.worker.surroundings import Surroundings
 
 
@@ -29,8 +30,10 @@ class LinearScorer(Scorer):
         splits, best = open_splits(shards, config.seed), load_task(config.task, config.model).best
         super().__init__(around, plan, weights, models, best, sizes_of(splits))
         self._inputs = Inputs.of(shards.manifest)
-        manifest, self._intercept = shards.manifest, config.svm.intercept
-        self._classes, self._names = classes_of(manifest), manifest.classes or ()
+        manifest = shards.manifest
+        self._intercept = config.svm.intercept
+        self._classes = classes_of(manifest)
+        self._names = manifest.classes or ()
         self._objective = config.svm.objective.over(manifest.train_weight)
         self._labels = Labels.against_others(config.svm.positive)
         own = split_weights(shards, config.seed)

@@ -63,9 +63,15 @@ class LocalModels:
         """Whether this worker's model is in the replica now."""
         try:
             pull_local(
-                address, self._credentials, self._transport, self._plan, "evaluator", self._replica.local, self._patience,
+                address,
+                self._credentials,
+                self._transport,
+                self._plan,
+                "evaluator",
+                self._replica.local,
+                self._patience,
                 self._stop,
-            )  # fmt: skip
+            )
             if not np.isfinite(self._replica.local).all():
                 raise BadPush("Its weights are not finite.")
         except Stopped:
@@ -81,7 +87,9 @@ class Vote:
     model's outputs on all splits."""
 
     def __init__(self, replica: Replica, splits: Splits) -> None:
-        self._replica, self._splits, self._models = replica, splits, 0
+        self._replica = replica
+        self._splits = splits
+        self._models = 0
         self._sums: dict[str, list[tuple[Tensor, Tensor]]] = {}
         """For each split its mini-batches: sum of probabilities (examples, ..., classes), labels."""
         self._is_possible = True
@@ -97,9 +105,11 @@ class Vote:
                 return
             found = [(torch.softmax(outputs, -1).cpu(), labels.cpu()) for outputs, labels in batches]
             known = self._sums.get(split)
-            self._sums[split] = found if known is None else [
-                (before + new, labels) for (before, labels), (new, _) in zip(known, found, strict=True)
-            ]  # fmt: skip
+            self._sums[split] = (
+                found
+                if known is None
+                else [(before + new, labels) for (before, labels), (new, _) in zip(known, found, strict=True)]
+            )
 
     def scores(self) -> dict[str, dict[str, float]]:
         """The task's metrics of the vote on each split, its log-probabilities in the place of the model's outputs."""

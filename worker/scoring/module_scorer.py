@@ -11,7 +11,8 @@ from paceline.worker.command_line import ToldEvaluator
 from paceline.worker.scoring.mean_and_vote import LocalModels
 from paceline.worker.scoring.model_file import save_model
 from paceline.worker.scoring.scorer import Scorer, Scores, majorities, open_splits, sizes_of
-from paceline.worker.startup.start import Start, run_process
+from paceline.worker.startup.run_process import run_process
+from paceline.worker.startup.start import Start
 from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import Replica
 

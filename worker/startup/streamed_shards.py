@@ -43,7 +43,9 @@ class ShardClient:
         """`deadline`: of all waiting (time.monotonic seconds)."""
         self.address = address
         self._stub = ShardServiceStub(open_channel(address, credentials))
-        self._deadline, self._stop, self._say = deadline, stop, say
+        self._deadline = deadline
+        self._stop = stop
+        self._say = say
         self._fingerprint = ""
 
     def manifest(self) -> Manifest:
@@ -122,7 +124,8 @@ class RemoteShards(Shards):
                 "their own. Give another one with --shards, or set data.source=files to use these."
             )
         super().__init__(folder, client.manifest())
-        self._client, self._say = client, say
+        self._client = client
+        self._say = say
         self._sound: set[str] = set()
         """Copies whose checksums have been compared."""
 

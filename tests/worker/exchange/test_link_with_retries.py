@@ -21,7 +21,8 @@ from paceline.core.slice.plan import make_plan
 from paceline.rpc.transport import OpenSink, Parts, Transport, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange import link_with_retries as link_module
-from paceline.worker.exchange.link_with_retries import Link, SliceSink
+from paceline.worker.exchange.link_with_retries import Link
+from paceline.worker.exchange.received_weights import SliceSink
 from paceline.worker.surroundings import Surroundings
 
 CODECS = registry.names(PACKAGE)

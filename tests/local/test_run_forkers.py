@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from paceline.core.settings.config import Config, DataConfig
-from paceline.local import begin_early, shared
+from paceline.local import begin_early, run_forkers
 from paceline.local.begin_early import beginning, libraries
 from paceline.local.forker import Forker
-from paceline.local.shared import forking
+from paceline.local.run_forkers import forking
 
 SPARSE = Config.model_validate({"updates": "sparse", "optimizer": {"name": "sgd", "momentum": 0, "weight_decay": 0}})
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork is for Linux")
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork is for Lin
 
 @pytest.fixture(autouse=True)
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "SERVERS", ("json",))
+    monkeypatch.setattr(run_forkers, "SERVERS", ("json",))
     for modules in ("WORKERS", "SCRIPTS"):
         monkeypatch.setattr(begin_early, modules, ("json",))
     monkeypatch.setattr(begin_early, "QUIET", ("torch", "wave"))  # a module that nobody else loads

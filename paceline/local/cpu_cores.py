@@ -1,0 +1,15 @@
+"""CPU cores of this machine, and each worker's share of them."""
+
+import os
+
+from paceline.core.settings.config import Config
+
+
+def threads_of(config: Config) -> int:
+    """Threads of each worker: its share of the cores."""
+    return max(1, cores() // config.workers)
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

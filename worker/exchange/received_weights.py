@@ -1,0 +1,64 @@
+"""Weights on their way from a server into the flat model."""
+
+import numpy as np
+
+from paceline.core.coding.codec import Codec
+from paceline.core.errors import BadPush
+from paceline.core.slice.plan import Range
+from paceline.core.values import Vector
+
+
+class SliceSink:
+    """Puts a slice's parts where they belong in the flat model."""
+
+    def __init__(self, model: Vector, ranges: tuple[Range, ...], codec: Codec) -> None:
+        self._codec = codec
+        self.filled = 0
+        """Elements received so far."""
+        self._targets = [model[part.start : part.stop] for part in ranges]
+        self._lacking = sum(map(len, self._targets))
+        self._placed: memoryview | None = None
+
+    def place(self, offset: int, length: int) -> memoryview | None:
+        """The model's own memory, where the part is not coded and lies in one piece."""
+        count = length // 4
+        if not self._codec.lossless or offset != self.filled or not self._targets or len(self._targets[0]) < count:
+            return None
+        self._placed = self._targets[0][:count].data.cast("B") if 4 * count == length else None
+        return self._placed
+
+    def take(self, offset: int, data: memoryview) -> None:
+        """Decodes a part; it must follow the last one."""
+        if offset != self.filled:
+            raise BadPush(f"A part starts at element {offset:,}, expected {self.filled:,}.")
+        count = self._codec.elements_in(data)
+        if count > self._lacking:
+            raise BadPush(
+                f"{count - self._lacking:,} elements too many came after element {self.filled:,} ({len(data)} bytes)."
+            )
+        if data is self._placed:
+            self._next(count)
+        elif self._targets and len(self._targets[0]) >= count:
+            self._codec.decode(data, self._next(count))
+        else:
+            self._scatter(data, count)
+
+    def _scatter(self, data: memoryview, count: int) -> None:
+        """A part that goes to several ranges."""
+        values = np.frombuffer(data, np.float32) if self._codec.lossless else np.empty(count, np.float32)
+        if not self._codec.lossless:
+            self._codec.decode(data, values)
+        while len(values):
+            target = self._next(min(len(self._targets[0]), len(values)))
+            target[:] = values[: len(target)]
+            values = values[len(target) :]
+
+    def _next(self, count: int) -> Vector:
+        """The place of the next `count` elements, which lie together."""
+        target = self._targets[0][:count]
+        self._targets[0] = self._targets[0][count:]
+        if not len(self._targets[0]):
+            self._targets.pop(0)
+        self.filled += count
+        self._lacking -= count
+        return target
