@@ -54,7 +54,8 @@ class Child:
         """A new process in a group of its own, so that a Ctrl-C reaches it through the launcher only."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        self.code, self._kills_before = None, kernel_kills()
+        self.code = None
+        self._kills_before = kernel_kills()
         forked = self.forker and self.forker.start(self.arguments, self.log, Path.cwd(), self.environment)
         if forked:
             self._process = forked
@@ -79,7 +80,8 @@ class Child:
         if self._process is None or self.code is not None:
             return self.code
         if isinstance(self._process, Forked):
-            self.code, self.peak = self._process.poll(), self._process.peak
+            self.code = self._process.poll()
+            self.peak = self._process.peak
             return self.code
         pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
         if pid:

@@ -48,7 +48,8 @@ class Forked:
     """One child, as subprocess.Popen has it."""
 
     def __init__(self, forker: "Forker", pid: int) -> None:
-        self._forker, self.pid = forker, pid
+        self._forker = forker
+        self.pid = pid
 
     @property
     def peak(self) -> int:

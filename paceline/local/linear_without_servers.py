@@ -48,7 +48,7 @@ class Report:
             f"The model is {self.folder}/last.safetensors and last.liblinear. Apply it: paceline predict "
             f"{self.folder}/last.safetensors FILE",
             "test accuracy unknown: there is no test set" if self.test is None else result(self.metrics),
-        ]  # fmt: skip
+        ]
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -58,10 +58,15 @@ class Report:
     def plain(self) -> dict[str, Any]:
         """For programs."""
         return {
-            "folder": str(self.folder), "examples": self.examples, "seconds": self.seconds,
-            "epochs": [{"seconds": one.seconds, "validation": one.score and one.score._asdict()} for one in self.epochs],
-            "test": self.test and self.test._asdict(), "as_read": self.as_read,
-        }  # fmt: skip
+            "folder": str(self.folder),
+            "examples": self.examples,
+            "seconds": self.seconds,
+            "epochs": [
+                {"seconds": one.seconds, "validation": one.score and one.score._asdict()} for one in self.epochs
+            ],
+            "test": self.test and self.test._asdict(),
+            "as_read": self.as_read,
+        }
 
 
 def train_here(config: Config, threads: int, average: bool, out: Path, data: Dataset | None = None) -> Report:
@@ -99,11 +104,19 @@ def settings_of(config: Config, threads: int, average: bool, classes: int = 2) -
     they say. ConfigError for what `paceline local` does not take."""
     refuse(config, {LOCAL: config})
     return LocalSettings(
-        objective=config.svm.objective, steps=config.svm.steps, intercept=config.svm.intercept, classes=classes,
-        lr=float(config.optimizer.options["lr"]), schedule=config.schedule, batch_size=config.batch_size,
-        epochs=config.epochs, threads=threads, mean_from=config.epochs - 1 if average else config.mean_from,
-        stopping=config.svm.stopping, seed=config.seed,
-    )  # fmt: skip
+        objective=config.svm.objective,
+        steps=config.svm.steps,
+        intercept=config.svm.intercept,
+        classes=classes,
+        lr=float(config.optimizer.options["lr"]),
+        schedule=config.schedule,
+        batch_size=config.batch_size,
+        epochs=config.epochs,
+        threads=threads,
+        mean_from=config.epochs - 1 if average else config.mean_from,
+        stopping=config.svm.stopping,
+        seed=config.seed,
+    )
 
 
 def _parts(dataset: Dataset, config: Config) -> tuple[Examples, dict[PartName, Examples], int, float]:

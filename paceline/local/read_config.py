@@ -36,8 +36,15 @@ def read_config(
         )
     path = Path(what) if what is not None and what.endswith(ENDINGS) else None
     pairs = [] if what is None or path else [_pair("task", what)]
-    flags = {"workers": workers, "servers": servers, "policy": policy, "epochs": epochs, "data.path": data, "run": run,
-             "loop": loop}  # fmt: skip
+    flags = {
+        "workers": workers,
+        "servers": servers,
+        "policy": policy,
+        "epochs": epochs,
+        "data.path": data,
+        "run": run,
+        "loop": loop,
+    }
     pairs += [_pair(key, value) for key, value in flags.items() if value is not None]
     pairs += _slow_pairs(slow)
     return complete(parse_sets([*pairs, *sets]), path, preset)

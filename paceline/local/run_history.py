@@ -20,9 +20,12 @@ class Records:
     def note(self, status: StatusReply, rate: float) -> None:
         """Takes down a status that says something new."""
         here = (
-            status.phase, status.version, len(status.scores), len(status.warnings),
+            status.phase,
+            status.version,
+            len(status.scores),
+            len(status.warnings),
             tuple(worker.phase for worker in status.workers),
-        )  # fmt: skip
+        )
         if here == self._last:
             return
         self._last = here

@@ -18,7 +18,9 @@ class Stall:
         """What to tell people, if it is time to."""
         here = None if status is None else (status.phase, status.version)
         if here != self._here or (status is not None and status.phase not in MOVING):
-            self._here, self._since, self._said = here, now, now
+            self._here = here
+            self._since = now
+            self._said = now
         if now - self._said < STILL:
             return None
         self._said = now

@@ -68,17 +68,27 @@ class ParameterClient:
         return self._everywhere(lambda link: link.pull(version, target, is_patient, mean))
 
     def push_pull(
-        self, clock: int, view: int, update: Update, examples: int, choose: Choose | None,
+        self,
+        clock: int,
+        view: int,
+        update: Update,
+        examples: int,
+        choose: Choose | None,
         bases: Sequence[Base] | None = None,
-    ) -> list[pb.PullHead]:  # fmt: skip
+    ) -> list[pb.PullHead]:
         """Pushes one clock's update to every slice; returns the heads of the replies. Receives weights where `choose` says
         where to; None: none are wanted. `bases`: the weights that it was computed on; default: those that came last."""
         return self.begin_push(clock, view, update, examples, choose, bases)()
 
     def begin_push(
-        self, clock: int, view: int, update: Update, examples: int, choose: Choose | None,
+        self,
+        clock: int,
+        view: int,
+        update: Update,
+        examples: int,
+        choose: Choose | None,
         bases: Sequence[Base] | None = None,
-    ) -> Callable[[], list[pb.PullHead]]:  # fmt: skip
+    ) -> Callable[[], list[pb.PullHead]]:
         """As `push_pull`, but waits for the replies only when what it returns is called, before any other call. Until then
         the update must not change."""
         gradient = update.values if isinstance(update, Dense) else None

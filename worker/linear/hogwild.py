@@ -104,7 +104,9 @@ class _Threads:
     """One array of weights, and a model on it for each thread: this one and those of a pool."""
 
     def __init__(self, examples: Examples, settings: LocalSettings, pool: ThreadPoolExecutor) -> None:
-        self._examples, self._settings, self._pool = examples, settings, pool
+        self._examples = examples
+        self._settings = settings
+        self._pool = pool
         intercept, classes = settings.intercept, settings.classes
         self._weights = np.zeros((examples.width + intercept) * (1 if classes == 2 else classes), np.float32)
         decays = settings.objective.decays(lambda: examples.counts(intercept))
@@ -113,7 +115,8 @@ class _Threads:
             linear_model(self._weights, classes, settings.objective, decays, fit=fit) for _ in range(settings.threads)
         ]
         self._schedule = Schedule(settings.schedule, settings.epochs)
-        self._total, self._count = np.zeros(len(self._weights)), 0
+        self._total = np.zeros(len(self._weights))
+        self._count = 0
         """Of the weights that the mean is of."""
 
     def epoch(self, number: int) -> Vector:

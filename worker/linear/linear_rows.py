@@ -31,7 +31,8 @@ class LinearData:
     """The rows of one run's shards. Each worker keeps a part of its own for validation."""
 
     def __init__(self, config: Config, shards: Shards) -> None:
-        self._config, self._shards = config, shards
+        self._config = config
+        self._shards = shards
 
     def epoch_lens(self) -> list[int]:
         """Examples that one epoch takes at each place."""

@@ -38,9 +38,16 @@ class ChiefClient:
     def join(self, was_fenced: bool, examples: int, steps: int, fingerprint: str, shards: int) -> pb.JoinReply | None:
         """Enters the run; waits while the pool is full. None when the run is over."""
         request = pb.JoinRequest(
-            worker=self._worker, was_fenced=was_fenced, examples=examples, steps=steps, fingerprint=fingerprint,
-            shards=shards, settings=self._settings, address=self._peer, protocol=PROTOCOL,
-        )  # fmt: skip
+            worker=self._worker,
+            was_fenced=was_fenced,
+            examples=examples,
+            steps=steps,
+            fingerprint=fingerprint,
+            shards=shards,
+            settings=self._settings,
+            address=self._peer,
+            protocol=PROTOCOL,
+        )
         said = -_SAY_EVERY
         while True:
             try:
@@ -72,9 +79,13 @@ class ChiefClient:
     ) -> pb.HeartbeatReply:
         """One heartbeat, not repeated."""
         request = pb.HeartbeatRequest(
-            worker=self._worker, incarnation=incarnation, clock=clock, phase=phase, phase_seconds=seconds,
+            worker=self._worker,
+            incarnation=incarnation,
+            clock=clock,
+            phase=phase,
+            phase_seconds=seconds,
             figures=figures,
-        )  # fmt: skip
+        )
         reply: pb.HeartbeatReply = call(self._stub.Heartbeat, request, 5.0)
         return reply
 

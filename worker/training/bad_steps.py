@@ -29,7 +29,9 @@ class Rows:
     """Of one worker. Not thread-safe."""
 
     def __init__(self) -> None:
-        self.unusable, self.exploding, self.dropped = Row(), Row(), Row()
+        self.unusable = Row()
+        self.exploding = Row()
+        self.dropped = Row()
         self._losses: list[float] = []
         self._sizes: list[float] = []
         self._last = math.nan

@@ -15,7 +15,10 @@ class Slowness:
     ) -> None:
         mine = [(who, how) for who, how in settings.items() if who in ("all", str(place))]
         self._rules = [slowness(who, how) for who, how in mine]
-        self._place, self._nominal, self._seed, self._pause = place, nominal, seed, pause
+        self._place = place
+        self._nominal = nominal
+        self._seed = seed
+        self._pause = pause
 
     def delay(self, clock: int, share: float = 1.0) -> None:
         """Pauses where this step is a slow one; `share` of a whole mini-batch takes as much less."""

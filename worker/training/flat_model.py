@@ -24,7 +24,8 @@ class FlatModel:
     """Moves the parameters into one vector, which they are views of from then on. Not thread-safe."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], device: torch.device) -> None:
-        self._parameters, self._device = parameters, device
+        self._parameters = parameters
+        self._device = device
         self.length = sum(parameter.numel() for parameter in parameters)
         values, views = self._cut(torch.empty(self.length, device=device))
         for parameter, weights in zip(parameters, views, strict=True):
@@ -33,7 +34,8 @@ class FlatModel:
         self._weights = Flat(values, views, on_host(values))
         self.local: Vector = self._weights.host.numpy()
         """The weights on the CPU. On CUDA a copy: `refresh` after a change."""
-        self.gradient, self._spare = self._new_gradient(), list[Flat]()
+        self.gradient = self._new_gradient()
+        self._spare = list[Flat]()
         self.attach()
 
     def refresh(self) -> None:

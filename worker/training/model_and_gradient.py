@@ -30,18 +30,28 @@ class Replica:
     Not thread-safe. ConfigError: no such device or compiler, nothing to train, or parameters that are not float32."""
 
     def __init__(
-        self, task: Task, device: str = "cpu", seed: int = 0, model: nn.Module | None = None, *, rank: int = 0,
-        precision: str = "float32", accumulate: int = 1, compile: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        task: Task,
+        device: str = "cpu",
+        seed: int = 0,
+        model: nn.Module | None = None,
+        *,
+        rank: int = 0,
+        precision: str = "float32",
+        accumulate: int = 1,
+        compile: bool = False,
+    ) -> None:
         self.task = task
         self.device = choose_device(device, rank)
-        self._precision, self._parts = Precision(precision, self.device), accumulate
+        self._precision = Precision(precision, self.device)
+        self._parts = accumulate
         torch.manual_seed(seed)
         self.model = (task.model() if model is None else model).to(self.device)
         named = _trainable(task.name, self.model)
         self.shapes: tuple[tuple[str, tuple[int, ...]], ...] = tuple((name, tuple(p.shape)) for name, p in named)
         self._flat = FlatModel([parameter for _, parameter in named], self.device)
-        self.length, self.local = self._flat.length, self._flat.local
+        self.length = self._flat.length
+        self.local = self._flat.local
         if compile:
             check_compiler()
             self.model.compile()

@@ -15,7 +15,8 @@ class Precision:
     can't compute in this format."""
 
     def __init__(self, name: str, device: torch.device) -> None:
-        self._device, self._dtype = device.type, _TYPES.get(name)
+        self._device = device.type
+        self._dtype = _TYPES.get(name)
         if name == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
             raise ConfigError(
                 f"{torch.cuda.get_device_name(device)} can't compute in bf16; use precision fp16 or float32."

@@ -22,7 +22,8 @@ class Progress:
     """Written by the training loop, read by the heartbeat. Thread-safe."""
 
     def __init__(self, registry: CollectorRegistry, say: Callable[..., None] = lambda event, **facts: None) -> None:
-        self._lock, self._say = threading.Lock(), say
+        self._lock = threading.Lock()
+        self._say = say
         self._rows = Rows()
         self.alarm = threading.Event()
         """Set where the chief should hear of this worker at once."""
@@ -56,9 +57,12 @@ class Progress:
         )
         self._retries.labels("UNAVAILABLE")  # a series that begins at 0 shows its first one
         seconds = Histogram(
-            "paceline_worker_step_seconds", "Time of a step by phase", ["phase"], registry=registry,
+            "paceline_worker_step_seconds",
+            "Time of a step by phase",
+            ["phase"],
+            registry=registry,
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
-        )  # fmt: skip
+        )
         self._seconds: Callable[[str], Histogram] = cache(seconds.labels)
         self._dropped = Counter(
             "paceline_worker_dropped_pushes_total", "Pushes that the policy did not use", ["reason"], registry=registry
@@ -77,12 +81,14 @@ class Progress:
         with self._lock:
             passed = now - self._since
             if self.phase == "exchange":
-                waited, self._waited = min(self._waited, passed), 0.0  # waited while the next batch was computed
+                waited = min(self._waited, passed)
+                self._waited = 0.0  # waited while the next batch was computed
                 self._seconds("wait").observe(waited)
                 self._seconds("exchange").observe(passed - waited)
             elif self.phase in ("data", "compute"):
                 self._seconds(self.phase).observe(passed)
-            self.phase, self._since = phase, now
+            self.phase = phase
+            self._since = now
 
     def computed(self, examples: int, seconds: float) -> None:
         """So many examples took so long to compute, emulated slowness included."""
@@ -111,7 +117,8 @@ class Progress:
         self._lr.set(heads[0].lr)
         self._staleness.set(max(head.staleness for head in heads))
         with self._lock:
-            self.clock, self._waited = clock, waited
+            self.clock = clock
+            self._waited = waited
             self.figures["wait_seconds"] += waited
             self._note_staleness(max(head.staleness for head in heads))
             self.figures["alpha"], self.figures["lr"] = alpha, heads[0].lr
@@ -135,7 +142,8 @@ class Progress:
             passed = now - self._rate_since
             if passed > 1:
                 self.figures["examples_per_second"] = self._rate_examples / passed
-                self._rate_since, self._rate_examples = now, 0
+                self._rate_since = now
+                self._rate_examples = 0
             return self.clock, self.phase, now - self._since, {**self.figures, **self._rows.figures()}
 
     def _note_drops(self, heads: Sequence[pb.PullHead]) -> None:
