@@ -10,12 +10,14 @@ from paceline.data.dataset import Array
 MOST = 1000
 """Classes that are trained in one run at most."""
 _WRITE = "(labels > 0).astype('int64') in data()"
+_STRANGERS = 0.1
+"""Share of a part's examples from which on labels that no training example has are another writing, not rare classes."""
 
 
 def check_labels(train: Sequence[Array], parts: Mapping[str, Array], names: Sequence[str], task: str) -> None:
-    """DataError where the training labels are no classes from 0, are all the same, go too far, or lack a class that `parts`
-    (validation, test) show to be another writing of theirs. `names`: what classes are called, by number; empty where they
-    have no names."""
+    """DataError where the training labels are no classes from 0, are all the same, are two with a gap, go too far, or are
+    written otherwise than those of `parts` (validation, test): one is beyond all classes, or too many examples have one that
+    no training example has. `names`: what classes are called, by number; empty where they have no names."""
     for labels in (*train, *parts.values()):
         _check_form(labels, task)
     found, counts = np.unique(np.concatenate(list(train)), return_counts=True)
@@ -35,15 +37,22 @@ def check_labels(train: Sequence[Array], parts: Mapping[str, Array], names: Sequ
             f"The labels of task '{task}' go from {low} to {high}; expected classes from 0, up to {MOST:,} of them. Number "
             "them from 0 in data(), those of all parts alike."
         )
-    known = len(found) if len(found) == 2 else max(high + 1, len(names))
+    known = max(high + 1, len(names))
     for part, labels in parts.items():
         new = np.setdiff1d(labels, found)
-        if len(new) and (len(found) == 2 or new[-1] >= known):
+        strangers = int(np.isin(labels, new).sum())
+        if len(new) and (new[-1] >= known or strangers > _STRANGERS * len(labels)):
             listed = ", ".join(_called(label, names) for label in new[:5])
             raise DataError(
-                f"The {part} examples of task '{task}' have the label {listed}, which no training example has: these have "
-                f"{_called(low, names)} {'and' if known == 2 else 'to'} {_called(high, names)}. Write the labels of both alike."
+                f"The {part} examples of task '{task}' have the label {listed} ({strangers:,} of {len(labels):,} examples), "
+                f"which no training example has: these have {_called(low, names)} {'and' if len(found) == 2 else 'to'} "
+                f"{_called(high, names)}. Write the labels of both alike."
             )
+    if len(found) == 2 and high > 1 and not names:
+        raise DataError(
+            f"The labels of task '{task}' are {low} and {high}; expected classes from 0 without a gap, or their names "
+            f"(Dataset(..., classes=...)). Of two make 0 and 1: (labels == {high}).astype('int64') in data()."
+        )
 
 
 def _check_form(labels: Array, task: str) -> None:

@@ -52,6 +52,9 @@ def test_what_can_be_trained_passes(tmp_path: Path) -> None:
         ("", {}), ("", plain), ("", {"codec": {"push": "fp16"}}), ("y = np.arange(200) % 3", {}),
         ("y = np.arange(200) % 3; names = ('a', 'b', 'c')", {"svm": {"class_weights": {"b": 3.0}}}),
         ("y = np.where(np.arange(200) == 170, 2, np.array([0, 1, 3])[np.arange(200) % 3])", {}),
+        ("y[170] = 2; names = ('a', 'b', 'rare')", {}),
+        ("y = np.where(np.arange(200) == 170, 3, np.arange(200) % 3); names = ('a', 'b', 'c', 'rare')", {}),
+        ("y = 2 * y; names = ('a', 'none at all', 'c')", {}),
     ]:  # fmt: skip
         checked(config_of(tmp_path, code, **settings), tmp_path)
 
@@ -65,9 +68,13 @@ BAD = [
     ("y = y[:, None]", DataError, r"are int64 of shape \(80, 1\)"),
     ("y[:] = 1", DataError, "All 160 training examples of task .* have the label 1; expected two classes"),
     ("y[:160] = 0; names = ('no', 'yes')", DataError, "All 160 training examples .* have the label no;"),
-    ("y[160:] += 1", DataError, "The test examples of task .* have the label 2, which no training .* have 0 and 1"),
+    ("y[160:] += 1", DataError,
+     r"The test examples of task .* have the label 2 \(20 of 40 examples\), which no training .* have 0 and 1"),
+    ("y[160:] += 1; names = ('-1', '0', '1')", DataError, r"test examples .* have the label 1 \(20 of 40 .* -1 and 0"),
+    ("y = np.arange(200) % 3; y[:160] += 1; names = tuple('abcd')", DataError, r"have the label a \(1. of 40 .* b to d"),
+    ("y = 2 * y + 2", DataError, r"are 2 and 4; .*without a gap, .*make 0 and 1: \(labels == 4\)\.astype"),
     ("y = np.where(np.arange(200) == 170, 5, np.arange(200) % 3)", DataError,
-     "The test examples of task .* have the label 5, which no training .* have 0 to 2"),
+     r"The test examples of task .* have the label 5 \(1 of 40 examples\), which no training .* have 0 to 2"),
     ("x = sp.csr_array((200, 30), dtype=np.float32)", DataError, "No training example of task .* has a feature"),
     ("x = x.toarray()", ConfigError, "hold dense rows, but updates: sparse"),
     ("x.data[:] *= 1e30", ConfigError, "Training has diverged"),
@@ -107,7 +114,7 @@ def test_test_labels_in_another_writing_than_the_training_files_are_told(tmp_pat
     (tmp_path / "a.t").write_text("0 1:1\n1 2:1\n")
     config = load_config(None, {"task": "svm", "data": {"path": str(tmp_path / "a")}, "workers": 2})
 
-    with pytest.raises(DataError, match=r"test examples of task 'svm' have the label 0, .* these have -1 and 1"):
+    with pytest.raises(DataError, match=r"test examples of task 'svm' have the label 0 \(1 of 2.* these have -1 and 1"):
         checked(config, tmp_path)
 
 
