@@ -22,6 +22,8 @@ SAMPLE = 1 << 18
 LINES = 100
 _COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
 _POINT = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
+_SEVERAL = re.compile(r"[\d.eE+-]+([;\t|][\d.,eE+-]*)+|[\d.eE+-]+(,[\d.eE+-]*){2,}")
+"""Numbers with separators between them; one comma may be that of a fraction."""
 _BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 Text = tuple[bytes, str | None]
 """Bytes in UTF-8, and the encoding that a file is known to have; None: ASCII so far."""
@@ -85,7 +87,8 @@ def csv_pieces(file: Path, text: Collection[str], needs_names: bool = True) -> I
 
 def form_of(file: Path, needs_names: bool = True) -> Form:
     """What the file's first lines tell. Cells are separated by whichever of , ; tab and | cuts all of these lines into
-    equally many and the most; fractions have a comma where cells are separated otherwise and no number has a point."""
+    equally many, of which none holds several numbers, and the most; fractions have a comma where cells are separated otherwise
+    and no number has a point."""
     with reading(file, EXPECTED), opened(file) as stream:
         head = stream.read(SAMPLE)
     is_utf16 = head.startswith(_BOMS)
@@ -101,17 +104,26 @@ def form_of(file: Path, needs_names: bool = True) -> Form:
     order = sorted(DELIMITERS, key=lambda one: one != "\t") if ending(file) == ".tsv" else DELIMITERS
     delimiter = max(order, key=lambda one: _width(lines, one))
     head_cells, *rows = _rows(lines, delimiter) or [[]]
-    cells = [cell for row in rows or [head_cells] for cell in row]
+    cells = [cell for row in (rows if rows and needs_names else [head_cells, *rows]) for cell in row]
     has_comma = delimiter != "," and any(map(_COMMA.fullmatch, cells)) and not any(map(_POINT.fullmatch, cells))
     form = Form(delimiter, "," if has_comma else ".", is_utf16)
-    is_example = not needs_names and any(head_cells) and all(_is_number(cell, form) for cell in head_cells)
+    is_example = not needs_names and _is_example(head_cells, form.decimal)
     return form._replace(unnamed=len(head_cells)) if is_example else form
 
 
-def _is_number(cell: str, form: Form) -> bool:
-    """Whether it is one, or empty."""
+def _is_example(cells: Sequence[str], decimal: str) -> bool:
+    """Whether a first line holds numbers, of which some may lack, and not the names that pandas gives to columns without any:
+    0, 1, 2 and so on, of three or more."""
+    plain = [cell.strip() for cell in cells]
+    counted = [str(number) for number in range(len(plain))]
+    is_counted = len(plain) > 2 and (plain == counted or ["", *counted[:-1]] == plain)
+    return any(plain) and not is_counted and all(not cell or is_number(cell, decimal) for cell in plain)
+
+
+def is_number(cell: str, decimal: str = ".") -> bool:
+    """Whether all of it is one."""
     try:
-        float(cell.replace(form.decimal, ".").strip() or 0)
+        float(cell.replace(decimal, "."))
     except ValueError:
         return False
     return True
@@ -187,10 +199,13 @@ def _lines(block: bytes, before: int, header: bool) -> Callable[[int], str]:
     return where
 
 
-def _width(lines: Sequence[str], delimiter: str) -> tuple[bool, int]:
-    """Whether all lines have several cells and equally many, and how many the first one has."""
-    widths = [len(row) for row in _rows(lines, delimiter)]
-    return (len(set(widths)) == 1 and widths[0] > 1), (widths[0] if widths else 0)
+def _width(lines: Sequence[str], delimiter: str) -> tuple[bool, bool, int]:
+    """Whether all lines have several cells and equally many, whether no cell holds several numbers, and how many cells the
+    first line has."""
+    rows = _rows(lines, delimiter)
+    widths = [len(row) for row in rows]
+    several = any(_SEVERAL.fullmatch(cell) for row in rows for cell in row)
+    return (len(set(widths)) == 1 and widths[0] > 1), not several, (widths[0] if widths else 0)
 
 
 def _rows(lines: Sequence[str], delimiter: str) -> list[list[str]]:

@@ -13,7 +13,7 @@ from paceline.data.as_read import new_lines, some, training_lines
 from paceline.data.cells import Feature, spread
 from paceline.data.classes import number_classes
 from paceline.data.columns import Columns
-from paceline.data.csv_blocks import EXPECTED, Piece, cells_of, csv_pieces
+from paceline.data.csv_blocks import EXPECTED, Piece, cells_of, csv_pieces, is_number
 from paceline.data.dataset import Array, Dataset, Labelled, Rows
 from paceline.data.files import UNPACK, at, ending, opened, reading
 from paceline.data.out_of_core import PIECE_BYTES, Growing
@@ -296,19 +296,11 @@ def _check_there(path: Path, name: str, names: Sequence[str]) -> None:
     low = {other.lower(): other for other in reversed(names)}
     near = difflib.get_close_matches(name.lower(), low, 1)
     hint = f" Did you mean {low[near[0]]!r}?" if near else ""
-    if all(_is_number(cell) for cell in names[: max(1, len(names) // 2)]):
+    if all(is_number(cell) for cell in names[: max(1, len(names) // 2)]):
         hint = " Its first line seems to be an example: put a line with names of the columns above it."
     elif len(names) == 1:
         hint = " Its cells seem not to be separated by any of , ; tab |."
     raise DataError(f"{path} has no column {name!r}; it has {some(names, _SHOWN)}.{hint}")
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _typed(names: list[str]) -> Array:
@@ -340,7 +332,7 @@ def _regression(column: Any, label: str, piece: Piece) -> Array:
     """float32 labels; DataError where one is no finite number."""
     found = column.to_numpy()
     bad = (
-        next((row for row, cell in enumerate(found) if not _is_number(cell)), 0)
+        next((row for row, cell in enumerate(found) if not is_number(cell)), 0)
         if found.dtype.kind not in "biuf"
         else None
     )

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
 from paceline.core.errors import ConfigError, DataError, UsageError
+from paceline.data.csv_blocks import form_of
 from paceline.trained.predict import Report, Wanted, predict
 from tests.support.trained_run import trained_run
 
@@ -173,6 +174,22 @@ def test_columns_in_order_are_read_in_whichever_form_tables_for_training_are(pai
     assert lines_of(pairs, "a.csv") == ["1", "2"]
     said = CliRunner().invoke(app, ["predict", pairs, "-"], input=content)
     assert (said.exit_code, said.stdout) == (0, "1\n2\n")
+
+
+@pytest.mark.parametrize("text", ["5;1,0\n", "5;1\n1,0;5\n", "5,0;1\n", "5,0;1,0\n1,0;5,0\n", "5,0;1,0\n1;5\n"])
+def test_a_table_without_a_line_of_names_may_write_fractions_with_commas(pairs: str, text: str) -> None:
+    Path("a.csv").write_text(text)
+    said = "a.csv: cells separated by semicolons, fractions with commas, no line of names, UTF-8"
+
+    assert predict(pairs, "a.csv").notes == (said,)
+    assert lines_of(pairs, "a.csv") == ["1", "2"][: text.count("\n")]
+
+
+def test_a_first_line_that_counts_columns_from_0_is_pandas_names_for_them(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    for text, unnamed in [("0,1,2\n5,1,2\n", 0), (",0,1\n0,5,1\n", 0), ("0,1,1\n", 3), ("0,1\n", 2), ("0\n", 1)]:
+        file.write_text(text)
+        assert form_of(file, needs_names=False).unnamed == unnamed, text
 
 
 def test_it_is_said_that_a_first_line_of_numbers_is_an_example(pairs: str) -> None:
