@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paceline.cli.resume import home_of
 from paceline.core.errors import PacelineError
 from paceline.core.run.advice import LAM, is_fitted, strength
 from paceline.core.run.warnings import RunWarning
@@ -11,7 +12,7 @@ from paceline.core.settings.config import NAME, Config
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import is_served
 from paceline.local.read_config import read_config
-from paceline.local.run_folder import RunFolder
+from paceline.local.run_folder import RUNS, RunFolder
 from paceline.own_files import is_own
 
 _FLAGS = {"workers": "-w", "servers": "-s", "epochs": "--epochs", "data": "--data", "policy": "--policy"}
@@ -133,9 +134,10 @@ def _words(what: str, flags: Mapping[str, Any]) -> str:
 
 
 def _free(folder: RunFolder) -> str:
-    """A name for a run beside this one."""
-    number = 2
-    while (folder.path.parent / f"{folder.name}-{number}").exists():
+    """A name for another run of its settings: one that is named goes to the `runs` that the settings' paths count from,
+    wherever this one lies."""
+    runs, number = home_of(folder) / RUNS, 2
+    while (runs / f"{folder.name}-{number}").exists():
         number += 1
     name = f"{folder.name}-{number}"
     return name if NAME.fullmatch(name) else f"again-{number}"

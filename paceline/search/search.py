@@ -67,9 +67,9 @@ def search(
             for config in point.configs:
                 refuse(config, {SEARCH: engine})
         what["engine"] = engine
-    else:
-        _refuse_too_many(points, cores or len(own_cores()), yes)
     path = out or SEARCHES / new_name(first, SEARCHES)
+    if engine != "local":
+        _refuse_too_many(_unfinished(points, SearchFolder(path), fresh), cores or len(own_cores()), yes)
     with open_search(path, what, fresh) as folder:
         runs = f"{len(points)} points" + (f" with {folds} folds each" if folds else "")
         _print(console, f"search in {folder.path}: {runs}; {first.task}, {' x '.join(grid.values)}")
@@ -108,9 +108,16 @@ def points_of(grid: Grid, read: Callable[[Sequence[str]], Config], folds: int | 
     return found
 
 
-def _refuse_too_many(points: list[Point], cores: int, yes: bool) -> None:
-    """Asks, as `paceline run` does, before the most processes that there would be at a time."""
+def _unfinished(points: list[Point], folder: SearchFolder, fresh: bool = False) -> list[Config]:
+    """The runs that are left to do, of a search that may have begun; all of them where it begins `fresh`."""
     configs = [config for point in points for config in point.configs]
+    return [config for config in configs if fresh or measured(folder.run(str(config.run))) is None]
+
+
+def _refuse_too_many(configs: list[Config], cores: int, yes: bool) -> None:
+    """Asks, as `paceline run` does, before the most processes that there would be at a time."""
+    if not configs:
+        return
     largest = max(configs, key=lambda config: config.workers + config.server_processes)
     at_a_time = max(1, cores // (largest.workers + largest.servers))
     refuse_too_many(largest, yes, runs=min(len(configs), at_a_time))
@@ -136,12 +143,7 @@ class _Going:
 
     def run(self, engine: str) -> int:
         """Makes the shards that runs need, then the runs; or trains in this process. The exit code."""
-        todo = [
-            config
-            for point in self._points
-            for config in point.configs
-            if measured(self._folder.run(str(config.run))) is None
-        ]
+        todo = _unfinished(self._points, self._folder)
         done = len(self._names) - len(todo)
         if done:
             _print(self._console, f"{done} of {len(self._names)} runs are finished already; --fresh starts them over.")

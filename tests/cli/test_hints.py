@@ -62,6 +62,17 @@ def test_settings_that_flags_do_not_tell_come_from_the_runs_own_file(tmp_path: P
     assert (found.run, found.optimizer) == ("one-2", config.optimizer)
 
 
+def test_a_run_that_lies_elsewhere_gets_a_name_that_is_free_where_the_new_one_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/one-2").mkdir(parents=True)
+    config = read_config("digits", sets=["optimizer.name=adam", "optimizer.lr=0.003"], run="one")
+    (tmp_path / "archive/one-3").mkdir(parents=True)
+
+    assert starts(hint(config, tmp_path / "archive/one")).run == "one-3"
+
+
 def test_other_settings_that_the_proposed_policy_refuses_are_not_proposed(tmp_path: Path) -> None:
     config = read_config("digits", policy="asp", sets=["overlap=true"])  # shat does not overlap
     assert hint(config, tmp_path / "one") == ""

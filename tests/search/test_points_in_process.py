@@ -14,6 +14,7 @@ from paceline.local.read_config import read_config
 from paceline.result import Result
 from paceline.search.grid import read_grid
 from paceline.search.search import search
+from paceline.search.search_folder import SearchFolder
 
 
 @pytest.fixture
@@ -54,6 +55,25 @@ def test_a_point_is_there_as_a_run_is_and_not_trained_again(data: Path, capsys: 
     assert result.history[-1].epoch == 3
     assert again[1]["points"][1]["test_accuracy"] == result.metrics["test_accuracy"]
     assert "2 of 2 runs are finished already" in capsys.readouterr().out
+
+
+def test_a_search_that_goes_on_asks_for_the_runs_that_are_left(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def ask(config: Config, yes: bool, runs: int = 1) -> None:
+        asked.append(config.workers)
+        raise UsageError("too many")
+
+    monkeypatch.setattr("paceline.search.search.refuse_too_many", ask)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="too many"):
+            go(data, "workers=1,50", engine="runs")
+        assert not (data.parent / "out/search.json").exists()
+        large = SearchFolder(data.parent / "out").run("point-2")
+        large.path.mkdir(parents=True, exist_ok=True)
+        large.write_facts(finished=True)
+
+    assert asked == [50, 1]
 
 
 def test_folds_are_made_here_too(data: Path) -> None:
