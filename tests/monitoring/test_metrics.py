@@ -273,6 +273,17 @@ def test_the_evaluator_tells_whatever_the_task_measures_under_names_that_labels_
     assert value("paceline_eval_metric", {"split": "test", "metric": "loss"}) is None
 
 
+def test_metrics_whose_names_look_alike_in_labels_are_told_apart() -> None:
+    scoring = pytest.importorskip("paceline.worker.scoring.scorer")
+    registry = CollectorRegistry()
+    metrics = scoring.ScoreMetrics(registry)
+    metrics.note(1, 1.5, {"test": {"error %": 0.1, "error_2": 0.2, "error_%": 0.3, "error__": 0.4}})
+
+    found = {name: registry.get_sample_value("paceline_eval_metric", {"split": "test", "metric": name})
+             for name in ("error__", "error_2", "error___2", "error___3")}  # fmt: skip
+    assert found == {"error__": 0.1, "error_2": 0.2, "error___2": 0.3, "error___3": 0.4}
+
+
 def test_a_task_with_very_many_metrics_fills_a_few_series_only() -> None:
     scoring = pytest.importorskip("paceline.worker.scoring.scorer")
     registry = CollectorRegistry()

@@ -26,7 +26,8 @@ from paceline.local.linear_without_servers import train_here
 from paceline.local.read_config import read_config
 from paceline.sharder.reshard import reshard, settings_of
 from paceline.sharder.sharding import make_shards
-from paceline.worker.scoring.scorer import majorities, split_weights
+from paceline.worker.scoring import scorer
+from paceline.worker.scoring.scorer import majorities, open_splits, split_weights
 
 TEXT = "+1 1:1\n-1 2:1\n\n-1 1:1 2:1\n"
 CLOSE = 0.01
@@ -173,6 +174,17 @@ def test_the_rows_that_are_scored_come_with_their_weights(tmp_path: Path) -> Non
     every = np.concatenate([shards.ids(number) for number in range(3)])
     np.testing.assert_array_equal(found["train"], weights[every])
     np.testing.assert_array_equal(found["test"], weights[shards.part("test").ids])
+
+
+def test_of_many_rows_those_that_count_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = "".join(f"{(-1, 1)[i % 2]} 1:{1 + i} 2:1\n" for i in range(60))
+    path = labelled(tmp_path, "\n".join("1" if i in (20, 21, 40, 41) else "0" for i in range(60)), rows)
+    make_shards(read_config("svm", data=f"{path},{path}", workers=1), tmp_path / "shards")
+    shards = open_shards(tmp_path / "shards")
+    monkeypatch.setattr(scorer, "_CALIBRATION", 3)
+
+    np.testing.assert_array_equal(split_weights(shards, 0)["train"], [1, 1, 1])
+    assert len(open_splits(shards, 0)["train"][1]) == 3
 
 
 # in the scores

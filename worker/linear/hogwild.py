@@ -41,10 +41,6 @@ class LocalSettings(BaseModel):
     stopping: Stopping | None = Field(None, description="Ends the run early, by the validation loss.")
     seed: int = Field(0, ge=0)
 
-    def judges(self, epoch: int) -> bool:
-        """Whether the stopping rule is told the loss at the end of this epoch (from 0)."""
-        return self.stopping is not None and self.stopping.looks_at(epoch, self.epochs, self.steps == "fitted")
-
 
 class Epoch(NamedTuple):
     """One pass over the data."""
@@ -88,7 +84,8 @@ def train(
                 )
             found = _scored(validation, weights, settings, len(examples) if total is None else total)
             history.append(Epoch(seconds, found))
-            if rule and found and settings.judges(epoch) and rule.add(found.total):
+            looks = settings.stopping and settings.stopping.looks_at(epoch, settings.epochs, settings.steps == "fitted")
+            if rule and found and looks and rule.add(found.total):
                 break
     return Trained(weights, history)
 

@@ -1,5 +1,6 @@
 """Scores versions of the model on training, validation and test data, and has the last and the best one written down."""
 
+import itertools
 import re
 import time
 from abc import ABC, abstractmethod
@@ -76,9 +77,12 @@ class ScoreMetrics:
                     self._metric.labels(split, label).set(values[name])
 
     def _label(self, name: str) -> str:
-        """A metric's name, of letters that labels may have; '' for one too many."""
+        """A metric's name, of letters that labels may have, and no other's; '' for one too many."""
         if name not in self._named and len(self._named) < _MOST_METRICS:
-            self._named[name] = _STRANGE.sub("_", name)[:_LONGEST] or "_"
+            plain = _STRANGE.sub("_", name)[:_LONGEST] or "_"
+            numbered = (f"{plain}_{number}" for number in itertools.count(2))
+            taken = self._named.values()
+            self._named[name] = next(label for label in itertools.chain([plain], numbered) if label not in taken)
         return self._named.get(name, "")
 
 
@@ -207,11 +211,14 @@ def split_weights(shards: Shards, seed: int) -> dict[str, Array]:
 
 
 def _sample(shards: Shards, seed: int) -> Rows:
-    """The training examples that are scored, as rising positions in the shards laid end to end."""
-    examples = sum(shards.manifest.sizes)
+    """The training examples that are scored, as rising positions in the shards laid end to end: all, or some of those that
+    count."""
+    found = np.arange(sum(shards.manifest.sizes))
+    weights = shards.weights(found) if len(found) > _CALIBRATION else None
+    if weights is not None:
+        found = found[weights > 0]
     rng = np.random.default_rng([seed, 11])
-    found: Rows = np.sort(rng.choice(examples, min(_CALIBRATION, examples), replace=False))
-    return found
+    return found[np.sort(rng.choice(len(found), min(_CALIBRATION, len(found)), replace=False))]
 
 
 def sizes_of(splits: Splits) -> dict[str, int]:
