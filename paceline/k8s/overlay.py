@@ -53,9 +53,9 @@ def _config(documents: Sequence[dict[str, Any]], folder: Path) -> Config:
     for found in documents:
         if found["kind"] == "ConfigMap" and "run.yaml" in found.get("data", {}):
             with tempfile.TemporaryDirectory() as place:
-                file = Path(place) / "run.yaml"
-                file.write_text(found["data"]["run.yaml"])
-                return load_config(file, own_file=False)
+                for name, content in found["data"].items():  # policies and the like of users lie beside run.yaml
+                    (Path(place) / name).write_text(content)
+                return load_config(Path(place) / "run.yaml", own_file=False)
     raise ConfigError(f"The overlay {folder} has no ConfigMap with a run.yaml. Copy one of k8s/overlays.")
 
 

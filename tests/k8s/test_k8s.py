@@ -18,9 +18,10 @@ from paceline.k8s.cluster_status import State, end_of, kept_result, result_of
 from paceline.k8s.deploy import Patience, Trouble
 from paceline.k8s.findings import Finding, Seen, findings, told
 from paceline.k8s.kubectl import Kubectl, NotThere
-from paceline.k8s.overlay import Overlay, _mistakes
+from paceline.k8s.overlay import Overlay, _config, _mistakes
 from paceline.load_settings import load
 from paceline.v1.run_service_pb2 import Score, StatusReply
+from tests.test_own_extensions import POLICY
 
 POD: dict[str, Any] = {
     "restartPolicy": "Never",
@@ -320,6 +321,19 @@ def test_an_overlay_that_fits_its_settings_has_no_mistakes():
 )
 def test_an_overlay_that_does_not_fit_its_settings_is_refused(found: Overlay, told_of: str):
     assert any(told_of in mistake for mistake in _mistakes(found))
+
+
+@pytest.mark.parametrize("name", ["mine.py", "/etc/paceline/mine.py"])
+def test_a_policy_of_the_users_own_lies_in_the_config_map(name: str, tmp_path: Path):
+    data = {"run.yaml": f"policy: {{name: {name}, length: 3}}\n", "mine.py": POLICY}
+
+    config = _config([{"kind": "ConfigMap", "data": data}], tmp_path)
+
+    assert config.policy.options == {"length": 3}
+    with pytest.raises(
+        ConfigError, match=rf"{name}: there is no such file. It is not at .*mine.py, nor beside the settings"
+    ):
+        _config([{"kind": "ConfigMap", "data": {"run.yaml": data["run.yaml"]}}], tmp_path)
 
 
 class Cluster(Kubectl):

@@ -1,0 +1,121 @@
+"""A new policy, codec, topology, optimizer, strategy or task is one file and no list elsewhere: each of these passes the
+contract tests of what is built in."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = {
+    "loose": """
+from paceline.core.sync.policy import Policy
+
+class Loose(Policy):
+    '''At most seven steps ahead.'''
+
+    def may_proceed(self, worker, clocks):
+        return clocks.lead(worker) <= 7
+""",
+    "swap": """
+from paceline.core.peers.peer_policies.dpsgd import Dpsgd
+
+class Swap(Dpsgd):
+    '''As D-PSGD [Lian et al. 2017].'''
+""",
+    "word": """
+from typing import ClassVar
+import numpy as np
+from paceline.core.coding.codec import Codec
+
+class Word(Codec):
+    keeps_all: ClassVar[bool] = True
+    biased: ClassVar[bool] = False
+
+    def most_bytes(self, elements):
+        return 4 * elements
+
+    def elements_in(self, data):
+        return self._whole(data, 4)
+
+    def _encode(self, values, out):
+        out[: 4 * len(values)] = values.view(np.uint8)
+        return 4 * len(values)
+
+    def _decode(self, data, out):
+        out[:] = np.frombuffer(data, np.float32)
+""",
+    "circle": """
+from paceline.core.peers.topologies.ring import Ring
+
+class Circle(Ring):
+    '''As the ring.'''
+""",
+    "signs": """
+import numpy as np
+from paceline.core.steps.optimizer import Optimizer
+
+class Signs(Optimizer):
+    @property
+    def slots(self):
+        return 0
+
+    def step(self, weights, out, gradient, scale, lr, slots, steps):
+        np.subtract(weights, np.float32(lr) * np.sign(gradient), out=out)
+""",
+    "turns": """
+from paceline.sharder.strategies.round_robin import RoundRobin
+
+class Turns(RoundRobin):
+    '''As round robin.'''
+""",
+    "blobs": """
+import numpy as np
+from paceline.data.dataset import Dataset, Labelled
+
+SETTINGS = {"epochs": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.0}}
+
+def data(path):
+    rng = np.random.default_rng(0)
+    labels = np.arange(300) % 3
+    return Dataset(Labelled((rng.normal(size=(300, 4)) + 3 * labels[:, None]).astype(np.float32), labels))
+
+def model():
+    from torch import nn
+    return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
+""",
+}
+TESTS = {
+    "loose": "tests/core/sync/test_policies.py",
+    "swap": "tests/core/peers/test_peer_policies.py",
+    "word": "tests/core/coding",
+    "circle": "tests/core/peers/test_topologies.py",
+    "signs": "tests/core/steps/test_optimizer.py",
+    "turns": "tests/sharder/test_strategies.py",
+    "blobs": "tests/tasks/test_builtin_tasks.py",
+}
+
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def passed(tmp_path_factory):
+    """What pytest said of all of them."""
+    folder = tmp_path_factory.mktemp("own")
+    for name, text in FILES.items():
+        (folder / f"{name}.py").write_text(text)
+    files = [word for name in FILES for word in ("--own", str(folder / f"{name}.py"))]
+    command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", *TESTS.values(), *files]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500).stdout
+
+
+def test_all_contract_tests_pass(passed):
+    assert not re.findall(r"^(?:FAILED|ERROR).*", passed, re.MULTILINE), passed[-3000:]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_contract_was_run_on_each(passed, name):
+    assert re.search(rf"^{TESTS[name]}.*\[.*{name}.*\] PASSED", passed, re.MULTILINE | re.IGNORECASE), passed[-3000:]
