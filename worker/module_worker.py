@@ -5,9 +5,10 @@ from typing import Any
 
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.peer_run import topology_of
-from paceline.core.settings.config import Config, Options
+from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
-from paceline.core.sync.policy import Own, Policy, build_policy
+from paceline.core.sync.policy import Own, build_policy
+from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Vector
 from paceline.data.manifest import Manifest
 from paceline.data.sampler import Sampler, proportions
@@ -83,12 +84,11 @@ class Worker(Member):
         if self._peers is not None:
             self._train_among(self._peers, clock, place, seat, mine, sampler)
             return
-        switch = switch_value(seat.switch)
-        policy = build_policy(Options(**switch.policy) if switch else self.config.policy)
-        versions = self.client.pull(self.replica.local, clock + seat.handicap if policy.rounds else None)
+        in_force = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch))
+        versions = self.client.pull(self.replica.local, clock + seat.handicap if in_force.policy.rounds else None)
         self.replica.refresh()
         self.say("training", clock=clock, versions=versions, view=seat.view, shards=mine)
-        training = self._training(policy, place, seat, mine, sampler, switch.number if switch else 0)
+        training = self._training(in_force, place, seat, mine, sampler)
         last = train(training, clock)
         if "mean" in training.policy.scores:
             self._peer.model.finish(self.replica.local)
@@ -99,7 +99,7 @@ class Worker(Member):
     ) -> None:
         """Without servers, whose chief has a slice of no elements."""
         self.client.pull(self.replica.local[:0])  # the schedule's rate comes with it
-        training = self._training(build_policy(self.config.policy), place, seat, mine, sampler, 0)
+        training = self._training(PolicyInForce(build_policy(self.config.policy)), place, seat, mine, sampler)
         own = Own(self.replica.local.copy(), training.optimizer, self.client.lr)
         own.slots = own.optimizer.new_slots(self.replica.length)
         peers.heard(seat.view, seat.peers)
@@ -115,20 +115,19 @@ class Worker(Member):
         self.say("done", clock=last, retries=self.client.retries)
 
     def _training(
-        self, policy: Policy, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler, switches: int
+        self, in_force: PolicyInForce, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler
     ) -> Training:
         shards = [self._shards.shard(shard) for shard in mine]
         return Training(
             replica=self.replica,
             client=self.client,
-            policy=policy,
+            in_force=in_force,
             asked=Asked.by(self.config),
             batches=Batches(sampler=sampler, shards=shards, seed=self.config.seed, place=place),
             progress=self.progress,
             slowness=self._slowness(place),
             shared=self._peer.model,
             view=seat.view,
-            switches=switches,
         )
 
     def _heard(self, reply: HeartbeatReply) -> None:

@@ -1,10 +1,12 @@
 """Views and changes of policy as messages, and back."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from paceline.core.values import Seat, Switch, View
 from paceline.v1 import run_service_pb2 as pb
+from paceline.v1.parameter_service_pb2 import PullHead
 from paceline.v1.switch_pb2 import Switch as SwitchMessage
 
 
@@ -51,3 +53,8 @@ def switch_value(message: SwitchMessage) -> Switch | None:
         return None
     policy: dict[str, Any] = json.loads(message.policy)
     return Switch(message.number, policy, message.version)
+
+
+def newest_switch(heads: Iterable[PullHead]) -> SwitchMessage:
+    """The newest change of policy that the replies of the slices tell of; its number is 0 where there was none."""
+    return max((head.switch for head in heads), key=lambda switch: switch.number)

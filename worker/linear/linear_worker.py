@@ -18,7 +18,7 @@ from paceline.core.values import Base, Places, Vector
 from paceline.data.linear_model import shapes_of
 from paceline.data.sampler import Sampler
 from paceline.data.shards import Shards
-from paceline.rpc.view_messages import switch_value
+from paceline.rpc.view_messages import newest_switch, switch_value
 from paceline.v1.run_service_pb2 import SeatReply
 from paceline.v1.switch_pb2 import Switch
 from paceline.worker.command_line import ToldWorker
@@ -184,7 +184,7 @@ class Loop:
         self._progress.stepped(clock, self._sampler.place(clock).epoch, self._sent, heads, 1.0)
         if any(head.stop for head in heads):
             return True
-        self._adopt(max((head.switch for head in heads), key=lambda switch: switch.number))
+        self._adopt(newest_switch(heads))
         return False
 
     def _join(self, members: int) -> None:

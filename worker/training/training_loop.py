@@ -5,12 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from paceline.core import kernels
-from paceline.core.settings.config import Options
-from paceline.core.sync.policy import build_policy
 from paceline.core.values import Dense, Empty, Update
-from paceline.rpc.view_messages import switch_value
+from paceline.rpc.view_messages import newest_switch, switch_value
 from paceline.v1 import parameter_service_pb2 as pb
-from paceline.v1.switch_pb2 import Switch
 from paceline.worker.exchange.parameter_client import Choose
 from paceline.worker.training.between_pushes import Work, work
 from paceline.worker.training.step_result import Step
@@ -106,18 +103,12 @@ def mix(training: Training, heads: list[pb.PullHead], step: Step | None, has_pul
 def change_policy(training: Training, heads: list[pb.PullHead]) -> bool:
     """Begins this worker's half of a new policy where a slice has begun its own: local := pulled
     (docs/protocol.md#changes-of-policy). Returns whether one has."""
-    return adopt(training, max((head.switch for head in heads), key=lambda switch: switch.number))
-
-
-def adopt(training: Training, message: Switch) -> bool:
-    """Takes over a change of policy, unless this worker knows it already; returns whether it did."""
+    message = newest_switch(heads)
     switch = switch_value(message)
-    if switch is None or switch.number <= training.switches:
+    if switch is None or not training.in_force.adopt(switch):
         return False
-    policy = build_policy(Options(**switch.policy))
-    training.switches = switch.number
     training.view = max(training.view, message.view)
     training.client.pull(training.replica.local, switch.version)  # a slice that has not begun yet is waited for
     training.replica.refresh()
-    training.begin(policy)
+    training.begin()
     return True

@@ -12,6 +12,7 @@ from paceline.core.steps.effective import Pool, effective, pool_of
 from paceline.core.steps.momentum import WorkerMomentum
 from paceline.core.steps.optimizer import Optimizer, build_optimizer
 from paceline.core.sync.policy import Own, Policy
+from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Base, Vector
 from paceline.data.sampler import Sampler
 from paceline.data.shards import Shard
@@ -66,7 +67,7 @@ class Training:
 
     replica: Replica
     client: ParameterClient
-    policy: Policy
+    in_force: PolicyInForce
     asked: Asked
     batches: Batches
     progress: Progress
@@ -74,8 +75,6 @@ class Training:
     shared: LocalModel = field(default_factory=LocalModel)
     """Where others read this worker's model."""
     view: int = 0
-    switches: int = 0
-    """Number of the newest change of policy that this worker knows."""
     optimizer: Optimizer = field(init=False)
     """What is stepped with in its place under the present policy."""
     pulled: Vector = field(init=False)
@@ -89,12 +88,11 @@ class Training:
 
     def __post_init__(self) -> None:
         self.pulled = np.empty_like(self.replica.local)
-        self.begin(self.policy)
+        self.begin()
 
-    def begin(self, policy: Policy) -> None:
-        """This worker's half of a policy, anew; the model is the one pulled last."""
-        asked, pool = self.asked.optimizer, self.asked.pool
-        self.policy = policy
+    def begin(self) -> None:
+        """This worker's half of the policy that is in force, anew; the model is the one pulled last."""
+        asked, pool, policy = self.asked.optimizer, self.asked.pool, self.policy
         self.bases = self.client.bases
         self.optimizer = effective(pool, asked, policy)
         self.momentum = None if pool is None else pool.momentum(asked, policy)
@@ -104,6 +102,11 @@ class Training:
             self.own.start = self.replica.local.copy()
         if self.stepper is not None:
             self.own.slots = self.stepper.new_slots(self.replica.length)
+
+    @property
+    def policy(self) -> Policy:
+        """The one that is in force."""
+        return self.in_force.policy
 
     @property
     def overlaps(self) -> bool:

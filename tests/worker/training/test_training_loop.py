@@ -14,6 +14,7 @@ from paceline.core.steps.clip import Clip
 from paceline.core.steps.effective import Pool
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policy import Policy, build_policy
+from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Base, Dense, Empty, Switch, Update, Vector
 from paceline.data.sampler import Sampler
 from paceline.rpc.view_messages import switch_message
@@ -141,7 +142,7 @@ def training(
     return state.Training(
         replica=replica,
         client=client,
-        policy=policy,
+        in_force=PolicyInForce(policy),
         asked=state.Asked(**asked),
         batches=state.Batches(sampler=Sampler(sizes, batch, steps, 0, "worker-0"), shards=shards, seed=0, place=0),
         progress=Progress(speed),
@@ -288,7 +289,7 @@ def test_a_gradient_from_before_a_change_of_policy_is_computed_anew(new: str) ->
     assert replica.seeds[2] == replica.seeds[3]
     assert [clock for clock, _, _ in client.pushes] == [1, 2, 3, 4]
     assert client.pushed_bases == [0, 0, 77, 3 if new == "bsp" else 77]
-    assert (play.switches, play.view) == (1, 9)
+    assert (play.in_force.number, play.view) == (1, 9)
 
 
 def test_an_exchange_that_fails_while_the_worker_computes_is_told_after_it() -> None:
