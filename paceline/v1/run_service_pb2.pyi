@@ -516,7 +516,7 @@ class ViewSeat(_message.Message):
     last: _builtins.int
     """Last clock that is folded (pushes); absent while no end is named."""
     hold: _builtins.int
-    """While the policy changes: the clock up to which the worker trains under the old one (pushes)."""
+    """While the policy changes: the clock up to which the worker trains under the old one, its switch clock (pushes)."""
     def __init__(
         self,
         *,

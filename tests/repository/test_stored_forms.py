@@ -4,8 +4,10 @@ under tests/stored are of `python -m tests.support.make_stored_forms`; they are 
 import base64
 import hashlib
 import json
+import re
 import tarfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from paceline.worker.exchange import residuals
 from tests.support import make_stored_forms as kept
 from tests.support.in_process import Cluster, Pusher
 from tests.support.stored_protos import Fields, calls, enums, fields, filled, messages, reserved
+from tests.support.tree import ROOT
 
 RELEASES = sorted(path.name for path in kept.STORED.iterdir())
 GO_ON = "a newer one wrote it. Go on with that release, or "
@@ -90,6 +93,22 @@ def test_no_value_of_an_enum_changes_its_number(protos: dict[str, Any]) -> None:
 def test_no_call_changes_what_it_takes_or_gives(protos: dict[str, Any]) -> None:
     now = calls()
     assert {name: tuple(ends) for name, ends in protos["calls"].items() if name in now}.items() <= now.items()
+
+
+def test_numbers_that_are_free_are_reserved() -> None:
+    for name, message in messages().items():
+        taken = {*fields(message), *reserved(message)[0]}
+        assert taken == set(range(1, len(taken) + 1)), name
+
+
+def test_every_field_says_what_it_means_and_in_which_unit() -> None:
+    silent_fields = []
+    for path in sorted((ROOT / "protos").rglob("*.proto")):
+        lines = path.read_text().splitlines()
+        for before, line in pairwise(lines):
+            if re.fullmatch(r"  [\w<>., ]+ \w+ = \d+;", line) and not before.startswith("  //"):
+                silent_fields.append(line.split()[-3])
+    assert silent_fields == ["lost_last"]  # told with lost_first
 
 
 def test_every_call_has_a_request_and_a_reply_of_its_own() -> None:
