@@ -14,7 +14,7 @@ from paceline.core.settings.config import Options
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.sync.clocks import Clocks
 from paceline.server.slice_driver import SliceDriver
-from paceline.server.state_folder import Store
+from paceline.server.state_folder import StateFolder
 from paceline.server.waiting_calls import LONGEST_WAIT
 
 _TICK = 0.25
@@ -24,10 +24,10 @@ _TICK = 0.25
 class Chief:
     """Everything happens under the slice driver's lock, so that run and slice agree. Thread-safe."""
 
-    def __init__(self, run: Run, driver: SliceDriver, store: Store, say: Callable[..., None]) -> None:
+    def __init__(self, run: Run, driver: SliceDriver, folder: StateFolder, say: Callable[..., None]) -> None:
         self.run = run
         self._driver = driver
-        self._store = store
+        self._folder = folder
         self._say = say
         self.changed = driver.changed
         self._published = -1
@@ -37,7 +37,7 @@ class Chief:
         """Kinds of warnings that are in the log."""
         self._stopping = threading.Event()
         driver.after_push = self._counted
-        saved = store.load_run()
+        saved = folder.load_run()
         with self.changed:
             if saved is not None:
                 run.restore(saved, time.monotonic())
@@ -183,6 +183,6 @@ class Chief:
     def _save(self) -> None:
         self.run.phases.checkpoint(time.monotonic())
         try:
-            self._store.save_run(self.run.state())
+            self._folder.save_run(self.run.state())
         except DiskError as error:
             self._say("can't keep the run's state; training goes on", why=str(error))

@@ -19,7 +19,7 @@ from paceline.server.metrics import ServerMetrics
 from paceline.server.push_assembly import Assembly
 from paceline.server.quarantine import Quarantine
 from paceline.server.slice_driver import SliceDriver
-from paceline.server.snapshots import Durability
+from paceline.server.snapshots import Snapshots
 from paceline.v1 import parameter_service_pb2 as pb
 
 _MOST = 1 << 19
@@ -31,10 +31,10 @@ class ParameterServicer:
     """Offers one slice to workers (see paceline.rpc.transport.ParameterService). Thread-safe."""
 
     def __init__(
-        self, driver: SliceDriver, durability: Durability, metrics: ServerMetrics, say: Callable[..., None]
+        self, driver: SliceDriver, snapshots: Snapshots, metrics: ServerMetrics, say: Callable[..., None]
     ) -> None:
         self._driver = driver
-        self._durability = durability
+        self._snapshots = snapshots
         self._metrics = metrics
         self._say = say
         self._part_bytes = driver.config.part_bytes
@@ -208,7 +208,7 @@ class ParameterServicer:
     def keep_first(self, weights: Vector, digest: bytes) -> int:
         """The first weights are complete: takes them, and writes them down before anybody trains on them."""
         if self._driver.initialise(weights, digest):
-            self._durability.snapshot_now()
+            self._snapshots.write_now()
         return self._driver.term
 
     @property

@@ -30,8 +30,8 @@ from paceline.server.metrics import ServerMetrics
 from paceline.server.parameter_servicer import ParameterServicer
 from paceline.server.run_servicer import RunServicer
 from paceline.server.slice_driver import SliceDriver
-from paceline.server.snapshots import Durability
-from paceline.server.state_folder import Store
+from paceline.server.snapshots import Snapshots
+from paceline.server.state_folder import StateFolder
 from paceline.v1 import parameter_service_pb2, run_service_pb2
 from paceline.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
 
@@ -63,16 +63,16 @@ class Server:
             config.transport,
             credentials.tls is not None,
         )
-        self.store = Store(told.folder, config.checkpoint.keep, say)
-        self.store.check_settings(agreed_settings(config), agreed_defaults(config))
-        self.driver = SliceDriver(config, index, self.store.term, metrics)
+        self.folder = StateFolder(told.folder, config.checkpoint.keep, say)
+        self.folder.check_settings(agreed_settings(config), agreed_defaults(config))
+        self.driver = SliceDriver(config, index, self.folder.term, metrics)
         self._restore(say)
-        self._durability = Durability(self.driver, self.store, config.checkpoint.every, metrics, say)
+        self._snapshots = Snapshots(self.driver, self.folder, config.checkpoint.every, metrics, say)
         # One thread for each worker's waiting reply, the same for its repeat, one for each server that follows, and some.
         threads = 2 * config.workers + config.servers + 16
         self._grpc = make_server(threads, authentication(credentials.token), metrics.call)
         self._watchdog = Watchdog()
-        servicer = ParameterServicer(self.driver, self._durability, metrics, say)
+        servicer = ParameterServicer(self.driver, self._snapshots, metrics, say)
         GrpcServicer(servicer, self._watchdog).add_to(self._grpc)
         self.lane: LaneServer | None = None
         if config.transport == "lane":
@@ -91,7 +91,7 @@ class Server:
         self._follower: Follower | None = None
         names = [SERVICE, reflection.SERVICE_NAME]
         if index == 0:
-            self.chief = Chief(Run(config), self.driver, self.store, say)
+            self.chief = Chief(Run(config), self.driver, self.folder, say)
             add_RunServiceServicer_to_server(RunServicer(self.chief, config), self._grpc)
             names.append(run_service_pb2.DESCRIPTOR.services_by_name["RunService"].full_name)
         else:
@@ -109,7 +109,7 @@ class Server:
         if self.lane is not None:
             self.lane.start()
         self._watchdog.start()
-        self._durability.start()
+        self._snapshots.start()
         part = self.chief or self._follower
         assert part is not None
         part.start()
@@ -130,7 +130,7 @@ class Server:
 
     def drop_weights(self) -> None:
         """The run is finished: keeps the final state on disk and gives the memory back."""
-        self._durability.snapshot_now()
+        self._snapshots.write_now()
         self.driver.drop_weights()
 
     def close(self, grace: float) -> None:
@@ -143,12 +143,12 @@ class Server:
             self.lane.stop(grace)
         stopped.wait()
         part.close()
-        self._durability.close()
+        self._snapshots.close()
         self.health.stop()
-        self.store.close()
+        self.folder.close()
 
     def _restore(self, say: Callable[..., None]) -> None:
-        found = self.store.newest_snapshot()
+        found = self.folder.newest_snapshot()
         if found is None:
             return
         plan, state = found
@@ -161,7 +161,7 @@ class Server:
         self.driver.restore(plan, state)
         say(
             "resumed from a snapshot; waiting until every member has said where it stands",
-            term=self.store.term,
+            term=self.folder.term,
             version=state.table["version"],
             clocks={w: entry["clock"] for w, entry in state.table["clocks"].items()},
         )
@@ -182,7 +182,7 @@ def serve(config: Config, told: ToldServer) -> int:
     if server.chief is not None:
         for line in rates_told(config, build_policy(config.policy)):
             say(line)
-    say("serving", port=server.port, term=server.store.term, folder=os.fspath(told.folder))
+    say("serving", port=server.port, term=server.folder.term, folder=os.fspath(told.folder))
     while not stop.wait(1.0) and server.phase is not RunPhase.FINISHED:
         if server.refusal is not None:
             server.close(grace=0.0)

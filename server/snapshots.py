@@ -7,17 +7,17 @@ from collections.abc import Callable
 from paceline.core.errors import DiskError
 from paceline.server.metrics import ServerMetrics
 from paceline.server.slice_driver import SliceDriver
-from paceline.server.state_folder import Store
+from paceline.server.state_folder import StateFolder
 
 
-class Durability:
+class Snapshots:
     """Writes a snapshot every `every` seconds while something changes. A failing disk costs durability, not the run."""
 
     def __init__(
-        self, driver: SliceDriver, store: Store, every: float, metrics: ServerMetrics, say: Callable[..., None]
+        self, driver: SliceDriver, folder: StateFolder, every: float, metrics: ServerMetrics, say: Callable[..., None]
     ) -> None:
         self._driver = driver
-        self._store = store
+        self._folder = folder
         self._every = every
         self._metrics = metrics
         self._say = say
@@ -30,7 +30,7 @@ class Durability:
         """Begins to write in the background."""
         self._thread.start()
 
-    def snapshot_now(self) -> None:
+    def write_now(self) -> None:
         """Writes the present state unless it is on disk already; says so when it can't."""
         with self._writing:
             found = self._driver.state()
@@ -42,7 +42,7 @@ class Durability:
                 return
             start = time.monotonic()
             try:
-                self._store.save_snapshot(plan, state)
+                self._folder.save_snapshot(plan, state)
             except DiskError as error:
                 self._metrics.checkpoint_failures.inc()
                 self._say("snapshot failed; training goes on", why=str(error))
@@ -56,8 +56,8 @@ class Durability:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        self.snapshot_now()
+        self.write_now()
 
     def _work(self) -> None:
         while not self._stop.wait(self._every):
-            self.snapshot_now()
+            self.write_now()

@@ -24,7 +24,7 @@ FORMAT = 1
 release changes so that this one would read it wrongly raises it (docs/protocol.md)."""
 
 
-class Store:
+class StateFolder:
     """Owns the folder while the process lives. Calls may block on the disk; use from one thread at a time, except that
     `save_run` and `save_snapshot` may overlap."""
 

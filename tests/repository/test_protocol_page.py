@@ -24,7 +24,7 @@ from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Dense, Empty, Push, Reply, View
 from paceline.rpc.channel import call
 from paceline.rpc.protocol_version import PROTOCOL
-from paceline.server.state_folder import FORMAT, Store
+from paceline.server.state_folder import FORMAT, StateFolder
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.v1.parameter_service_pb2_grpc import ParameterServiceStub
@@ -474,7 +474,7 @@ def test_older_and_newer_peers(tmp_path: Path):
         return f"incarnation {call(chief.Join, request, 30).incarnation}"
 
     def folder() -> str:
-        store = Store(tmp_path / "kept", 3, lambda event, **facts: None)
+        store = StateFolder(tmp_path / "kept", 3, lambda event, **facts: None)
         store.close()
         return f"term {store.term}"
 

@@ -25,7 +25,7 @@ from paceline.data.shards import open_shards
 from paceline.local.run_folder import RunFolder, find_run, open_run
 from paceline.rpc.wire import parse
 from paceline.search.search_folder import open_search
-from paceline.server.state_folder import Store
+from paceline.server.state_folder import StateFolder
 from paceline.worker.exchange import residuals
 from tests.support import make_stored_forms as kept
 from tests.support.in_process import Cluster, Pusher
@@ -169,8 +169,8 @@ def resumed(stored: Path) -> Any:
 
 def test_a_server_goes_on_from_a_stored_folder(resumed: Cluster) -> None:
     server = resumed.servers[0]
-    assert (server.store.term, server.driver.clocks.is_recovering) == (2, True)
-    found = server.store.newest_snapshot()
+    assert (server.folder.term, server.driver.clocks.is_recovering) == (2, True)
+    found = server.folder.newest_snapshot()
     assert found is not None
     state = found[1]
     clocks = {worker: (entry["incarnation"], entry["clock"]) for worker, entry in state.table["clocks"].items()}
@@ -233,12 +233,12 @@ def test_a_folder_from_before_formats_had_numbers_is_read(stored: Path) -> None:
 
 
 def test_a_setting_that_a_later_release_adds_does_not_stop_a_run_where_it_is_as_it_comes(stored: Path) -> None:
-    store = Store(stored / "server-0", 3, silent)
+    store = StateFolder(stored / "server-0", 3, silent)
     before = json.loads((stored / "server-0" / "settings.json").read_text().splitlines()[0])["settings"]
     store.check_settings([*before, "plan.later=3"], {"plan.later=3"})
     store.check_settings([*before, "plan.later=3"], {"plan.later=3"})
     store.close()
-    store = Store(stored / "server-0", 3, silent)
+    store = StateFolder(stored / "server-0", 3, silent)
     with pytest.raises(ConfigError, match=r"other settings: plan\.later=3; plan\.later=4"):
         store.check_settings([*before, "plan.later=4"], {"plan.later=3"})
     store.close()

@@ -72,7 +72,7 @@ def test_an_incarnation_is_on_disk_before_its_worker_learns_it(begin: Begin) -> 
     cluster = begin(config_of(workers=2))
     for expected in (1, 2):
         assert join(cluster).incarnation == expected
-        saved = cluster.servers[0].store.load_run()
+        saved = cluster.servers[0].folder.load_run()
         assert saved is not None
         assert saved["membership"]["incarnations"] == {"worker-0": expected}
 
@@ -97,7 +97,7 @@ def test_a_loss_is_on_disk_before_its_worker_learns_that_it_came(begin: Begin) -
             worker=f"worker-{number}", incarnation=incarnations[number], epoch=0, loss=loss, examples=10
         )
         cluster.run.Validated(request, CALL)
-        saved = cluster.servers[0].store.load_run()
+        saved = cluster.servers[0].folder.load_run()
         assert saved is not None
         return saved
 

@@ -16,8 +16,8 @@ from paceline.core.slice.state import SliceState
 from paceline.server import state_folder as folder_module
 from paceline.server.metrics import ServerMetrics
 from paceline.server.slice_driver import SliceDriver
-from paceline.server.snapshots import Durability
-from paceline.server.state_folder import Store
+from paceline.server.snapshots import Snapshots
+from paceline.server.state_folder import StateFolder
 
 SHAPES = (("a.weight", (3, 2)), ("a.bias", (3,)))
 CONFIG = Config(workers=1, servers=1, policy=Options(name="asp"))
@@ -34,15 +34,15 @@ def state_at(version: int) -> SliceState:
     return SliceState(np.full(9, version, np.float32), [np.full(9, -version, np.float32)], table)
 
 
-def filled(folder: Path, versions: int, said: Said | None = None) -> Store:
-    store = Store(folder, keep=3, say=said if said is not None else Said())
+def filled(folder: Path, versions: int, said: Said | None = None) -> StateFolder:
+    store = StateFolder(folder, keep=3, say=said if said is not None else Said())
     for version in range(1, versions + 1):
         store.save_snapshot(PLAN, state_at(version))
     return store
 
 
 def found(folder: Path, said: Said) -> tuple[SlicePlan, SliceState] | None:
-    store = Store(folder, keep=3, say=said)
+    store = StateFolder(folder, keep=3, say=said)
     try:
         return store.newest_snapshot()
     finally:
@@ -72,16 +72,16 @@ def test_an_empty_folder_has_no_snapshot(tmp_path: Path) -> None:
 def test_terms_grow_with_every_start(tmp_path: Path) -> None:
     terms = []
     for _ in range(3):
-        store = Store(tmp_path, 3, Said())
+        store = StateFolder(tmp_path, 3, Said())
         terms.append(store.term)
         store.close()
     assert terms == [1, 2, 3]
 
 
 def test_two_servers_cannot_use_one_folder(tmp_path: Path) -> None:
-    store = Store(tmp_path, 3, Said())
+    store = StateFolder(tmp_path, 3, Said())
     with pytest.raises(ConfigError, match="Another server"):
-        Store(tmp_path, 3, Said())
+        StateFolder(tmp_path, 3, Said())
     store.close()
 
 
@@ -152,18 +152,18 @@ def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["term.json", "run.json"])
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b'{"term": 7}\n0000\n'])
 def test_a_damaged_table_is_refused(tmp_path: Path, name: str, damage: bytes) -> None:
-    store = Store(tmp_path, 3, Said())
+    store = StateFolder(tmp_path, 3, Said())
     store.save_run({"phase": "training"})
     store.close()
     (tmp_path / name).write_bytes(damage)
     with pytest.raises(DataError, match="damaged"):
-        Store(tmp_path, 3, Said()).load_run()
+        StateFolder(tmp_path, 3, Said()).load_run()
 
 
 def test_a_folder_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DiskError, match="place to write"):
-        Store(tmp_path / "file" / "folder", 3, Said())
+        StateFolder(tmp_path / "file" / "folder", 3, Said())
 
 
 def full(*arguments: Any) -> None:
@@ -192,13 +192,13 @@ def test_training_goes_on_with_an_alarm_while_the_disk_is_full_and_recovers(
     driver = SliceDriver(CONFIG, 0, 1, metrics)
     driver.adopt(SHAPES, PLAN.hash, "worker-0")
     driver.initialise(np.ones(9, np.float32), b"first")
-    durability = Durability(driver, Store(tmp_path, 3, said), 5.0, metrics, said)
+    snapshots = Snapshots(driver, StateFolder(tmp_path, 3, said), 5.0, metrics, said)
     with monkeypatch.context() as patch:
         patch.setattr(folder_module, "save_file", full)
-        durability.snapshot_now()
+        snapshots.write_now()
     assert registry.get_sample_value("paceline_server_checkpoint_failures_total") == 1
     assert "training goes on" in said[-1][0]
-    durability.snapshot_now()
+    snapshots.write_now()
     assert (registry.get_sample_value("paceline_server_checkpoint_timestamp_seconds") or 0) > 0
     assert len(list(tmp_path.glob("snapshot-*.json"))) == 1
 
@@ -215,7 +215,7 @@ def test_snapshots_of_other_settings_are_refused_and_named(tmp_path: Path) -> No
 
 
 def test_settings_may_change_before_there_is_a_snapshot(tmp_path: Path) -> None:
-    store = Store(tmp_path, 3, lambda *_, **__: None)
+    store = StateFolder(tmp_path, 3, lambda *_, **__: None)
     store.check_settings(["epochs=10"])
 
     store.check_settings(["epochs=20"])

@@ -21,7 +21,7 @@ from paceline.local.forker import Forked, Forker
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
 from paceline.rpc.protocol_version import PROTOCOL
-from paceline.server.state_folder import Store
+from paceline.server.state_folder import StateFolder
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
 
@@ -296,7 +296,7 @@ class Cluster:
         """The newest snapshot of every server; the servers must have ended."""
         found = []
         for index in range(self.settings["servers"]):
-            snapshot = Store(self.folder / f"s{index}", 3, lambda event, **facts: None).newest_snapshot()
+            snapshot = StateFolder(self.folder / f"s{index}", 3, lambda event, **facts: None).newest_snapshot()
             assert snapshot is not None
             found.append(snapshot)
         return found

@@ -97,7 +97,8 @@ class LearningRate:
         if members == self._members:
             return
         rises = self._members is not None and epoch > 0 and after > before
-        self._from, self._since = (before, epoch) if rises else (after, -math.inf)
+        self._from = before if rises else after
+        self._since = epoch if rises else -math.inf
         self._members = members
 
     def at(self, epoch: float) -> float:

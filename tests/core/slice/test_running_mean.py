@@ -23,7 +23,7 @@ from paceline.core.sync.policy import build_policy
 from paceline.core.values import Base, Sparse, Switch
 from paceline.data.linear_model import read_linear_model, shapes_of
 from paceline.load_settings import load
-from paceline.server.state_folder import Store
+from paceline.server.state_folder import StateFolder
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.linear.sparse_client import SparseClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
@@ -177,7 +177,7 @@ def test_the_mean_comes_back_from_disk_and_goes_on(tmp_path: Path):
     for number in range(5):
         one.change("a", {number: 1.0, 7: 2.0})
     state = one.slice.state()
-    store = Store(tmp_path, 3, Said())
+    store = StateFolder(tmp_path, 3, Said())
     store.save_snapshot(PLAN, state)
     newest = store.newest_snapshot()
     store.close()
@@ -193,7 +193,7 @@ def test_the_mean_comes_back_from_disk_and_goes_on(tmp_path: Path):
 def test_a_snapshot_from_before_there_were_means_begins_one_anew(tmp_path: Path):
     old = Averaging("asp", None, workers="a")
     old.change("a", {0: 1.0})
-    store = Store(tmp_path, 3, Said())
+    store = StateFolder(tmp_path, 3, Said())
     store.save_snapshot(PLAN, old.slice.state())
     newest = store.newest_snapshot()
     store.close()
