@@ -44,7 +44,17 @@ def provide(
         write = partial(engine.write, source)
         data = source.dataset
         manifest = write_shards(
-            out, name, recipe, dealt, parts.kept, rule, progress, write, data.classes, data.columns, data.as_read
+            out,
+            name,
+            recipe,
+            dealt,
+            parts.kept,
+            rule=rule,
+            progress=progress,
+            write=write,
+            classes=data.classes,
+            columns=data.columns,
+            as_read=data.as_read,
         )
         where = f"are in {out}"
     progress.say(f"{len(manifest.shards)} shards of {manifest.train_examples:,} examples {where}.")

@@ -175,7 +175,7 @@ def search(
 
         found = read_grid(grid or [])
         read = reader_of(what, workers, servers, policy, sets or [], epochs, data, preset or found.preset)
-        sys.exit(go(found, read, folds, cores, out, fresh, as_json, device, by, engine, yes))
+        sys.exit(go(found, read, folds, cores, out, fresh, as_json, device=device, by=by, engine=engine, yes=yes))
 
 
 @app.command()
@@ -250,7 +250,7 @@ def shard(
         sets = [*(sets or []), *([LITERAL] if literal else [])]
         with progress_of(_console()) as progress:
             if old is None:
-                make_shards(read_config(what, workers, sets=sets, data=data), out, fresh, progress)
+                make_shards(read_config(what, workers=workers, sets=sets, data=data), out, fresh, progress)
                 return
             if what is not None:
                 raise UsageError(f"--from {old} and {what}: the task is that of the shards; leave one of them out.")
@@ -301,7 +301,7 @@ def plan(
     with _exits():
         from paceline.local.read_config import read_config
 
-        config = read_config(what, workers, servers, policy, sets or [])
+        config = read_config(what, workers=workers, servers=servers, policy=policy, sets=sets or [])
         from paceline.cli import plan as planning
 
         found = planning.read_shapes(shapes) if shapes else planning.task_shapes(config)

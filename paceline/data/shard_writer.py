@@ -58,6 +58,7 @@ def write_shards(
     recipe: Recipe,
     dealt: Dealt,
     parts: Mapping[PartName, Selection],
+    *,
     rule: Rule | None = None,
     progress: Progress = SILENT,
     write: Write = write_arrays,

@@ -58,6 +58,7 @@ def run_local(
     folder: Path,
     say: Callable[[str], None] = print,
     show: Callable[[StatusReply, float], None] = lambda status, rate: None,
+    *,
     connect: Connect = RemoteChief,
     shards: Path | None = None,
     device: str = "auto",
@@ -76,7 +77,18 @@ def run_local(
         signals = stack.enter_context(Signals())
         records = stack.enter_context(closing(Records(place.path, place.metrics)))
         forkers = forkers or stack.enter_context(forking(config))
-        launch = _Launch(config, place, say, show, connect, shards, device, signals, records, forkers)
+        launch = _Launch(
+            config,
+            place,
+            say=say,
+            show=show,
+            connect=connect,
+            shards=shards,
+            device=device,
+            signals=signals,
+            records=records,
+            forkers=forkers,
+        )
         try:
             launch.train()
         except _Ended as end:
@@ -95,6 +107,7 @@ class _Launch:
         self,
         config: Config,
         folder: RunFolder,
+        *,
         say: Callable[[str], None],
         show: Callable[[StatusReply, float], None],
         connect: Connect,

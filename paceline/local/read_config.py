@@ -18,6 +18,7 @@ ENDINGS = (".yaml", ".yml")
 
 def read_config(
     what: str | None,
+    *,
     workers: int | None = None,
     servers: int | None = None,
     policy: str | None = None,
@@ -63,7 +64,16 @@ def reader_of(
     """`read_config` with further settings on top, those of one point of a search, say."""
 
     def read(more: Sequence[str]) -> Config:
-        return read_config(what, workers, servers, policy, [*sets, *more], epochs=epochs, data=data, preset=preset)
+        return read_config(
+            what,
+            workers=workers,
+            servers=servers,
+            policy=policy,
+            sets=[*sets, *more],
+            epochs=epochs,
+            data=data,
+            preset=preset,
+        )
 
     return read
 

@@ -46,6 +46,7 @@ def search(
     out: Path | None,
     fresh: bool,
     as_json: bool,
+    *,
     device: str = "auto",
     by: str | None = None,
     engine: str = "runs",
