@@ -10,6 +10,8 @@ from paceline.cli.__main__ import app
 from paceline.cli.resume import resumed
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
+from paceline.core.sync.policy import build_policy
+from paceline.load_settings import load
 from paceline.local.run_folder import RUNS, RunFolder, open_run
 from paceline.rpc.agreed_settings import agreed_settings
 
@@ -103,3 +105,19 @@ def test_servers_know_a_run_again_whose_task_file_was_moved() -> None:
     before, now = (agreed_settings(Config(task=task)) for task in ("./own.py", "/elsewhere/one/task/own.py"))
 
     assert before == now != agreed_settings(Config(task="./other.py"))
+
+
+def test_a_run_that_is_resumed_by_its_folder_takes_its_policys_file_as_it_is_now(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "from paceline.core.sync.policies.asp import Asp\n\nclass Mine(Asp):\n    pass\n"
+    Path("mine.py").write_text(text)
+    folder, _ = open_run(load(None, {"policy": "mine.py", "run": "own"}))
+    folder.keep_own([Path("mine.py")])
+    folder.write_facts(finished=False)
+    Path("mine.py").write_text(f"{text}    length: int = 3\n")
+
+    said: list[str] = []
+    resumed(str(folder.config), said.append)
+
+    assert any("mine.py has changed since this run began" in line for line in said)
+    assert "length" in type(build_policy(load(folder.config).policy)).model_fields

@@ -12,7 +12,7 @@ from paceline.core.folders import PEERS
 from paceline.core.rules.settings_alone import Rules, is_plain
 from paceline.core.settings.codec import FIRST_SHARE, can_warm_up
 from paceline.core.settings.config import Config
-from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.steps.optimizers.sgd import Sgd, is_sgd
 from paceline.core.sync.policy import policies_that
 
 
@@ -185,7 +185,7 @@ _PEERS = (
 def _peers_step_plainly(config: Config) -> bool:
     """Whether a worker without servers steps by the rate alone; with lr_scale: auto it keeps momentum and decay itself
     (core/steps/momentum.py)."""
-    return config.optimizer.name == "sgd" if config.schedule.lr_scale == "auto" else is_plain(config)
+    return is_sgd(config.optimizer) if config.schedule.lr_scale == "auto" else is_plain(config)
 
 
 CHOSEN: Mapping[str, Rules] = {

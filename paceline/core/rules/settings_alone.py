@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from paceline.core.extension import Rule
 from paceline.core.settings.config import Config, ScheduleConfig
+from paceline.core.steps.optimizers.sgd import is_sgd
 
 Rules = tuple[Rule, ...]
 
@@ -144,7 +145,7 @@ _SCHEDULE = (
 def is_plain(config: Config) -> bool:
     """Whether the optimizer is SGD and is told of no momentum and no decay."""
     options = config.optimizer.options
-    return config.optimizer.name == "sgd" and not options.get("momentum") and not options.get("weight_decay")
+    return is_sgd(config.optimizer) and not options.get("momentum") and not options.get("weight_decay")
 
 
 _SVM = (

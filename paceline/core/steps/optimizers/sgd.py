@@ -6,8 +6,9 @@ from typing import ClassVar
 from pydantic import Field
 
 from paceline.core.extension import Rule
+from paceline.core.settings.config import Options
 from paceline.core.steps.momentum import WorkerMomentum
-from paceline.core.steps.optimizer import Decay, Optimizer, Share
+from paceline.core.steps.optimizer import Decay, Optimizer, Share, build_optimizer
 from paceline.core.values import Vector
 
 
@@ -54,6 +55,11 @@ class Sgd(Optimizer):
             loops.sgd(weights, out, gradient, slots[0], scale, lr, self.momentum, self.weight_decay, self.nesterov)
         else:
             loops.sgd_without_momentum(weights, out, gradient, scale, lr, self.weight_decay)
+
+
+def is_sgd(options: Options) -> bool:
+    """Whether the config names SGD, or an optimizer that is made from it."""
+    return isinstance(build_optimizer(options), Sgd)
 
 
 def plain_sgd(lr: float) -> Sgd:

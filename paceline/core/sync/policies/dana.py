@@ -7,7 +7,7 @@ from pydantic import Field, PrivateAttr
 from paceline.core.extension import Rule
 from paceline.core.steps.momentum import WorkerMomentum
 from paceline.core.steps.optimizer import Optimizer
-from paceline.core.steps.optimizers.sgd import plain_sgd
+from paceline.core.steps.optimizers.sgd import is_sgd, plain_sgd
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Own, Policy
 from paceline.core.values import Vector
@@ -22,7 +22,7 @@ class Dana(Policy):
     worker_momentum: ClassVar[bool] = False  # it has its own
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            lambda policy, config: config.optimizer.name != "sgd",
+            lambda policy, config: not is_sgd(config.optimizer),
             "Policy dana is made for SGD with momentum, but optimizer.name is {optimizer.name}. Set optimizer.name=sgd, or "
             "take another policy, like asp.",
         ),

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from paceline.core.extension import Rule
 from paceline.core.steps.optimizer import Optimizer
+from paceline.core.steps.optimizers.sgd import is_sgd
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Gathered, Policy
 from paceline.core.values import Vector
@@ -20,7 +21,7 @@ class Ensemble(Policy):
     scores: ClassVar[tuple[str, ...]] = ("global", "mean", "vote")
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            lambda policy, config: config.optimizer.name != "sgd",
+            lambda policy, config: not is_sgd(config.optimizer),
             "Policy ensemble takes plain steps at each worker, but optimizer.name is {optimizer.name}. Set "
             "optimizer.name=sgd, or use local_sgd, where workers step with any optimizer.",
         ),
