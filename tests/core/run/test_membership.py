@@ -309,7 +309,7 @@ def test_a_change_goes_on_when_all_its_members_have_left():
     assert (membership.is_switching, membership.rounds) == (False, True)
 
 
-def test_a_process_that_takes_over_a_seat_is_held_where_its_predecessor_was():
+def test_a_process_that_takes_over_a_seat_has_its_predecessors_switch_clock():
     membership = members("a", "b")
     membership.switch({"name": "ssp"}, clocks_at(membership, a=5))
 

@@ -578,7 +578,7 @@ def test_rounds_are_whole_from_the_version_of_the_change_on():
     assert one.slice.pull(7) is not None
 
 
-def test_a_round_that_is_held_is_folded_before_the_policy_changes():
+def test_a_round_that_stays_open_is_folded_before_the_policy_changes():
     one = OneSlice("bsp")
     one.slice.keep_rounds_open(1)
     changing(one, "asp", a=1, b=1)

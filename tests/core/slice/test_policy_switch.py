@@ -67,7 +67,7 @@ def test_a_view_from_before_the_change_is_read_as_one_from_after_it():
     assert one.clocks.view.seats == {"a": Seat(1, 7), "b": Seat(1, 6)}
 
 
-def test_what_is_gathered_folds_first_unless_its_round_is_held():
+def test_what_is_gathered_folds_first_unless_its_round_stays_open():
     one = Parts("bsp")
     one.rounds.keep_open(1)
     one.rounds.add(counted(one.clocks, a_push("a")), 0)
