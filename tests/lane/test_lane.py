@@ -213,6 +213,18 @@ def test_after_the_deadline_neither_side_waits_any_more(serve: Serve, name: str)
 
 
 @only_lane
+def test_a_reset_at_the_deadline_is_told_as_the_deadline(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service()
+    service.at["pull"] = service.until_gone
+    transport = serve(service).transport()
+    wait = threading.Event.wait
+    # this side wakes late, as on a busy machine: the server's reset is there by then
+    monkeypatch.setattr(threading.Event, "wait", lambda event, timeout=None: wait(event, timeout and timeout + 1))
+    with pytest.raises(TryAgain, match="DEADLINE_EXCEEDED"):
+        transport.pull(pb.PullRequest(version=1), lambda head: Gathered(), 0.3)
+
+
+@only_lane
 def test_the_server_keeps_to_the_deadline_where_nobody_resets_the_call(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

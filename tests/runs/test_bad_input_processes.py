@@ -262,7 +262,7 @@ def test_a_bad_push_is_refused_and_touches_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = client.pull()
-    monkeypatch.setattr("stock_client.PART", len(values) if status is Status.RESOURCE_EXHAUSTED else 300)
+    monkeypatch.setattr("tests.support.stock_client.PART", len(values) if status is Status.RESOURCE_EXHAUSTED else 300)
 
     with pytest.raises(grpc.RpcError) as refused:
         client.push(values, **head)

@@ -77,8 +77,12 @@ class LaneClient:
         stream.deadline = deadline
         try:
             _send(connection, stream, messages)
-            if not stream.done.wait(max(0.0, stream.deadline - time.monotonic())):
-                raise _too_late(timeout)
+            has_ended = stream.done.wait(max(0.0, stream.deadline - time.monotonic()))
+            was_reset = stream.trailers is None and isinstance(stream.failure, TryAgain)
+            if not has_ended or (was_reset and time.monotonic() >= deadline):
+                raise _too_late(
+                    timeout
+                )  # the server keeps to the deadline, too, and may be the first to reset the call
             _check(stream)
             return stream
         finally:
