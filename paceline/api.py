@@ -62,7 +62,7 @@ def train(
     *,
     workers: int | None = None,
     servers: int | None = None,
-    policy: str | Mapping[str, Any] | None = None,
+    policy: str | Path | Mapping[str, Any] | None = None,
     data: str | Path | Mapping[str, Any] | None = None,
     epochs: int | None = None,
     folder: str | Path | None = None,
@@ -74,8 +74,8 @@ def train(
     """Trains with real processes on this machine, as `paceline run` does, and returns when the final version is scored.
 
     `task`: a built-in task's name, the path of a task file, or its module. `policy`: like "ssp:3", or
-    {"name": "ssp", "bound": 3}. `data`: where the data set is, or the whole section `data`. `epochs`: passes over the
-    training data. `folder`: the run's folder, ./runs/NAME if not given; one with an unfinished run of the same settings is
+    {"name": "ssp", "bound": 3}, or a file of your own. `data`: where the data set is, or the whole section `data`.
+    `epochs`: passes over the training data. `folder`: the run's folder, ./runs/NAME if not given; one with an unfinished run of the same settings is
     resumed, a finished one is returned as it is. `device`: what each worker computes on: auto, cpu, cuda or cuda:1.
     `show` gets a line every few seconds; None: silence. What goes wrong although the run goes on is shown when it is seen,
     stands in the result's `warnings`, and is a Python warning at the end. `yes`: start even if this machine has too few cores
@@ -87,7 +87,8 @@ def train(
     its text names the folder of the logs, where there are any."""
     _refuse_inside_task(sys._getframe(1))
     place = data if isinstance(data, Mapping) else None if data is None else {"path": str(data)}
-    named = {"workers": workers, "servers": servers, "policy": policy, "data": place, "epochs": epochs}
+    chosen = str(policy) if isinstance(policy, Path) else policy
+    named = {"workers": workers, "servers": servers, "policy": chosen, "data": place, "epochs": epochs}
     overrides = settings | {key: value for key, value in named.items() if value is not None} | {"task": _name(task)}
     runs = RUNS
     if folder is not None:
