@@ -17,6 +17,7 @@ from paceline.core.coding.codec import load_codec
 from paceline.core.errors import ConfigError
 from paceline.core.extension import Options
 from paceline.core.folders import PEERS, POLICIES
+from paceline.core.rules.table import fault_in_rules
 from paceline.core.settings.config import Config
 from paceline.own_files import is_own, load_file, note_code, where
 
@@ -193,6 +194,8 @@ def _check_complete(kind: Any, base: type, word: str) -> None:
     ]
     if missing:
         raise ConfigError(f"{at} lacks {' and '.join(missing)} (see {_named(base)}).")
+    if wrong := fault_in_rules(kind):
+        raise ConfigError(f"{at} {wrong} (docs/settings.md, which settings go together).")
     if word == "codec" and (needed := [name for name, field in kind.model_fields.items() if field.is_required()]):
         raise ConfigError(f"{at} has no default for {needed[0]}. Give it one: who decodes knows no options.")
     for name, own in vars(kind).items():

@@ -1,7 +1,7 @@
 """How an extension is named in the config, with its own options, and what it says that it does not go with."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from string import Formatter
 from typing import Annotated, Any
@@ -71,6 +71,19 @@ class Rule:
         parts = [(text, name) for text, name, _, _ in _SPOKEN.parse(self.sentence)]
         dotted = "".join(text + ("" if name is None else known.get(name, "…")) for text, name in parts)
         return re.sub(r"…[ …]*…", "…", dotted)
+
+    def unknown_word(self, kind: type, settings: Container[str]) -> str | None:
+        """The first word of the sentence that stands for nothing, where the rule is that of `kind`; None: there is none."""
+        for _, name, _, _ in _SPOKEN.parse(self.sentence):
+            first, _, rest = (name or "own").partition(".")
+            if first == "own":
+                held = rest.partition(".")[0]
+                is_known = not held or held in getattr(kind, "model_fields", {}) or hasattr(kind, held)
+            else:
+                is_known = first in settings or first in self.words or (first == "instead" and self.instead is not None)
+            if not is_known:
+                return name
+        return None
 
 
 class _Spoken(Formatter):

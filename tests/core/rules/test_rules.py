@@ -1,6 +1,7 @@
 """Which settings go together: for every rule of the table, and of every extension, settings that break it and the nearest that
 do not."""
 
+import re
 import subprocess
 import sys
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ from paceline.core.peers.peer_run import chosen_by
 from paceline.core.peers.topology import PACKAGE as TOPOLOGIES
 from paceline.core.peers.topology import Topology
 from paceline.core.rules.settings_alone import COMMANDS, LOCAL, SEARCH, SETTINGS
-from paceline.core.rules.table import TABLE, broken, refuse
+from paceline.core.rules.table import TABLE, broken, fault_in_rules, refuse
 from paceline.core.settings.config import Config
 from paceline.core.steps.optimizer import PACKAGE as OPTIMIZERS
 from paceline.core.steps.optimizer import Optimizer
@@ -209,6 +210,31 @@ def test_a_policy_brings_its_own_rules_beside_those_of_all_and_of_the_one_that_i
         "epochs is 10.",
     ]
     assert len(list(own_rules(Stricter))) == 2
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ((), None),
+        ((Rule(lambda own, config: True, "{workers} and {own.served} of {own.pushes}."),), None),
+        (Rule(lambda own, config: True, "Never."), "no tuple of Rule"),
+        (("Never.",), "no tuple of Rule"),
+        ((Rule(lambda own: True, "Never."),), r"condition takes \(own\); it gets what has the rule, and the config"),
+        ((Rule(lambda own, config: True, "{worker}."),), r"says {worker}; expected a setting"),
+        ((Rule(lambda own, config: True, "{own.pears}."),), r"says {own\.pears}"),
+        ((Rule(lambda own, config: True, "{instead}."),), r"says {instead}"),
+    ],
+)
+def test_a_rule_of_a_users_extension_that_could_not_be_told_is_a_fault(rules: Any, told: str | None) -> None:
+    found = fault_in_rules(type("Mine", (Asp,), {"rules": rules, "__module__": __name__}))
+
+    assert (told is None and found is None) or (told is not None and re.search(told, found or ""))
+
+
+def test_no_built_in_rule_could_not_be_told() -> None:
+    kinds = [registry.find(package, base, name) for _, package, base in KINDS for name in registry.names(package)]
+
+    assert [fault_in_rules(kind) for kind in kinds] == [None] * len(kinds)
 
 
 def test_a_config_is_checked_without_torch_or_numba() -> None:
