@@ -73,14 +73,14 @@ def train(
 ) -> Result:
     """Trains with real processes on this machine, as `paceline run` does, and returns when the final version is scored.
 
-    `task`: a built-in task's name, the path of a task file, or its module. `policy`: like "ssp:3", or
-    {"name": "ssp", "bound": 3}, or a file of your own. `data`: where the data set is, or the whole section `data`.
-    `epochs`: passes over the training data. `folder`: the run's folder, ./runs/NAME if not given; one with an unfinished run of the same settings is
-    resumed, a finished one is returned as it is. `device`: what each worker computes on: auto, cpu, cuda or cuda:1.
+    `task`: a built-in task's name, the path of a task file, or its module. `policy`: like "ssp:3", or {"name": "ssp",
+    "bound": 3}, or a file of your own. `data`: where the data set is, or the whole section `data`. `epochs`: passes over
+    the training data. `folder`: the run's folder, ./runs/NAME if not given; one with an unfinished run of the same settings
+    is resumed, a finished one is returned as it is. `device`: what each worker computes on: auto, cpu, cuda or cuda:1.
     `show` gets a line every few seconds; None: silence. What goes wrong although the run goes on is shown when it is seen,
-    stands in the result's `warnings`, and is a Python warning at the end. `yes`: start even if this machine has too few cores
-    or too little memory for it. `settings`: any other key of docs/settings.md, sections as dicts:
-    optimizer={"name": "adam", "lr": 0.001}, schedule={"name": "cosine"}. Keys left out are the task's own.
+    stands in the result's `warnings`, and is a Python warning at the end. `yes`: start even if this machine has too few
+    cores or too little memory for it. `settings`: any other key of docs/settings.md, sections as dicts: optimizer={"name":
+    "adam", "lr": 0.001}, schedule={"name": "cosine"}. Keys left out are the task's own.
 
     No `if __name__ == "__main__"` is needed, unless the script is the task file itself. Ctrl-C ends all processes and
     raises KeyboardInterrupt. Raises the PacelineError that the run ended with: ConfigError, DataError, ServersGone, ...;
