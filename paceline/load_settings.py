@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from paceline.core import registry
 from paceline.core.errors import ConfigError, OutOfMemory, PacelineError, UsageError, is_out_of_memory, out_of_memory
 from paceline.core.peers.peer_run import chosen_by
-from paceline.core.rules.table import check
+from paceline.core.rules.check_rules import check
 from paceline.core.settings.config import Config, named
 from paceline.core.sync.policy import from_shorthand
 from paceline.own_extensions import OWN

@@ -17,7 +17,7 @@ from paceline.core.coding.codec import load_codec
 from paceline.core.errors import ConfigError
 from paceline.core.extension import Options
 from paceline.core.folders import PEERS, POLICIES
-from paceline.core.rules.table import fault_in_rules
+from paceline.core.rules.check_rules import fault_in_rules
 from paceline.core.settings.config import Config
 from paceline.own_files import is_own, load_file, note_code, where
 

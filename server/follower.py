@@ -7,8 +7,9 @@ from paceline.core.errors import OtherProtocol, PacelineError
 from paceline.core.run.phases import RunPhase
 from paceline.core.values import View
 from paceline.rpc.auth import Credentials
-from paceline.rpc.channel import backoff, call, open_channel
+from paceline.rpc.channel import call, open_channel
 from paceline.rpc.protocol_version import PROTOCOL
+from paceline.rpc.retries import backoff
 from paceline.rpc.view_messages import view_value
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.waiting_calls import LONGEST_WAIT

@@ -16,7 +16,7 @@ from paceline.core.peers.peer_policy import PACKAGE as PEERS
 from paceline.core.peers.peer_policy import PeerPolicy
 from paceline.core.peers.topology import PACKAGE as TOPOLOGIES
 from paceline.core.peers.topology import Topology
-from paceline.core.rules.table import TABLE
+from paceline.core.rules.check_rules import TABLE
 from paceline.core.settings.config import Config, Options
 from paceline.core.steps.optimizer import PACKAGE as OPTIMIZERS
 from paceline.core.steps.optimizer import Optimizer

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError, PacelineError, PlanMismatch, Stopped, in_brief
-from paceline.core.rules.table import refuse
+from paceline.core.rules.check_rules import refuse
 from paceline.rpc.process import stop_on_signals
 from paceline.tasks.task import load_task
 from paceline.worker.command_line import ToldScript

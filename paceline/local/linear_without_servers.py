@@ -9,8 +9,8 @@ import numpy as np
 from paceline.core.errors import ConfigError, DataError, DiskError
 from paceline.core.linear.model import Examples, score
 from paceline.core.linear.score import Score
-from paceline.core.rules.settings_alone import LOCAL
-from paceline.core.rules.table import refuse
+from paceline.core.rules.check_rules import refuse
+from paceline.core.rules.rules_of_settings import LOCAL
 from paceline.core.run.best_model import result
 from paceline.core.settings.config import Config
 from paceline.data.costs import costs_of, counted

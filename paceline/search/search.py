@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 
 from paceline.core.errors import ConfigError, PacelineError, UsageError
-from paceline.core.rules.settings_alone import SEARCH
-from paceline.core.rules.table import refuse
+from paceline.core.rules.check_rules import refuse
+from paceline.core.rules.rules_of_settings import SEARCH
 from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
 from paceline.data.shards import is_there

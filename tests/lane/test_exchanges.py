@@ -9,13 +9,13 @@ from contextlib import closing
 import pytest
 
 from paceline.core.errors import BadPush, Fenced, PacelineError, TryAgain
-from paceline.rpc.channel import retried
 from paceline.rpc.lane import frames
 from paceline.rpc.lane.frames import Code, Kind
 from paceline.rpc.lane.grpc_texts import STATUS
 from paceline.rpc.lane.messages import prefixed
 from paceline.rpc.lane.stream import Stream
 from paceline.rpc.lane.threads import Threads
+from paceline.rpc.retries import retried
 from paceline.rpc.transport import Transport
 from paceline.rpc.watchdog import IDLE, TOTAL
 from paceline.v1 import parameter_service_pb2 as pb

@@ -14,9 +14,9 @@ from paceline.core import errors
 from paceline.core.errors import BadPush, Fenced, PacelineError, TryAgain, Unauthenticated, error_classes
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
-from paceline.rpc.channel import retried
 from paceline.rpc.lane.connection import STREAMS, Connection
 from paceline.rpc.lane.writer import Writer
+from paceline.rpc.retries import retried
 from paceline.rpc.transport import IsThere, Parts, Transport
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.support.fake_service import SOON, Gate, Gathered, Served, Service, client, exchange, parts

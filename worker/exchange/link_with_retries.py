@@ -14,8 +14,8 @@ from paceline.core.errors import BadPush, DataError, Gap, ServersGone, Stopped, 
 from paceline.core.linear.sparse import encode_places
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.values import Base, Places, Sparse, Vector
-from paceline.rpc.channel import backoff, retried
 from paceline.rpc.protocol_version import PROTOCOL
+from paceline.rpc.retries import backoff, retried
 from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts, room_for, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor

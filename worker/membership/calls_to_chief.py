@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, Stopped
 from paceline.rpc.agreed_settings import agreed_settings
-from paceline.rpc.channel import call, open_channel, retried, waiting_call
+from paceline.rpc.channel import call, open_channel, waiting_call
 from paceline.rpc.protocol_version import PROTOCOL
+from paceline.rpc.retries import retried
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
 from paceline.worker.surroundings import Surroundings

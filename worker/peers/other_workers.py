@@ -16,7 +16,7 @@ from paceline.core.slice.plan import Range, SlicePlan
 from paceline.core.sync.policy import Own
 from paceline.core.values import Vector
 from paceline.rpc.auth import Credentials
-from paceline.rpc.channel import backoff
+from paceline.rpc.retries import backoff
 from paceline.rpc.transport import IsThere, Outgoing, encoded_parts, weights_codec
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.peer_service_pb2 import WelcomeRequest

@@ -17,8 +17,9 @@ from paceline.data.manifest import OWN, FileEntry, FileName, Manifest, parse_man
 from paceline.data.sampler import locate, starts_of
 from paceline.data.shards import Shards, check_file, is_there, map_file, stacked
 from paceline.rpc.auth import Credentials
-from paceline.rpc.channel import open_channel, retried, translated
+from paceline.rpc.channel import open_channel, translated
 from paceline.rpc.protocol_version import PROTOCOL
+from paceline.rpc.retries import retried
 from paceline.v1 import shard_service_pb2 as pb
 from paceline.v1.shard_service_pb2_grpc import ShardServiceStub
 

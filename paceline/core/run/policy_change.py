@@ -1,7 +1,7 @@
 """A change of policy in mid-run: which policy trains now, and which one may follow it."""
 
 from paceline.core.errors import ConfigError
-from paceline.core.rules.table import refuse
+from paceline.core.rules.check_rules import refuse
 from paceline.core.run.membership import Membership
 from paceline.core.settings.config import Config, Options
 from paceline.core.steps.optimizer import build_optimizer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paceline.core import registry
 from paceline.core.coding.codec import PACKAGE, Codec, build_codec, load_codec
 from paceline.core.errors import BadPush, ConfigError
-from paceline.core.rules.table import refuse
+from paceline.core.rules.check_rules import refuse
 from paceline.core.settings.config import Config, Options
 from paceline.core.sync.policy import build_policy
 from paceline.core.values import Vector

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paceline.core.coding.codec import Codec, build_codec
 from paceline.core.coding.sparse_codec import SparseCodec
 from paceline.core.errors import ConfigError
-from paceline.core.rules.table import refuse
+from paceline.core.rules.check_rules import refuse
 from paceline.core.settings.config import Config, Options
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policy import build_policy

@@ -18,8 +18,8 @@ from paceline.core.peers.peer_policy import PeerPolicy
 from paceline.core.peers.peer_run import chosen_by
 from paceline.core.peers.topology import PACKAGE as TOPOLOGIES
 from paceline.core.peers.topology import Topology
-from paceline.core.rules.settings_alone import COMMANDS, LOCAL, SEARCH, SETTINGS
-from paceline.core.rules.table import TABLE, broken, fault_in_rules, refuse
+from paceline.core.rules.check_rules import TABLE, broken, fault_in_rules, refuse
+from paceline.core.rules.rules_of_settings import COMMANDS, LOCAL, SEARCH, SETTINGS
 from paceline.core.settings.config import Config
 from paceline.core.steps.optimizer import PACKAGE as OPTIMIZERS
 from paceline.core.steps.optimizer import Optimizer

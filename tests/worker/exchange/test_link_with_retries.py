@@ -107,7 +107,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
         return itertools.repeat(0.0)
 
     monkeypatch.setattr(link_module, "backoff", none)
-    monkeypatch.setattr("paceline.rpc.channel.backoff", none)
+    monkeypatch.setattr("paceline.rpc.retries.backoff", none)
 
 
 class Line:

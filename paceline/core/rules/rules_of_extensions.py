@@ -9,7 +9,7 @@ from paceline.core.coding.codec import Codec, codecs_that
 from paceline.core.coding.sparse_codec import SparseCodec
 from paceline.core.extension import Rule
 from paceline.core.folders import PEERS
-from paceline.core.rules.settings_alone import Rules, is_plain
+from paceline.core.rules.rules_of_settings import Rules, is_plain
 from paceline.core.settings.codec import FIRST_SHARE, can_warm_up
 from paceline.core.settings.config import Config
 from paceline.core.steps.optimizers.sgd import Sgd, is_sgd

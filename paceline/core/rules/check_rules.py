@@ -7,8 +7,8 @@ from typing import Any
 
 from paceline.core.errors import ConfigError
 from paceline.core.extension import Rule, own_rules
-from paceline.core.rules.chosen_extensions import CHOSEN
-from paceline.core.rules.settings_alone import COMMANDS, SETTINGS, Rules
+from paceline.core.rules.rules_of_extensions import CHOSEN
+from paceline.core.rules.rules_of_settings import COMMANDS, SETTINGS, Rules
 from paceline.core.settings.config import Config
 
 TABLE: Mapping[str, Rules] = {**SETTINGS, **CHOSEN, **COMMANDS}

@@ -1,0 +1,40 @@
+"""How long to wait before the next attempt, and when to give up."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from paceline.core.errors import PoolFull, ServersGone, Stopped, TryAgain
+
+T = TypeVar("T")
+
+
+def retried(attempt: Callable[[], T], deadline: float, what: str, stop: threading.Event, say: Callable[..., None]) -> T:
+    """Repeats an attempt that raises TryAgain (but not a full pool) until the deadline (time.monotonic seconds), with
+    jittered backoff; says every 10 s what it waits for. ServersGone when the time is up, Stopped when told to stop."""
+    said = time.monotonic()
+    for pause in backoff():
+        try:
+            return attempt()
+        except PoolFull:
+            raise
+        except TryAgain as error:
+            now = time.monotonic()
+            if now + pause > deadline:
+                raise ServersGone(f"{what} did not answer in time: {error}") from error
+            if now - said >= 10:
+                said = now
+                say(f"still waiting for {what}", why=str(error))
+        if stop.wait(pause):
+            raise Stopped("The process was told to stop.")
+    raise AssertionError("backoff never ends")
+
+
+def backoff() -> Iterator[float]:
+    """Pauses between attempts: 50 ms doubling to 2 s, with full jitter (seconds)."""
+    ceiling = 0.05
+    while True:
+        yield random.uniform(ceiling / 2, ceiling)
+        ceiling = min(2.0, ceiling * 2)
