@@ -49,7 +49,9 @@ class Coded:
     """A vector on its way through one codec, cut into parts as a push is."""
 
     def __init__(self, codec: Codec, values: Vector, out: Vector) -> None:
-        self._codec, self._values, self._out = codec, values, out
+        self._codec = codec
+        self._values = values
+        self._out = out
         self._part_bytes = int(Config().part_bytes)
         self._scratch = np.zeros(room_for(codec, self._part_bytes, len(values)), np.uint8)
         self._owed = Owed(np.zeros((2, 1, len(values)), np.float32), np.zeros((2, 2), np.int64))

@@ -96,9 +96,12 @@ class Layers:
     backward passes, in order. Not thread-safe."""
 
     def __init__(self, widths: Sequence[int], weights: Vector, is_end: bool) -> None:
-        self.weights, self.gradient = weights, np.zeros_like(weights)
-        self._is_end, self._seen = is_end, deque[list[Matrix]]()
-        self._places, start = list[tuple[slice, tuple[int, int], slice]](), 0
+        self.weights = weights
+        self.gradient = np.zeros_like(weights)
+        self._is_end = is_end
+        self._seen = deque[list[Matrix]]()
+        self._places = list[tuple[slice, tuple[int, int], slice]]()
+        start = 0
         for a, b in pairwise(widths):
             self._places.append((slice(start, start + a * b), (a, b), slice(start + a * b, start + a * b + b)))
             start += a * b + b
@@ -140,7 +143,8 @@ class Stepper:
     """The optimizer that servers have in the data parallel run."""
 
     def __init__(self, layers: Layers) -> None:
-        self._layers, self._done = layers, 0
+        self._layers = layers
+        self._done = 0
         self._optimizer = build_optimizer(
             Options(name="sgd", lr=LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
         )
@@ -165,8 +169,12 @@ class Stage:
         start, stop = (Net(each, 0).elements for each in widths)
         own = net.widths[cuts[number] : cuts[number + 1] + 1]
         self.layers = Layers(own, net.first_weights()[start:stop].copy(), behind is None)
-        self._stepper, self._net, self._parts = Stepper(self.layers), net, parts
-        self._ahead, self._before, self._behind = stages - 1 - number, before, behind
+        self._stepper = Stepper(self.layers)
+        self._net = net
+        self._parts = parts
+        self._ahead = stages - 1 - number
+        self._before = before
+        self._behind = behind
         each = net.batch // parts
         self._inputs, self._slopes = (np.empty((each, width), np.float32) for width in (own[0], own[-1]))
         self._sender = ThreadPoolExecutor(1)
@@ -215,7 +223,9 @@ class DataWorker(paceline.PacelineWorker):
     """A worker with the whole model and its part of each mini-batch."""
 
     def __init__(self, options: paceline.Options, net: Net, job: Job, rank: int, addresses: Sequence[str]) -> None:
-        self._net, self._job, self._rank = net, job, rank
+        self._net = net
+        self._job = job
+        self._rank = rank
         super().__init__(options, job, rank, addresses)
         self.layers = Layers(net.widths, self._model, True)
         self.sent = 0
@@ -249,7 +259,8 @@ def played(pipe: Pipe, step: Callable[[Matrix, Any], None], holder: "Stage | Dat
         step(*batches[number % BATCHES])
     pipe.send(None)
     pipe.recv()
-    holder.sent, start = 0, perf_counter()
+    holder.sent = 0
+    start = perf_counter()
     for number in range(WARM_UP, WARM_UP + steps):
         step(*batches[number % BATCHES])
     pipe.send((perf_counter() - start, holder.sent, holder.layers.weights))

@@ -66,8 +66,12 @@ class Study:
     """Runs of one size; those in the folder's file are not repeated."""
 
     def __init__(self, out: Path, workers: int, examples: int, delay: float, seeds: int) -> None:
-        self.workers, self.examples, self.delay, self.seeds = workers, examples, delay, range(seeds)
-        self._file, self._known = out / f"runs-{workers}-{examples}-{delay:g}.jsonl", dict[Cell, Trained]()
+        self.workers = workers
+        self.examples = examples
+        self.delay = delay
+        self.seeds = range(seeds)
+        self._file = out / f"runs-{workers}-{examples}-{delay:g}.jsonl"
+        self._known = dict[Cell, Trained]()
         out.mkdir(parents=True, exist_ok=True)
         for line in self._file.read_text().splitlines() if self._file.exists() else ():
             found = json.loads(line)

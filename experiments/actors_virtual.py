@@ -67,7 +67,8 @@ class Network(Timeline):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__()
-        self._delay, self._random = setting.delay, Random(setting.seed)
+        self._delay = setting.delay
+        self._random = Random(setting.seed)
 
     def step(self, action: Callable[[], None]) -> None:
         """A worker's step begins; `action` is its end."""
@@ -82,7 +83,8 @@ class Training(ABC):
     """Workers that each take their examples one by one, once."""
 
     def __init__(self, setting: Setting) -> None:
-        self.network, self._corners = Network(setting), setting.corners.tolist()
+        self.network = Network(setting)
+        self._corners = setting.corners.tolist()
         self.models = [first.copy() for first in setting.first]
         self.received = [0] * len(self.models)
         self._steps = [0] * len(self.models)
@@ -125,7 +127,8 @@ class Centralised(Training):
 
     def __init__(self, setting: Setting, lr: float) -> None:
         super().__init__(setting)
-        self._policy, self._plan = build_policy(ASP), make_plan(SHAPES, SERVERS, PlanConfig(slices="layerwise"))
+        self._policy = build_policy(ASP)
+        self._plan = make_plan(SHAPES, SERVERS, PlanConfig(slices="layerwise"))
         self._slices = [ModelSlice(length, build_policy(ASP), plain_sgd(lr)) for length in self._plan.lengths]
         workers = range(len(self.models))
         self._bases = [[Base(1, 0)] * SERVERS for _ in workers]
@@ -183,7 +186,8 @@ class Decentralised(Training):
         """`policy`: broadcast, with its options. `output_only`: the hidden layers are each worker's own, as in [Actors]'
         program, where only the output layer adds its gradients to what is to be sent."""
         super().__init__(setting)
-        self._lr, self._output_only = lr, output_only
+        self._lr = lr
+        self._output_only = output_only
         group = Group(1, tuple(range(len(self.models))))
         self._members = [build_peer_policy(policy) for _ in self.models]
         for rank, (member, model) in enumerate(zip(self._members, self.models, strict=True)):

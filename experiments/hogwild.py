@@ -102,7 +102,8 @@ class Study:
     """Runs on one data set in one folder; those that are finished are not repeated."""
 
     def __init__(self, out: Path, data: Path) -> None:
-        self.out, self._data = out, data
+        self.out = out
+        self._data = data
 
     def config(self, name: str, mode: str, workers: int, pace: Pace, seed: int = 0, **more: Any) -> Config:
         """The settings of a run."""
@@ -210,7 +211,8 @@ class Disturbance:
     """Tells two workers to leave and starts another, at shares of the run's examples."""
 
     def __init__(self, place: RunFolder, shards: Path) -> None:
-        self._place, self._shards = place, shards
+        self._place = place
+        self._shards = shards
         self._have_left = False
         self._joiner: Child | None = None
 

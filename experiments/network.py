@@ -57,7 +57,8 @@ class Network:
 
     def __init__(self, rates: Mapping[str, float]) -> None:
         """`rates`: each node's name and its link's speed (bit/s)."""
-        self._rates, self._held = rates, ExitStack()
+        self._rates = rates
+        self._held = ExitStack()
         self.nodes: dict[str, Node] = {}
 
     def __enter__(self) -> Self:

@@ -82,7 +82,8 @@ class _Team:
     """Processes, each at the node it belongs to; none is left after the block."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self._nodes, self._members = nodes, dict[str, tuple[ForkServerProcess, "Connection[Any, Any]"]]()
+        self._nodes = nodes
+        self._members = dict[str, tuple[ForkServerProcess, "Connection[Any, Any]"]]()
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["experiments.warm"])
 

@@ -29,7 +29,8 @@ def model() -> "torch.nn.Module":
     class Counts(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.letters, self.places = nn.Embedding(LETTERS, 32), nn.Parameter(torch.randn(LENGTH, 32))
+            self.letters = nn.Embedding(LETTERS, 32)
+            self.places = nn.Parameter(torch.randn(LENGTH, 32))
             layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
             self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
             self.last = nn.Linear(32, LETTERS)

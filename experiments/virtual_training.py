@@ -71,9 +71,12 @@ class Training(ABC):
     """What trainings with and without servers have in common."""
 
     def __init__(self, config: Config, problem: Problem) -> None:
-        self.config, self.problem, self.time = config, problem, Timeline()
+        self.config = config
+        self.problem = problem
+        self.time = Timeline()
         self._random = Random(config.seed)
-        self._asked, self._pool = build_optimizer(config.optimizer), pool_of(config)
+        self._asked = build_optimizer(config.optimizer)
+        self._pool = pool_of(config)
         self._optimizer = effective(self._pool, self._asked, build_policy(config.policy))
         self._plan = make_plan([("all", (len(problem.first),))], config.servers, config.plan)
         self._slices = [self._new_slice(length) for length in self._plan.lengths or [0]]
@@ -159,7 +162,8 @@ class Training(ABC):
         worker.replies.append((number, reply, values))
         if len(worker.replies) < len(self._slices):
             return
-        replies, worker.replies = worker.replies, []
+        replies = worker.replies
+        worker.replies = []
         worker.own.lr = next(reply.lr for number, reply, _ in replies if number == 0)
         self._take(worker, replies)
         if any(reply.stop for _, reply, _ in replies):

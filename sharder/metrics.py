@@ -16,10 +16,14 @@ class SharderMetrics(Progress):
             "paceline_sharder_examples_total", "Examples done in the stage", ["stage"], registry=registry
         )
         self._shards = Gauge("paceline_shard_examples", "Examples of the shard", ["shard"], registry=registry)
-        self._name, self._total, self._done = "", 0, 0
+        self._name = ""
+        self._total = 0
+        self._done = 0
 
     def stage(self, name: str, total: int) -> None:
-        self._name, self._total, self._done = name, total, 0
+        self._name = name
+        self._total = total
+        self._done = 0
         self.advance(0)
 
     def advance(self, count: int) -> None:

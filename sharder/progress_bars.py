@@ -37,12 +37,17 @@ class PlainLines(Progress):
     """A line when a stage begins, every few seconds, and when all its examples are done. Called from one thread."""
 
     def __init__(self, write: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
-        self._write, self._now = write, now
-        self._name, self._total, self._done = "", 0, 0
+        self._write = write
+        self._now = now
+        self._name = ""
+        self._total = 0
+        self._done = 0
         self._began = self._last = now()
 
     def stage(self, name: str, total: int) -> None:
-        self._name, self._total, self._done = name, total, 0
+        self._name = name
+        self._total = total
+        self._done = 0
         self._began = self._last = self._now()
         self._write(f"{name}: {total:,} examples")
 
@@ -90,7 +95,8 @@ class _Both(Progress):
     """Passes everything on to people and to Prometheus."""
 
     def __init__(self, display: Progress, metrics: Progress) -> None:
-        self._display, self._metrics = display, metrics
+        self._display = display
+        self._metrics = metrics
 
     def stage(self, name: str, total: int) -> None:
         self._display.stage(name, total)

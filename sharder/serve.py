@@ -47,7 +47,9 @@ class ShardServicer(ShardServiceServicer):
     """Sends files that the manifest names, and no others. Thread-safe."""
 
     def __init__(self, shards: Shards, metrics: ServingMetrics, watchdog: Watchdog) -> None:
-        self._shards, self._metrics, self._watchdog = shards, metrics, watchdog
+        self._shards = shards
+        self._metrics = metrics
+        self._watchdog = watchdog
         self._fingerprint = shards.manifest.fingerprint
         self._counter = ThreadPoolExecutor(1, thread_name_prefix="counts")
         self._counted: Future[Rows] | None = None
@@ -111,7 +113,8 @@ class ShardServer:
     """Serves whole shards. ConfigError: the port is taken."""
 
     def __init__(self, shards: Shards, credentials: Credentials, port: int, registry: CollectorRegistry) -> None:
-        metrics, self._watchdog = ServingMetrics(registry), Watchdog()
+        metrics = ServingMetrics(registry)
+        self._watchdog = Watchdog()
         self._grpc = make_server(_THREADS, authentication(credentials.token), metrics.call)
         add_ShardServiceServicer_to_server(ShardServicer(shards, metrics, self._watchdog), self._grpc)
         self.port = bind(self._grpc, port, "gRPC", credentials.tls)

@@ -35,7 +35,9 @@ class Prometheus:
     """Scrapes whatever `watch` or `scrape` has named, from inside `beside`. Times are seconds since 1970."""
 
     def __init__(self, folder: Path, port: int, targets: Path) -> None:
-        self._folder, self._targets, self._url = folder, targets, f"http://127.0.0.1:{port}"
+        self._folder = folder
+        self._targets = targets
+        self._url = f"http://127.0.0.1:{port}"
         self._watched: dict[str, int] = {}
 
     def watch(self, ports: Mapping[str, int]) -> None:

@@ -35,7 +35,10 @@ class Cluster:
     """The servers and workers of one run in one folder."""
 
     def __init__(self, settings: Path, config: Config, shards: Shards, folder: Path) -> None:
-        self._settings, self._config, self._shards, self._folder = settings, config, shards, folder
+        self._settings = settings
+        self._config = config
+        self._shards = shards
+        self._folder = folder
         self.children: list[Child] = []
         self.addresses: list[str] = []
 

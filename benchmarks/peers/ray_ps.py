@@ -37,7 +37,8 @@ class ParameterServer:
     """One part of the model and its optimizer."""
 
     def __init__(self, elements: int) -> None:
-        self._weights, self._velocity = np.zeros(elements, np.float32), np.zeros(elements, np.float32)
+        self._weights = np.zeros(elements, np.float32)
+        self._velocity = np.zeros(elements, np.float32)
 
     def push_pull(self, gradient: Vector) -> Vector:
         """Fold a gradient and answer the weights."""

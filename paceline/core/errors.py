@@ -170,6 +170,7 @@ def error_of(exit_code: int) -> type[PacelineError]:
 def in_brief(error: PacelineError) -> PacelineError:
     """The error without the lines and errors that led to it, for people who did not write them; a bug keeps them."""
     if type(error) is not PacelineError:
-        error.__cause__, error.__suppress_context__ = None, True
+        error.__cause__ = None
+        error.__suppress_context__ = True
         return error.with_traceback(None)
     return error

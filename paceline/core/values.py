@@ -97,7 +97,9 @@ class Published:
     __slots__ = ("pins", "values", "version")
 
     def __init__(self, version: int, values: Vector) -> None:
-        self.version, self.values, self.pins = version, values, 0
+        self.version = version
+        self.values = values
+        self.pins = 0
 
 
 @dataclass(frozen=True, slots=True)

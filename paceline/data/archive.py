@@ -100,7 +100,10 @@ class _Capped(io.RawIOBase):
     """An unzipped stream that ends in a DataError after `MAX_BYTES`, whatever the archive's headers claim."""
 
     def __init__(self, stream: gzip.GzipFile, path: Path, source: Source) -> None:
-        self._stream, self._path, self._source, self._left = stream, path, source, MAX_BYTES
+        self._stream = stream
+        self._path = path
+        self._source = source
+        self._left = MAX_BYTES
 
     def readable(self) -> bool:
         return True

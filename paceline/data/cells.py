@@ -39,14 +39,18 @@ class Feature:
     ) -> None:
         """`known`: the column of the training data; texts that it lacks are of no category then, and an empty cell of one
         without a mean is an error. `is_category`: numbers are names here, too. `dtype`: of the cells that are given."""
-        self.name, self.empty = name, 0
+        self.name = name
+        self.empty = 0
         """Cells that held nothing."""
         self.strange: Counter[str] = Counter()
         """Texts that the training data lack, with their cells."""
-        self._known, self._forced, self.dtype = known, is_category, dtype
+        self._known = known
+        self._forced = is_category
+        self.dtype = dtype
         self._places: dict[str, int] = {}
         self._is_category: bool | None = True if is_category else None
-        self._total, self._count = 0.0, 0
+        self._total = 0.0
+        self._count = 0
         if known is not None:
             self._is_category = known.categories is not None
             self._places = {text: place for place, text in enumerate(known.categories or ())}

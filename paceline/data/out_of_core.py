@@ -56,7 +56,8 @@ class Growing:
     temporary files (TMPDIR), which the system frees when the array is no longer used. Not thread-safe."""
 
     def __init__(self, dtype: npt.DTypeLike, row_shape: tuple[int, ...] = ()) -> None:
-        self._dtype, self._row_shape = np.dtype(dtype), row_shape
+        self._dtype = np.dtype(dtype)
+        self._row_shape = row_shape
         self._blocks: list[npt.NDArray[Any]] = []
         self._bytes = 0
         self._file: Any = None
@@ -73,7 +74,8 @@ class Growing:
     def array(self) -> npt.NDArray[Any]:
         """Everything appended so far (N, ...); a mapped array where it went to a file. Call it once, at the end."""
         if self._file is None:
-            blocks, self._blocks = self._blocks, []
+            blocks = self._blocks
+            self._blocks = []
             return np.concatenate(blocks) if blocks else np.empty((0, *self._row_shape), self._dtype)
         with _disk_errors():
             self._file.flush()
@@ -105,9 +107,11 @@ class GrowingRows:
 
     def __init__(self, like: Any) -> None:
         """`like`: rows of the same form, of which only type and width are looked at; at most 2^31 columns if sparse."""
-        self._sparse, self._columns = hasattr(like, "indptr"), like.shape[1] if len(like.shape) > 1 else 1
+        self._sparse = hasattr(like, "indptr")
+        self._columns = like.shape[1] if len(like.shape) > 1 else 1
         self._values = Growing(like.dtype, () if self._sparse else like.shape[1:])
-        self._indices, self._lengths = Growing(np.int32), Growing(np.int64)
+        self._indices = Growing(np.int32)
+        self._lengths = Growing(np.int64)
 
     def append(self, rows: Any) -> None:
         """Copies these rows to the end. DiskError where the temporary folder is full."""

@@ -73,7 +73,8 @@ class _Words:
     """How frequent every feature is, in both classes."""
 
     def __init__(self, features: int, seed: int) -> None:
-        self._features, self._seed = features, seed
+        self._features = features
+        self._seed = seed
         self._low, self._high = ((rank + SKEW) ** (1 - FALL) for rank in (1, features + 1))
         # the golden ratio's multiples are spread so evenly that data of any seed are equally hard
         leaning = (np.random.default_rng([seed, 2]).random() + 0.618034 * np.arange(min(features, POLAR))) % 1 * 2 - 1

@@ -100,7 +100,8 @@ class Sampler:
         epoch, offset = self.place(clock)
         if epoch != self._epoch:
             order = np.random.default_rng([*self._seed, epoch]).permutation(self._starts[-1])
-            self._epoch, self._batches = epoch, np.array_split(order[: self._length], self._steps)
+            self._epoch = epoch
+            self._batches = np.array_split(order[: self._length], self._steps)
         return self._batches[offset]
 
     def batch(self, clock: int) -> Batch:

@@ -111,7 +111,9 @@ class _Column:
 
     def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         self._stream = path.open("xb", buffering=0)
-        self._dtype, self._shape, self._digest = dtype, shape, hashlib.sha256()
+        self._dtype = dtype
+        self._shape = shape
+        self._digest = hashlib.sha256()
         header = io.BytesIO()
         description = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(header, description)

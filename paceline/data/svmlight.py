@@ -115,7 +115,9 @@ class SparseRows:
         """`labelled` False: lines begin with their first feature."""
         self._before = b"" if labelled else b"0 "
         self.labels = Growing(np.float64)
-        self._lengths, self._indices, self._values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
+        self._lengths = Growing(np.int64)
+        self._indices = Growing(np.int32)
+        self._values = Growing(np.float32)
         self._count = 0
 
     def __len__(self) -> int:

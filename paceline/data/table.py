@@ -155,7 +155,8 @@ class _Labels:
     """The column of labels while its table is read. Not thread-safe."""
 
     def __init__(self, name: str | None, are_classes: bool, is_optional: bool) -> None:
-        self._name, self._is_optional = name or "", is_optional
+        self._name = name or ""
+        self._is_optional = is_optional
         self._places: dict[Any, int] | None = {} if are_classes else None
         self._numbers = Growing(np.int64 if are_classes else np.float32)
         self._is_there = bool(name)
@@ -183,7 +184,8 @@ class _Labels:
         except DataError as error:
             if not self._is_optional:
                 raise
-            self._is_there, self.unscored = False, str(error).rstrip(".")
+            self._is_there = False
+            self.unscored = str(error).rstrip(".")
 
     def found(self, is_typed: bool) -> Any:
         """As a `Part` has them. `is_typed`: names of classes have their types already."""

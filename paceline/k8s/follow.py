@@ -62,7 +62,9 @@ class _Watched:
     """The parts of a run that trains."""
 
     def __init__(self, kubectl: Kubectl, say: Say, clock: Callable[[], float]) -> None:
-        self._kubectl, self._say, self._clock = kubectl, say, clock
+        self._kubectl = kubectl
+        self._say = say
+        self._clock = clock
         self._patience = Patience(lambda one: "paceline-server" in one.part or one.part.startswith("job/"))
         self._told: list[str] = []
 
@@ -73,7 +75,8 @@ class _Watched:
         except ServersGone as error:
             self._say(str(error))
             return None
-        before, self._told = self._told, told(state.troubles)
+        before = self._told
+        self._told = told(state.troubles)
         for trouble in self._told:
             if trouble not in before:
                 self._say(trouble)

@@ -31,7 +31,8 @@ class Kubectl:
         """UsageError where there is no such program."""
         if shutil.which(program) is None:
             raise UsageError(f"There is no {program} here. Install it, and point it to your cluster (KUBECONFIG).")
-        self.namespace, self._program = namespace, program
+        self.namespace = namespace
+        self._program = program
 
     def command(self, *arguments: str) -> list[str]:
         return [self._program, "--namespace", self.namespace, *arguments]

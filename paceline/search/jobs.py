@@ -49,7 +49,8 @@ def run_jobs(
             while (waiting or running) and signals.exit_code is None:
                 while waiting and (waiting[0].cores <= len(free) or not running):
                     job = waiting.pop(0)
-                    job.held, free = free[: job.cores], free[job.cores :]
+                    job.held = free[: job.cores]
+                    free = free[job.cores :]
                     with _kept_to(set(job.held)):
                         job.child.start()
                     running.append(job)

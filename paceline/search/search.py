@@ -130,7 +130,11 @@ class _Going:
     def __init__(
         self, folder: SearchFolder, points: list[Point], cores: int, device: str, console: Console, by: Measure | None
     ) -> None:
-        self._folder, self._points, self._cores, self._device, self._console = folder, points, cores, device, console
+        self._folder = folder
+        self._points = points
+        self._cores = cores
+        self._device = device
+        self._console = console
         self._by = by
         self._names = {
             str(config.run): f"{point.number} of {len(points)} ({told(point.values)})"

@@ -23,7 +23,8 @@ class Trained:
     """What the run in a folder has trained: its settings, task, and models. ConfigError where there is no run."""
 
     def __init__(self, place: RunFolder) -> None:
-        self.place, self.config = place, place.settings()
+        self.place = place
+        self.config = place.settings()
 
     @property
     def is_linear(self) -> bool:

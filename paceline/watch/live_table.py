@@ -62,7 +62,8 @@ class PlainLines:
     """A line every few seconds, and at once when the phase or what is missing changes."""
 
     def __init__(self, write: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
-        self._write, self._now = write, now
+        self._write = write
+        self._now = now
         self._last: object = None
         self._at = -EVERY
 

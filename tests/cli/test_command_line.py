@@ -329,7 +329,9 @@ def test_a_status_as_json_has_numbers_not_texts() -> None:
 def test_the_summary_ends_with_the_accuracy_and_says_how_to_load_the_model(tmp_path: Path) -> None:
     outcome = Outcome(0, 0.9741, 2.0, examples=100, version=7, metrics={"test_accuracy": 0.9741})
 
-    lines = summary(Config(), RunFolder(tmp_path), outcome)
+    folder, config = open_run(Config(), runs=tmp_path)
+
+    lines = summary(config, folder, outcome)
 
     assert lines[-1] == "test accuracy 0.9741"
     assert any("load_file" in line and "last.safetensors" in line for line in lines)
@@ -342,7 +344,9 @@ def test_the_summary_of_a_regression_ends_with_its_loss_and_says_of_how_many_exa
     metrics = {"train_loss": 0.25, "train_mae": 0.5, "test_mae": 0.75, "test_loss": 0.0000321}
     outcome = Outcome(0, None, 2.0, metrics=metrics, measure="min loss", scored={"train": 2000, "test": 89})
 
-    lines = summary(Config(), RunFolder(tmp_path), outcome)
+    folder, config = open_run(Config(), runs=tmp_path)
+
+    lines = summary(config, folder, outcome)
 
     assert lines[-1] == "test loss 3.21e-05, mae 0.7500"
     assert lines[-2] == (

@@ -155,7 +155,8 @@ def test_a_member_outside_of_the_archive_is_refused(tmp_path, name):
 def test_a_link_in_the_archive_is_refused(tmp_path):
     with tarfile.open(tmp_path / "cifar.tar.gz", "w:gz") as archive:
         member = tarfile.TarInfo("data_batch_1.bin")
-        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        member.type = tarfile.SYMTYPE
+        member.linkname = "/etc/passwd"
         archive.addfile(member)
 
     with pytest.raises(DataError, match="is a link"):

@@ -48,7 +48,8 @@ class Api(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Scale)
         self.url = f"http://127.0.0.1:{self.server_port}"
-        self.replicas, self.refuses = 2, False
+        self.replicas = 2
+        self.refuses = False
         self.asked: list[tuple[str, str, str]] = []
 
 
@@ -340,7 +341,8 @@ class Cluster(Kubectl):
     """Has some claims."""
 
     def __init__(self, *claims: dict[str, Any]) -> None:
-        self.namespace, self._claims = "here", claims
+        self.namespace = "here"
+        self._claims = claims
 
     def items(self, kinds: str, selector: str = "") -> list[dict[str, Any]]:
         return [{"metadata": claim} for claim in self._claims]

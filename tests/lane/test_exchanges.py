@@ -309,7 +309,8 @@ class Interrupted:
     """A lock whose release lets another thread go first: `then` is what that does."""
 
     def __init__(self, then: Callable[[], None]) -> None:
-        self._lock, self._then = threading.Lock(), then
+        self._lock = threading.Lock()
+        self._then = then
 
     def acquire(self, blocking: bool = True) -> bool:
         return self._lock.acquire(blocking)

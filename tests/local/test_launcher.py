@@ -73,7 +73,8 @@ class FakeChief:
     """Says `training` until the test's condition holds, then `finished` with a score."""
 
     def __init__(self, done: Callable[[], bool], version: int = 3) -> None:
-        self.done, self.version = done, version
+        self.done = done
+        self.version = version
 
     def status(self) -> StatusReply:
         workers = [

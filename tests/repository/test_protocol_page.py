@@ -222,7 +222,8 @@ def test_views():
     for now in range(1, 16):
         membership.tick(float(now))
         membership.beat(W0, 1, float(now))
-    clocks.entry(W0).clock, clocks.entry(W1).clock = 9, 3
+    clocks.entry(W0).clock = 9
+    clocks.entry(W1).clock = 3
     assert membership.tick(16.0) == [W1]
     row("worker-1 is silent for 15 s")
     assert refused(lambda: membership.beat(W1, 1, 17.0)) == "Fenced"

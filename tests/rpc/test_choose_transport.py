@@ -40,7 +40,8 @@ class Server:
 
     def __init__(self) -> None:
         self.service = Told()
-        self.grpc, self.lane = Served("grpc", self.service), Served("lane", self.service)
+        self.grpc = Served("grpc", self.service)
+        self.lane = Served("lane", self.service)
         self.service.lane_port = self.lane.port
 
     def counts(self) -> tuple[int, int]:

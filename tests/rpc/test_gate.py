@@ -174,7 +174,8 @@ class Stream:
     """One direction of a stream under watch, in virtual time: each message takes the far side so many seconds."""
 
     def __init__(self) -> None:
-        self.clock, self.cancelled = Clock(), False
+        self.clock = Clock()
+        self.cancelled = False
         self.watchdog = Watchdog(self.clock)
 
     def cancel(self) -> None:
@@ -236,7 +237,8 @@ class Uploads:
     """A service that takes pushes and notes how they end."""
 
     def __init__(self) -> None:
-        self.ended, self.begun = threading.Event(), threading.Event()
+        self.ended = threading.Event()
+        self.begun = threading.Event()
 
     @contextmanager
     def push(self, head: pb.PushHead, is_there: Callable[[], bool]) -> Iterator[Any]:

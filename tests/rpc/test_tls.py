@@ -553,7 +553,9 @@ class OneCluster(Kubectl):
     """A kubectl that finds what a run with the component `tls` has."""
 
     def __init__(self, address: str, keys: Path, env: list[str]) -> None:
-        self._address, self._keys, self._env = address, keys, env
+        self._address = address
+        self._keys = keys
+        self._env = env
 
     def get(self, *what: str) -> dict[str, Any]:
         if what == ("statefulset/paceline-server",):

@@ -80,7 +80,8 @@ class LeastSquares:
     """A small regression whose batches are a function of worker and clock, as the real ones are."""
 
     def __init__(self, seed: int, length: int) -> None:
-        self.seed, self.length = seed, length
+        self.seed = seed
+        self.length = length
         self.truth = np.random.default_rng(seed).standard_normal(length).astype(np.float32)
 
     def gradient(self, worker: str, clock: int, weights: Vector) -> Vector:

@@ -350,7 +350,8 @@ class Learner:
     """A worker that pushes ones, and learns from its replies which policy trains."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
-        self.pusher, self.begun = Pusher(cluster, number), {0: 0}
+        self.pusher = Pusher(cluster, number)
+        self.begun = {0: 0}
         """Change of policy -> the clock after which it began."""
 
     def push(self) -> None:

@@ -287,12 +287,14 @@ class SparseCast:
         self.driver.adopt(SHAPES, make_plan(SHAPES, 1, config.plan).hash, "worker-0")
         self.driver.initialise(np.zeros(4, np.float32), b"first")
         self.driver.view(View(1, {"worker-0": Seat(1, 0), "worker-1": Seat(1, 0)}))
-        self.local, self.base = np.zeros(4, np.float32), Base(1, 0)
+        self.local = np.zeros(4, np.float32)
+        self.base = Base(1, 0)
 
     def replaced(self) -> None:
         """Another process takes the seat of worker-0, and pulls."""
         self.driver.view(View(2, {"worker-0": Seat(2, 0), "worker-1": Seat(1, 0)}))
-        self.local, self.base = self.weights, Base(1, self.driver.model_slice.version)
+        self.local = self.weights
+        self.base = Base(1, self.driver.model_slice.version)
 
     def change(self, **values: float) -> Sparse:
         """change(_1=0.5): worker-0's own step changes place 1."""

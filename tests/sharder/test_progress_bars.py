@@ -21,7 +21,8 @@ class Told:
     """Plain lines in virtual time, and what they say."""
 
     def __init__(self) -> None:
-        self.now, self.lines = 100.0, list[str]()
+        self.now = 100.0
+        self.lines = list[str]()
         self.progress: Progress = PlainLines(self.lines.append, lambda: self.now)
 
     def advance(self, count: int, seconds: float) -> None:

@@ -88,7 +88,10 @@ class Served:
     """Shards on a server, and readers with folders of their own."""
 
     def __init__(self, folder: Path, features: Any, token: str = "") -> None:
-        self.folder, self.registry, self.said, self.stop = folder, CollectorRegistry(), Said(), threading.Event()
+        self.folder = folder
+        self.registry = CollectorRegistry()
+        self.said = Said()
+        self.stop = threading.Event()
         self.shards = written(folder / "served", features)
         self.server = serve.ShardServer(self.shards, Credentials(token), 0, self.registry)
         self.server.start()

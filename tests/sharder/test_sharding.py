@@ -58,7 +58,10 @@ class Heard(Progress):
     """Remembers what it was told."""
 
     def __init__(self):
-        self.stages, self.done, self.said, self.shards = [], [], [], []
+        self.stages = []
+        self.done = []
+        self.said = []
+        self.shards = []
 
     def stage(self, name, total):
         self.stages.append((name, total))

@@ -92,7 +92,9 @@ class Upload:
     """A push's parts, in order, in an array of the announced length."""
 
     def __init__(self, service: Service, head: pb.PushHead, is_there: IsThere) -> None:
-        self._service, self._head, self._is_there = service, head, is_there
+        self._service = service
+        self._head = head
+        self._is_there = is_there
         self.values = np.zeros(head.elements, np.float32)
 
     def place(self, offset: int, length: int) -> memoryview | None:
@@ -118,7 +120,8 @@ class Gathered:
     """A sink that keeps everything; `part` is called with each."""
 
     def __init__(self, part: Callable[[], Any] = lambda: None) -> None:
-        self.data, self._part = bytearray(), part
+        self.data = bytearray()
+        self._part = part
 
     def place(self, offset: int, length: int) -> memoryview | None:
         return None
@@ -139,7 +142,9 @@ class Served:
     def __init__(
         self, kind: str, service: Any, token: str = "", threads: int = 8, port: int = 0, tls: Path | None = None
     ) -> None:
-        self.kind, self._token, self._tls = kind, token, tls
+        self.kind = kind
+        self._token = token
+        self._tls = tls
         self.watched = Watchdog()
         self.calls: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         observe = lambda name, status, seconds: self.calls.put((name, status))  # noqa: E731
@@ -192,7 +197,8 @@ class Gate:
     """Holds a call until the test lets it go on; says that it has come so far."""
 
     def __init__(self) -> None:
-        self.reached, self.opened = threading.Semaphore(0), threading.Event()
+        self.reached = threading.Semaphore(0)
+        self.opened = threading.Event()
 
     def __call__(self, is_there: IsThere) -> None:
         assert is_there()

@@ -65,7 +65,9 @@ class Cluster:
     """All servers of a run; `restart` closes one and starts it again from its folder, on the same port."""
 
     def __init__(self, config: Config, folder: Path, credentials: Credentials = OPEN) -> None:
-        self.config, self.folder, self.credentials = config, folder, credentials
+        self.config = config
+        self.folder = folder
+        self.credentials = credentials
         self.said = [Said() for _ in range(config.servers)]
         self.servers: list[Server] = []
         for index in range(config.servers):
@@ -113,7 +115,10 @@ class Pusher:
     """A worker that has joined; `train` pushes so many gradients, each `value` in every element."""
 
     def __init__(self, cluster: Cluster, number: int = 0, deadline: float = 60.0) -> None:
-        config, self.name, self.stop, self.said = cluster.config, f"worker-{number}", threading.Event(), Said()
+        config = cluster.config
+        self.name = f"worker-{number}"
+        self.stop = threading.Event()
+        self.said = Said()
         self.around = Surroundings(
             config=config,
             name=self.name,
@@ -126,7 +131,8 @@ class Pusher:
         self.chief = ChiefClient(self.around)
         self.client = ParameterClient(self.around, make_plan(SHAPES, config.servers, config.plan))
         self.model: Vector = np.zeros(LENGTH, np.float32)
-        self.clock, self.view = 0, 0
+        self.clock = 0
+        self.view = 0
 
     def join(self) -> "Pusher":
         joined = self.chief.join(False, 100, 10, "", 64)

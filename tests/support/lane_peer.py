@@ -46,7 +46,8 @@ class Slice:
     def __init__(self) -> None:
         self.folded: list[Vector] = []
         self.weights: Vector = VALUES
-        self.begun, self.placed = threading.Semaphore(0), threading.Semaphore(0)
+        self.begun = threading.Semaphore(0)
+        self.placed = threading.Semaphore(0)
         self._buffer = threading.Semaphore(1)
 
     def resume(self, request: pb.ResumeRequest) -> pb.ResumeReply:
@@ -82,7 +83,9 @@ class Upload:
     """Parts that must cover the slice in order."""
 
     def __init__(self, owner: Slice) -> None:
-        self._slice, self._values, self._filled = owner, np.full(ELEMENTS, UNTOUCHED), 0
+        self._slice = owner
+        self._values = np.full(ELEMENTS, UNTOUCHED)
+        self._filled = 0
 
     def place(self, offset: int, length: int) -> memoryview:
         place = self._next(offset, length)
@@ -120,14 +123,17 @@ class Lane:
     """A server of the lane with a Slice behind it."""
 
     def __init__(self, threads: int = 8) -> None:
-        self.slice, self.clock, self.threads = Slice(), Clock(), threads
+        self.slice = Slice()
+        self.clock = Clock()
+        self.threads = threads
         self.watchdog = Watchdog(self.clock)
         self._outcomes: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._server = LaneServer(
             parameter_routes(self.slice), threads, authentication(TOKEN),
             lambda name, status, took: self._outcomes.put((name, status)), self.watchdog,
         )  # fmt: skip
-        self.port, self.traffic = self._server.port, self._server.traffic
+        self.port = self._server.port
+        self.traffic = self._server.traffic
         self._before = {thread.ident for thread in readers()}
         self._server.start()
 
@@ -196,7 +202,8 @@ class Peer:
 
     def __init__(self, port: int, hello: bytes = frames.PREFACE + frames.settings_frame({})) -> None:
         self._socket = socket.create_connection(("localhost", port), SOON)
-        self._encoder, self._decoder = hpack.Encoder(), hpack.Decoder()
+        self._encoder = hpack.Encoder()
+        self._decoder = hpack.Decoder()
         self._read = self._socket.makefile("rb")
         self.send(hello)
 

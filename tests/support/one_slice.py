@@ -35,7 +35,9 @@ class OneSlice:
         **options: object,
     ) -> None:
         """`per_epoch`: training examples of the data set, for the schedule."""
-        self.policy, self.optimizer, self.per_epoch = Options(name=policy, **options), optimizer, per_epoch
+        self.policy = Options(name=policy, **options)
+        self.optimizer = optimizer
+        self.per_epoch = per_epoch
         self.schedule = (schedule, epochs)
         self.slice = self._new_slice(len(weights), 1)
         self.slice.initialise(np.array(weights, np.float32), b"first")
@@ -123,7 +125,9 @@ class OneWorker:
     """A worker's half of the slice's policy: own steps, what goes out, the mix. Its gradients are handed in."""
 
     def __init__(self, one: OneSlice, name: str) -> None:
-        self.one, self.name, self.policy = one, name, build_policy(one.policy)
+        self.one = one
+        self.name = name
+        self.policy = build_policy(one.policy)
         local = np.array(one.weights, np.float32)
         self.own = Own(local, one.optimizer, one.slice.lr, local.copy() if self.policy.keeps_start else None)
         self.stepper = self.policy.worker_optimizer(one.optimizer)
@@ -143,7 +147,8 @@ class OneWorker:
 
     def take(self, reply: Reply, gradient: Sequence[float] = ()) -> None:
         """The reply to this worker's push has come; `gradient` is for its own plain step."""
-        local, self.own.lr = self.own.local, reply.lr
+        local = self.own.local
+        self.own.lr = reply.lr
         alpha = self.policy.alpha(reply.others, reply.members)
         if self.policy.takes_local_step and alpha != 1:
             kernels.plain_step(local, np.array(gradient, np.float32), reply.lr)

@@ -37,8 +37,12 @@ class Peers:
         **options: object,
     ) -> None:
         """`models`: rank -> its first model."""
-        self.options, self.gradient, self.random, self.lr = Options(name=policy, **options), gradient, Random(seed), lr
-        self.optimizer, self.codec = optimizer or plain_sgd(lr), load_codec(codec)
+        self.options = Options(name=policy, **options)
+        self.gradient = gradient
+        self.random = Random(seed)
+        self.lr = lr
+        self.optimizer = optimizer or plain_sgd(lr)
+        self.codec = load_codec(codec)
         build = build_peer_policy(self.options)
         named = topology if topology is not None else type(build).usual_topology
         self.topology = build_topology(Options(name=named)) if isinstance(named, str) else named

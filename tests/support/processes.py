@@ -159,11 +159,14 @@ class Cluster:
         }  # fmt: skip
         own = Config().model_dump(mode="json", include={"epochs", "batch_size", "optimizer"})  # not the task's
         defaults = own | defaults
-        self.folder, self.settings = folder, defaults | settings
+        self.folder = folder
+        self.settings = defaults | settings
         self.processes: list[Process] = []
         self.addresses: list[str] = []
         folder.mkdir(parents=True, exist_ok=True)
-        self.config, self.token, self.shards = folder / "config.yaml", folder / "token", folder / "shards"
+        self.config = folder / "config.yaml"
+        self.token = folder / "token"
+        self.shards = folder / "shards"
         self.config.write_text(yaml.safe_dump(self.settings))
         self.token.write_text(TOKEN)
         self._chief: RunServiceStub | None = None

@@ -29,9 +29,13 @@ class StockClient:
 
     def __init__(self, address: str, config: Config, worker: str, token: str = "") -> None:
         self.channel = grpc.insecure_channel(address)
-        self.data, self.run = ParameterServiceStub(self.channel), RunServiceStub(self.channel)
+        self.data = ParameterServiceStub(self.channel)
+        self.run = RunServiceStub(self.channel)
         self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
-        self.config, self.worker, self.clock, self.base = config, worker, 0, (0, 0)
+        self.config = config
+        self.worker = worker
+        self.clock = 0
+        self.base = (0, 0)
         self.plan_hash = make_plan(SHAPES, 1, config.plan).hash
         self.incarnation = self.view = 0
 
@@ -95,7 +99,8 @@ class StockClient:
     def push(self, values: Vector, **head: Any) -> tuple[pb.PullHead, Vector]:
         """PushPull: the head of the reply and its weights."""
         found, weights = self._gathered(self.call(self.data.PushPull, self.parts(values, **head)))
-        self.clock, self.base = found.clock, (found.term, found.version)
+        self.clock = found.clock
+        self.base = (found.term, found.version)
         return found, weights
 
     def pull(self) -> Vector:

@@ -35,7 +35,10 @@ class Cluster(Network):
         conditions: Conditions | None = None,
     ) -> None:  # fmt: skip
         super().__init__(seed, conditions or Conditions())
-        self.seed, self.config, self.gradient, self.optimizer = seed, config, gradient, optimizer
+        self.seed = seed
+        self.config = config
+        self.gradient = gradient
+        self.optimizer = optimizer
         self.plan = make_plan([("weights", (length,))], config.servers, config.plan)
         self.places = [slice(parts[0].start, parts[0].stop) for parts in self.plan.slices]
         steps = build_policy(config.policy).most_steps

@@ -67,7 +67,10 @@ class Server:
     """One slice and the boxes of those who wait for its replies; restarts from its last snapshot."""
 
     def __init__(self, cluster: "Cluster", index: int) -> None:
-        self.cluster, self.index, self.is_up, self.term = cluster, index, True, 1
+        self.cluster = cluster
+        self.index = index
+        self.is_up = True
+        self.term = 1
         self.keeps_snapshots = True
         self.boxes: dict[str, Box] = {}
         self.rounds: list[tuple[float, int]] = []
@@ -159,14 +162,18 @@ class Server:
 
     def take_snapshot(self) -> None:
         if self.is_up and self.keeps_snapshots and self.slice.phase is Phase.SERVING:
-            self.snapshot, self.kept = self.slice.state(), len(self.slice.folds)
+            self.snapshot = self.slice.state()
+            self.kept = len(self.slice.folds)
 
     def crash(self, downtime: float) -> None:
-        self.is_up, self.boxes = False, {}
+        self.is_up = False
+        self.boxes = {}
         self.cluster.after(downtime, self._restart)
 
     def _restart(self) -> None:
-        self.is_up, self.term, before = True, self.term + 1, self.slice
+        self.is_up = True
+        self.term = self.term + 1
+        before = self.slice
         self.slice = self._new_slice()
         self.slice.restore(copy.deepcopy(self.snapshot))
         self.slice.folding.folds = before.folds[: self.kept]

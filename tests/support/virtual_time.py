@@ -36,12 +36,14 @@ class Box:
     """Where one answer is waited for; an exception in it is raised at the waiting place. The first answer counts."""
 
     def __init__(self) -> None:
-        self.filled, self.value = False, None
+        self.filled = False
+        self.value = None
         self.waiter: Callable[[], None] = lambda: None
 
     def fill(self, value: Any) -> None:
         if not self.filled:
-            self.filled, self.value = True, value
+            self.filled = True
+            self.value = value
             self.waiter()
 
 
@@ -49,7 +51,10 @@ class Task:
     """A generator that lives in virtual time: it yields seconds to sleep, or (Box, patience) to wait for an answer."""
 
     def __init__(self, network: "Network", body: Body) -> None:
-        self.network, self.body, self.result, self._turn = network, body, Box(), 0
+        self.network = network
+        self.body = body
+        self.result = Box()
+        self._turn = 0
         network.after(0.0, lambda: self._resume(0))
 
     def stop(self) -> None:
@@ -93,7 +98,8 @@ class Network(Timeline):
 
     def __init__(self, seed: int, conditions: Conditions) -> None:
         super().__init__()
-        self.rng, self.conditions = random.Random(seed), conditions
+        self.rng = random.Random(seed)
+        self.conditions = conditions
 
     def carry(self, action: Callable[[], Any], double: float = 0.0, extra: float = 0.0) -> bool:
         """Takes a message over the network; returns whether it gets there."""

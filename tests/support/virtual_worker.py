@@ -35,14 +35,21 @@ class Worker:
     """One process: joins, resumes, takes its seat, pulls, then pushes clock after clock to all slices at once."""
 
     def __init__(self, cluster: "Cluster", name: str, was_fenced: bool = False) -> None:
-        self.cluster, self.name, self.was_fenced = cluster, name, was_fenced
-        self.incarnation, self.view, self.is_silent, self.has_finished = 0, 0, False, False
+        self.cluster = cluster
+        self.name = name
+        self.was_fenced = was_fenced
+        self.incarnation = 0
+        self.view = 0
+        self.is_silent = False
+        self.has_finished = False
         self.local = np.zeros(cluster.plan.total, np.float32)
         self.lr = cluster.optimizer.lr
         self.speed = 1.0 / cluster.conditions.slow.get(name, 1.0)
         cluster.processes.append(self)
         servers = len(cluster.servers)
-        self.answered, self.terms, self.bases = [0] * servers, [0] * servers, [Base(0, 0)] * servers
+        self.answered = [0] * servers
+        self.terms = [0] * servers
+        self.bases = [Base(0, 0)] * servers
         self.last_terms = [0] * servers
         """Term of each server's last reply."""
         self.begin(PolicyInForce(build_policy(cluster.config.policy)))
@@ -111,7 +118,9 @@ class Worker:
 
     def _work(self, clock: int) -> Body:
         """The mini-batches of one clock, with own steps between them where the policy has any."""
-        gradient, steps, self.own.lr = None, self.policy.local_steps(self.speed), self.lr
+        gradient = None
+        steps = self.policy.local_steps(self.speed)
+        self.own.lr = self.lr
         for _ in range(steps):
             yield self.cluster.step_seconds(self.name)
             if not self.cluster.is_blank(self.name, clock):

@@ -33,8 +33,10 @@ def worker(chief: Any = None, client: Any = None) -> Any:
     made = app.Worker.__new__(app.Worker)
     made.config = Config(workers=1, batch_size=2)
     made._shards = Shards(manifest=Manifest())
-    made.say, made._stop = lambda event, **facts: None, threading.Event()
-    made.chief, made.client = chief, client
+    made.say = lambda event, **facts: None
+    made._stop = threading.Event()
+    made.chief = chief
+    made.client = client
     made.replica = SimpleNamespace(local=np.zeros(3, np.float32))
     return made
 
@@ -43,7 +45,8 @@ class Chief:
     """Answers each Join as the test says."""
 
     def __init__(self, *answers: Any) -> None:
-        self.answers, self.was_fenced = list(answers), []
+        self.answers = list(answers)
+        self.was_fenced = []
 
     def join(self, was_fenced: bool, *facts: Any) -> Any:
         self.was_fenced.append(was_fenced)
@@ -144,7 +147,8 @@ def test_a_mini_batch_may_be_larger_than_some_shards_and_as_large_as_all_of_a_wo
 )
 def test_an_epoch_is_the_workers_shards_or_its_part_of_the_whole_set(access: str, shards: int, lens: list[int]) -> None:
     manifest = Manifest()
-    manifest.sizes, manifest.train_examples = (6, 5, 2)[:shards], sum((6, 5, 2)[:shards])
+    manifest.sizes = (6, 5, 2)[:shards]
+    manifest.train_examples = sum((6, 5, 2)[:shards])
     config = Config(workers=2, data={"access": access, "shards": shards})
     assert app.epoch_lens(config, manifest) == lens
 
@@ -154,10 +158,12 @@ def test_a_worker_takes_its_own_shards_or_all(access: str, mine: list[int], monk
     monkeypatch.setattr(member, "Heartbeat", lambda *facts, **more: SimpleNamespace(close=lambda: None))
     one, verified, trained = worker(SimpleNamespace(leave=lambda *facts: None)), [], []
     one.config = Config(workers=2, batch="worker", batch_size=2, data={"access": access})
-    one.name, one.client = "worker-1", SimpleNamespace(fenced=None)
+    one.name = "worker-1"
+    one.client = SimpleNamespace(fenced=None)
     one.progress = SimpleNamespace(state=None, enter=lambda phase: None, alarm=threading.Event())
     one._peer = SimpleNamespace(model=SimpleNamespace(is_final=False))
-    one._shards.manifest.sizes, one._shards.manifest.train_examples = (6, 4), 10
+    one._shards.manifest.sizes = (6, 4)
+    one._shards.manifest.train_examples = 10
     one._shards.verify = verified.append
     one._take_seat = lambda incarnation, place, shards, sampler: trained.append((shards, sampler))
     one._session(run_pb.JoinReply(shards=[1], place=1), 3, one.epoch_lens()[1])

@@ -78,7 +78,9 @@ class Owed:
 
     def __init__(self, states: npt.NDArray[np.float32], stamps: Stamps, momentum: float = 0.0) -> None:
         """Two states and their stamps: zeros, or what another `Owed` has left behind."""
-        self._states, self._stamps, self._momentum = states, stamps, momentum
+        self._states = states
+        self._stamps = stamps
+        self._momentum = momentum
         self._now = int(stamps[:, _NUMBER].argmax())
 
     @property

@@ -80,11 +80,14 @@ class LinearModel:
             )
         self.weights = weights
         self._decays = decays
-        self._loss, self._is_mean, self._fit = LOSSES[objective.loss], objective.reduce == "mean", fit
+        self._loss = LOSSES[objective.loss]
+        self._is_mean = objective.reduce == "mean"
+        self._fit = fit
         self._shares: Vector | None = None
         self._rates = np.empty(0, f32) if fit is None else fit.rates
         self._sums = np.zeros(len(weights), f32)
-        self._batch, self._moved = _Support(len(weights)), _Support(len(weights)) if tracks else None
+        self._batch = _Support(len(weights))
+        self._moved = _Support(len(weights)) if tracks else None
         self._before = np.empty(len(weights) if tracks else 0, f32)
 
     def gradient(self, examples: Examples, rows: Longs) -> Sparse:

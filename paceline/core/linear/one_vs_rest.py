@@ -15,7 +15,8 @@ class OneVsRest:
         self, weights: Vector, classes: int, objective: Objective, decays: Vector, tracks: bool = False,
         fit: Fit | None = None,
     ) -> None:  # fmt: skip
-        self.weights, self._each = weights, len(weights) // classes
+        self.weights = weights
+        self._each = len(weights) // classes
         self._models = [
             LinearModel(own, objective, decays, tracks, fit) for own in weights.reshape(classes, self._each)
         ]
@@ -30,7 +31,8 @@ class OneVsRest:
     def step(self, examples: Examples, rows: Longs, batch_size: int, lr: float) -> None:
         """As in `LinearModel`, for every class in turn; labels are class numbers."""
         if self._of is not examples:
-            self._of, self._seen = examples, [examples.against(number) for number in range(len(self._models))]
+            self._of = examples
+            self._seen = [examples.against(number) for number in range(len(self._models))]
         for model, own in zip(self._models, self._seen, strict=True):
             model.step(own, rows, batch_size, lr)
 

@@ -73,7 +73,8 @@ class Changes:
     Not thread-safe."""
 
     def __init__(self, length: int, version: int) -> None:
-        self._most, self._since = length, version
+        self._most = length
+        self._since = version
         self._folds: deque[tuple[int, Places]] = deque()
         self._kept = 0
 

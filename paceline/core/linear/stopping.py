@@ -47,10 +47,12 @@ class Delta(Rule):
 
     def __init__(self, eps: float) -> None:
         self._eps = eps
-        self._last, self._unseen = math.inf, 0
+        self._last = math.inf
+        self._unseen = 0
 
     def _add(self, loss: float) -> bool:
-        change, self._last = abs(loss - self._last), loss
+        change = abs(loss - self._last)
+        self._last = loss
         self._unseen = self._unseen + 1 if change == 0 else 0
         return change < self._eps and not 0 < self._unseen <= UNSEEN
 
@@ -64,7 +66,8 @@ class Cs449(Rule):
         self._last = 0.9
 
     def _add(self, loss: float) -> bool:
-        fall, self._last = self._last - loss, loss
+        fall = self._last - loss
+        self._last = loss
         return fall <= self._eps
 
 
@@ -73,7 +76,8 @@ class Window(Rule):
 
     def __init__(self, length: int) -> None:
         self._recent: deque[float] = deque()
-        self._length, self._best = length, math.inf
+        self._length = length
+        self._best = math.inf
 
     def _add(self, loss: float) -> bool:
         self._recent.append(loss)

@@ -17,7 +17,8 @@ class Block(nn.Module):
         self.norm1 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(channels)
-        self.stride, self.extra = stride, channels - channels_in
+        self.stride = stride
+        self.extra = channels - channels_in
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, channels_in, h, w) to (examples, channels, h/stride, w/stride)."""

@@ -30,8 +30,12 @@ class World:
 
     def __init__(self, size, topology, leavers):
         self.group = Group(1, tuple(range(size)))
-        self.policies, self.owns, self.left = {}, {}, dict.fromkeys(range(size), 2)
-        self.wire, self.told, self.leavers = (), (), leavers
+        self.policies = {}
+        self.owns = {}
+        self.left = dict.fromkeys(range(size), 2)
+        self.wire = ()
+        self.told = ()
+        self.leavers = leavers
         for rank in range(size):
             self.owns[rank] = Own(np.array([4.0**rank], np.float32), plain_sgd(0.1), 0.1)
             self.policies[rank] = Adpsgd()
@@ -41,12 +45,16 @@ class World:
     def copied(self, *ranks):
         """A world like this one, in which these members may be changed."""
         other = copy(self)
-        other.policies, other.owns, other.left = dict(self.policies), dict(self.owns), dict(self.left)
+        other.policies = dict(self.policies)
+        other.owns = dict(self.owns)
+        other.left = dict(self.left)
         for rank in ranks:
             own = other.owns[rank] = copy(self.owns[rank])
             own.local = own.local.copy()
             policy = other.policies[rank] = copy(self.policies[rank])
-            policy._own, policy._unanswered, policy._answers = own, set(policy._unanswered), dict(policy._answers)
+            policy._own = own
+            policy._unanswered = set(policy._unanswered)
+            policy._answers = dict(policy._answers)
         return other
 
     def key(self, values=True):

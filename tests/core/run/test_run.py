@@ -88,7 +88,8 @@ def test_workers_without_examples_are_refused():
 
 def test_the_budget_ends_the_run_with_a_view_that_names_clocks():
     run, clocks = started("a", "b")
-    clocks.examples, clocks.entry("a").clock = 199, 7
+    clocks.examples = 199
+    clocks.entry("a").clock = 7
     run.counted(clocks, 5.0)
     assert run.phase is RunPhase.TRAINING
 
@@ -294,7 +295,8 @@ def test_a_restarted_chief_goes_on_where_it_was():
 
 def test_a_chief_that_does_not_know_how_far_its_members_are_neither_seats_nor_stops():
     run, clocks = started("a", workers=2, start_when=1)
-    clocks.is_recovering, clocks.examples = True, 10_000
+    clocks.is_recovering = True
+    clocks.examples = 10_000
 
     run.counted(clocks, 1.0)
     assert run.seat("b", run.join("b", False, *FACTS, 1.0), 0, clocks, 1.0) is False
@@ -545,7 +547,8 @@ def test_losses_that_settle_while_the_chief_recovers_end_the_run_with_the_next_p
     run, clocks = started("a", "b", **TOGETHER)
     for worker, epoch, loss in (("a", 0, 1.0), ("b", 0, 1.0), ("a", 1, 2.0)):
         run.validated(worker, epoch, loss, 10, clocks, 1.0)
-    run, clocks.is_recovering = restarted(run), True
+    run = restarted(run)
+    clocks.is_recovering = True
 
     run.validated("b", 1, 2.0, 10, clocks, 2.0)
     assert run.phase is RunPhase.TRAINING

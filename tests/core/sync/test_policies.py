@@ -1199,7 +1199,8 @@ def test_nobody_waits_for_ever_on_several_slices(name, options):
             for sender in workers.values():
                 if not sender.open and (sender.last is None or sender.clock < sender.last):
                     sender.clock += 1
-                    sender.unsent, sender.open = set(range(len(slices))), set(range(len(slices)))
+                    sender.unsent = set(range(len(slices)))
+                    sender.open = set(range(len(slices)))
             ready = [worker for worker, sender in workers.items() if sender.unsent]
             if not ready and not views:
                 break

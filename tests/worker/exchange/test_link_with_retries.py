@@ -115,7 +115,8 @@ class Line:
 
     def __init__(self, codec: Any = "none", patience: float = 3600.0, **more: Any) -> None:
         config = Config(servers=2, plan=LAYERWISE, codec=CodecConfig(push=codec, **more))
-        self.server, self.stop = Script(), threading.Event()
+        self.server = Script()
+        self.stop = threading.Event()
         self.said: list[tuple[str, dict[str, Any]]] = []
         self.failures: list[str] = []
         self.plan = make_plan(SHAPES, 2, config.plan)

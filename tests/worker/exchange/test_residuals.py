@@ -38,8 +38,10 @@ class Life:
     that the server has counted."""
 
     def __init__(self) -> None:
-        self.owed, self.clock = owing(LENGTH), 0
-        self.given, self.used = np.zeros(LENGTH), np.zeros(LENGTH)
+        self.owed = owing(LENGTH)
+        self.clock = 0
+        self.given = np.zeros(LENGTH)
+        self.used = np.zeros(LENGTH)
         self.lost = np.zeros(LENGTH)
         """Sent by a push that was dropped, which the worker did not live to hear."""
         self.random = np.random.default_rng(0)
@@ -114,7 +116,8 @@ class Line:
 
     def __init__(self, folder: Path | None, run: str = "one", push: Any = "topk", **codec: Any) -> None:
         config = Config(run=run, servers=2, plan=LAYERWISE, codec=CodecConfig(push=push, **codec))
-        self.server, self.said = Script(), list[tuple[str, dict[str, Any]]]()
+        self.server = Script()
+        self.said = list[tuple[str, dict[str, Any]]]()
         around = Surroundings(
             config=config,
             name="worker-0",

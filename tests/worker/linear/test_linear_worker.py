@@ -63,7 +63,9 @@ class Trial:
     """Servers, shards and workers of one run, all in this process."""
 
     def __init__(self, config: Config, folder: Path) -> None:
-        self.config, self.stop, self.said = config, threading.Event(), [Said() for _ in range(config.workers)]
+        self.config = config
+        self.stop = threading.Event()
+        self.said = [Said() for _ in range(config.workers)]
         self.shards = shards_of(folder / "shards", config.workers)
         self.cluster = Cluster(config, folder)
         self.cluster.evaluator_ready()

@@ -35,7 +35,10 @@ class Member:
     """A worker without a training loop of its own: a policy, its lines and its server."""
 
     def __init__(self, rank: int, kind: str, start: float, incarnation: int = 1, codec: str = "none") -> None:
-        self.name, self.rank, self.incarnation, self.said = f"worker-{rank}", rank, incarnation, Said()
+        self.name = f"worker-{rank}"
+        self.rank = rank
+        self.incarnation = incarnation
+        self.said = Said()
         self.peers = peers.Peers(self.name, Credentials(TOKEN), kind, PLAN, load_codec(codec), 64, self.said)
         self.server = peer.PeerServer(PLAN, 64, Credentials(TOKEN), 0, kind, self.peers, 8)
         self.address = f"127.0.0.1:{self.server.port}"
@@ -244,7 +247,8 @@ def test_those_who_all_had_to_join_anew_go_on_with_what_they_have(member: Callab
         side_by_side(*(lambda one=one: one.step(1.0) for one in members))  # type: ignore[misc]
     for one in members:  # fenced
         one.peers.end()
-        one.incarnation, one.own = 2, Own(np.full(PLAN.total, 9.0, np.float32), PLAIN, 0.5)
+        one.incarnation = 2
+        one.own = Own(np.full(PLAN.total, 9.0, np.float32), PLAIN, 0.5)
         one.own.slots = PLAIN.new_slots(PLAN.total)
     told(2, *members)
     side_by_side(*(lambda one=one: one.begin("allreduce", is_founder=False) for one in members))  # type: ignore[misc]

@@ -30,7 +30,8 @@ class Member:
     """A worker's end, and what Prometheus sees of it."""
 
     def __init__(self, rank: int) -> None:
-        self.rank, self.registry = rank, CollectorRegistry()
+        self.rank = rank
+        self.registry = CollectorRegistry()
         shown, metrics = Credentials(TOKEN), PeerMetrics(self.registry)
         self.peers = peers.Peers(f"worker-{rank}", shown, "lane", PLAN, load_codec("bf16"), 64, Said(), metrics)
         self.server = peer.PeerServer(PLAN, 64, shown, 0, "lane", self.peers, 8)

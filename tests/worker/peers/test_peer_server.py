@@ -39,7 +39,8 @@ class Peers:
     """Workers' servers on one transport, and a reader of theirs."""
 
     def __init__(self, kind: str) -> None:
-        self.kind, self.made = kind, list[Any]()
+        self.kind = kind
+        self.made = list[Any]()
 
     def serving(self, values: Vector | None = MODEL, plan: Any = PLAN) -> tuple[Any, str]:
         """A worker's server in parts of 8 elements, whose model is final where there are values; and its address."""

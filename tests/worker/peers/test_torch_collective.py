@@ -35,7 +35,10 @@ class Outcome:
     """What a collective tells one member; under way like a message."""
 
     def __init__(self, to: int, meeting: Meeting, total: np.ndarray | None, count: float) -> None:
-        self.to, self.meeting, self.total, self.count = to, meeting, total, count
+        self.to = to
+        self.meeting = meeting
+        self.total = total
+        self.count = count
 
 
 class Collected(Peers):
@@ -46,7 +49,9 @@ class Collected(Peers):
         first = {3 * place + 1: np.ones(3) for place in range(count)}
         self.given: dict[tuple[int, int, int], dict[int, tuple[np.ndarray | None, bool]]] = {}
         self.told_port: set[tuple[int, int]] = set()
-        self.failing, self.sums, self.drawn = failing, 0, Random(seed + 1)
+        self.failing = failing
+        self.sums = 0
+        self.drawn = Random(seed + 1)
         super().__init__("allreduce", first, seed=seed, lr=0.1, by="torch", **more)
 
     def go_on(self, rank: int) -> None:

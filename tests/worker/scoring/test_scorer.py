@@ -19,7 +19,8 @@ class Client:
     """Servers whose versions are what the test says, one list for each pull."""
 
     def __init__(self, *versions: Sequence[int]) -> None:
-        self.versions, self.asked = list(versions), []
+        self.versions = list(versions)
+        self.asked = []
 
     def pull(self, target: Any, version: int | None = None, is_patient: bool = True, mean: bool = False) -> list[int]:
         assert not mean

@@ -67,8 +67,12 @@ class Client:
 
     def __init__(self, last: int, switch_at: int = 0, switch: Switch | None = None, **heads: Any) -> None:
         self.links = [SimpleNamespace(ranges=ranges) for ranges in PLAN.slices]
-        self.last, self.heads, self.lr, self.is_stale = last, heads, LR, False
-        self.switch_at, self.switch = switch_at, switch
+        self.last = last
+        self.heads = heads
+        self.lr = LR
+        self.is_stale = False
+        self.switch_at = switch_at
+        self.switch = switch
         self.bases = [Base(1, 0)] * 2
         self.pushes: list[tuple[int, Update, int]] = []
         self.values: list[float] = []
