@@ -110,10 +110,16 @@ def rates(speed: float, workers: int) -> dict[str, float]:
 def settings(cell: Cell, task: str, workers: int, epochs: int, batch: int) -> Config:
     """The settings of a cell's run. Snapshots on disk are put off."""
     own = {
-        "task": task, "workers": workers, "servers": 1, "epochs": epochs, "batch_size": batch, "batch": "worker",
+        "task": task,
+        "workers": workers,
+        "servers": 1,
+        "epochs": epochs,
+        "batch_size": batch,
+        "batch": "worker",
         "policy": {"name": "bsp"},
-        "codec": {"push": cell.push, "pull": cell.pull}, "checkpoint": {"every": 3600},
-    }  # fmt: skip
+        "codec": {"push": cell.push, "pull": cell.pull},
+        "checkpoint": {"every": 3600},
+    }
     return load(None, own, load_task(task, None).settings)
 
 

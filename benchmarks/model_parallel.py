@@ -35,9 +35,12 @@ from paceline.core.steps.optimizer import build_optimizer
 from paceline.rpc.malloc import MALLOC_ENVIRONMENT
 
 ALONE, WHOLE, PIPED, SINGLE, DATA = (
-    "one process", "layers, whole mini-batches", "layers, mini-batches in 4 parts", "layers, example by example",
+    "one process",
+    "layers, whole mini-batches",
+    "layers, mini-batches in 4 parts",
+    "layers, example by example",
     "2 workers, memorywise slices",
-)  # fmt: skip
+)
 MOST_SINGLE = 64
 """Examples of a mini-batch beyond which these are not sent one by one, which would take minutes."""
 STAGES, SERVERS = 2, 4
@@ -72,10 +75,12 @@ class Net(NamedTuple):
         """Inputs and labels of the mini-batches."""
         random = np.random.default_rng(1)
         return [
-            (random.standard_normal((self.batch, self.widths[0]), np.float32) / np.float32(8),
-             random.integers(0, self.widths[-1], self.batch))
+            (
+                random.standard_normal((self.batch, self.widths[0]), np.float32) / np.float32(8),
+                random.integers(0, self.widths[-1], self.batch),
+            )
             for _ in range(BATCHES)
-        ]  # fmt: skip
+        ]
 
     def cuts(self) -> tuple[int, ...]:
         """The layers that stages begin with, and the end: neighbours together, parameters as equal as layers allow."""
@@ -402,8 +407,9 @@ def main() -> None:
             print(f"  {way:62}{median(times):9.2f}{min(times):9.2f}{figures[0].sent / 1e3:10,.0f}", flush=True)
     print(f"{f'at most so many times one of {SERVERS} servers':64}{'layerwise':>14}{'memorywise':>14}")
     for name, shapes, alignment in (
-        ("layers of 10, 90, 3 and 4 values", ORACLE, 1), *((name, make(), 16) for name, make in LAYOUTS.items()),
-    ):  # fmt: skip
+        ("layers of 10, 90, 3 and 4 values", ORACLE, 1),
+        *((name, make(), 16) for name, make in LAYOUTS.items()),
+    ):
         print(f"  {name:62}" + "".join(f"{value:14.2f}" for value in bounds(shapes, alignment).values()))
 
 

@@ -250,9 +250,12 @@ def shapes(
 def _shape(job: Job, trainings: Sequence[Training], examples: int) -> Shape:
     middle = {name: median(getattr(one, name) for one in trainings) for name in ("seconds", "cpu", "received", "sent")}
     return Shape(
-        job, examples / middle["seconds"], 1e6 * middle["cpu"] / examples,
-        middle["received"] / examples, middle["sent"] / examples,
-    )  # fmt: skip
+        job,
+        examples / middle["seconds"],
+        1e6 * middle["cpu"] / examples,
+        middle["received"] / examples,
+        middle["sent"] / examples,
+    )
 
 
 def real(folder: Path) -> Iterator[tuple[str, dict[str, float]]]:

@@ -41,13 +41,20 @@ def settings(data: Path, servers: int, epochs: int, batch: int = 64) -> Config:
     Snapshots on disk are put off: the peer writes none."""
     return Config.model_validate(
         {
-            "task": "cifar10", "model": "cnn", "data": {"path": str(data.resolve()), "validation": 0},
-            "workers": 2, "servers": servers, "epochs": epochs, "batch_size": batch, "batch": "worker",
-            "policy": {"name": "bsp"}, "schedule": {"lr_scale": "none"},
+            "task": "cifar10",
+            "model": "cnn",
+            "data": {"path": str(data.resolve()), "validation": 0},
+            "workers": 2,
+            "servers": servers,
+            "epochs": epochs,
+            "batch_size": batch,
+            "batch": "worker",
+            "policy": {"name": "bsp"},
+            "schedule": {"lr_scale": "none"},
             "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 0.0},
             "checkpoint": {"every": 3600},
         }
-    )  # fmt: skip
+    )
 
 
 def arguments(description: str | None) -> tuple[Path, Config, Shards]:

@@ -39,9 +39,14 @@ def paceline(*arguments: str, seconds: float = 600) -> subprocess.CompletedProce
 
 
 def overlay(
-    folder: Path, of: str, settings: dict[str, Any], *components: str, patches: Sequence[Any] = (), worker: str = "",
+    folder: Path,
+    of: str,
+    settings: dict[str, Any],
+    *components: str,
+    patches: Sequence[Any] = (),
+    worker: str = "",
     last: Sequence[str] = (),
-) -> str:  # fmt: skip
+) -> str:
     """A copy of one of k8s/overlays with other settings, and with more components before its own and after them (`last`),
     as a user makes one; `worker`: another image for workers and evaluator."""
     folder.mkdir(parents=True)

@@ -81,14 +81,18 @@ def reaches(kubectl: Kubectl, labels: dict[str, str], targets: dict[str, str]) -
         "print(json.dumps(found))"
     )
     container = {
-        "name": "asks", "image": f"{REGISTRY}/paceline-server:{TAG}", "imagePullPolicy": "IfNotPresent",
+        "name": "asks",
+        "image": f"{REGISTRY}/paceline-server:{TAG}",
+        "imagePullPolicy": "IfNotPresent",
         "command": ["python", "-c", script, json.dumps(targets)],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }  # fmt: skip
+    }
     spec = {
-        "restartPolicy": "Never", "containers": [container], "automountServiceAccountToken": False,
+        "restartPolicy": "Never",
+        "containers": [container],
+        "automountServiceAccountToken": False,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}},
-    }  # fmt: skip
+    }
     name = f"asks-{len(labels)}-{time.monotonic_ns() % 100000}"
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
     kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump(pod))
@@ -104,9 +108,12 @@ def reaches(kubectl: Kubectl, labels: dict[str, str], targets: dict[str, str]) -
 def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, tmp_path: Path, rows: Dataset):
     kubectl = Kubectl(namespace)
     settings: dict[str, Any] = {
-        "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0}, "epochs": 300, "checkpoint": {"every": "2s"},
-        "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0}, "svm": {"stop": "own"},
-    }  # fmt: skip
+        "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0},
+        "epochs": 300,
+        "checkpoint": {"every": "2s"},
+        "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0},
+        "svm": {"stop": "own"},
+    }
     place = overlay(tmp_path / "run", "svm-hogwild", settings, "data-server")
     put_rows(rows, tmp_path / "data", namespace)
 
@@ -155,10 +162,11 @@ def keys(folder: Path) -> list[str]:
 def test_async_svm_with_tls_is_finished_and_stopped_by_its_own_pod(namespace: str, tmp_path: Path, rows: Dataset):
     kubectl = Kubectl(namespace)
     settings: dict[str, Any] = {
-        "data": {"path": "/data/rcv1", "validation": 0.0}, "epochs": 10,
+        "data": {"path": "/data/rcv1", "validation": 0.0},
+        "epochs": 10,
         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0},
         "svm": {"stop": "own"},
-    }  # fmt: skip
+    }
     place = overlay(tmp_path / "run", "svm-hogwild-async", settings, "autostop", last=("tls",))
     put_rows(rows, tmp_path / "data", namespace)
     kubectl.run("create", "secret", "generic", "paceline-token", "--from-literal=token=of-this-test")

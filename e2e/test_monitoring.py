@@ -54,9 +54,11 @@ def discovered(pod: dict[str, Any], address: str) -> dict[str, Any]:
     ports = [each for container in pod["spec"]["containers"] for each in container["ports"]]
     (name,) = [each["name"] for each in ports if each["containerPort"] == METRICS]
     meta = {
-        "namespace": about["namespace"], "pod_name": about["name"], "pod_phase": pod["status"]["phase"],
+        "namespace": about["namespace"],
+        "pod_name": about["name"],
+        "pod_phase": pod["status"]["phase"],
         "pod_container_port_name": name,
-    } | {f"pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', key)}": value for key, value in about["labels"].items()}  # fmt: skip
+    } | {f"pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', key)}": value for key, value in about["labels"].items()}
     return {"targets": [address], "labels": {f"__meta_kubernetes_{key}": value for key, value in meta.items()}}
 
 
@@ -69,10 +71,13 @@ def relabelling() -> Any:
 def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp_path: Path, rows: Dataset):
     kubectl = Kubectl(namespace)
     settings: dict[str, Any] = {
-        "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0}, "workers": 2, "epochs": 60,
-        "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0}, "svm": {"stop": "own"},
+        "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0},
+        "workers": 2,
+        "epochs": 60,
+        "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0},
+        "svm": {"stop": "own"},
         "checkpoint": {"every": "2s"},
-    }  # fmt: skip
+    }
     place = overlay(tmp_path / "run", RUN, settings, "data-server", "scrape-annotations", patches=[pool(2)])
     put_rows(rows, tmp_path / "data", namespace)
 

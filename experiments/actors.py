@@ -184,8 +184,11 @@ def spread(values: Iterable[float]) -> Spread:
 def fits(line: Line) -> list[str]:
     """The paper's claims, error linear in tau and updates exponential in it, and a power of tau beside the latter. Least
     squares over the means; R^2 of the updates' fits is that of their logarithms."""
-    sent = [(tau, error, count) for tau, (error, _), (count, _) in zip(line.taus, line.errors, line.updates, strict=True)
-            if count > 0]  # fmt: skip
+    sent = [
+        (tau, error, count)
+        for tau, (error, _), (count, _) in zip(line.taus, line.errors, line.updates, strict=True)
+        if count > 0
+    ]
     if len(sent) < 3:
         return ["Too few values of tau for a fit."]
     tau, error, count = (np.array(column) for column in zip(*sent, strict=True))

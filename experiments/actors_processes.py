@@ -55,11 +55,19 @@ def _real(out: Path, workers: int, examples: int, policy: Options, seed: int) ->
     is_central = policy.name == "asp"
     tau = "" if is_central else f"-tau-{policy.options['tau']:g}".replace(".", "-")
     settings: dict[str, Any] = {
-        "run": f"{policy.name}{tau}-{workers}-{examples}", "task": TASK, "data": {"path": str(workers * examples)},
-        "workers": workers, "servers": SERVERS if is_central else 0, "policy": {"name": policy.name, **policy.options},
-        "plan": {"slices": "layerwise"}, "optimizer": {"lr": RATE}, "seed": seed, "budget": "per_worker",
-        "checkpoint": {"every": 60.0}, "restarts": 0,
-    }  # fmt: skip
+        "run": f"{policy.name}{tau}-{workers}-{examples}",
+        "task": TASK,
+        "data": {"path": str(workers * examples)},
+        "workers": workers,
+        "servers": SERVERS if is_central else 0,
+        "policy": {"name": policy.name, **policy.options},
+        "plan": {"slices": "layerwise"},
+        "optimizer": {"lr": RATE},
+        "seed": seed,
+        "budget": "per_worker",
+        "checkpoint": {"every": 60.0},
+        "restarts": 0,
+    }
     place, config = open_run(complete(settings), fresh=True, runs=out)
     with _Counted(place, workers) as counted:
         outcome = run_local(config, place.path, lambda line: None)

@@ -16,9 +16,33 @@ from experiments.options import among
 from paceline.core.errors import UsageError
 from paceline.load_settings import exits, run_command
 
-POLICIES = ("bsp", "backup", "ssp", "dssp", "asp", "downpour", "shat", "shat_root", "ensemble", "kbuffered", "everyone",
-            "rennala", "delay_threshold", "staleness_aware", "dc_asgd", "dana", "easgd", "local_sgd", "diloco",
-            "allreduce", "dpsgd", "adpsgd", "sgp", "gosgd", "broadcast")  # fmt: skip
+POLICIES = (
+    "bsp",
+    "backup",
+    "ssp",
+    "dssp",
+    "asp",
+    "downpour",
+    "shat",
+    "shat_root",
+    "ensemble",
+    "kbuffered",
+    "everyone",
+    "rennala",
+    "delay_threshold",
+    "staleness_aware",
+    "dc_asgd",
+    "dana",
+    "easgd",
+    "local_sgd",
+    "diloco",
+    "allreduce",
+    "dpsgd",
+    "adpsgd",
+    "sgp",
+    "gosgd",
+    "broadcast",
+)
 OPTIMIZERS = ("sgd", "adam", "adamw")
 WORKERS = (1, 2, 4, 8)
 

@@ -115,11 +115,18 @@ def config_of(cell: Cell, data: str = "bundled") -> Config:
     slow = {} if cell.cluster == "equal" else {str(cell.workers - 1): CLUSTERS[cell.cluster]}
     return load_config(
         overrides={
-            "task": user.task, "batch_size": user.batch, "epochs": user.epochs, "optimizer": user.optimizer(cell.optimizer),
-            "policy": policy, "workers": cell.workers, "servers": 1 if is_served(Options(**policy)) else 0,
-            "slow": slow, "seed": cell.seed, "data": {"path": data},
+            "task": user.task,
+            "batch_size": user.batch,
+            "epochs": user.epochs,
+            "optimizer": user.optimizer(cell.optimizer),
+            "policy": policy,
+            "workers": cell.workers,
+            "servers": 1 if is_served(Options(**policy)) else 0,
+            "slow": slow,
+            "seed": cell.seed,
+            "data": {"path": data},
         }
-    )  # fmt: skip
+    )
 
 
 def is_told(cell: Cell) -> bool:

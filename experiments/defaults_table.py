@@ -151,12 +151,10 @@ def beside(cells: Sequence[Cell], found: Results) -> str:
 def _means(mine: Mapping[Combination, Compared], tasks: Sequence[str], optimizer: str) -> str:
     scores = {
         task: [
-            result.score
-            for what, result in mine.items()
-            if what[:2] == (task, optimizer) and result.score is not None
+            result.score for what, result in mine.items() if what[:2] == (task, optimizer) and result.score is not None
         ]
         for task in tasks
-    }  # fmt: skip
+    }
     return " ".join(_number(mean(found)) for found in scores.values()) if all(scores.values()) else "refused"
 
 

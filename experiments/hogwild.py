@@ -110,12 +110,19 @@ class Study:
         own = MODES[mode]
         stalls = {str(place): pace.stalls for place in range(workers)} if pace.stalls else {}
         settings: dict[str, Any] = {
-            "run": name, "task": "rcv1", "data": {"path": str(self._data)}, "workers": workers, "servers": 1,
-            "policy": own["policy"], "seed": seed,
+            "run": name,
+            "task": "rcv1",
+            "data": {"path": str(self._data)},
+            "workers": workers,
+            "servers": 1,
+            "policy": own["policy"],
+            "seed": seed,
             "svm": own["svm"] | {"batches": pace.batches, "stopping": None} | more.pop("svm", {}),
-            "slow": {"all": "2x"} | stalls if pace.step else {}, "nominal_step": pace.step * pace.batches,
-            "checkpoint": {"every": 60.0}, "restarts": 0,
-        }  # fmt: skip
+            "slow": {"all": "2x"} | stalls if pace.step else {},
+            "nominal_step": pace.step * pace.batches,
+            "checkpoint": {"every": 60.0},
+            "restarts": 0,
+        }
         return complete(settings | more, preset="hogwild")
 
     def run(self, config: Config, watch: Callable[[StatusReply, float], None] = lambda status, rate: None) -> RunFolder:
@@ -154,17 +161,27 @@ def time_and_loss(study: Study, cells: Sequence[Cell], epochs: int, seeds: Itera
     for cell in cells:
         places = [
             study.run(
-                study.config(cell.name(seed), cell.mode, cell.workers, cell.pace, seed, epochs=epochs,
-                             svm={"stopping": {"rule": "delta", "preset": "authors"}})
+                study.config(
+                    cell.name(seed),
+                    cell.mode,
+                    cell.workers,
+                    cell.pace,
+                    seed,
+                    epochs=epochs,
+                    svm={"stopping": {"rule": "delta", "preset": "authors"}},
+                )
             )
             for seed in seeds
-        ]  # fmt: skip
+        ]
         results = [Result(place.path) for place in places]
         seconds = mean(result.seconds for result in results)
         ends = [len(found) for place in places for found in epochs_of(place, cell.workers)]
-        print(f"| {cell.pace.told} | {cell.mode} | {cell.workers} | {seconds:.1f} | {_span(ends)} "
-              f"| {mean(result.metrics['test_accuracy'] for result in results):.4f} "
-              f"| {mean(result.staleness['mean'] for result in results):.1f} |", flush=True)  # fmt: skip
+        print(
+            f"| {cell.pace.told} | {cell.mode} | {cell.workers} | {seconds:.1f} | {_span(ends)} "
+            f"| {mean(result.metrics['test_accuracy'] for result in results):.4f} "
+            f"| {mean(result.staleness['mean'] for result in results):.1f} |",
+            flush=True,
+        )
         lines.setdefault(cell.pace, {}).setdefault(cell.mode, []).append((cell.workers, seconds))
         if cell.workers == max(each.workers for each in cells) and cell.mode not in losses:
             losses[cell.mode] = [found for found in epochs_of(places[0], cell.workers) if found]
@@ -193,9 +210,12 @@ def changing_members(study: Study, modes: Sequence[str], pace: Pace, length: int
         curves = {name: curve_of(place) for name, place in places.items()}
         for name, place in places.items():
             metrics, curve = Result(place.path).metrics, curves[name]
-            print(f"| {mode} | {name} | {_in_turn(curve.members)} | {curve.examples[-1]:,} "
-                  f"| {place.last_status()['budget']:,} | {Result(place.path).seconds:.1f} "
-                  f"| {metrics['test_accuracy']:.4f} | {metrics['test_loss']:.4f} |", flush=True)  # fmt: skip
+            print(
+                f"| {mode} | {name} | {_in_turn(curve.members)} | {curve.examples[-1]:,} "
+                f"| {place.last_status()['budget']:,} | {Result(place.path).seconds:.1f} "
+                f"| {metrics['test_accuracy']:.4f} | {metrics['test_loss']:.4f} |",
+                flush=True,
+            )
         found[mode] = Disturbed(curves["undisturbed"], curves["two leave, one joins"])
     (study.out / "members.png").write_bytes(members_over_time(found))
 
@@ -236,8 +256,20 @@ class Disturbance:
 
     def _join(self) -> Child:
         name, place = f"worker-{JOINER}", self._place
-        command = ["-m", "paceline.worker", "--config", place.config, "--rank", JOINER, "--shards", self._shards, "--servers",
-                   ",".join(place.facts()["servers"]), "--token-file", place.token]  # fmt: skip
+        command = [
+            "-m",
+            "paceline.worker",
+            "--config",
+            place.config,
+            "--rank",
+            JOINER,
+            "--shards",
+            self._shards,
+            "--servers",
+            ",".join(place.facts()["servers"]),
+            "--token-file",
+            place.token,
+        ]
         child = Child(name, "worker", [str(word) for word in command], place.log(name), child_environment(1))
         child.start()
         return child

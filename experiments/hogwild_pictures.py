@@ -82,8 +82,14 @@ def loss_curves(losses: Mapping[str, Epochs]) -> bytes:
         for (mode, found), axes in zip(losses.items(), grid, strict=True):
             for which, (name, style) in enumerate((("training", "--"), ("validation", "-"))):
                 for epochs in found:
-                    axes.plot(range(1, len(epochs) + 1), [each[which] for each in epochs], style, color=colour_of(which),
-                              alpha=0.3, linewidth=0.9)  # fmt: skip
+                    axes.plot(
+                        range(1, len(epochs) + 1),
+                        [each[which] for each in epochs],
+                        style,
+                        color=colour_of(which),
+                        alpha=0.3,
+                        linewidth=0.9,
+                    )
                 means = _means([[each[which] for each in epochs] for epochs in found])
                 axes.plot(range(1, len(means) + 1), means, style, color=colour_of(which), linewidth=2, label=name)
             ends = sorted(map(len, found))

@@ -13,10 +13,31 @@ from paceline.load_settings import load
 from paceline.tasks.task import load_task
 
 EVERY = (
-    "bsp", "ssp:3", "dssp", "asp", "shat", "shat_root", "ensemble", "easgd", "kbuffered", "backup", "rennala",
-    "delay_threshold", "staleness_aware", "dc_asgd", "dana", "downpour", "local_sgd", "diloco",
-    "allreduce", "dpsgd", "adpsgd", "sgp", "gosgd", "broadcast",
-)  # fmt: skip
+    "bsp",
+    "ssp:3",
+    "dssp",
+    "asp",
+    "shat",
+    "shat_root",
+    "ensemble",
+    "easgd",
+    "kbuffered",
+    "backup",
+    "rennala",
+    "delay_threshold",
+    "staleness_aware",
+    "dc_asgd",
+    "dana",
+    "downpour",
+    "local_sgd",
+    "diloco",
+    "allreduce",
+    "dpsgd",
+    "adpsgd",
+    "sgp",
+    "gosgd",
+    "broadcast",
+)
 OPTIONS: dict[str, dict[str, Any]] = {
     "downpour": {"push_every": 4},
     "easgd": {"tau": 4},
@@ -60,19 +81,35 @@ def main(
 
 
 def base_config(
-    task: str, data: str | None, model: str | None, workers: int, epochs: int, step: float, cluster: str,
-    policy: dict[str, Any], sets: Sequence[str], codec: dict[str, Any] | None = None,
-) -> Config:  # fmt: skip
+    task: str,
+    data: str | None,
+    model: str | None,
+    workers: int,
+    epochs: int,
+    step: float,
+    cluster: str,
+    policy: dict[str, Any],
+    sets: Sequence[str],
+    codec: dict[str, Any] | None = None,
+) -> Config:
     """The settings of one cell. Every worker pauses for a step's length, the slow one for as much longer."""
     from paceline.load_settings import parse_sets
 
     factor = {"ho": "1x", "he0": "2x", "he1": "10x", "he2": "100x"}[cluster]
     slow = {"all": "2x"} | ({str(workers - 1): factor} if factor != "1x" else {})
     settings: dict[str, Any] = {
-        "task": task, "model": model, "workers": workers, "servers": 2 if is_served(Options(**policy)) else 0,
-        "epochs": epochs, "policy": policy, "slow": slow,
-        "nominal_step": step, "data": {"path": data or "bundled"}, "checkpoint": {"every": 60.0}, "codec": codec or {},
-    }  # fmt: skip
+        "task": task,
+        "model": model,
+        "workers": workers,
+        "servers": 2 if is_served(Options(**policy)) else 0,
+        "epochs": epochs,
+        "policy": policy,
+        "slow": slow,
+        "nominal_step": step,
+        "data": {"path": data or "bundled"},
+        "checkpoint": {"every": 60.0},
+        "codec": codec or {},
+    }
     return load(None, settings | parse_sets(list(sets)), load_task(task, model).settings)
 
 
@@ -98,8 +135,10 @@ def row(options: dict[str, Any], cluster: str, outcomes: list[Outcome]) -> str:
             if f"{kind}_test_accuracy" in outcome.metrics
         ]
         if local:
-            lines.append(f"| {name}, {kind} of local models | {cluster.upper()} | {mean(local):.4f} | "
-                         f"{stdev(local) if len(local) > 1 else 0.0:.4f} | {min(local):.4f} | | | |")  # fmt: skip
+            lines.append(
+                f"| {name}, {kind} of local models | {cluster.upper()} | {mean(local):.4f} | "
+                f"{stdev(local) if len(local) > 1 else 0.0:.4f} | {min(local):.4f} | | | |"
+            )
     return "\n".join(lines)
 
 

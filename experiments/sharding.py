@@ -62,10 +62,19 @@ def base_config(
     the rate falls to a tenth after a half and after three quarters of the run, about as He et al. 2015 have it."""
     schedule = {"name": "multistep", "milestones": [epochs / 2, epochs * 3 / 4], "lr_scale": "inverse"}
     settings: dict[str, Any] = {
-        "task": task, "model": model, "workers": workers, "servers": 1, "epochs": epochs, "policy": {"name": "asp"},
-        "batch": "global", "schedule": schedule, "data": {"path": data, "strategy": {"name": strategy}},
-        "slow": {"all": "2x"}, "nominal_step": step, "checkpoint": {"every": 60.0},
-    }  # fmt: skip
+        "task": task,
+        "model": model,
+        "workers": workers,
+        "servers": 1,
+        "epochs": epochs,
+        "policy": {"name": "asp"},
+        "batch": "global",
+        "schedule": schedule,
+        "data": {"path": data, "strategy": {"name": strategy}},
+        "slow": {"all": "2x"},
+        "nominal_step": step,
+        "checkpoint": {"every": 60.0},
+    }
     return load(None, settings | parse_sets(list(sets)), load_task(task, model).settings)
 
 

@@ -23,9 +23,19 @@ from paceline.load_settings import exits, run_command
 SLOW_LINK = "slow-link"
 CLUSTERS = {"ho": "equal workers", "he1": "one computes 10 times slower", SLOW_LINK: "one has a slow link"}
 HEADS = (
-    "cluster", "policy", "workers", "seconds", "speed-up", "test accuracy", "seconds to {0:g}", "epochs to {0:g}",
-    "idle, others", "idle, last worker", "KB a step, others", "KB a step, last worker",
-)  # fmt: skip
+    "cluster",
+    "policy",
+    "workers",
+    "seconds",
+    "speed-up",
+    "test accuracy",
+    "seconds to {0:g}",
+    "epochs to {0:g}",
+    "idle, others",
+    "idle, last worker",
+    "KB a step, others",
+    "KB a step, last worker",
+)
 MOST = 64
 """Workers; each is a process."""
 TIMES = (2, 5, 10, 20, 40)
@@ -76,8 +86,10 @@ def main(
         }
         cells, has_links = _possible(cells)
         slow = f", slow link {link:g} Mbit/s" if any(cell.cluster == SLOW_LINK for cell in cells) else ""
-        print(f"task {task}, 2 servers, where the policy has some, {epochs} epochs, rate {rate:g}, seed {seed}, "
-              f"step {1000 * step:g} ms{slow}\n")  # fmt: skip
+        print(
+            f"task {task}, 2 servers, where the policy has some, {epochs} epochs, rate {rate:g}, seed {seed}, "
+            f"step {1000 * step:g} ms{slow}\n"
+        )
         _line([head.format(accuracy) for head in HEADS], is_head=True)
         found: Found = {}
         for cell in cells:

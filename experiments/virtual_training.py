@@ -248,9 +248,15 @@ class Served(Training):
             length = self._slices[number].length
             pushed = Empty(length) if part is None else Dense(part.copy())
             push = Push(
-                worker.name, 1, worker.clock, pushed, 0 if part is None else examples, worker.bases[number],
-                self.view.number, self.time.now,
-            )  # fmt: skip
+                worker.name,
+                1,
+                worker.clock,
+                pushed,
+                0 if part is None else examples,
+                worker.bases[number],
+                self.view.number,
+                self.time.now,
+            )
             self._carry(partial(self._push, worker, number, push))
 
     def _take(self, worker: Worker, replies: Sequence[tuple[int, Reply, Vector]]) -> None:

@@ -31,9 +31,16 @@ class Material(NamedTuple):
 
 
 def provide(
-    out: Path, fresh: bool, recipe: Recipe, engine: Engine, strategy: ShardingStrategy, read: Callable[[], Material],
-    name: str, rule: Rule | None, progress: Progress,
-) -> Manifest:  # fmt: skip
+    out: Path,
+    fresh: bool,
+    recipe: Recipe,
+    engine: Engine,
+    strategy: ShardingStrategy,
+    read: Callable[[], Material],
+    name: str,
+    rule: Rule | None,
+    progress: Progress,
+) -> Manifest:
     """The shards of this recipe: those that `out` holds already (unless `fresh`), else they are dealt and written there.
     `name`: of what the examples came from. Errors as for `already_there`, `deal` and `write_shards`."""
     manifest = None if fresh else already_there(out, recipe)
@@ -94,9 +101,14 @@ def digest_of(labels: Array | None, train: Selection) -> str | None:
 
 
 def deal_out(
-    engine: Engine, strategy: ShardingStrategy, source: Source, train: Selection, recipe: Recipe, by: Array | None,
+    engine: Engine,
+    strategy: ShardingStrategy,
+    source: Source,
+    train: Selection,
+    recipe: Recipe,
+    by: Array | None,
     progress: Progress,
-) -> Dealt:  # fmt: skip
+) -> Dealt:
     """The shards of the training examples; `by`: labels to deal by instead of their own. Errors as for `deal`."""
 
     def cluster(train: Selection, how: Clustering, rng: np.random.Generator) -> Rows:

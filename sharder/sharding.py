@@ -98,9 +98,16 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
         "by": None if by is None else digest_of(by, parts().train),
     }
     return provide(
-        out, fresh, recipe.model_copy(update=digests), engine, strategy, lambda: Material(source, parts(), by),
-        Path(config.data.path).name, _rule(config), progress,
-    )  # fmt: skip
+        out,
+        fresh,
+        recipe.model_copy(update=digests),
+        engine,
+        strategy,
+        lambda: Material(source, parts(), by),
+        Path(config.data.path).name,
+        _rule(config),
+        progress,
+    )
 
 
 def _check_alike(dataset: Dataset) -> None:

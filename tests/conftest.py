@@ -42,9 +42,15 @@ class Ledger(Optimizer):
         return 0
 
     def step(
-        self, weights: Vector, out: Vector, gradient: Vector, scale: float, lr: float,
-        slots: Sequence[Vector], steps: int,
-    ) -> None:  # fmt: skip
+        self,
+        weights: Vector,
+        out: Vector,
+        gradient: Vector,
+        scale: float,
+        lr: float,
+        slots: Sequence[Vector],
+        steps: int,
+    ) -> None:
         out[:] = weights + gradient
 
 

@@ -194,9 +194,13 @@ def test_a_mistake_is_one_sentence_behind_the_callers_line(tmp_path: Path) -> No
     for call, sentence in (("'digits', workers='x'", "workers: got 'x'"), ("'mine.py'", "mine.py, line 3: NameError")):
         with pytest.raises(subprocess.CalledProcessError) as failed:
             subprocess.run(
-                [sys.executable, "-c", f"import paceline\npaceline.train({call})"], cwd=tmp_path, check=True,
-                capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
-            )  # fmt: skip
+                [sys.executable, "-c", f"import paceline\npaceline.train({call})"],
+                cwd=tmp_path,
+                check=True,
+                capture_output=True,
+                text=True,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+            )
         said = failed.value.stderr
         assert sentence in said.splitlines()[-1]
         assert (said.count("Traceback"), len(said.splitlines()) < 7) == (1, True), said
@@ -261,9 +265,15 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 # a loop of one's own
 def test_the_example_of_an_own_loop_trains_in_a_run(tmp_path: Path) -> None:
     result = paceline.train(
-        "digits", loop=str(EXAMPLES / "own_loop.py"), folder=tmp_path / "own", epochs=4,
-        workers=2, servers=2, policy="ssp:3", show=None,
-    )  # fmt: skip
+        "digits",
+        loop=str(EXAMPLES / "own_loop.py"),
+        folder=tmp_path / "own",
+        epochs=4,
+        workers=2,
+        servers=2,
+        policy="ssp:3",
+        show=None,
+    )
     assert result.metrics["test_accuracy"] > 0.8
     assert 0 < result.staleness["mean"] <= result.staleness["max"]
 

@@ -253,7 +253,10 @@ def test_a_bad_file_is_told_with_its_line_before_anything_is_started(case, capsy
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"policy": "none.py"}, r"none.py: there is no such file. It is not at /.*/none.py. Give the path of a .py file"),
+        (
+            {"policy": "none.py"},
+            r"none.py: there is no such file. It is not at /.*/none.py. Give the path of a .py file",
+        ),
         ({"policy": "./lab"}, r"./lab: there is no such file"),
         ({"policy": "bsp.py"}, "The file bsp.py has the name of the built-in policy bsp. Rename the file."),
         ({"policy": "allreduce.py"}, "has the name of the built-in policy allreduce"),
@@ -263,7 +266,7 @@ def test_a_bad_file_is_told_with_its_line_before_anything_is_started(case, capsy
         ({"policy": {"name": "leash.py", "width": 3}}, "policy.width: there is no such setting. Known here: length"),
         ({"policy": "half.py"}, "half.py defines no policy"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_can_not_be_meant_is_refused(settings, told):
     for name, text in (("leash", POLICY), ("bsp", POLICY), ("allreduce", POLICY), ("half", CODEC)):
         write(f"{name}.py", text)
@@ -277,14 +280,26 @@ def test_a_file_that_can_not_be_meant_is_refused(settings, told):
 @pytest.mark.parametrize(
     ("points", "text", "told"),
     [
-        ("ssp = leash:Leash", POLICY, r"leash 1.2 \(paceline.policies: ssp = leash:Leash\) has the name of the built-in"),
-        ("mine = leash:Leash", POLICY.replace("may_proceed", "may_go"), r"leash.py, line 5: the policy Leash lacks may_pr"),
+        (
+            "ssp = leash:Leash",
+            POLICY,
+            r"leash 1.2 \(paceline.policies: ssp = leash:Leash\) has the name of the built-in",
+        ),
+        (
+            "mine = leash:Leash",
+            POLICY.replace("may_proceed", "may_go"),
+            r"leash.py, line 5: the policy Leash lacks may_pr",
+        ),
         ("mine = leash:Leesh", POLICY, r"The package leash 1.2 \(.*\) can't be loaded: .*AttributeError: .*Leesh"),
         ("mine = leash", "import no_such_thing\n", r"can't be loaded: .*/leash.py, line 1: ModuleNotFoundError"),
         ("mine = leash", "x = 1\n", r"The package leash 1.2 \(.*\) defines no policy"),
-        ("mine = leash:x", "x = 1\n", r"is no policy: it must be a class that inherits from paceline.core.sync.policy.Policy"),
+        (
+            "mine = leash:x",
+            "x = 1\n",
+            r"is no policy: it must be a class that inherits from paceline.core.sync.policy.Policy",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_bad_package_is_named_with_file_and_line(site, points, text, told):
     installed(site, f"[paceline.policies]\n{points}\n", leash=text)
 

@@ -84,10 +84,21 @@ def _variables() -> list[dict[str, Any]]:
 
 def _query_variable(name: str, label: str, query: str) -> dict[str, Any]:
     return {
-        "name": name, "label": label, "type": "query", "datasource": _SOURCE, "query": {"query": query, "refId": name},
-        "definition": query, "refresh": 2, "sort": 2, "hide": 0, "multi": False, "includeAll": False, "current": {},
-        "regex": "", "options": [],
-    }  # fmt: skip
+        "name": name,
+        "label": label,
+        "type": "query",
+        "datasource": _SOURCE,
+        "query": {"query": query, "refId": name},
+        "definition": query,
+        "refresh": 2,
+        "sort": 2,
+        "hide": 0,
+        "multi": False,
+        "includeAll": False,
+        "current": {},
+        "regex": "",
+        "options": [],
+    }
 
 
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -103,12 +114,17 @@ def _body(panel: Panel) -> dict[str, Any]:
     is_now = panel.says == "name"  # what was before is none of its series
     targets = [
         {
-            "refId": chr(ord("A") + number), "datasource": _SOURCE, "expr": query.promql, "legendFormat": query.legend,
-            "editorMode": "code", "range": not is_now, "instant": is_now,
+            "refId": chr(ord("A") + number),
+            "datasource": _SOURCE,
+            "expr": query.promql,
+            "legendFormat": query.legend,
+            "editorMode": "code",
+            "range": not is_now,
+            "instant": is_now,
             "format": "heatmap" if panel.kind == "heatmap" else "time_series",
         }
         for number, query in enumerate(panel.queries)
-    ]  # fmt: skip
+    ]
     defaults: dict[str, Any] = {"unit": panel.unit, "min": 0}
     if panel.unit == "percentunit":
         defaults["max"] = 1
@@ -118,9 +134,14 @@ def _body(panel: Panel) -> dict[str, Any]:
         fill, mode = (30, "normal") if panel.stacked else (0, "none")
         defaults["custom"] = {"fillOpacity": fill, "stacking": {"mode": mode, "group": "A"}, "lineWidth": 1}
     return {
-        "type": panel.kind, "title": panel.title, "description": panel.text, "datasource": _SOURCE, "targets": targets,
-        "fieldConfig": {"defaults": defaults, "overrides": []}, "options": _options(panel),
-    }  # fmt: skip
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.text,
+        "datasource": _SOURCE,
+        "targets": targets,
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "options": _options(panel),
+    }
 
 
 def _options(panel: Panel) -> dict[str, Any]:
@@ -131,8 +152,13 @@ def _options(panel: Panel) -> dict[str, Any]:
     if panel.kind == "bargauge":
         return {"reduceOptions": _REDUCED, "orientation": "horizontal", "displayMode": "basic"}
     if panel.kind == "heatmap":
-        return {"calculate": False, "yAxis": {"unit": "none"}, "color": {"mode": "scheme", "scheme": "Blues"},
-                "cellGap": 1, "tooltip": {"mode": "single"}}  # fmt: skip
+        return {
+            "calculate": False,
+            "yAxis": {"unit": "none"},
+            "color": {"mode": "scheme", "scheme": "Blues"},
+            "cellGap": 1,
+            "tooltip": {"mode": "single"},
+        }
     return {"legend": {"showLegend": True, "placement": "bottom", "displayMode": "list"}, "tooltip": {"mode": "multi"}}
 
 

@@ -136,9 +136,11 @@ def beside(folder: Path, others: int | None = None, relabel: Sequence[Mapping[st
     config.write_text(yaml.safe_dump({"global": every, "rule_files": [str(ALERTS)], "scrape_configs": scrapes}))
     port = _free_port()
     command = [
-        "prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
+        "prometheus",
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}",
-    ]  # fmt: skip
+    ]
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     found = Prometheus(folder, port, targets)

@@ -63,9 +63,12 @@ def page() -> str:
     """The whole page."""
     lines = [HEAD + "\n".join(_rows(Config, ""))]
     kinds_of: tuple[tuple[str, str, type[BaseModel]], ...] = (
-        ("policy", POLICIES, Policy), ("policy without servers", PEERS, PeerPolicy), ("topology", TOPOLOGIES, Topology),
-        ("optimizer", OPTIMIZERS, Optimizer), ("codec", CODECS, Codec),
-    )  # fmt: skip
+        ("policy", POLICIES, Policy),
+        ("policy without servers", PEERS, PeerPolicy),
+        ("topology", TOPOLOGIES, Topology),
+        ("optimizer", OPTIMIZERS, Optimizer),
+        ("codec", CODECS, Codec),
+    )
     rules: dict[str, Sequence[Rule]] = dict(TABLE)
     for title, package, base in kinds_of:
         kinds = {name: registry.find(package, base, name) for name in registry.names(package)}

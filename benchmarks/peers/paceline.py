@@ -53,13 +53,19 @@ class Options:
         """The run's config."""
         return Config.model_validate(
             {
-                "task": "benchmark", "transport": self.transport, "epochs": 1_000_000,
-                "workers": job.workers, "servers": job.servers,
-                "policy": {"name": self.policy}, "plan": {"slices": self.slices}, "schedule": {"lr_scale": "none"},
-                "codec": {"push": self.codec, "pull": self.codec}, "checkpoint": {"every": FOREVER},
+                "task": "benchmark",
+                "transport": self.transport,
+                "epochs": 1_000_000,
+                "workers": job.workers,
+                "servers": job.servers,
+                "policy": {"name": self.policy},
+                "plan": {"slices": self.slices},
+                "schedule": {"lr_scale": "none"},
+                "codec": {"push": self.codec, "pull": self.codec},
+                "checkpoint": {"every": FOREVER},
                 "optimizer": {"name": "sgd", "lr": LEARNING_RATE, "momentum": MOMENTUM, "weight_decay": WEIGHT_DECAY},
             }
-        )  # fmt: skip
+        )
 
     def shapes(self, job: Job) -> Shapes:
         """The model's tensors: a known layout, or one tensor of the size asked for."""
@@ -144,18 +150,28 @@ def main() -> None:
     job = job_of(arguments)
     with tempfile.TemporaryDirectory() as folder:
         options = Options(
-            arguments.policy, arguments.codec, arguments.slices, arguments.layout, arguments.transport, Path(folder),
+            arguments.policy,
+            arguments.codec,
+            arguments.slices,
+            arguments.layout,
+            arguments.transport,
+            Path(folder),
             arguments.tls,
-        )  # fmt: skip
+        )
         if arguments.tls:
             from tools.authority import Authority
 
             Authority().write(options.folder)
         folds = job.iterations if arguments.policy == "bsp" else job.workers * job.iterations
         play(
-            job, functools.partial(serve, options), functools.partial(PacelineWorker, options), servers=job.servers,
-            workers=job.workers, folds=folds, tolerance=1e-4 if load_codec(arguments.codec).lossless else 2e-2,
-        )  # fmt: skip
+            job,
+            functools.partial(serve, options),
+            functools.partial(PacelineWorker, options),
+            servers=job.servers,
+            workers=job.workers,
+            folds=folds,
+            tolerance=1e-4 if load_codec(arguments.codec).lossless else 2e-2,
+        )
 
 
 def _parser() -> argparse.ArgumentParser:

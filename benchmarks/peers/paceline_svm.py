@@ -26,14 +26,22 @@ def config(job: Job, passes: float) -> Config:
     """The run's settings."""
     return Config.model_validate(
         {
-            "task": "svm", "updates": "sparse", "policy": from_shorthand(job.policy), "overlap": job.overlap,
-            "transport": job.transport, "epochs": math.ceil(passes),
-            "workers": job.workers, "servers": job.servers, "batch_size": BATCH, "batch": "worker",
+            "task": "svm",
+            "updates": "sparse",
+            "policy": from_shorthand(job.policy),
+            "overlap": job.overlap,
+            "transport": job.transport,
+            "epochs": math.ceil(passes),
+            "workers": job.workers,
+            "servers": job.servers,
+            "batch_size": BATCH,
+            "batch": "worker",
             "optimizer": {"name": "sgd", "lr": LEARNING_RATE, "momentum": 0.0, "weight_decay": 0.0},
-            "schedule": {"lr_scale": "none"}, "checkpoint": {"every": FOREVER},
+            "schedule": {"lr_scale": "none"},
+            "checkpoint": {"every": FOREVER},
             "svm": {"batches": job.batches, "pull": job.pull, "validation": 0.0},
         }
-    )  # fmt: skip
+    )
 
 
 class PacelineServer:

@@ -95,9 +95,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         door = Path(folder) / "ray"
         play(
-            job, partial(serve, door), partial(RayWorker, door), servers=job.servers, workers=job.workers,
+            job,
+            partial(serve, door),
+            partial(RayWorker, door),
+            servers=job.servers,
+            workers=job.workers,
             folds=job.workers * job.iterations,
-        )  # fmt: skip
+        )
 
 
 if __name__ == "__main__":

@@ -122,10 +122,12 @@ class Feature:
         self._count_lacking(rows, texts)
         if self._known is None and len(self._places) > MAX_CATEGORIES:
             raise self._error(
-                piece, row, f"the text {names[0]!r:.40}",
+                piece,
+                row,
+                f"the text {names[0]!r:.40}",
                 f"it has more than {MAX_CATEGORIES} different texts, too many for categories; encode it, or leave it out "
                 "with columns=[...]",
-            )  # fmt: skip
+            )
         found: Cells = codes[rows]
         return found
 

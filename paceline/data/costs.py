@@ -15,9 +15,12 @@ ClassWeights = Literal["balanced"] | Mapping[str, float] | None
 
 
 def costs_of(
-    labels: npt.NDArray[Any], weights: ClassWeights, names: Sequence[str], counts: Mapping[int, float],
+    labels: npt.NDArray[Any],
+    weights: ClassWeights,
+    names: Sequence[str],
+    counts: Mapping[int, float],
     own: Vector | None = None,
-) -> Vector | None:  # fmt: skip
+) -> Vector | None:
     """One cost for each of these class numbers (N,); None where all are 1. `names`: of the classes, by number; `counts`: what
     the training examples of each class count; `own`: the examples' own weights. ConfigError: weights for a class that is not
     there."""

@@ -118,8 +118,10 @@ class Dataset:
     def sets(self) -> list[tuple[SetName, Labelled]]:
         """The sets that are there, by name."""
         every: tuple[tuple[SetName, Labelled | None], ...] = (
-            ("train", self.train), ("test", self.test), ("validation", self.validation),
-        )  # fmt: skip
+            ("train", self.train),
+            ("test", self.test),
+            ("validation", self.validation),
+        )
         return [(name, part) for name, part in every if part is not None]
 
     def pieces(self) -> list[Piece]:
@@ -255,7 +257,9 @@ def _check_finite(name: str, array: Any, first: int) -> None:
     if values.dtype.kind != "f" or np.isfinite(values).all():
         return
     bad = ~np.isfinite(values)
-    row = int(np.searchsorted(array.indptr, np.argmax(bad), "right")) - 1 if is_sparse(array) else int(
-        np.argmax(bad.reshape(len(array), -1).any(axis=1))
-    )  # fmt: skip
+    row = (
+        int(np.searchsorted(array.indptr, np.argmax(bad), "right")) - 1
+        if is_sparse(array)
+        else int(np.argmax(bad.reshape(len(array), -1).any(axis=1)))
+    )
     raise DataError(f"The {name} of example {first + row:,} hold NaN or infinity; remove or repair the example.")

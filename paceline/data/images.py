@@ -12,9 +12,16 @@ from paceline.data.files import at, folder_at, reading
 from paceline.data.out_of_core import Growing, ranges
 
 FORMATS = {
-    ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".ppm": "PPM", ".pgm": "PPM",
-    ".tif": "TIFF", ".tiff": "TIFF",
-}  # fmt: skip
+    ".png": "PNG",
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".bmp": "BMP",
+    ".webp": "WEBP",
+    ".ppm": "PPM",
+    ".pgm": "PPM",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+}
 PARTS = ("train", "test", "validation")
 EXPECTED = "The file is damaged or no image; replace or remove it."
 Colours = Literal["RGB", "L"]

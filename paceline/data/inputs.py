@@ -39,18 +39,27 @@ class Inputs(Section):
         labels, features = shard.files["labels"], shard.files["features" if shard.columns is None else "values"]
         return cls(
             shape=features.shape[1:] if shard.columns is None else (shard.columns,),
-            dtype=features.dtype, sparse=shard.columns is not None, label_shape=labels.shape[1:],
-            label_dtype=labels.dtype, classes=manifest.classes, columns=manifest.columns,
-        )  # fmt: skip
+            dtype=features.dtype,
+            sparse=shard.columns is not None,
+            label_shape=labels.shape[1:],
+            label_dtype=labels.dtype,
+            classes=manifest.classes,
+            columns=manifest.columns,
+        )
 
     @classmethod
     def of_dataset(cls, dataset: Dataset) -> "Inputs":
         """Of a model that is trained on these examples themselves."""
         features, labels = dataset.train.features, dataset.train.labels
         return cls(
-            shape=features.shape[1:], dtype=values_of(features).dtype.str, sparse=is_sparse(features),
-            label_shape=labels.shape[1:], label_dtype=labels.dtype.str, classes=dataset.classes, columns=dataset.columns,
-        )  # fmt: skip
+            shape=features.shape[1:],
+            dtype=values_of(features).dtype.str,
+            sparse=is_sparse(features),
+            label_shape=labels.shape[1:],
+            label_dtype=labels.dtype.str,
+            classes=dataset.classes,
+            columns=dataset.columns,
+        )
 
     @classmethod
     def read(cls, facts: dict[str, str]) -> "Inputs | None":

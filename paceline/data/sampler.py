@@ -66,9 +66,14 @@ class Sampler:
     of the permutation. Keeps the last epoch's permutation. Not thread-safe."""
 
     def __init__(
-        self, sizes: Sequence[int], batch_size: int, steps_per_epoch: int, seed: int, worker: str,
+        self,
+        sizes: Sequence[int],
+        batch_size: int,
+        steps_per_epoch: int,
+        seed: int,
+        worker: str,
         length: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`sizes`: examples in each of the worker's shards; `length`: examples of an epoch (default: all). ConfigError
         where they don't fit into the steps."""
         self._length = sum(sizes) if length is None else min(length, sum(sizes))

@@ -83,9 +83,12 @@ def deploy(kubectl: Kubectl, name: str, say: Say, seconds: float = 600) -> Overl
 
 
 def wait_until(
-    is_there: Callable[[State], bool], kubectl: Kubectl, say: Say, seconds: float,
+    is_there: Callable[[State], bool],
+    kubectl: Kubectl,
+    say: Say,
+    seconds: float,
     clock: Callable[[], float] = time.monotonic,
-) -> None:  # fmt: skip
+) -> None:
     """Until all is as it should be; says where it is whenever that changes, and every 10 s. Trouble where it will not be."""
     start = said = clock()
     line, patience = "", Patience()
@@ -173,10 +176,12 @@ def _make_token(kubectl: Kubectl, say: Say) -> None:
     if kubectl.find(f"secret/{TOKEN}") is not None:
         return
     secret = {
-        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
         "metadata": {"name": TOKEN, "labels": dict([PARTS.split("=")])},
         "stringData": {"token": secrets.token_urlsafe(32)},
-    }  # fmt: skip
+    }
     kubectl.run("create", "--filename=-", stdin=yaml.safe_dump(secret))
     say(f"made the run's token (secret {TOKEN})")
 
@@ -233,6 +238,8 @@ def _can_apply(kubectl: Kubectl, document: dict[str, Any]) -> bool:
 
 def _slow(state: State, seconds: float) -> Finding:
     return Finding(
-        "run", f"its parts did not all run within {seconds:.0f} s: {state.line()}.", "See: paceline doctor.",
+        "run",
+        f"its parts did not all run within {seconds:.0f} s: {state.line()}.",
+        "See: paceline doctor.",
         exit_code=75,
-    )  # fmt: skip
+    )

@@ -189,9 +189,12 @@ def _ended(pod: Item, container: Item, ended: Item, log: Callable[[str, bool], s
         lines = log(name, "running" in container.get("state", {}) or "waiting" in container.get("state", {}))
         cause = _cause(lines) or _cause(ended.get("message", "")) or f"see `kubectl logs {name}`"
         yield Finding(
-            _of(pod), f"ended with exit code {code}: {cause}", "", code in _FATAL_CODES or times > 4,
+            _of(pod),
+            f"ended with exit code {code}: {cause}",
+            "",
+            code in _FATAL_CODES or times > 4,
             code if code in _FATAL_CODES else PacelineError.exit_code,
-        )  # fmt: skip
+        )
 
 
 def _mounts(seen: Seen) -> Iterable[Finding]:
@@ -203,9 +206,12 @@ def _mounts(seen: Seen) -> Iterable[Finding]:
             message = _short(event["message"])
             what, is_elsewhere = f"a volume can't be mounted: {message}.", "Multi-Attach" in message
             yield Finding(
-                _of(stuck[name]), what, _lacks(message), "not found" in message or is_elsewhere,
+                _of(stuck[name]),
+                what,
+                _lacks(message),
+                "not found" in message or is_elsewhere,
                 lasting=90.0 if is_elsewhere else 30.0,
-            )  # fmt: skip
+            )
 
 
 def _jobs(seen: Seen) -> Iterable[Finding]:

@@ -15,9 +15,18 @@ COMPONENT = "app.kubernetes.io/component"
 SERVERS, WORKERS, SHARDS = "statefulset/paceline-server", "job/paceline-worker", "deployment/paceline-shards"
 CHIEF, GRPC, TOKEN, KEYS = "paceline-server-0", 50051, "paceline-token", "paceline-tls"
 _GONE = (
-    "connection refused", "no such host", "unable to connect", "i/o timeout", "tls handshake", "service unavailable",
-    "timed out", "timeout", "deadline exceeded", "unexpected eof", "too many requests",
-)  # fmt: skip
+    "connection refused",
+    "no such host",
+    "unable to connect",
+    "i/o timeout",
+    "tls handshake",
+    "service unavailable",
+    "timed out",
+    "timeout",
+    "deadline exceeded",
+    "unexpected eof",
+    "too many requests",
+)
 
 
 class NotThere(ConfigError):

@@ -106,27 +106,43 @@ def _labels() -> dict[str, str]:
 
 def _claim(size: str) -> dict[str, Any]:
     return {
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": DATA, "labels": _labels()},
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": DATA, "labels": _labels()},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}},
-    }  # fmt: skip
+    }
 
 
 def _pod(name: str, claim: str, image: str) -> dict[str, Any]:
     """Restricted as all other pods."""
     security = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-    user = {"runAsNonRoot": True, "runAsUser": 10001, "runAsGroup": 10001, "fsGroup": 10001,
-            "seccompProfile": {"type": "RuntimeDefault"}}  # fmt: skip
+    user = {
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "runAsGroup": 10001,
+        "fsGroup": 10001,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     container = {
-        "name": "files", "image": image, "imagePullPolicy": "IfNotPresent", "command": ["sleep", str(LIFE)],
-        "securityContext": security, "volumeMounts": [{"name": "files", "mountPath": "/files"}],
+        "name": "files",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sleep", str(LIFE)],
+        "securityContext": security,
+        "volumeMounts": [{"name": "files", "mountPath": "/files"}],
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}},
-    }  # fmt: skip
+    }
     return {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": _labels()},
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": _labels()},
         "spec": {
-            "restartPolicy": "Never", "activeDeadlineSeconds": LIFE,
-            "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1,
-            "securityContext": user, "containers": [container],
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": LIFE,
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": user,
+            "containers": [container],
             "volumes": [{"name": "files", "persistentVolumeClaim": {"claimName": claim}}],
         },
-    }  # fmt: skip
+    }

@@ -16,15 +16,27 @@ def train_point(config: Config, folder: RunFolder) -> None:
     began = time.time()
     report = train_here(config, 1, False, folder.models, _data(config))
     score = {
-        "epoch": len(report.epochs), "seconds": report.seconds, "versions": [], "metrics": report.metrics,
-        "final": True, "measure": "", "examples": {},
-    }  # fmt: skip
+        "epoch": len(report.epochs),
+        "seconds": report.seconds,
+        "versions": [],
+        "metrics": report.metrics,
+        "final": True,
+        "measure": "",
+        "examples": {},
+    }
     status = {"phase": "finished", "epoch": float(len(report.epochs)), "seconds": report.seconds, "scores": [score]}
     folder.metrics.write_text(json.dumps(status) + "\n")
     folder.write_facts(
-        finished=True, exit_code=0, accuracy=report.metrics.get("test_accuracy"), metrics=report.metrics, measure="",
-        seconds=report.seconds, reason="trained in the search's own process", started=began, pids={},
-    )  # fmt: skip
+        finished=True,
+        exit_code=0,
+        accuracy=report.metrics.get("test_accuracy"),
+        metrics=report.metrics,
+        measure="",
+        seconds=report.seconds,
+        reason="trained in the search's own process",
+        started=began,
+        pids={},
+    )
 
 
 def _data(config: Config) -> Dataset:

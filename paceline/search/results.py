@@ -217,9 +217,12 @@ def measured(folder: RunFolder) -> Measured | None:
         return None
     warnings = [RunWarning(**each) for each in facts.get("warnings", [])]
     return Measured(
-        folder.final_metrics(), float(folder.last_status().get("epoch", 0.0)), float(facts.get("seconds", 0.0)),
-        facts.get("measure", ""), tuple(each for each in warnings if not each.passed),
-    )  # fmt: skip
+        folder.final_metrics(),
+        float(folder.last_status().get("epoch", 0.0)),
+        float(facts.get("seconds", 0.0)),
+        facts.get("measure", ""),
+        tuple(each for each in warnings if not each.passed),
+    )
 
 
 def row_of(

@@ -47,15 +47,26 @@ def apply_linear(path: Path, file: str, wanted: Wanted) -> Report:
         hits, unscored, of = _scored(new.labels.astype(np.float32), found, called, classifier, names, new.weights)
     counts = {name: int(count) for name, count in zip(names, np.bincount(called, minlength=len(names)), strict=True)}
     return Report(
-        str(path), width, len(found), _lines(names, called, found, wanted), counts, hits._asdict() if hits else {}, unscored,
-        new.as_read, of,
-    )  # fmt: skip
+        str(path),
+        width,
+        len(found),
+        _lines(names, called, found, wanted),
+        counts,
+        hits._asdict() if hits else {},
+        unscored,
+        new.as_read,
+        of,
+    )
 
 
 def _scored(
-    own: Vector, found: Vector, called: npt.NDArray[np.int64], classifier: LinearClassifier, names: tuple[str, ...],
+    own: Vector,
+    found: Vector,
+    called: npt.NDArray[np.int64],
+    classifier: LinearClassifier,
+    names: tuple[str, ...],
     weights: Vector | None,
-) -> tuple[Hits | None, str, str]:  # fmt: skip
+) -> tuple[Hits | None, str, str]:
     """How often the predictions are right, by the rows' weights, else why that can't be said; and of which label against
     which. `own`: the labels as they stand in the file."""
     if len(names) > 2:

@@ -111,11 +111,16 @@ def scores(status: StatusReply) -> list[Score]:
     """The evaluator's scores, oldest first."""
     return [
         Score(
-            int(score.epoch), score.seconds, list(score.versions), dict(score.metrics), score.final, score.measure,
+            int(score.epoch),
+            score.seconds,
+            list(score.versions),
+            dict(score.metrics),
+            score.final,
+            score.measure,
             dict(score.examples),
         )
         for score in status.scores
-    ]  # fmt: skip
+    ]
 
 
 def warnings(status: StatusReply) -> list[RunWarning]:

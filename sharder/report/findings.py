@@ -97,8 +97,15 @@ def _worker_table(sets: Sets) -> list[Table]:
 
 def _cluster_table(sets: Sets) -> list[Table]:
     heads = (
-        "shards", "clusters", "sparse neighbourhoods", "their mean size", "examples copied", "smallest", "median", "largest",
-    )  # fmt: skip
+        "shards",
+        "clusters",
+        "sparse neighbourhoods",
+        "their mean size",
+        "examples copied",
+        "smallest",
+        "median",
+        "largest",
+    )
     rows = []
     for shards in sets:
         if found := shards.clusters:

@@ -26,8 +26,11 @@ def links() -> None:
 
 def namespaces() -> list[str]:
     """Network namespaces that this process holds on to."""
-    links = [os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd") if number.isdecimal()
-             and os.path.islink(f"/proc/self/fd/{number}")]  # fmt: skip
+    links = [
+        os.readlink(f"/proc/self/fd/{number}")
+        for number in os.listdir("/proc/self/fd")
+        if number.isdecimal() and os.path.islink(f"/proc/self/fd/{number}")
+    ]
     return [link for link in links if link.startswith("net:")]
 
 
@@ -70,9 +73,11 @@ def found(step: float, reached: float | None, megabytes: float = 9.0) -> Found:
 def test_ratios_are_to_the_first_codec_at_the_same_speed() -> None:
     none, sign = (("none", "none"), ("sign", "int8"))
     cells = {
-        Cell(*none, SLOW): found(1.0, 20.0), Cell(*sign, SLOW): found(0.25, 5.0, 1.3),
-        Cell(*none, FAST): found(0.1, 2.0), Cell(*sign, FAST): found(0.15, 4.0, 1.3),
-    }  # fmt: skip
+        Cell(*none, SLOW): found(1.0, 20.0),
+        Cell(*sign, SLOW): found(0.25, 5.0, 1.3),
+        Cell(*none, FAST): found(0.1, 2.0),
+        Cell(*sign, FAST): found(0.15, 4.0, 1.3),
+    }
 
     assert seconds_per_step(cells) == (
         ["seconds per step", "MB a step", "0.05 Gbit/s", "1 Gbit/s"],
@@ -116,10 +121,25 @@ def wired(rates: dict[str, float]) -> list[Command]:
 def test_each_end_of_a_limited_link_is_shaped_and_an_unlimited_one_is_not() -> None:
     made = wired({"servers": UNLIMITED, "worker-0": 1e9})
     assert [command for command in made if "tc" in command] == [
-        ("nsenter", f"--net={at}", "tc", "qdisc", "add", "dev", interface, "root", "tbf", "rate", "1000000000bit",
-         "burst", "250000b", "latency", "400ms")
+        (
+            "nsenter",
+            f"--net={at}",
+            "tc",
+            "qdisc",
+            "add",
+            "dev",
+            interface,
+            "root",
+            "tbf",
+            "rate",
+            "1000000000bit",
+            "burst",
+            "250000b",
+            "latency",
+            "400ms",
+        )
         for at, interface in (("/worker-0", "eth0"), ("/switch", "port1"))
-    ]  # fmt: skip
+    ]
     assert ("nsenter", "--net=/worker-0", "ip", "addr", "add", "10.99.0.2/24", "dev", "eth0") in made
 
 

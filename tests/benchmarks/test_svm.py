@@ -181,18 +181,25 @@ def test_no_more_batches_are_in_flight_than_leave_the_accuracy_alone(data: Datas
     with teams(data, tmp_path) as entries:
         assert [entry.fit(0.5).seconds for entry in entries] == [0.5] * 8
     assert [(job.workers, job.batches, job.overlap, job.policy, job.transport) for job in Fake.jobs] == [
-        (2, 16, True, "asp", "grpc"), (2, 16, True, "asp", "lane"), (2, 16, True, "bsp", "grpc"),
-        (2, 16, True, "everyone:overwrite", "grpc"), (2, 1, False, "asp", "grpc"), (2, 1, False, "asp", "lane"),
+        (2, 16, True, "asp", "grpc"),
+        (2, 16, True, "asp", "lane"),
+        (2, 16, True, "bsp", "grpc"),
+        (2, 16, True, "everyone:overwrite", "grpc"),
         (2, 1, False, "asp", "grpc"),
-    ]  # fmt: skip
+        (2, 1, False, "asp", "lane"),
+        (2, 1, False, "asp", "grpc"),
+    ]
 
 
 @pytest.mark.usefixtures("no_processes")
 def test_shapes_tell_samples_and_bytes_of_every_team(data: Dataset, tmp_path: Path) -> None:
     found = list(shapes(data, tmp_path, (1, 4), (1, 2)))
     assert {(shape.job.workers, shape.job.servers, shape.job.batches) for shape in found} == {
-        (1, 1, 16), (1, 2, 16), (4, 1, 8), (4, 2, 8),
-    }  # fmt: skip
+        (1, 1, 16),
+        (1, 2, 16),
+        (4, 1, 8),
+        (4, 2, 8),
+    }
     assert {shape[1:] for shape in found} == {(1000.0, 500.0, 3.0, 2.0)}
 
 

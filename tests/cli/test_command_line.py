@@ -252,11 +252,17 @@ def test_the_newest_run_is_found_and_others_by_name_or_path(tmp_path: Path) -> N
 def training(version: int = 12) -> StatusReply:
     workers = [
         WorkerStatus(
-            worker="worker-0", clock=8, lead=2, phase="exchange", phase_seconds=4.2, silent=7.0, member=True,
+            worker="worker-0",
+            clock=8,
+            lead=2,
+            phase="exchange",
+            phase_seconds=4.2,
+            silent=7.0,
+            member=True,
             figures={"loss": 0.25, "alpha": 0.5, "staleness": 3, "wait_seconds": 1.5},
         ),
         WorkerStatus(worker="worker-1", clock=6, phase="compute", member=True, figures={"loss": 0.75}),
-    ]  # fmt: skip
+    ]
     scores = [Score(epoch=1, metrics={"validation_accuracy": 0.9, "test_accuracy": 0.8})]
     return StatusReply(
         phase="training",
@@ -289,8 +295,14 @@ def test_the_table_shows_each_worker() -> None:
 
     row = next(line for line in text.getvalue().splitlines() if "worker-0" in line)
     assert re.split(r" {2,}", row.strip()) == [
-        "worker-0", "8", "2", "3", "0.50", "1.5 s", "exchange 4.2 s, silent 7 s",
-    ]  # fmt: skip
+        "worker-0",
+        "8",
+        "2",
+        "3",
+        "0.50",
+        "1.5 s",
+        "exchange 4.2 s, silent 7 s",
+    ]
     assert "50%" in text.getvalue()
 
 

@@ -73,8 +73,10 @@ def test_a_file_of_other_than_ten_names_is_left_alone_and_told(tmp_path, names):
 
 
 def test_classes_of_cifar100_have_names_where_the_files_are_there(tmp_path):
-    names = {"fine_label_names.txt": "\n".join(f"f{n}" for n in range(100)).encode(),
-             "coarse_label_names.txt": "\n".join(f"c{n}" for n in range(20)).encode()}  # fmt: skip
+    names = {
+        "fine_label_names.txt": "\n".join(f"f{n}" for n in range(100)).encode(),
+        "coarse_label_names.txt": "\n".join(f"c{n}" for n in range(20)).encode(),
+    }
     with_names = write_folder(tmp_path / "named", hundred_files() | names)
     without = write_folder(tmp_path / "plain", hundred_files() | {"fine_label_names.txt": b"apple\n"})
 

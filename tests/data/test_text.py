@@ -37,8 +37,10 @@ def test_the_last_tenths_are_for_validation_and_test(tmp_path: Path):
     assert dataset.validation is not None
     assert dataset.test is not None
     assert [bytes(np.unique(part.features)) for part in (dataset.train, dataset.validation, dataset.test)] == [
-        b"a", b"v", b"t",
-    ]  # fmt: skip
+        b"a",
+        b"v",
+        b"t",
+    ]
     assert len(dataset.test) == 31  # (2,000 - 1) // 64
 
 

@@ -75,8 +75,13 @@ def test_an_option_that_can_not_be_read_is_refused_before_anything_is_written(
 
 def test_every_cell_has_a_run_of_its_own_with_a_name_that_is_allowed() -> None:
     paces = [Pace(8, 0.0), Pace(8, 0.002), Pace(8, 0.0005), Pace(8, 0.002, "5x@10%"), Pace(16, 0.002, "5x@1%")]
-    names = {Cell(pace, mode, workers).name(seed)
-             for pace in paces for mode in MODES for workers in (1, 12) for seed in (0, 1)}  # fmt: skip
+    names = {
+        Cell(pace, mode, workers).name(seed)
+        for pace in paces
+        for mode in MODES
+        for workers in (1, 12)
+        for seed in (0, 1)
+    }
 
     assert len(names) == len(paces) * len(MODES) * 4
     assert all(NAME.fullmatch(name) for name in names)

@@ -45,15 +45,22 @@ def ran(seconds: float = 10.0, workers: int = 2, traffic: Traffic | None = None)
 
 def test_the_first_cluster_has_every_number_of_workers_and_the_others_have_the_largest() -> None:
     assert planned(["ho", "he1"], ["bsp", "asp"], [1, 4]) == [
-        Cell("ho", "bsp", 1), Cell("ho", "bsp", 4), Cell("ho", "asp", 1), Cell("ho", "asp", 4),
-        Cell("he1", "bsp", 4), Cell("he1", "asp", 4),
-    ]  # fmt: skip
+        Cell("ho", "bsp", 1),
+        Cell("ho", "bsp", 4),
+        Cell("ho", "asp", 1),
+        Cell("ho", "asp", 4),
+        Cell("he1", "bsp", 4),
+        Cell("he1", "asp", 4),
+    ]
 
 
 def test_the_slow_link_is_the_last_workers_alone() -> None:
     assert rates(Cell("slow-link", "bsp", 3), 1e6) == {
-        "servers": UNLIMITED, "worker-0": UNLIMITED, "worker-1": UNLIMITED, "worker-2": 1e6
-    }  # fmt: skip
+        "servers": UNLIMITED,
+        "worker-0": UNLIMITED,
+        "worker-1": UNLIMITED,
+        "worker-2": 1e6,
+    }
     assert set(rates(Cell("he1", "bsp", 3), 1e6).values()) == {UNLIMITED}
 
 
@@ -168,8 +175,11 @@ def test_the_command_compares_clusters_for_real(tmp_path: Path, capsys: Any) -> 
     )
     rows = [dict(zip(names.strip("| ").split(" | "), line.strip("| ").split(" | "), strict=True)) for line in lines[:4]]
     assert [(one["cluster"], one["policy"]) for one in rows] == [
-        ("HO", "bsp"), ("HO", "adpsgd"), ("SLOW-LINK", "bsp"), ("SLOW-LINK", "adpsgd")
-    ]  # fmt: skip
+        ("HO", "bsp"),
+        ("HO", "adpsgd"),
+        ("SLOW-LINK", "bsp"),
+        ("SLOW-LINK", "adpsgd"),
+    ]
     assert float(rows[2]["seconds"]) > 1.5 * float(rows[0]["seconds"])
     assert all(float(one["KB a step, last worker"]) > 19 for one in rows)
     assert (tmp_path / "accuracy.png").read_bytes().startswith(PNG)

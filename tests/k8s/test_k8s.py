@@ -459,9 +459,10 @@ def owned(name: str, phase: str, made: str, index: str = "0") -> dict[str, Any]:
         name, phase=phase, containerStatuses=[container(state={"terminated": {"exitCode": 70, "reason": "Error"}})]
     )
     found["metadata"] |= {
-        "creationTimestamp": made, "ownerReferences": [{"name": "paceline-worker"}],
+        "creationTimestamp": made,
+        "ownerReferences": [{"name": "paceline-worker"}],
         "annotations": {"batch.kubernetes.io/job-completion-index": index},
-    }  # fmt: skip
+    }
     return found
 
 

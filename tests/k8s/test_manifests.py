@@ -184,9 +184,18 @@ def test_the_rendered_file_is_the_demo_and_stops_its_servers(folder):
 
 def test_nothing_is_of_the_cluster_or_names_a_namespace(everything):
     assert {each["kind"] for each in everything} <= {
-        "ConfigMap", "Service", "ServiceAccount", "PersistentVolumeClaim", "StatefulSet", "PodDisruptionBudget", "Job",
-        "Deployment", "NetworkPolicy", "Role", "RoleBinding",
-    }  # fmt: skip
+        "ConfigMap",
+        "Service",
+        "ServiceAccount",
+        "PersistentVolumeClaim",
+        "StatefulSet",
+        "PodDisruptionBudget",
+        "Job",
+        "Deployment",
+        "NetworkPolicy",
+        "Role",
+        "RoleBinding",
+    }
     assert not [each for each in everything if "namespace" in each["metadata"]]
 
 
@@ -202,12 +211,18 @@ def test_everything_carries_the_recommended_labels_and_the_runs_name(everything)
 def test_pods_keep_to_the_restricted_standard(everything):
     for part, _, spec in pods(everything):
         assert spec["securityContext"] == {
-            "runAsNonRoot": True, "runAsUser": 10001, "runAsGroup": 10001, "fsGroup": 10001,
-            "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"},
-        }  # fmt: skip
+            "runAsNonRoot": True,
+            "runAsUser": 10001,
+            "runAsGroup": 10001,
+            "fsGroup": 10001,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
         assert only_container(spec)["securityContext"] == {
-            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
-        }  # fmt: skip
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
         assert spec["automountServiceAccountToken"] is (part == "autostop")
 
@@ -336,9 +351,13 @@ def test_jobs_count_only_the_failures_that_say_something(everything):
     for each in of_kind(everything, "Job"):
         spec, part = each["spec"], each["metadata"]["labels"][PART]
         wrong = [64, 65, 78] if part == "sharder" else [64, 78]
-        assert [(rule["action"], rule.get("onExitCodes", {}).get("values")) for rule in spec["podFailurePolicy"]["rules"]] == [
-            ("Ignore", None), ("Ignore", [75, 143]), ("FailJob", wrong),
-        ]  # fmt: skip
+        assert [
+            (rule["action"], rule.get("onExitCodes", {}).get("values")) for rule in spec["podFailurePolicy"]["rules"]
+        ] == [
+            ("Ignore", None),
+            ("Ignore", [75, 143]),
+            ("FailJob", wrong),
+        ]
         disruption, *others = spec["podFailurePolicy"]["rules"]
         assert disruption["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
         assert all(rule["onExitCodes"]["containerName"] == part for rule in others)
@@ -624,10 +643,20 @@ def test_nobody_may_do_anything_in_the_cluster_but_autostop_one_thing(everything
     roles = [role["rules"] for role in of_kind(everything, "Role")]
     accounts = {part: spec.get("serviceAccountName") for part, _, spec in pods(everything)}
 
-    assert roles == ([[{
-        "apiGroups": ["apps"], "resources": ["statefulsets/scale"], "resourceNames": ["paceline-server"],
-        "verbs": ["get", "patch"],
-    }]] if "autostop" in accounts else [])  # fmt: skip
+    assert roles == (
+        [
+            [
+                {
+                    "apiGroups": ["apps"],
+                    "resources": ["statefulsets/scale"],
+                    "resourceNames": ["paceline-server"],
+                    "verbs": ["get", "patch"],
+                }
+            ]
+        ]
+        if "autostop" in accounts
+        else []
+    )
     assert accounts.pop("autostop", "paceline-autostop") == "paceline-autostop"
     assert not any(accounts.values())
     for binding in of_kind(everything, "RoleBinding"):
@@ -640,10 +669,13 @@ def passes(policies, source, target, protocol, port):
 
     def allowed(way, key, here, there):
         mine = [
-            policy["spec"] for policy in policies
-            if here is not None and here[0] == "run" and way in policy["spec"]["policyTypes"]
+            policy["spec"]
+            for policy in policies
+            if here is not None
+            and here[0] == "run"
+            and way in policy["spec"]["policyTypes"]
             and selected(policy["spec"]["podSelector"], here[1])
-        ]  # fmt: skip
+        ]
         rules = [rule for policy in mine for rule in policy.get(way.lower(), [])]
         return not mine or any(
             {"protocol": protocol, "port": port} in rule["ports"]
@@ -655,9 +687,11 @@ def passes(policies, source, target, protocol, port):
         if other is None or "ipBlock" in peer:
             return False
         namespace, labels = other
-        here = selected(peer["namespaceSelector"], {"kubernetes.io/metadata.name": namespace}) if (
-            "namespaceSelector" in peer
-        ) else namespace == "run"  # fmt: skip
+        here = (
+            selected(peer["namespaceSelector"], {"kubernetes.io/metadata.name": namespace})
+            if ("namespaceSelector" in peer)
+            else namespace == "run"
+        )
         return here and selected(peer["podSelector"], labels)
 
     return allowed("Egress", "to", source, target) and allowed("Ingress", "from", target, source)
@@ -669,10 +703,14 @@ def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder)
     policies = of_kind(found, "NetworkPolicy")
     places = {labels[PART]: ("run", labels) for labels in pod_labels(found)}
     strangers = {
-        "prometheus": ("monitoring", {NAME: "prometheus"}), "prometheus-here": ("run", {NAME: "prometheus"}),
-        "stranger": ("run", {}), "stranger-elsewhere": ("other", dict(places["worker"][1])),
-        "stranger-monitoring": ("monitoring", {}), "dns": ("kube-system", {"k8s-app": "kube-dns"}), "outside": None,
-    }  # fmt: skip
+        "prometheus": ("monitoring", {NAME: "prometheus"}),
+        "prometheus-here": ("run", {NAME: "prometheus"}),
+        "stranger": ("run", {}),
+        "stranger-elsewhere": ("other", dict(places["worker"][1])),
+        "stranger-monitoring": ("monitoring", {}),
+        "dns": ("kube-system", {"k8s-app": "kube-dns"}),
+        "outside": None,
+    }
     needed = {(source, "server", 50051) for source in ("worker", "evaluator", "server", "autostop")}
     needed |= {(source, "sharder", 50051) for source in ("worker", "evaluator")}
     needed |= {(source, "server", 50054) for source in ("worker", "evaluator")}

@@ -181,7 +181,7 @@ CONNECTION = {
         Code.PROTOCOL_ERROR,
     ),
     "garbage after the preface": (lambda peer: random.Random(1).randbytes(4096), Code.FRAME_SIZE_ERROR),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("attack", CONNECTION)
@@ -216,7 +216,7 @@ STREAM = {
     "a field in capital letters": (lambda peer: peer.headers(**{"X": "y"}), Code.PROTOCOL_ERROR),
     "a call without a path": (lambda peer: peer.headers(**{":path": ""}), Code.PROTOCOL_ERROR),
     "trailers in the middle": (lambda peer: peer.headers() + peer.headers(), Code.PROTOCOL_ERROR),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("attack", STREAM)
@@ -270,11 +270,15 @@ CALLS = {
     "endless messages where one is due": ("Resume", b"\0\0\0\0\0" * 10_000, "INVALID_ARGUMENT"),
     "no message where one is due": ("Pull", b"", "INVALID_ARGUMENT"),
     "no message where some are due": ("ExchangeSparse", b"", "INVALID_ARGUMENT"),
-    "endless messages where each is due after an answer": ("ExchangeSparse", b"\0\0\0\0\0" * 10_000, "INVALID_ARGUMENT"),
+    "endless messages where each is due after an answer": (
+        "ExchangeSparse",
+        b"\0\0\0\0\0" * 10_000,
+        "INVALID_ARGUMENT",
+    ),
     "an exchange and then half a message": ("ExchangeSparse", b"\0\0\0\0\0\0\0\0\0\7abc", "INVALID_ARGUMENT"),
     "a message that is no request": ("Resume", b"\0\0\0\0\3\x0a\x7fa", "INVALID_ARGUMENT"),
     "a call that is not there": ("Fold", FIRST, "UNIMPLEMENTED"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("attack", CALLS)

@@ -255,9 +255,11 @@ def go_client() -> Path:
         f"--{kind}_{option}"
         for kind in ("go", "go-grpc")
         for option in (
-            f"out={making}", "opt=module=paceline/grpc_go", *(f"opt=M{name}=paceline/grpc_go/stubs" for name in names)
+            f"out={making}",
+            "opt=module=paceline/grpc_go",
+            *(f"opt=M{name}=paceline/grpc_go/stubs" for name in names),
         )
-    ]  # fmt: skip
+    ]
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(protos), *options, *names]
     plugins_first = {**os.environ, "PATH": f"{making / 'bin'}:{os.environ['PATH']}"}
     subprocess.run(command, cwd=making, env=plugins_first, check=True)

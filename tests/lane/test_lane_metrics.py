@@ -333,8 +333,9 @@ def test_names_say_what_is_counted_and_labels_are_few() -> None:
             traffic.cut_off(direction, code)
     families = list(traffic.collect())
     assert {family.name for family in families if family.type != "counter"} == {
-        "paceline_lane_streams", "paceline_lane_connections",
-    }  # fmt: skip
+        "paceline_lane_streams",
+        "paceline_lane_connections",
+    }
     assert all(family.name.startswith("paceline_lane_") and family.documentation for family in families)
     assert sum(len(family.samples) for family in families) <= 60
     assert value(traffic, "resets_total", direction="sent", code="other") == 100 - len(Code)

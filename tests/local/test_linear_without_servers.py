@@ -90,9 +90,14 @@ def test_fitted_steps_stop_early_once_they_are_short(data: tuple[Examples, Examp
     """A rule that looked at all losses stopped a run on a9a after 2 of 30 epochs, at an F1 of .37 in place of .65."""
     falling = ScheduleConfig(name="polynomial", power=2.0)
     settings = LocalSettings(
-        objective=Objective(loss="squared_hinge", c=1.0), steps="fitted", intercept=True, schedule=falling, epochs=20,
-        mean_from=15, stopping=Stopping(rule=rule, preset="authors"),
-    )  # fmt: skip
+        objective=Objective(loss="squared_hinge", c=1.0),
+        steps="fitted",
+        intercept=True,
+        schedule=falling,
+        epochs=20,
+        mean_from=15,
+        stopping=Stopping(rule=rule, preset="authors"),
+    )
     history = train(data[0], settings, data[1]).history
     assert 15 < len(history) < 20
 

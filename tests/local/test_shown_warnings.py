@@ -26,18 +26,30 @@ ROSE = RunWarning("loss_above_start", "the loss rose", "optimizer.lr=0.01", ["op
 PASSED = RunWarning("not_finite", "no gradient", "optimizer.lr=0.01", [], 0.1, passed=True)
 LINE = "warning: the loss rose. Try optimizer.lr=0.01."
 FACTS = [
-    {"kind": each.kind, "said": each.said, "advice": each.advice, "settings": each.settings, "epoch": each.epoch,
-     "passed": each.passed}
+    {
+        "kind": each.kind,
+        "said": each.said,
+        "advice": each.advice,
+        "settings": each.settings,
+        "epoch": each.epoch,
+        "passed": each.passed,
+    }
     for each in (PASSED, ROSE)
-]  # fmt: skip
+]
 
 
 def reply(*found: RunWarning, phase: str = "training", version: int = 1) -> pb.StatusReply:
     messages = [
-        pb.RunWarning(kind=each.kind, said=each.said, advice=each.advice, settings=each.settings, epoch=each.epoch,
-                      passed=each.passed)
+        pb.RunWarning(
+            kind=each.kind,
+            said=each.said,
+            advice=each.advice,
+            settings=each.settings,
+            epoch=each.epoch,
+            passed=each.passed,
+        )
         for each in found
-    ]  # fmt: skip
+    ]
     return pb.StatusReply(phase=phase, version=version, warnings=messages)
 
 

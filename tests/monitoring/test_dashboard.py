@@ -23,9 +23,22 @@ PANELS = [panel for panel in DASH["panels"] if panel["type"] != "row"]
 OTHERS = {panel.title for row in ROWS.values() for panel in row if panel.other_exporter}
 NAME = re.compile(r"\b(?:paceline|process)_[a-z0-9_]+")
 LABELS = {
-    "run", "process", "policy", "task", "transport", "phase", "reason", "method", "code", "worker", "split", "le",
-    "direction", "kind", "metric",
-}  # fmt: skip
+    "run",
+    "process",
+    "policy",
+    "task",
+    "transport",
+    "phase",
+    "reason",
+    "method",
+    "code",
+    "worker",
+    "split",
+    "le",
+    "direction",
+    "kind",
+    "metric",
+}
 UNITS = {"none", "s", "percentunit", "percent", "bytes", "Bps"}
 
 
@@ -56,8 +69,10 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     scoring.ScoreMetrics(of_evaluator).note(1, 0.5, {"test": {"loss": 0.5, "accuracy": 0.9}})
     found = []
     for name, registry in (
-        ("server-0", cluster.servers[0].registry), ("worker-0", of_worker), ("evaluator", of_evaluator),
-    ):  # fmt: skip
+        ("server-0", cluster.servers[0].registry),
+        ("worker-0", of_worker),
+        ("evaluator", of_evaluator),
+    ):
         with urlopen(f"http://localhost:{serve_metrics(0, registry, run='r', process=name)}/metrics") as page:
             families = list(text_string_to_metric_families(page.read().decode()))
         found += [sample for family in families for sample in family.samples]
@@ -82,8 +97,16 @@ def test_uids_and_variables_are_the_ones_that_links_use() -> None:
 def test_rows_are_those_of_the_design() -> None:
     rows = [panel["title"] for panel in DASH["panels"] if panel["type"] == "row"]
     assert rows == [
-        "Overview", "Consistency", "Latency", "Traffic", "Data plane", "Peers", "Balance", "Health", "GPU and pods",
-    ]  # fmt: skip
+        "Overview",
+        "Consistency",
+        "Latency",
+        "Traffic",
+        "Data plane",
+        "Peers",
+        "Balance",
+        "Health",
+        "GPU and pods",
+    ]
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])

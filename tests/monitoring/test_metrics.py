@@ -21,16 +21,43 @@ from paceline.v1 import run_service_pb2 as run_pb
 from tests.support.in_process import LENGTH, Cluster, Pusher, config_of
 
 SERVER = [
-    "updates_total", "version", "pushes_rejected_total", "handle_seconds", "requests_total",
-    "received_bytes_total", "sent_bytes_total", "queue_depth", "queue_seconds", "fold_seconds", "staleness",
-    "wait_seconds", "slice_bytes", "optimizer_bytes", "members", "member_seen_timestamp_seconds",
-    "checkpoint_timestamp_seconds", "checkpoint_seconds", "checkpoint_failures_total", "recoveries_total",
-    "checkpoint_interval_seconds", "phase", "lead", "budget_ratio", "warnings",
-]  # fmt: skip
+    "updates_total",
+    "version",
+    "pushes_rejected_total",
+    "handle_seconds",
+    "requests_total",
+    "received_bytes_total",
+    "sent_bytes_total",
+    "queue_depth",
+    "queue_seconds",
+    "fold_seconds",
+    "staleness",
+    "wait_seconds",
+    "slice_bytes",
+    "optimizer_bytes",
+    "members",
+    "member_seen_timestamp_seconds",
+    "checkpoint_timestamp_seconds",
+    "checkpoint_seconds",
+    "checkpoint_failures_total",
+    "recoveries_total",
+    "checkpoint_interval_seconds",
+    "phase",
+    "lead",
+    "budget_ratio",
+    "warnings",
+]
 WORKER = [
-    "examples_total", "steps_total", "step_seconds", "alpha_ratio", "staleness", "loss", "epoch", "retries_total",
+    "examples_total",
+    "steps_total",
+    "step_seconds",
+    "alpha_ratio",
+    "staleness",
+    "loss",
+    "epoch",
+    "retries_total",
     "sparsity_ratio",
-]  # fmt: skip
+]
 METHODS = [
     method.name
     for service in (
@@ -71,10 +98,7 @@ def series(registry: CollectorRegistry) -> int:
 
 
 def names(registry: CollectorRegistry) -> set[str]:
-    return {
-        family.name + ("_total" if family.type == "counter" else "")
-        for family in registry.collect()
-    }  # fmt: skip
+    return {family.name + ("_total" if family.type == "counter" else "") for family in registry.collect()}
 
 
 def badly_named(registry: CollectorRegistry, process: str) -> Iterable[str]:
@@ -279,8 +303,10 @@ def test_metrics_whose_names_look_alike_in_labels_are_told_apart() -> None:
     metrics = scoring.ScoreMetrics(registry)
     metrics.note(1, 1.5, {"test": {"error %": 0.1, "error_2": 0.2, "error_%": 0.3, "error__": 0.4}})
 
-    found = {name: registry.get_sample_value("paceline_eval_metric", {"split": "test", "metric": name})
-             for name in ("error__", "error_2", "error___2", "error___3")}  # fmt: skip
+    found = {
+        name: registry.get_sample_value("paceline_eval_metric", {"split": "test", "metric": name})
+        for name in ("error__", "error_2", "error___2", "error___3")
+    }
     assert found == {"error__": 0.1, "error_2": 0.2, "error___2": 0.3, "error___3": 0.4}
 
 

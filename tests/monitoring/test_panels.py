@@ -28,9 +28,12 @@ WITHOUT_SERVERS = ("Training", "Phase", "Members", "Examples per second", "Loss"
 """Panels of other rows that say as much of a run without servers."""
 OVERLAY = ROOT / "k8s" / "overlays" / "monitoring" / "prometheus.yml"
 RUNNING = {
-    "namespace": "n", "pod_name": "paceline-server-0", "pod_phase": "Running", "pod_container_port_name": "metrics",
+    "namespace": "n",
+    "pod_name": "paceline-server-0",
+    "pod_phase": "Running",
+    "pod_container_port_name": "metrics",
     "pod_label_app_kubernetes_io_name": "paceline",
-}  # fmt: skip
+}
 PODS = [
     RUNNING,
     RUNNING | {"pod_container_port_name": "grpc"},

@@ -66,8 +66,11 @@ def wrong(path: Path, text: str) -> Iterator[str]:
             links = [link.partition("#") for link in LINK.findall(shown) if not re.match(r"\w+:", link)]
             cited += [(page or path.name, anchor) for page, _, anchor in links]
             known = (ROOT / "docs" / "sources.md").read_text()
-            yield from (f"{number}: [{name}] is not in docs/sources.md" for name in SOURCE.findall(shown)
-                        if f"[{name}]" not in known)  # fmt: skip
+            yield from (
+                f"{number}: [{name}] is not in docs/sources.md"
+                for name in SOURCE.findall(shown)
+                if f"[{name}]" not in known
+            )
         yield from (f"{number}: {found}: say which page of docs/" for found in NUMBERED.findall(line))
         for page, anchor in cited:
             there = [base / page for base in (path.parent, ROOT, ROOT / "docs") if (base / page).exists()]

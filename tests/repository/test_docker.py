@@ -187,18 +187,32 @@ def test_an_image_sets_malloc_as_paceline_run_does_and_caches_where_it_may_write
 @pytest.mark.parametrize(
     "path",
     [
-        ".git/config", ".venv/bin/python", "runs/digits/config.yaml", "searches/x", "tests/test_x.py", "token", ".env",
-        "k8s/base/kustomization.yaml", "docker/run.yaml", "docs/images.md", "paceline/core/__pycache__/run.cpython-311.pyc",
+        ".git/config",
+        ".venv/bin/python",
+        "runs/digits/config.yaml",
+        "searches/x",
+        "tests/test_x.py",
+        "token",
+        ".env",
+        "k8s/base/kustomization.yaml",
+        "docker/run.yaml",
+        "docs/images.md",
+        "paceline/core/__pycache__/run.cpython-311.pyc",
         "server/__pycache__/app.cpython-311.pyc",
     ],
-)  # fmt: skip
+)
 def test_a_build_does_not_see(path):
     assert ignored(path)
 
 
 def test_a_build_sees_all_that_it_copies():
-    taken = [source for _, steps in stages()[0].values() for word, rest in steps if word == "COPY" and "--from" not in rest
-             for source in rest.split()[:-1]]  # fmt: skip
+    taken = [
+        source
+        for _, steps in stages()[0].values()
+        for word, rest in steps
+        if word == "COPY" and "--from" not in rest
+        for source in rest.split()[:-1]
+    ]
 
     assert {"pyproject.toml", "paceline", "server", "sharder", "worker"} < set(taken)
     for path in [*taken, "paceline/core/run/run.py", "paceline/presets/hogwild.yaml"]:
@@ -220,10 +234,14 @@ def test_compose_starts_as_many_servers_and_workers_as_its_config_says():
 @pytest.mark.parametrize(
     ("part", "main"),
     [
-        ("server-0", serve), ("server-1", serve), ("worker-0", work),
-        ("worker-1", work), ("evaluator", evaluate), ("sharder", shard),
+        ("server-0", serve),
+        ("server-1", serve),
+        ("worker-0", work),
+        ("worker-1", work),
+        ("evaluator", evaluate),
+        ("sharder", shard),
     ],
-)  # fmt: skip
+)
 def test_compose_gives_options_that_there_are(part, main):
     known = {f"--{name.replace('_', '-')}" for name in inspect.signature(main).parameters}
 

@@ -248,10 +248,15 @@ def test_handicaps():
     membership.seat(W2, membership.join(W2, False, 1.0), 0, None, clocks, 1.0)
     server.slice.view(membership.view)
     rows = [
-        (worker, str(clocks.entry(worker).clock), str(clocks.seat(worker).handicap), str(clocks.progress(worker)),
-         str(clocks.lead(worker)))
+        (
+            worker,
+            str(clocks.entry(worker).clock),
+            str(clocks.seat(worker).handicap),
+            str(clocks.progress(worker)),
+            str(clocks.lead(worker)),
+        )
         for worker in (W0, W1, W2)
-    ]  # fmt: skip
+    ]
 
     assert rows == example("Handicaps")
 
@@ -318,8 +323,15 @@ def test_the_start_of_a_run(tmp_path: Path):
             )
             reply = next(data[server].PushPull(stream, timeout=30)).head
             brought = "term version clock staleness members elements"
-            called("PushPull", server, head, "clock examples base_term base_version view elements", reply, brought,
-                   f"{pb.Outcome.Name(reply.outcome)}, ")  # fmt: skip
+            called(
+                "PushPull",
+                server,
+                head,
+                "clock examples base_term base_version view elements",
+                reply,
+                brought,
+                f"{pb.Outcome.Name(reply.outcome)}, ",
+            )
     finally:
         for channel in channels:
             channel.close()

@@ -187,7 +187,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     settings: dict[str, Any] = {
         "workers": 40, "start_when": 1, "servers": 1, "policy": {"name": "asp"}, "epochs": 1000, "lease": 600,
         "optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0},
-    }  # fmt: skip
+    }
     with Cluster(tmp_path_factory.mktemp("wire"), **settings) as cluster:
         cluster.servers()
         cluster.ready()

@@ -21,7 +21,7 @@ VARIANTS = (
     "backup", "backup:2", "dana", "dc_asgd", "delay_threshold:3", "diloco:2", "downpour,push_every=2,pull_every=2",
     "dssp:1,upper=3", "dssp:1,upper=3,bounded=false", "easgd:2", "ensemble", "everyone", "kbuffered", "kbuffered:3,damped=true",
     "local_sgd:2", "local_sgd:3,dynamic=true", "rennala", "shat_root", "staleness_aware", "staleness_aware:outliers",
-)  # fmt: skip
+)
 OTHERS = VARIANTS + tuple(
     name
     for name in registry.names(PACKAGE)

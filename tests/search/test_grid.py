@@ -20,8 +20,13 @@ def test_every_combination_is_a_point_and_the_last_key_varies_fastest():
 
     assert grid.varied == ["optimizer.lr", "batch_size"]
     assert [tuple(point.values()) for point in grid.points()] == [
-        (0.1, 16), (0.1, 32), (0.1, 64), (0.01, 16), (0.01, 32), (0.01, 64),
-    ]  # fmt: skip
+        (0.1, 16),
+        (0.1, 32),
+        (0.1, 64),
+        (0.01, 16),
+        (0.01, 32),
+        (0.01, 64),
+    ]
 
 
 def test_values_are_read_as_yaml_so_that_lists_and_texts_may_be_among_them():
@@ -103,9 +108,13 @@ def test_table_1_has_the_papers_numbers_beside_its_points():
 
     found = [next(row for row in grid.paper if row.is_about(point.configs[0])) for point in points]
 
-    assert [(point.values["optimizer.lr"], row.accuracy, row.epochs) for point, row in zip(points, found, strict=True)] == [
-        (0.01, 0.901, 22), (0.005, 0.919, 29), (0.001, 0.903, 34),
-    ]  # fmt: skip
+    assert [
+        (point.values["optimizer.lr"], row.accuracy, row.epochs) for point, row in zip(points, found, strict=True)
+    ] == [
+        (0.01, 0.901, 22),
+        (0.005, 0.919, 29),
+        (0.001, 0.903, 34),
+    ]
     assert {point.configs[0].batch_size for point in points} == {16}
 
 
@@ -115,9 +124,15 @@ def test_table_2_has_the_papers_numbers_beside_its_points():
 
     found = [next(row for row in grid.paper if row.is_about(point.configs[0])) for point in points]
 
-    assert [(point.values["batch_size"], row.accuracy, row.epochs) for point, row in zip(points, found, strict=True)] == [
-        (1, 0.73, 30), (2, 0.82, 29), (8, 0.91, 30), (16, 0.923, 30), (32, 0.89, 31),
-    ]  # fmt: skip
+    assert [
+        (point.values["batch_size"], row.accuracy, row.epochs) for point, row in zip(points, found, strict=True)
+    ] == [
+        (1, 0.73, 30),
+        (2, 0.82, 29),
+        (8, 0.91, 30),
+        (16, 0.923, 30),
+        (32, 0.89, 31),
+    ]
 
 
 @pytest.mark.parametrize("name", paper_grids())

@@ -258,9 +258,19 @@ def test_a_missing_pyspark_is_told(blobs, monkeypatch):
 )
 def test_a_spark_that_does_not_start_is_told(tmp_path, master, environment):
     ended = run(
-        sys.executable, "-m", "paceline.sharder", "--out", tmp_path / "out", "--set", "task=digits",
-        "--set", "data.engine.name=spark", "--set", f"data.engine.master={master}", **environment,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "paceline.sharder",
+        "--out",
+        tmp_path / "out",
+        "--set",
+        "task=digits",
+        "--set",
+        "data.engine.name=spark",
+        "--set",
+        f"data.engine.master={master}",
+        **environment,
+    )
 
     assert ended.returncode == ConfigError.exit_code
     assert f"data.engine.master is {master}" in ended.stderr.splitlines()[-1]
@@ -272,9 +282,20 @@ def test_spark_submit_runs_the_sharder(tmp_path):
     submit, entry = Path(sys.executable).with_name("spark-submit"), ROOT / "sharder/__main__.py"
 
     ended = run(
-        submit, "--master", "local[1]", entry, "--out", tmp_path / "out", "--set", "task=digits", "--set", "workers=3",
-        "--set", "data.engine=spark", PYSPARK_PYTHON=sys.executable,
-    )  # fmt: skip
+        submit,
+        "--master",
+        "local[1]",
+        entry,
+        "--out",
+        tmp_path / "out",
+        "--set",
+        "task=digits",
+        "--set",
+        "workers=3",
+        "--set",
+        "data.engine=spark",
+        PYSPARK_PYTHON=sys.executable,
+    )
 
     assert ended.returncode == 0, ended.stderr
     assert len(read_manifest(tmp_path / "out").shards) == 3

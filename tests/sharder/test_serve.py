@@ -132,9 +132,10 @@ def test_a_reader_gets_what_the_files_hold(serving: Any, calls: Calls, features:
     served = serving(features())
     reader, whole = served.reader(), served.shards
     for mine, theirs in [
-        (reader.shard(1), whole.shard(1)), (reader.part("validation"), whole.part("validation")),
+        (reader.shard(1), whole.shard(1)),
+        (reader.part("validation"), whole.part("validation")),
         (reader.part("test"), whole.part("test")),
-    ]:  # fmt: skip
+    ]:
         assert same(mine.features, theirs.features)
         assert same(mine.labels, theirs.labels)
         assert same(mine.ids, theirs.ids)
@@ -346,9 +347,13 @@ def test_only_files_that_the_manifest_names_are_sent(serving: Any) -> None:
 
     assert asked("shard-0", "labels") == "sent"
     for name, file in [
-        ("shard-2", "labels"), ("../served/shard-0", "labels"), ("", "manifest"), ("shard-0", "secret"),
-        ("shard-0", "../shard-1/labels"), (str(served.folder / "served/shard-0"), "labels"),
-    ]:  # fmt: skip
+        ("shard-2", "labels"),
+        ("../served/shard-0", "labels"),
+        ("", "manifest"),
+        ("shard-0", "secret"),
+        ("shard-0", "../shard-1/labels"),
+        (str(served.folder / "served/shard-0"), "labels"),
+    ]:
         assert asked(name, file).startswith("FAILED_PRECONDITION: There is no file"), name
     assert "which are shard-0 to shard-1, validation, test" in asked("shard-2", "labels")
     assert asked("shard-0", "labels", 10_000).startswith("INVALID_ARGUMENT: The call asks for 10,000 bytes")

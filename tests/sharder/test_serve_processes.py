@@ -16,10 +16,14 @@ from tests.support.processes import TOKEN, Cluster, Process, eventually
 
 pytestmark = pytest.mark.timeout(110)
 SPARSE = {
-    "task": "svm", "updates": "sparse", "schedule": {"lr_scale": "none"}, "policy": {"name": "asp"}, "epochs": 4,
+    "task": "svm",
+    "updates": "sparse",
+    "schedule": {"lr_scale": "none"},
+    "policy": {"name": "asp"},
+    "epochs": 4,
     "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0},
     "svm": {"objective": {"reg": "hogwild", "lam": 0.1}},
-}  # fmt: skip
+}
 
 
 def serving(cluster: Cluster, *more: Any) -> tuple[Process, dict[str, int]]:
@@ -27,9 +31,20 @@ def serving(cluster: Cluster, *more: Any) -> tuple[Process, dict[str, int]]:
     report = cluster.folder / "sharder.json"
     report.unlink(missing_ok=True)
     process = cluster.start(
-        "sharder", "-m", "paceline.sharder", "serve", "--config", cluster.config, "--out", cluster.shards, "--token-file",
-        cluster.token, "--report", report, *more,
-    )  # fmt: skip
+        "sharder",
+        "-m",
+        "paceline.sharder",
+        "serve",
+        "--config",
+        cluster.config,
+        "--out",
+        cluster.shards,
+        "--token-file",
+        cluster.token,
+        "--report",
+        report,
+        *more,
+    )
     eventually(lambda: report.exists() or not process.is_running, process.text)
     assert report.exists(), process.text()
     return process, json.loads(report.read_text())
@@ -118,9 +133,17 @@ def test_shards_that_are_there_are_served_again_and_others_are_refused(tmp_path:
             "seed=5",
         )
         taken = cluster.start(
-            "taken", "-m", "paceline.sharder", "serve", "--config", cluster.config, "--out", cluster.shards, "--port",
+            "taken",
+            "-m",
+            "paceline.sharder",
+            "serve",
+            "--config",
+            cluster.config,
+            "--out",
+            cluster.shards,
+            "--port",
             ports["port"],
-        )  # fmt: skip
+        )
 
         assert ready == health_pb2.HealthCheckResponse.SERVING
         assert (cluster.shards / "manifest.json").stat().st_mtime_ns == before

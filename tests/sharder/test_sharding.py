@@ -225,8 +225,11 @@ def test_a_strategy_with_options_is_part_of_the_recipe(task, tmp_path):
 def test_the_manifest_tells_how_every_shard_is_made_up(task, tmp_path):
     manifest = make_shards(config(task, data={"strategy": "stratified"}, workers=3, batch_size=32), tmp_path / "out")
 
-    assert [shard.classes for shard in manifest.shards] == [{"0": 5, "1": 5, "2": 4}, {"0": 5, "1": 4, "2": 5},
-                                                            {"0": 4, "1": 5, "2": 5}]  # fmt: skip
+    assert [shard.classes for shard in manifest.shards] == [
+        {"0": 5, "1": 5, "2": 4},
+        {"0": 5, "1": 4, "2": 5},
+        {"0": 4, "1": 5, "2": 5},
+    ]
     assert [(shard.epoch_len, shard.duplicates, shard.clusters) for shard in manifest.shards] == [(14, 0, {})] * 3
     assert manifest.rule == Rule(workers=3, batch_size=32, worker_batch=10, lr=0.1, worker_lr=0.1 / 3)
     assert manifest.seconds >= 0
@@ -382,8 +385,10 @@ def test_every_stage_of_the_work_tells_how_far_it_is(task, tmp_path, strategy):
     manifest = make_shards(config(task, data={"strategy": {"name": strategy}}), tmp_path / "out", progress=heard)
 
     assert [name for name, _ in heard.stages] == [
-        "checking", *(["clustering"] if strategy == "distribution_aware" else []), "writing",
-    ]  # fmt: skip
+        "checking",
+        *(["clustering"] if strategy == "distribution_aware" else []),
+        "writing",
+    ]
     assert heard.done == [total for _, total in heard.stages]
     assert heard.shards == manifest.sizes
 

@@ -116,8 +116,10 @@ def test_each_class_is_in_proportion_to_the_weights_too():
     found = dealt("stratified", examples(np.repeat([0, 1, 2], 400)), [1, 1, 2])
 
     assert [[sum(row // 400 == label for row in rows) for label in range(3)] for rows in found] == [
-        [100, 100, 100], [100, 100, 100], [200, 200, 200]
-    ]  # fmt: skip
+        [100, 100, 100],
+        [100, 100, 100],
+        [200, 200, 200],
+    ]
 
 
 def test_weighted_turns_are_spread_evenly():

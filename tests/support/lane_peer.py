@@ -129,9 +129,12 @@ class Lane:
         self.watchdog = Watchdog(self.clock)
         self._outcomes: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._server = LaneServer(
-            parameter_routes(self.slice), threads, authentication(TOKEN),
-            lambda name, status, took: self._outcomes.put((name, status)), self.watchdog,
-        )  # fmt: skip
+            parameter_routes(self.slice),
+            threads,
+            authentication(TOKEN),
+            lambda name, status, took: self._outcomes.put((name, status)),
+            self.watchdog,
+        )
         self.port = self._server.port
         self.traffic = self._server.traffic
         self._before = {thread.ident for thread in readers()}
@@ -217,9 +220,15 @@ class Peer:
     ) -> bytes:
         """A call's first frame."""
         fields = {
-            ":method": "POST", ":scheme": "http", ":path": f"/{SERVICE}/{name}", ":authority": "localhost",
-            "te": "trailers", "content-type": "application/grpc", HEADER: bearer(token), **more,
-        }  # fmt: skip
+            ":method": "POST",
+            ":scheme": "http",
+            ":path": f"/{SERVICE}/{name}",
+            ":authority": "localhost",
+            "te": "trailers",
+            "content-type": "application/grpc",
+            HEADER: bearer(token),
+            **more,
+        }
         flags = frames.END_HEADERS | (frames.END_STREAM if end else 0)
         return frames.frame(Kind.HEADERS, flags, number, self._encoder.encode(list(fields.items())))
 

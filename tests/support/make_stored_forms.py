@@ -26,9 +26,15 @@ from tests.support.stored_protos import stored_bytes, table
 
 STORED = Path(__file__).parent.parent / "stored"
 CONFIG = Config(
-    run="kept", workers=2, servers=1, policy=Options(name="kbuffered", k=2), transport="grpc", batch="worker",
-    optimizer=Options(name="sgd", lr=0.5, momentum=0.5, weight_decay=0.0), schedule={"lr_scale": "none"},
-)  # fmt: skip
+    run="kept",
+    workers=2,
+    servers=1,
+    policy=Options(name="kbuffered", k=2),
+    transport="grpc",
+    batch="worker",
+    optimizer=Options(name="sgd", lr=0.5, momentum=0.5, weight_decay=0.0),
+    schedule={"lr_scale": "none"},
+)
 """Of the run that is kept."""
 FEATURES = np.arange(12, dtype=np.float32).reshape(6, 2)
 LABELS = np.array([0, 1, 0, 1, 0, 1])

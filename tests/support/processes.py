@@ -99,8 +99,12 @@ class Process:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", *words],
-                stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder, env=environment,
-            )  # fmt: skip
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=folder,
+                env=environment,
+            )
 
     @property
     def pid(self) -> int:
@@ -154,9 +158,15 @@ class Cluster:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         defaults: dict[str, Any] = {
-            "task": "digits", "workers": 2, "servers": 2, "policy": {"name": "bsp"}, "heartbeat": 0.5, "lease": 15,
-            "schedule": {"lr_scale": "none"}, "batch": "worker",
-        }  # fmt: skip
+            "task": "digits",
+            "workers": 2,
+            "servers": 2,
+            "policy": {"name": "bsp"},
+            "heartbeat": 0.5,
+            "lease": 15,
+            "schedule": {"lr_scale": "none"},
+            "batch": "worker",
+        }
         own = Config().model_dump(mode="json", include={"epochs", "batch_size", "optimizer"})  # not the task's
         defaults = own | defaults
         self.folder = folder
@@ -200,9 +210,24 @@ class Cluster:
         report = self.folder / f"ports-{index}.json"
         report.unlink(missing_ok=True)
         return self.start(
-            f"server-{index}", "-m", "paceline.server", "--config", self.config, "--index", index, *chief, "--port", port,
-            "--folder", self.folder / f"s{index}", "--token-file", self.token, "--report", report, *more,
-        )  # fmt: skip
+            f"server-{index}",
+            "-m",
+            "paceline.server",
+            "--config",
+            self.config,
+            "--index",
+            index,
+            *chief,
+            "--port",
+            port,
+            "--folder",
+            self.folder / f"s{index}",
+            "--token-file",
+            self.token,
+            "--report",
+            report,
+            *more,
+        )
 
     def listening(self, index: int, process: Process) -> Process:
         """Waits until the server has told its port."""
@@ -223,16 +248,41 @@ class Cluster:
         """A worker: the real one, or its loop around a replica in numpy that starts faster."""
         program = ["-m", "paceline.worker", "--device", "cpu"] if torch else [NUMPY_WORKER]
         return self.start(
-            f"worker-{rank}", *program, "--config", self.config, "--rank", rank, "--shards", self.shards, "--servers",
-            ",".join(self.addresses), "--token-file", self.token, *more, mode=mode,
-        )  # fmt: skip
+            f"worker-{rank}",
+            *program,
+            "--config",
+            self.config,
+            "--rank",
+            rank,
+            "--shards",
+            self.shards,
+            "--servers",
+            ",".join(self.addresses),
+            "--token-file",
+            self.token,
+            *more,
+            mode=mode,
+        )
 
     def evaluator(self, *more: Any) -> Process:
         return self.start(
-            "evaluator", "-m", "paceline.worker.evaluator", "--config", self.config, "--shards", self.shards, "--servers",
-            ",".join(self.addresses), "--token-file", self.token, "--models", self.folder / "models", "--device", "cpu",
+            "evaluator",
+            "-m",
+            "paceline.worker.evaluator",
+            "--config",
+            self.config,
+            "--shards",
+            self.shards,
+            "--servers",
+            ",".join(self.addresses),
+            "--token-file",
+            self.token,
+            "--models",
+            self.folder / "models",
+            "--device",
+            "cpu",
             *more,
-        )  # fmt: skip
+        )
 
     # playing the evaluator, and asking the chief
     @property

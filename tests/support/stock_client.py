@@ -86,10 +86,18 @@ class StockClient:
     def parts(self, values: Vector, kind: type[Any] = pb.PushPullRequest, **head: Any) -> Iterator[Any]:
         """The messages of the next push; `head` overrides what its head says."""
         facts: dict[str, Any] = {
-            "worker": self.worker, "incarnation": self.incarnation, "clock": self.clock + 1, "examples": 1,
-            "base_term": self.base[0], "base_version": self.base[1], "view": self.view, "plan_hash": self.plan_hash,
-            "codec": "none", "pull_codec": "none", "elements": len(values),
-        }  # fmt: skip
+            "worker": self.worker,
+            "incarnation": self.incarnation,
+            "clock": self.clock + 1,
+            "examples": 1,
+            "base_term": self.base[0],
+            "base_version": self.base[1],
+            "view": self.view,
+            "plan_hash": self.plan_hash,
+            "codec": "none",
+            "pull_codec": "none",
+            "elements": len(values),
+        }
         for start in range(0, max(1, len(values)), PART):
             piece = kind(offset=start, data=values[start : start + PART].tobytes())
             if start == 0:

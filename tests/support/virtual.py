@@ -31,9 +31,15 @@ class Cluster(Network):
     """Servers, the chief's run, workers, and the clock they all live by."""
 
     def __init__(
-        self, seed: int, config: Config, gradient: Gradient, optimizer: Optimizer, length: int, rounds: int,
+        self,
+        seed: int,
+        config: Config,
+        gradient: Gradient,
+        optimizer: Optimizer,
+        length: int,
+        rounds: int,
         conditions: Conditions | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(seed, conditions or Conditions())
         self.seed = seed
         self.config = config

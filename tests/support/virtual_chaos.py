@@ -23,8 +23,20 @@ CLOCKS = 128
 """More than any worker comes to in these runs."""
 STATELESS = Options(name="sgd", momentum=0, weight_decay=0)
 """What the config calls the optimizer, for changes of policy: the ledger keeps no state either."""
-PLAIN = ("bsp", "ssp", "asp", "shat", "shat_root", "ensemble", "dssp", "rennala", "backup", "delay_threshold",
-         "staleness_aware", "kbuffered")  # fmt: skip
+PLAIN = (
+    "bsp",
+    "ssp",
+    "asp",
+    "shat",
+    "shat_root",
+    "ensemble",
+    "dssp",
+    "rennala",
+    "backup",
+    "delay_threshold",
+    "staleness_aware",
+    "kbuffered",
+)
 """Policies whose fold, with the ledger for an optimizer, is a plain sum of what was pushed."""
 DROPPING = tuple(name for name in registry.names(PACKAGE) if registry.find(PACKAGE, Policy, name).drops)
 
@@ -45,8 +57,12 @@ def chaotic(
         blank=rng.choice([0.0, 0.0, 0.1]),
     )
     settings = {
-        "workers": 5, "start_when": 4, "servers": servers, "overlap": rng.random() < 0.3, "optimizer": STATELESS,
-    } | settings  # fmt: skip
+        "workers": 5,
+        "start_when": 4,
+        "servers": servers,
+        "overlap": rng.random() < 0.3,
+        "optimizer": STATELESS,
+    } | settings
     gradient = one_hot(NAMES, CLOCKS, servers)
     length = servers * len(NAMES) * CLOCKS
     cluster = Cluster(seed, make_config(policy, **settings), gradient, optimizer, length, rounds, conditions)

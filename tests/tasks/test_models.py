@@ -78,10 +78,16 @@ def test_a_resnet_of_another_depth_is_refused(depth: int):
         CifarResNet(depth)
 
 
-@pytest.mark.parametrize(("task", "name", "parameters"), [
-    ("mnist", None, 421_642), ("xor", None, 9), ("chars", None, 123_904),
-    ("synthetic", "small", 9_610), ("synthetic", "wide", 23_501_670),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("task", "name", "parameters"),
+    [
+        ("mnist", None, 421_642),
+        ("xor", None, 9),
+        ("chars", None, 123_904),
+        ("synthetic", "small", 9_610),
+        ("synthetic", "wide", 23_501_670),
+    ],
+)
 def test_the_other_models_have_the_sizes_that_their_tasks_tell(task: str, name: str | None, parameters: int):
     assert count(weightless(task, name)) == parameters
 

@@ -281,8 +281,11 @@ def test_a_run_trains_and_scores_the_model_that_its_config_names(tmp_path: Path)
     assert codes == [0, 0]
     weights = load_file(tmp_path / "run" / "models" / "last.safetensors")
     assert {name: array.shape for name, array in weights.items()} == {
-        "0.weight": (7, 2), "0.bias": (7,), "1.weight": (2, 7), "1.bias": (2,),
-    }  # fmt: skip
+        "0.weight": (7, 2),
+        "0.bias": (7,),
+        "1.weight": (2, 7),
+        "1.bias": (2,),
+    }
 
 
 def test_a_file_that_the_task_can_not_read_is_bad_data(tmp_path: Path):

@@ -162,9 +162,16 @@ def test_the_command_writes_predictions_to_stdout_and_what_is_known_of_them_to_s
 
     said = CliRunner().invoke(app, ["predict", model(), file(), "--json"])
     assert json.loads(said.stdout) == {
-        "model": "a.model", "features": 3, "examples": 4, "counts": {"-1": 3, "1": 1}, "accuracy": 0.75, "precision": 1.0,
-        "recall": 0.5, "f1": pytest.approx(2 / 3), "majority": 0.5,
-    }  # fmt: skip
+        "model": "a.model",
+        "features": 3,
+        "examples": 4,
+        "counts": {"-1": 3, "1": 1},
+        "accuracy": 0.75,
+        "precision": 1.0,
+        "recall": 0.5,
+        "f1": pytest.approx(2 / 3),
+        "majority": 0.5,
+    }
 
 
 def test_a_file_without_labels_gives_the_same_predictions_and_no_score() -> None:

@@ -34,9 +34,13 @@ class Examples(NamedTuple):
 
     @classmethod
     def of(
-        cls, features: Any, labels: npt.NDArray[Any], positive: int | None = None, classes: int = 2,
+        cls,
+        features: Any,
+        labels: npt.NDArray[Any],
+        positive: int | None = None,
+        classes: int = 2,
         costs: Vector | None = None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """From a scipy.sparse.csr_array (N, D), copied only where the types differ, and class numbers (N,): +1 for the
         class `positive` and -1 for the rest, without it +1 for 1 and -1 for 0, or of more than two `classes` the numbers.
         `costs`: as the field. DataError: other classes, no sparse rows, or an index that is not a feature."""

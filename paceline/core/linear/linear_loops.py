@@ -89,9 +89,14 @@ def find_margins(
 
 @kernel(types.int64(_longs, _features, floats, _longs, _flags_out, _features_out, types.int64))
 def add_support(
-    starts: Longs, indices: Features, values: Vector, rows: Longs,
-    has: npt.NDArray[np.bool_], found: Features, count: int,
-) -> int:  # fmt: skip
+    starts: Longs,
+    indices: Features,
+    values: Vector,
+    rows: Longs,
+    has: npt.NDArray[np.bool_],
+    found: Features,
+    count: int,
+) -> int:
     for at in range(len(rows)):
         _ask_for(starts, indices, values, rows, at + _AHEAD)
         row = rows[at]
@@ -121,9 +126,18 @@ def rebase(places: Places, values: Vector, has: npt.NDArray[np.bool_], before: V
 
 @inner_kernel(nothing(*_rows_in, floats, floats, types.int64, _flag, floats_out))
 def add_gradient(
-    starts: Longs, indices: Features, values: Vector, labels: Vector, costs: Vector, rows: Longs,
-    weights: Vector, decays: Vector, loss: int, intercept: bool, sums: Vector,
-) -> None:  # fmt: skip
+    starts: Longs,
+    indices: Features,
+    values: Vector,
+    labels: Vector,
+    costs: Vector,
+    rows: Longs,
+    weights: Vector,
+    decays: Vector,
+    loss: int,
+    intercept: bool,
+    sums: Vector,
+) -> None:
     """sums <- sums + the gradients of the rows."""
     own, owed = len(decays) > 1, len(costs) > 1
     pulls = own or decays[0] > 0
@@ -144,9 +158,18 @@ def add_gradient(
 
 @kernel(nothing(*_rows_in, scalar, floats_out, floats, types.int64, _flag))
 def step_singly(
-    starts: Longs, indices: Features, values: Vector, labels: Vector, costs: Vector, rows: Longs,
-    lr: f32, weights: Vector, decays: Vector, loss: int, intercept: bool,
-) -> None:  # fmt: skip
+    starts: Longs,
+    indices: Features,
+    values: Vector,
+    labels: Vector,
+    costs: Vector,
+    rows: Longs,
+    lr: f32,
+    weights: Vector,
+    decays: Vector,
+    loss: int,
+    intercept: bool,
+) -> None:
     """A step for each row."""
     own, owed = len(decays) > 1, len(costs) > 1
     pulls = own or decays[0] > 0
@@ -168,9 +191,21 @@ def step_singly(
 
 @kernel(nothing(*_rows_in, types.int64, scalar, floats_out, floats, types.int64, _flag, _flag, floats_out))
 def step_batches(
-    starts: Longs, indices: Features, values: Vector, labels: Vector, costs: Vector, rows: Longs,
-    batch_size: int, lr: f32, weights: Vector, decays: Vector, loss: int, intercept: bool, is_mean: bool, sums: Vector,
-) -> None:  # fmt: skip
+    starts: Longs,
+    indices: Features,
+    values: Vector,
+    labels: Vector,
+    costs: Vector,
+    rows: Longs,
+    batch_size: int,
+    lr: f32,
+    weights: Vector,
+    decays: Vector,
+    loss: int,
+    intercept: bool,
+    is_mean: bool,
+    sums: Vector,
+) -> None:
     """A step for each batch. `sums` (one for each weight) is 0 before and after."""
     last = len(weights) - 1
     for start in range(0, len(rows), batch_size):
@@ -190,9 +225,19 @@ def step_batches(
 
 @kernel(nothing(*_rows_in, types.float64, floats_out, floats, floats, types.int64, _flag))
 def step_fitted(
-    starts: Longs, indices: Features, values: Vector, labels: Vector, costs: Vector, rows: Longs,
-    lr: float, weights: Vector, decays: Vector, rates: Vector, loss: int, intercept: bool,
-) -> None:  # fmt: skip
+    starts: Longs,
+    indices: Features,
+    values: Vector,
+    labels: Vector,
+    costs: Vector,
+    rows: Longs,
+    lr: float,
+    weights: Vector,
+    decays: Vector,
+    rates: Vector,
+    loss: int,
+    intercept: bool,
+) -> None:
     """A step for each row, weight k at the rate lr rates_k; no step leads beyond the row's own optimum, and the pull
     towards zero is taken after it, implicitly, so that none of both can overshoot."""
     own, owed = len(decays) > 1, len(costs) > 1

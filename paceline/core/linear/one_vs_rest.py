@@ -12,9 +12,14 @@ class OneVsRest:
     """As `LinearModel`; the classes' weights lie one behind the other in one array. Not thread-safe."""
 
     def __init__(
-        self, weights: Vector, classes: int, objective: Objective, decays: Vector, tracks: bool = False,
+        self,
+        weights: Vector,
+        classes: int,
+        objective: Objective,
+        decays: Vector,
+        tracks: bool = False,
         fit: Fit | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.weights = weights
         self._each = len(weights) // classes
         self._models = [

@@ -84,9 +84,13 @@ def margins(examples: Examples, weights: Vector, rows: Longs | None = None) -> V
 
 
 def score(
-    examples: Examples, weights: Vector, objective: Objective, rows: Longs | None = None, classes: int = 2,
+    examples: Examples,
+    weights: Vector,
+    objective: Objective,
+    rows: Longs | None = None,
+    classes: int = 2,
     own: Vector | None = None,
-) -> Score:  # fmt: skip
+) -> Score:
     """Loss and hits of the weights on these rows, by default all; weights of more than two `classes` lie one behind the
     other, and a row is of the class with the largest margin. `own`: what each of all rows counts (N,), by default alike.
     DataError where there is no row, or none that counts."""

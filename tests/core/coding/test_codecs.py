@@ -32,11 +32,14 @@ ANY = st.one_of(
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "topk": [{"share": 0.3}, {"share": 1.0}, {"share": 0.4, "threshold": "sampled"}],
     "threshold": [
-        {"tau": 0.5}, {"tau": 0.5, "form": "quantised"}, {"share": 0.3}, {"share": 0.3, "form": "quantised"},
+        {"tau": 0.5},
+        {"tau": 0.5, "form": "quantised"},
+        {"share": 0.3},
+        {"share": 0.3, "form": "quantised"},
     ],
     "randomk": [{"share": 0.3}, {"share": 1.0}],
     "powersgd": [{"rank": 1}, {"rank": 2}],
-}  # fmt: skip
+}
 """The contract holds with a codec's defaults and with these."""
 CODECS = [build_codec(Options(name=name, **more), "codec") for name in NAMES for more in [{}, *OPTIONS.get(name, [])]]
 every_codec = pytest.mark.parametrize("codec", CODECS, ids=repr)

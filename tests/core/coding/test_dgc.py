@@ -22,10 +22,13 @@ DGC = {"push": {"name": "topk", "share": 0.001}, "momentum": 0.9}
 SPARSE = [
     build_codec(options, "codec")
     for options in (
-        Options(name="topk", share=0.3), Options(name="threshold", tau=0.5), Options(name="threshold", share=0.3),
-        Options(name="threshold", tau=0.5, form="quantised"), Options(name="randomk", share=0.3),
+        Options(name="topk", share=0.3),
+        Options(name="threshold", tau=0.5),
+        Options(name="threshold", share=0.3),
+        Options(name="threshold", tau=0.5, form="quantised"),
+        Options(name="randomk", share=0.3),
     )
-]  # fmt: skip
+]
 
 
 def topk(share: float) -> Codec:
@@ -106,11 +109,16 @@ def test_the_share_falls_to_its_own_in_equal_ratios() -> None:
 @pytest.mark.parametrize(
     ("codec", "warmup"),
     [
-        (DGC, 4), (DGC | {"warmup_epochs": 0}, 0), (DGC | {"warmup_epochs": 2.5}, 2.5), ({"push": "topk"}, 0),
-        ({"push": "topk", "warmup_epochs": 3}, 3), ({"push": {"name": "topk", "share": 0.5}, "momentum": 0.9}, 0),
-        ({"push": {"name": "threshold", "tau": 1}, "momentum": 0.9}, 0), ({"push": "randomk", "momentum": 0.9}, 4),
+        (DGC, 4),
+        (DGC | {"warmup_epochs": 0}, 0),
+        (DGC | {"warmup_epochs": 2.5}, 2.5),
+        ({"push": "topk"}, 0),
+        ({"push": "topk", "warmup_epochs": 3}, 3),
+        ({"push": {"name": "topk", "share": 0.5}, "momentum": 0.9}, 0),
+        ({"push": {"name": "threshold", "tau": 1}, "momentum": 0.9}, 0),
+        ({"push": "randomk", "momentum": 0.9}, 4),
     ],
-)  # fmt: skip
+)
 def test_only_momentum_or_a_wish_brings_a_warm_up(codec: dict[str, Any], warmup: float) -> None:
     found = load(None, {"codec": codec, "optimizer": PLAIN}).codec
     assert found.warmup == warmup
@@ -121,11 +129,19 @@ def test_only_momentum_or_a_wish_brings_a_warm_up(codec: dict[str, Any], warmup:
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"optimizer": PLAIN | {"momentum": 0.9}, "schedule": {"lr_scale": "none"}},
-         r"codec.momentum \(0.9\) the workers keep .* optimizer.momentum 0.9"),
+        (
+            {"optimizer": PLAIN | {"momentum": 0.9}, "schedule": {"lr_scale": "none"}},
+            r"codec.momentum \(0.9\) the workers keep .* optimizer.momentum 0.9",
+        ),
         ({"optimizer": {"name": "adam", "lr": 0.1}}, "plain steps; but optimizer.name is adam. Use optimizer.name=sgd"),
-        ({"policy": {"name": "dana"}}, r"Policy dana keeps a momentum at each worker, and so does codec.momentum \(0.9\)"),
-        ({"codec": {"momentum": 0.9}}, "codec.push is none, with error feedback off. It corrects what waits in a residual"),
+        (
+            {"policy": {"name": "dana"}},
+            r"Policy dana keeps a momentum at each worker, and so does codec.momentum \(0.9\)",
+        ),
+        (
+            {"codec": {"momentum": 0.9}},
+            "codec.push is none, with error feedback off. It corrects what waits in a residual",
+        ),
         ({"codec": {"push": "int8", "momentum": 0.9}}, "codec.push is int8, with error feedback on"),
         ({"codec": DGC | {"error_feedback": False}}, "codec.push is topk, with error feedback off"),
         ({"codec": DGC | {"momentum": 1.0}}, "codec.momentum: got 1.0"),
@@ -134,7 +150,7 @@ def test_only_momentum_or_a_wish_brings_a_warm_up(codec: dict[str, Any], warmup:
         ({"codec": {"push": {"name": "threshold", "tau": 1}, "warmup_epochs": 2}}, "threshold or topk with default"),
         ({"epochs": 4}, r"codec.warmup_epochs \(4\) must be below epochs \(4\), or the codec never"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_go_with_momentum_or_a_warm_up_is_refused(changes: dict[str, Any], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
         load(None, {"policy": {"name": "bsp"}, "codec": DGC, "optimizer": PLAIN} | changes)

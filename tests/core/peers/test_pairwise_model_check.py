@@ -68,10 +68,16 @@ class World:
         policy = self.policies[rank]
         ask, answers = policy._ask, sorted(policy._answers.items())
         return (
-            rank, policy._group.view, policy._round, policy._phase, ask and ask.to, frozenset(policy._unanswered),
-            self.left[rank], values and self.owns[rank].local[0],
+            rank,
+            policy._group.view,
+            policy._round,
+            policy._phase,
+            ask and ask.to,
+            frozenset(policy._unanswered),
+            self.left[rank],
+            values and self.owns[rank].local[0],
             tuple((to, answer.round, values and answer.values[0]) for to, answer in answers),
-        )  # fmt: skip
+        )
 
     def unsettled(self):
         """What the sum of all models has too much: differences that a passive has added and the active not taken off."""

@@ -66,11 +66,19 @@ def test_allreduce_of_three_adds_up_round_the_ring():
     first = [(message.sender, message.to, message.hop, message.values.copy()) for message in hop_by_hop(peers, 4)]
 
     assert [(sender, to, hop, values.tolist()) for sender, to, hop, values in first] == [
-        (0, 1, 0, [1]), (1, 2, 0, [20]), (2, 0, 0, [300]),
-        (1, 2, 1, [11]), (2, 0, 1, [220]), (0, 1, 1, [303]),
-        (2, 0, 2, [111]), (0, 1, 2, [222]), (1, 2, 2, [333]),
-        (0, 1, 3, [111]), (1, 2, 3, [222]), (2, 0, 3, [333]),
-    ]  # fmt: skip
+        (0, 1, 0, [1]),
+        (1, 2, 0, [20]),
+        (2, 0, 0, [300]),
+        (1, 2, 1, [11]),
+        (2, 0, 1, [220]),
+        (0, 1, 1, [303]),
+        (2, 0, 2, [111]),
+        (0, 1, 2, [222]),
+        (1, 2, 2, [333]),
+        (0, 1, 3, [111]),
+        (1, 2, 3, [222]),
+        (2, 0, 3, [333]),
+    ]
     assert peers.models() == pytest.approx(np.tile([-18.5, -37, -55.5], (3, 1)))
 
 
@@ -101,9 +109,12 @@ def test_allreduce_of_four_starts_with_ones_own_chunk_and_ends_with_the_mean():
 def test_allreduce_gives_everybody_the_mean_and_sends_each_chunk_once_each_hop(count, length, seed):
     gradients = models(count, seed, length)
     peers = Peers(
-        "allreduce", dict.fromkeys(gradients, np.zeros(length)), seed=seed, lr=1.0,
+        "allreduce",
+        dict.fromkeys(gradients, np.zeros(length)),
+        seed=seed,
+        lr=1.0,
         gradient=lambda rank, x: gradients[rank].astype(np.float32),
-    )  # fmt: skip
+    )
 
     peers.run(1)
 
@@ -116,9 +127,11 @@ def test_allreduce_gives_everybody_the_mean_and_sends_each_chunk_once_each_hop(c
 
 def test_a_gradient_that_cannot_be_used_weighs_nothing_in_the_mean():
     peers = Peers(
-        "allreduce", {rank: [0.0] for rank in range(3)}, lr=1.0,
+        "allreduce",
+        {rank: [0.0] for rank in range(3)},
+        lr=1.0,
         gradient=lambda rank, x: None if rank == 1 else np.float32([rank + 1]),
-    )  # fmt: skip
+    )
 
     peers.in_step()
 
@@ -151,9 +164,13 @@ def test_a_departure_starts_the_ring_anew_among_those_who_stay():
 @given(st.integers(2, 7), st.integers(0, 10_000), st.integers(0, 200), st.sampled_from(["none", "bf16", "fp16"]))
 def test_all_who_stay_take_the_same_allreduce_steps_whenever_one_leaves_and_one_joins(count, seed, events, codec):
     peers = Peers(
-        "allreduce", starts("allreduce", count, seed), seed=seed, optimizer=Sgd(lr=0.1), codec=codec,
+        "allreduce",
+        starts("allreduce", count, seed),
+        seed=seed,
+        optimizer=Sgd(lr=0.1),
+        codec=codec,
         gradient=lambda rank, x: x / 3 - np.float32(rank / 7),
-    )  # fmt: skip
+    )
     random = Random(seed)
 
     peers.run(9, events=events)
@@ -341,8 +358,11 @@ def test_sgp_sends_half_of_its_model_to_the_member_2_to_the_i_hops_on():
 
     assert peers.models().ravel() == pytest.approx([6, 6, 6, 6])
     assert [(message.sender, message.to) for message in peers.sent if message.round == 2] == [
-        (0, 2), (1, 3), (2, 0), (3, 1),
-    ]  # fmt: skip
+        (0, 2),
+        (1, 3),
+        (2, 0),
+        (3, 1),
+    ]
 
 
 def test_sgp_steps_before_it_sends():
@@ -411,9 +431,13 @@ def test_broadcast_sends_what_crosses_the_threshold(quantised, sent, residual):
     """By hand, tau .5."""
     steps = iter(GRADIENTS)
     peers = Peers(
-        "broadcast", dict.fromkeys((0, 1, 2), [0.0] * 4), tau=0.5, quantised=quantised, lr=1.0,
+        "broadcast",
+        dict.fromkeys((0, 1, 2), [0.0] * 4),
+        tau=0.5,
+        quantised=quantised,
+        lr=1.0,
         gradient=lambda rank, x: np.float32(next(steps)),
-    )  # fmt: skip
+    )
 
     for _ in range(6):
         peers.go_on(0)
@@ -431,9 +455,13 @@ def test_broadcast_sends_what_crosses_the_threshold(quantised, sent, residual):
 
 def test_the_sender_of_actors_takes_its_whole_gradient():
     peers = Peers(
-        "broadcast", {0: [0.0, 0.0], 1: [0.0, 0.0]}, tau=0.5, own="gradient", lr=1.0,
+        "broadcast",
+        {0: [0.0, 0.0], 1: [0.0, 0.0]},
+        tau=0.5,
+        own="gradient",
+        lr=1.0,
         gradient=lambda rank, x: np.float32([0.3, 0.6]),
-    )  # fmt: skip
+    )
 
     peers.go_on(0)
     peers.go_on(0)
@@ -457,9 +485,13 @@ def test_what_was_sent_and_the_residual_are_all_gradients(seed, tau, quantised):
     gradients = np.random.default_rng(seed).normal(size=(20, 5)).astype(np.float32)
     steps = iter(gradients)
     peers = Peers(
-        "broadcast", {0: [0.0] * 5, 1: [0.0] * 5}, tau=tau, quantised=quantised, lr=1.0,
+        "broadcast",
+        {0: [0.0] * 5, 1: [0.0] * 5},
+        tau=tau,
+        quantised=quantised,
+        lr=1.0,
         gradient=lambda rank, x: next(steps),
-    )  # fmt: skip
+    )
 
     for _ in range(40):
         peers.go_on(0)
@@ -526,9 +558,13 @@ def test_every_policy_finds_the_minimum_of_the_mean_of_different_losses(name, se
     minima = models(5, seed)
     options = {"gosgd": {"probability": 1}, "broadcast": {"tau": 0.02}}.get(name, {})
     peers = Peers(
-        name, dict.fromkeys(minima, np.zeros(3)), seed=seed, lr=0.05 if name == "broadcast" else 0.2,
-        gradient=lambda rank, x: (x - minima[rank]).astype(np.float32), **options,
-    )  # fmt: skip
+        name,
+        dict.fromkeys(minima, np.zeros(3)),
+        seed=seed,
+        lr=0.05 if name == "broadcast" else 0.2,
+        gradient=lambda rank, x: (x - minima[rank]).astype(np.float32),
+        **options,
+    )
 
     for until in range(40, 280, 40):
         peers.run(until)
@@ -566,9 +602,13 @@ def test_every_policy_trains_a_lone_member_as_sgd_does(name):
 def test_every_policy_goes_on_whoever_leaves_or_joins_in_mid_step(name, count, seed, topology, events):
     random = Random(seed)
     peers = Peers(
-        name, starts(name, count, seed), topology, seed=seed, optimizer=Sgd(lr=0.1),
+        name,
+        starts(name, count, seed),
+        topology,
+        seed=seed,
+        optimizer=Sgd(lr=0.1),
         gradient=lambda rank, x: None if random.random() < 0.1 else x - np.float32(rank),
-    )  # fmt: skip
+    )
 
     peers.run_with_changes(events, random)
     peers.run(max(peers.rounds.values()) + 3)

@@ -67,7 +67,11 @@ def test_scores_of_a_split_begin_with_the_loss() -> None:
         ({"test_accuracy": 0.96666, "test_loss": 0.1}, "", "test accuracy 0.9667"),
         ({"test_accuracy": 0.96666, "test_loss": 0.1}, "max accuracy", "test accuracy 0.9667"),
         ({"test_loss": 2900.123456}, "min loss", "test loss 2900.1235"),
-        ({"test_loss": 0.5, "test_r2": 0.25, "test_mean_error": 3.0}, "", "test loss 0.5000, mean error 3.0000, r2 0.2500"),
+        (
+            {"test_loss": 0.5, "test_r2": 0.25, "test_mean_error": 3.0},
+            "",
+            "test loss 0.5000, mean error 3.0000, r2 0.2500",
+        ),
         ({"test_f1": 0.25, "test_accuracy": 0.9}, "max f1", "test f1 0.2500, accuracy 0.9000"),
         (
             {"test_accuracy": 0.5, "mean_test_accuracy": 0.75, "vote_test_accuracy": 1.0},
@@ -78,7 +82,7 @@ def test_scores_of_a_split_begin_with_the_loss() -> None:
         ({"train_loss": 0.25}, "", "train loss 0.2500"),
         ({}, "", "test score unknown: the run was not scored"),
     ],
-)  # fmt: skip
+)
 def test_the_last_words_on_a_run_are_what_it_goes_by(metrics: dict[str, float], told: str, words: str) -> None:
     assert result(metrics, told) == words
 

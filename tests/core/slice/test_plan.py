@@ -126,7 +126,12 @@ def test_memory_of_a_server_follows_the_formula():
     memory = server_memory(1000, slots=1, arrays=1, workers=4, part_bytes=1 << 10)
 
     assert memory == {
-        "weights": 4000, "optimizer": 4000, "snapshot": 8000, "published": 4000, "policy": 4000, "assembly": 8000,
+        "weights": 4000,
+        "optimizer": 4000,
+        "snapshot": 8000,
+        "published": 4000,
+        "policy": 4000,
+        "assembly": 8000,
         "messages": 16 << 10,
-    }  # fmt: skip
+    }
     assert assembly_buffers(1) == 1

@@ -49,13 +49,16 @@ def checked(config: Config, folder: Path) -> None:
 def test_what_can_be_trained_passes(tmp_path: Path) -> None:
     plain = {"svm": {"steps": "plain", "objective": {"loss": "hinge", "c": None}}, "policy": {"name": "bsp"}}
     for code, settings in [
-        ("", {}), ("", plain), ("", {"codec": {"push": "fp16"}}), ("y = np.arange(200) % 3", {}),
+        ("", {}),
+        ("", plain),
+        ("", {"codec": {"push": "fp16"}}),
+        ("y = np.arange(200) % 3", {}),
         ("y = np.arange(200) % 3; names = ('a', 'b', 'c')", {"svm": {"class_weights": {"b": 3.0}}}),
         ("y = np.where(np.arange(200) == 170, 2, np.array([0, 1, 3])[np.arange(200) % 3])", {}),
         ("y[170] = 2; names = ('a', 'b', 'rare')", {}),
         ("y = np.where(np.arange(200) == 170, 3, np.arange(200) % 3); names = ('a', 'b', 'c', 'rare')", {}),
         ("y = 2 * y; names = ('a', 'none at all', 'c')", {}),
-    ]:  # fmt: skip
+    ]:
         checked(config_of(tmp_path, code, **settings), tmp_path)
 
 
@@ -68,17 +71,27 @@ BAD = [
     ("y = y[:, None]", DataError, r"are int64 of shape \(80, 1\)"),
     ("y[:] = 1", DataError, "All 160 training examples of task .* have the label 1; expected two classes"),
     ("y[:160] = 0; names = ('no', 'yes')", DataError, "All 160 training examples .* have the label no;"),
-    ("y[160:] += 1", DataError,
-     r"The test examples of task .* have the label 2 \(20 of 40 examples\), which no training .* have 0 and 1"),
+    (
+        "y[160:] += 1",
+        DataError,
+        r"The test examples of task .* have the label 2 \(20 of 40 examples\), which no training .* have 0 and 1",
+    ),
     ("y[160:] += 1; names = ('-1', '0', '1')", DataError, r"test examples .* have the label 1 \(20 of 40 .* -1 and 0"),
-    ("y = np.arange(200) % 3; y[:160] += 1; names = tuple('abcd')", DataError, r"have the label a \(1. of 40 .* b to d"),
+    (
+        "y = np.arange(200) % 3; y[:160] += 1; names = tuple('abcd')",
+        DataError,
+        r"have the label a \(1. of 40 .* b to d",
+    ),
     ("y = 2 * y + 2", DataError, r"are 2 and 4; .*without a gap, .*make 0 and 1: \(labels == 4\)\.astype"),
-    ("y = np.where(np.arange(200) == 170, 5, np.arange(200) % 3)", DataError,
-     r"The test examples of task .* have the label 5 \(1 of 40 examples\), which no training .* have 0 to 2"),
+    (
+        "y = np.where(np.arange(200) == 170, 5, np.arange(200) % 3)",
+        DataError,
+        r"The test examples of task .* have the label 5 \(1 of 40 examples\), which no training .* have 0 to 2",
+    ),
     ("x = sp.csr_array((200, 30), dtype=np.float32)", DataError, "No training example of task .* has a feature"),
     ("x = x.toarray()", ConfigError, "hold dense rows, but updates: sparse"),
     ("x.data[:] *= 1e30", ConfigError, "Training has diverged"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("code", "kind", "sentence"), BAD, ids=[row[0] for row in BAD])
@@ -93,9 +106,11 @@ SETTINGS = [
     ({"svm": {"class_weights": {"5": 2.0}}}, "a weight for the class '5'; the data has 0, 1"),
     ({"batch_size": 500}, "batch_size is 500, .* no worker has more than 80"),
     ({"optimizer": {"lr": 1e38}, "svm": {"steps": "plain"}}, r"Training has diverged: .*Lower optimizer\.lr"),
-    ({"optimizer": {"lr": 1e6}, "svm": {"steps": "plain"}, "codec": {"push": "fp16"}},
-     r"codec.push is fp16, and a first push \(up to .*Set codec.push to bf16 or none, or lower optimizer.lr"),
-]  # fmt: skip
+    (
+        {"optimizer": {"lr": 1e6}, "svm": {"steps": "plain"}, "codec": {"push": "fp16"}},
+        r"codec.push is fp16, and a first push \(up to .*Set codec.push to bf16 or none, or lower optimizer.lr",
+    ),
+]
 
 
 @pytest.mark.parametrize(("settings", "sentence"), SETTINGS, ids=[str(row[0]) for row in SETTINGS])

@@ -54,27 +54,53 @@ FLOATS = PREPARE.format(labels="labels.astype('float32')")
 LOOSE = LOSS.format(loss="functional.mse_loss(model(inputs)[:, :1], labels)")
 RIGHT = METRICS.format(metrics="{'right': float(outputs.argmax(2).sum())}")
 BAD = [
-    ("counted from 1", PREPARE.format(labels="labels + 1"),
-     "labels go from 1 to 4.*4 outputs, for labels 0 to 3.*subtract 1"),
-    ("beyond", PREPARE.format(labels="labels * 2"),
-     r"labels go from 0 to 6, but the model has 4 outputs.*model\(\) 7 outputs.* numbers to predict .*astype\('float32'\)"),
-    ("no loss", ONE + FLOATS, "default loss is for classes, but the labels are numbers.*For numbers to predict write loss"),
-    ("no loss, whole numbers", ONE, r"labels go from 0 to 3, but .* 1 outputs.* numbers to predict .*astype.*write loss\(\)"),
-    ("whole numbers", ONE + PREPARE.format(labels="labels") + LOSS.format(loss=HUBER),
-     r"backward pass .* failed: .*labels Tensor of shape \(8,\) of torch.int64.* numbers to predict .*astype\('float32'\)"),
-    ("whole numbers, forward", ONE + PREPARE.format(labels="labels") + LOSS.format(loss=BINARY),
-     r"labels Tensor of shape \(8,\) of torch.int64.* numbers to predict .*labels.astype\('float32'\) in data"),
+    (
+        "counted from 1",
+        PREPARE.format(labels="labels + 1"),
+        "labels go from 1 to 4.*4 outputs, for labels 0 to 3.*subtract 1",
+    ),
+    (
+        "beyond",
+        PREPARE.format(labels="labels * 2"),
+        r"labels go from 0 to 6, but the model has 4 outputs.*model\(\) 7 outputs.* numbers to predict .*astype\('float32'\)",
+    ),
+    (
+        "no loss",
+        ONE + FLOATS,
+        "default loss is for classes, but the labels are numbers.*For numbers to predict write loss",
+    ),
+    (
+        "no loss, whole numbers",
+        ONE,
+        r"labels go from 0 to 3, but .* 1 outputs.* numbers to predict .*astype.*write loss\(\)",
+    ),
+    (
+        "whole numbers",
+        ONE + PREPARE.format(labels="labels") + LOSS.format(loss=HUBER),
+        r"backward pass .* failed: .*labels Tensor of shape \(8,\) of torch.int64.* numbers to predict .*astype\('float32'\)",
+    ),
+    (
+        "whole numbers, forward",
+        ONE + PREPARE.format(labels="labels") + LOSS.format(loss=BINARY),
+        r"labels Tensor of shape \(8,\) of torch.int64.* numbers to predict .*labels.astype\('float32'\) in data",
+    ),
     ("below", PREPARE.format(labels="labels - 1"), "labels go from -1 to 2.*[Nn]umber the classes from 0"),
-    ("no reach", LOSS.format(loss="torch.ones((), requires_grad=True) * 2"),
-     r"does not depend on trainable parameters.*model\(inputs\)"),
+    (
+        "no reach",
+        LOSS.format(loss="torch.ones((), requires_grad=True) * 2"),
+        r"does not depend on trainable parameters.*model\(inputs\)",
+    ),
     ("no gradient", LOSS.format(loss=f"{CROSS}.detach()"), "does not depend on trainable parameters"),
-    ("not finite", LOSS.format(loss=f"{CROSS} * float('nan')"),
-     r"loss of task 'bad' is not finite .*features go from -.*log\(0\)"),
+    (
+        "not finite",
+        LOSS.format(loss=f"{CROSS} * float('nan')"),
+        r"loss of task 'bad' is not finite .*features go from -.*log\(0\)",
+    ),
     ("broadcast", FLOATS + LOOSE, r"line 24: .*target size.*outputs are Tensor of shape \(8, 4\)"),
     ("numbers", FLOATS, r"labels Tensor of shape \(8,\) of torch.float32.*functional.mse_loss"),
     ("metrics", RIGHT, r"metrics\(\) of the task failed, .*line 18.*shape \(120, 4\)"),
     ("no table", METRICS.format(metrics="0.5"), r"metrics\(\) in .*bad.py returned float; it must return a dict"),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +131,16 @@ def test_a_mistake_is_told_with_what_to_do(shards: Shards, tmp_path: Path, code:
 
 
 MODELS = [
-    ("nn.Linear(6, 8)", "nn.Linear(5, 8)",
-     r"line 12: Linear\(in_features=5, .*got inputs of shape \(8, 6\).*in_features must be 6"),
+    (
+        "nn.Linear(6, 8)",
+        "nn.Linear(5, 8)",
+        r"line 12: Linear\(in_features=5, .*got inputs of shape \(8, 6\).*in_features must be 6",
+    ),
     ("nn.ReLU()", "nn.Conv1d(3, 8, 1)", r"line 13: Conv1d.*got inputs of shape \(8, 8\)"),
     ("nn.Linear(8, 4)", "nn.LazyLinear(4)", r"'2.weight' .*is lazy.*nn.Linear\(64, 10\) for nn.LazyLinear"),
     ("    )", "    ).double()", "is torch.float64; .*leave out .double"),
     ("nn.ReLU()", "nn.Relu()", r"model\(\) of the task failed, .*line 13: AttributeError"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("old", "new", "sentence"), MODELS, ids=[row[1] for row in MODELS])

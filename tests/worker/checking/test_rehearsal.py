@@ -91,16 +91,26 @@ def test_a_script_that_never_steps_or_brings_its_own_data_passes(rehearse: Rehea
 
 
 BAD = [
-    ("loss.backward()", "loss.backwards()",
-     r"^loop: loop.py, line 12: AttributeError: 'Tensor' object has no attribute 'backwards'$"),
+    (
+        "loss.backward()",
+        "loss.backwards()",
+        r"^loop: loop.py, line 12: AttributeError: 'Tensor' object has no attribute 'backwards'$",
+    ),
     ("loss.backward()", "", r"^loop: loop.py, line 13: session.step\(\) found no gradients .*Call backward\(\)"),
-    ("session.step(loss)", "", r"^loop: loop.py, line 9: The loop asked for another mini-batch without session.step\(\)"),
+    (
+        "session.step(loss)",
+        "",
+        r"^loop: loop.py, line 9: The loop asked for another mini-batch without session.step\(\)",
+    ),
     ("targets)", "targets + 1)", r"line 11: IndexError: Target 10 is out of bounds"),
-    ("torch.nn.Linear(64, 64)", "torch.nn.Linear(65, 64)",
-     r"line 8: .*it has '0.weight' of shape \(64, 65\) where the task's has '0.weight' of shape \(64, 64\)"),
+    (
+        "torch.nn.Linear(64, 64)",
+        "torch.nn.Linear(65, 64)",
+        r"line 8: .*it has '0.weight' of shape \(64, 65\) where the task's has '0.weight' of shape \(64, 64\)",
+    ),
     ("session.zero_grad()", "raise SystemExit('no')", r"line 10: it ends with 'no' before its first step"),
     ("model = ", "import nowhere_at_all; model = ", r"line 7: ModuleNotFoundError: No module named 'nowhere_at_all'"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("old", "new", "sentence"), BAD, ids=[row[1] or f"no {row[0]}" for row in BAD])

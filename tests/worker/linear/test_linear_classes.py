@@ -13,9 +13,12 @@ from paceline.data.shards import Shards, open_shards
 from tests.worker.linear.test_linear_worker import RECIPE, Trial, config
 
 FITTED = {
-    "steps": "fitted", "intercept": True, "objective": {"loss": "squared_hinge", "c": 1.0}, "class_weights": "balanced",
+    "steps": "fitted",
+    "intercept": True,
+    "objective": {"loss": "squared_hinge", "c": 1.0},
+    "class_weights": "balanced",
     "batches": 3,
-}  # fmt: skip
+}
 
 
 def three() -> Labelled:

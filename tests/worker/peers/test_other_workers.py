@@ -312,7 +312,7 @@ ONES = np.ones(PLAN.total)
         ({"note": {"kind": "update", "sparse": True}}, ONES, BadPush, "of kind 'update'; expected answer, ask"),
         ({"codec": "topk"}, ONES, BadPush, "Weights can't travel as topk"),
     ],
-)  # fmt: skip
+)
 def test_a_message_that_is_wrong_changes_nothing(
     taker: Member, kind: str, head: dict[str, Any], values: Any, error: type[PacelineError], match: str
 ) -> None:

@@ -254,8 +254,10 @@ def test_the_mean_is_of_those_that_came_and_a_gone_or_diverged_worker_is_left_ou
     assert found.mean.tolist() == [3.5] * length
     assert seen == [(0, 1.0), (3, 6.0)]
     assert [facts["address"] for event, facts in said if "left out" in event] == [
-        served[1][1], served[2][1], served[1][1],
-    ]  # fmt: skip
+        served[1][1],
+        served[2][1],
+        served[1][1],
+    ]
     assert found.vote.keys() == {"train"}
     assert nothing is None
 
@@ -329,8 +331,10 @@ def test_final_local_models_are_served_until_they_are_scored_and_a_killed_worker
         assert "vote_test_loss" not in metrics
         models = tmp_path / "models"
         assert {path.name for path in models.glob("last*")} == {
-            "last.safetensors", "last.local-0.safetensors", "last.local-2.safetensors",
-        }  # fmt: skip
+            "last.safetensors",
+            "last.local-0.safetensors",
+            "last.local-2.safetensors",
+        }
         assert (flat(models / "last.local-0.safetensors") == final[0]).all()
         assert (flat(models / "last.local-2.safetensors") == final[2]).all()
         assert not (final[0] == final[2]).all()

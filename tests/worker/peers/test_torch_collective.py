@@ -174,26 +174,35 @@ def test_all_take_the_same_steps_whoever_got_the_sum_and_whoever_fell_back(
     assert len(peers.bits) == 1
     assert set(peers.rounds.values()) == {22}
     alone = Peers(
-        "allreduce", {3 * place + 1: np.ones(3) for place in range(count)}, seed=seed, lr=0.1, optimizer=sgd,
+        "allreduce",
+        {3 * place + 1: np.ones(3) for place in range(count)},
+        seed=seed,
+        lr=0.1,
+        optimizer=sgd,
         gradient=lambda rank, x: x / 3 - np.float32(rank / 7),
-    )  # fmt: skip
+    )
     alone.run(22)
     assert peers.models() == pytest.approx(alone.models(), abs=1e-4)
 
 
 @FEW
 @given(
-    st.integers(2, 6), st.integers(0, 10_000), st.sampled_from([0.0, 0.05, 0.3]),
+    st.integers(2, 6),
+    st.integers(0, 10_000),
+    st.sampled_from([0.0, 0.05, 0.3]),
     st.lists(st.integers(0, 150), min_size=1, max_size=5),
-)  # fmt: skip
+)
 def test_all_who_stay_take_the_same_steps_whoever_leaves_or_joins_in_a_collective(
     count: int, seed: int, failing: float, events: list[int]
 ) -> None:
     random = Random(seed)
     peers = Collected(
-        count, seed, failing, optimizer=Sgd(lr=0.1),
+        count,
+        seed,
+        failing,
+        optimizer=Sgd(lr=0.1),
         gradient=lambda rank, x: None if random.random() < 0.1 else x / 3 - np.float32(rank / 7),
-    )  # fmt: skip
+    )
 
     peers.run_with_changes(events, random)
     peers.failing = 0.0

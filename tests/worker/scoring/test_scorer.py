@@ -100,9 +100,14 @@ def test_without_a_best_model_any_score_is_the_best(tmp_path: Path) -> None:
 def test_where_the_measure_never_moves_the_loss_decides_which_model_is_the_best() -> None:
     written: list[str] = []
     scorer: Any = SimpleNamespace(
-        _measure=None, _best=WORST, _average_from=None, _examples={"train": 3},
-        write=lambda name, facts: written.append(f"{name} {facts['epoch']} {facts['measure']} {facts['train_examples']}"),
-    )  # fmt: skip
+        _measure=None,
+        _best=WORST,
+        _average_from=None,
+        _examples={"train": 3},
+        write=lambda name, facts: written.append(
+            f"{name} {facts['epoch']} {facts['measure']} {facts['train_examples']}"
+        ),
+    )
     for epoch, loss in enumerate([2.0, 0.5, 0.75, float("nan"), 0.25]):
         due = pb.EvaluateReply(epoch=epoch, final=epoch == 4)
         metrics = {"validation_accuracy": 0.25, "validation_loss": loss}

@@ -81,9 +81,14 @@ class Client:
         self.error: Exception | None = None
 
     def begin_push(
-        self, clock: int, view: int, update: Update, examples: int,
-        choose: Callable[[int, pb.PullHead], Vector] | None, bases: Sequence[Base],
-    ) -> Callable[[], list[pb.PullHead]]:  # fmt: skip
+        self,
+        clock: int,
+        view: int,
+        update: Update,
+        examples: int,
+        choose: Callable[[int, pb.PullHead], Vector] | None,
+        bases: Sequence[Base],
+    ) -> Callable[[], list[pb.PullHead]]:
         """The weights come as early as they can: at once."""
         self.pushes.append((clock, update, examples))
         self.pushed_bases.append(bases[0].version)
@@ -137,9 +142,15 @@ class Slowness:
 
 
 def training(
-    policy: Policy, client: Client, replica: Replica, sizes: list[int] | None = None, steps: int = 2, batch: int = 2,
-    speed: float = 1.0, **more: Any,
-) -> Any:  # fmt: skip
+    policy: Policy,
+    client: Client,
+    replica: Replica,
+    sizes: list[int] | None = None,
+    steps: int = 2,
+    batch: int = 2,
+    speed: float = 1.0,
+    **more: Any,
+) -> Any:
     sizes = sizes or [4]
     shards = [SimpleNamespace(features=np.zeros((size, 1)), labels=np.zeros(size, np.int64)) for size in sizes]
     asked = {"optimizer": Sgd(lr=9.0, momentum=0.0, weight_decay=0.0), "clip": Clip(ClipConfig())} | more
