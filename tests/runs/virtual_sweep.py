@@ -1,4 +1,4 @@
-"""By hand: many more seeds than the tests run. `python -m tests.support.virtual_sweep [policies|switches] FIRST LAST`."""
+"""By hand: many more seeds than the tests run. `python -m tests.runs.virtual_sweep [policies|switches] FIRST LAST`."""
 
 import random
 import sys
