@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from cluster import has_image
 
+from e2e.cluster import has_image
 from paceline.data.dataset import Dataset
 from paceline.data.rcv1_like import rcv1_like
 from paceline.k8s.deploy import purge, teardown

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster import REGISTRY, TAG, overlay, paceline, pool, put_rows, status, until
 from safetensors import safe_open
 from sklearn.datasets import dump_svmlight_file
 
+from e2e.cluster import REGISTRY, TAG, overlay, paceline, pool, put_rows, status, until
 from paceline.data.dataset import Dataset
 from paceline.k8s.cluster_status import look
 from paceline.k8s.findings import condition

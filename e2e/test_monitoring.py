@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster import REPOSITORY, overlay, paceline, pool, put_rows, until
 
+from e2e.cluster import REPOSITORY, overlay, paceline, pool, put_rows, until
 from paceline.data.dataset import Dataset
 from paceline.k8s.kubectl import COMPONENT, Kubectl
 from tools.dashboard import ALERTS
