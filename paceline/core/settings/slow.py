@@ -30,7 +30,7 @@ def expand(value: Any, workers: int) -> Any:
 def slowness(who: str, how: str) -> tuple[float, float]:
     """(factor, probability of a step being slow) of one `slow` entry; ValueError where it can't be read."""
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)x(?:@([0-9]*\.?[0-9]+)%)?", how)
-    if not (who == "all" or who.isdigit()) or not match or float(match[1]) < 1 or float(match[2] or 0) > 100:
+    if not (who == "all" or who.isdecimal()) or not match or float(match[1]) < 1 or float(match[2] or 0) > 100:
         raise ValueError(
             f"can't read {who!r}: {how!r}; write a worker's number or 'all', and 10x or 10x@5% (factor 1 or more)."
         )

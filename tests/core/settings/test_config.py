@@ -273,6 +273,11 @@ def test_a_set_without_key_or_value_is_refused(pair):
         parse_sets([pair])
 
 
+def test_a_worker_whose_number_is_no_number_is_refused():
+    with pytest.raises(ConfigError, match=r"slow.*can't read '²': '10x'; write a worker's number or 'all'"):
+        load(None, {"slow": {"²": "10x"}})
+
+
 def test_slowness_is_a_factor_and_a_share():
     assert slowness("2", "10x") == (10.0, 1.0)
     assert slowness("all", "1.5x@5%") == (1.5, 0.05)
