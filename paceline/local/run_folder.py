@@ -159,7 +159,7 @@ class RunFolder:
         return found if isinstance(found, dict) else {}
 
     def checked(self) -> Self:
-        """Itself; TooNew where a newer release has written this folder."""
+        """Itself; TooNew where a newer release has written this folder, DataError where its form is no number."""
         found = self.facts().get("format", FORMAT)
         check_format(str(self.path), found, FORMAT, "begin another run")
         return self

@@ -16,7 +16,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from paceline.core.errors import ConfigError, TooNew
+from paceline.core.errors import ConfigError, DataError, TooNew
 from paceline.core.stored_format import check_format
 from paceline.data.inputs import FORMAT_KEY, Inputs
 from paceline.data.linear_model import read_linear_model
@@ -339,6 +339,11 @@ def test_a_stored_search_goes_on_and_one_of_a_later_release_is_refused(stored: P
         pass
 
 
-def test_a_format_that_is_no_number_is_refused() -> None:
-    with pytest.raises(TooNew, match="has format 'two'"):
-        check_format("x", "two", 1, "y")
+@pytest.mark.parametrize("found", ["two", None, 1.5, True, [1]])
+def test_a_format_that_is_no_number_is_damage_and_no_newer_release(found: object) -> None:
+    with pytest.raises(
+        DataError, match=r"^x has format .*, which is no number: it is damaged\. Restore it, or y\.$"
+    ) as raised:
+        check_format("x", found, 1, "y")
+
+    assert not isinstance(raised.value, TooNew)
