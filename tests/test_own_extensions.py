@@ -11,6 +11,8 @@ from paceline.core.coding.codec import load_codec
 from paceline.core.errors import ConfigError
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.settings.config import Options
+from paceline.core.steps.effective import effective, pool_of
+from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import build_policy
 from paceline.load_settings import exits, load, write_yaml
 from paceline.local.read_config import read_config
@@ -49,6 +51,15 @@ class Half(Codec):
 
     def _decode(self, data, out):
         out[:] = data.view(np.float16)
+"""
+
+LION = """
+import numpy as np
+from paceline.core.steps.optimizers.sgd import Sgd
+
+class Lion(Sgd):
+    def step(self, weights, out, gradient, scale, lr, slots, steps):
+        out[:] = weights - lr * np.sign(gradient)
 """
 
 
@@ -132,6 +143,40 @@ def test_a_policy_without_servers_may_be_a_file_and_so_may_its_topology():
 
     assert type(build_peer_policy(config.policy)).__name__ == "Swap"
     assert not build_policy(config.policy).served
+
+
+def test_an_optimizer_that_is_made_from_sgd_and_has_a_step_of_its_own_is_stepped_with():
+    write("lion.py", LION)
+    config = load(None, {"policy": "asp", "workers": 4, "optimizer": {"name": "lion.py", "lr": 0.5}})
+    asked, policy, pool = build_optimizer(config.optimizer), build_policy(config.policy), pool_of(config)
+    assert pool is not None
+
+    assert pool.momentum(asked, policy) is None
+    used = effective(pool, asked, policy)
+    weights = np.zeros(2, np.float32)
+    used.step(weights, weights, np.array([3, -4], np.float32), 1.0, 0.5, [], 1)
+
+    assert weights.tolist() == [-0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"policy": "dana"}, "dana is made for SGD with momentum, but optimizer.name is lion.py"),
+        ({"policy": "ensemble"}, "ensemble takes plain steps at each worker, but optimizer.name is lion.py"),
+        ({"policy": "asp", "updates": "sparse"}, "optimizer is lion.py .*, but sparse updates are plain SGD steps"),
+        ({"policy": "broadcast", "servers": 0}, "optimizer is lion.py .*, but broadcast takes plain steps"),
+        (
+            {"policy": "bsp", "codec": {"push": "topk", "momentum": 0.9}},
+            r"the servers take plain steps; but optimizer.name is lion.py and optimizer.momentum 0. Use optimizer.name=sgd",
+        ),
+    ],
+)
+def test_where_only_sgds_step_is_taken_an_optimizer_with_a_step_of_its_own_is_refused(settings, told):
+    write("lion.py", LION)
+
+    with pytest.raises(ConfigError, match=told):
+        load(None, {"optimizer": {"name": "lion.py", "momentum": 0, "weight_decay": 0}, **settings})
 
 
 def test_a_file_that_changed_is_run_anew_and_one_that_did_not_is_not():

@@ -12,7 +12,7 @@ from paceline.core.folders import PEERS
 from paceline.core.rules.rules_of_settings import Rules, is_plain
 from paceline.core.settings.codec import FIRST_SHARE, can_warm_up
 from paceline.core.settings.config import Config
-from paceline.core.steps.optimizers.sgd import Sgd, is_sgd
+from paceline.core.steps.optimizers.sgd import Sgd, is_sgd, steps_as_sgd
 from paceline.core.sync.policy import policies_that
 
 
@@ -50,7 +50,7 @@ _OPTIMIZER = (
 def _steps_plainly(optimizer: Any, config: Config) -> bool:
     """Whether the servers' steps are plain ones; with lr_scale: auto they leave the momentum out."""
     translated = config.schedule.lr_scale == "auto"
-    return isinstance(optimizer, Sgd) and (translated or not optimizer.momentum)
+    return steps_as_sgd(optimizer) and (translated or not optimizer.momentum)
 
 
 # codecs

@@ -36,7 +36,7 @@ class Sgd(Optimizer):
         return share
 
     def worker_momentum(self) -> WorkerMomentum | None:
-        return WorkerMomentum(self.momentum, self.weight_decay) if self.momentum else None
+        return WorkerMomentum(self.momentum, self.weight_decay) if self.momentum and steps_as_sgd(self) else None
 
     def step(
         self,
@@ -58,8 +58,13 @@ class Sgd(Optimizer):
 
 
 def is_sgd(options: Options) -> bool:
-    """Whether the config names SGD, or an optimizer that is made from it."""
-    return isinstance(build_optimizer(options), Sgd)
+    """Whether the config names SGD, or an optimizer that is made from it and steps as it does."""
+    return steps_as_sgd(build_optimizer(options))
+
+
+def steps_as_sgd(optimizer: Optimizer) -> bool:
+    """Whether its step is SGD's own: one that is only made from SGD may have another, which must not be left out."""
+    return isinstance(optimizer, Sgd) and type(optimizer).step is Sgd.step
 
 
 def plain_sgd(lr: float) -> Sgd:
