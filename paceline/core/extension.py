@@ -101,6 +101,14 @@ def own_rules(kind: type) -> Iterator[Rule]:
         yield from vars(base).get("rules", ())
 
 
+def place_of(function: Any) -> str:
+    """'mine.py, line 9': where a function of an extension's begins."""
+    code = getattr(function, "__code__", None)
+    return (
+        str(getattr(function, "__module__", "?")) if code is None else f"{code.co_filename}, line {code.co_firstlineno}"
+    )
+
+
 def stem_of(kind: type) -> str:
     """What the class is called in the config: the stem of its file."""
     return kind.__module__.rpartition(".")[2]

@@ -127,7 +127,7 @@ _POLICY = (
         lambda policy, config: (
             config.schedule.lr_scale == "adascale"
             and config.updates == "dense"  # with others it goes with no policy
-            and not (policy.rounds or policy.gathers)
+            and not policy.has_sum
         ),
         "schedule.lr_scale: adascale needs a policy that averages several gradients, like bsp or kbuffered; {policy.name} "
         "folds each by itself. Use one, or another lr_scale.",

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from paceline.core.errors import BadPush, Fenced, Gap, NotYet
+from paceline.core.errors import BadPush, ConfigError, Fenced, Gap, NotYet
+from paceline.core.extension import place_of
 from paceline.core.slice.state import Phase
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Policy
@@ -67,10 +68,18 @@ class Admission:
             raise self._fenced(worker, incarnation)
 
     def verdict(self, push: Push, policy: Policy) -> Verdict:
-        """What becomes of a push that is let in: weights from before a restart are too old for any policy."""
+        """What becomes of a push that is let in: weights from before a restart are too old for any policy. ConfigError where
+        it should wait in a sum, and the policy has none."""
         if push.base.term != self._term:
             return Verdict(Outcome.DROPPED, "stale_term")
-        return policy.admit(push, self._clocks)
+        verdict = policy.admit(push, self._clocks)
+        if verdict.outcome is Outcome.BUFFERED and not policy.has_sum:
+            kind = type(policy)
+            raise ConfigError(
+                f"{place_of(kind.admit)}: admit() of policy {kind.__name__} says BUFFERED, but the policy has no sum that the "
+                f"push could wait in, and it would be lost. Set `gathers = True` in class {kind.__name__}."
+            )
+        return verdict
 
     def _check_seat(self, worker: str, incarnation: int) -> None:
         seat = self._clocks.seat(worker)

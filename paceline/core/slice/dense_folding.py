@@ -27,7 +27,7 @@ class DenseFolding:
 
     def begin(self) -> None:
         policy = self._half.policy
-        self.sum = DenseSum(self._length, ordered=policy.rounds) if policy.rounds or policy.gathers else None
+        self.sum = DenseSum(self._length, ordered=policy.rounds) if policy.has_sum else None
         if self.sum is not None and self._half.rate.needs_squares:
             self.sum.squares = 0.0
 

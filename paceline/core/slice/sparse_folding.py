@@ -35,8 +35,7 @@ class SparseFolding:
 
     def begin(self) -> None:
         policy = self._half.policy
-        gathers = policy.rounds or policy.gathers
-        self.sum = SparseSum(self._length, policy.rounds, policy.overwrites) if gathers else None
+        self.sum = SparseSum(self._length, policy.rounds, policy.overwrites) if policy.has_sum else None
 
     @property
     def settled(self) -> int:

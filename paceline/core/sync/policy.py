@@ -79,6 +79,11 @@ class Policy(Scaled, ABC):
         return members if self.rounds else 1.0
 
     @property
+    def has_sum(self) -> bool:
+        """Whether pushes can wait in a sum."""
+        return self.rounds or self.gathers
+
+    @property
     def overwrites(self) -> bool:
         """Whether a worker's later sparse push into one sum takes the place of its earlier one where both have a value."""
         return False
@@ -93,7 +98,8 @@ class Policy(Scaled, ABC):
         return 1 if self.rounds else 2 if self.gathers else 0
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
-        """FOLDED: fold it now. BUFFERED: keep it in the sum until `is_due`. DROPPED: don't use it."""
+        """FOLDED: fold it now. BUFFERED: keep it in the sum until `is_due`, which needs `rounds` or
+        `gathers`. DROPPED: don't use it."""
         return Verdict(Outcome.FOLDED)
 
     def observe(self, push: Push, clocks: Clocks) -> None:

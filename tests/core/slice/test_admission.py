@@ -1,13 +1,19 @@
 """Which pushes a slice lets in."""
 
+import inspect
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
-from paceline.core.errors import BadPush, Fenced, Gap, NotYet, PacelineError
+from paceline.core.errors import BadPush, ConfigError, Fenced, Gap, NotYet, PacelineError
 from paceline.core.slice.admission import Admission
+from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.state import Phase
-from paceline.core.values import Base, Dense, Outcome, Push, Seat
-from tests.support.slice_parts import a_push, clocks_with, counted, half_of
+from paceline.core.sync.clocks import Clocks
+from paceline.core.sync.policies.asp import Asp
+from paceline.core.values import Base, Dense, Outcome, Push, Seat, Verdict, View
+from tests.support.slice_parts import PLAIN, a_push, clocks_with, counted, half_of
 
 TERM = 2
 
@@ -45,6 +51,40 @@ def test_other_pushes_are_refused_with_the_reason(seat: Seat, push: Push, error:
 def test_nothing_is_let_in_before_the_slice_serves(phase: Phase):
     with pytest.raises(NotYet, match=f"The slice is {phase}"):
         admission(a=Seat(1, 0)).check(a_push(), phase)
+
+
+class Forgetful(Asp):
+    """A user's, which says that pushes wait, and not that they are summed."""
+
+    def admit(self, push: Push, clocks: Clocks) -> Verdict:
+        return Verdict(Outcome.BUFFERED)
+
+
+class Gathering(Forgetful):
+    gathers: ClassVar[bool] = True
+
+
+def test_a_push_that_should_wait_in_a_sum_that_a_policy_does_not_have_is_an_error_and_not_lost():
+    line = inspect.getsourcelines(Forgetful.admit)[1]
+    told = rf"test_admission.py, line {line}: admit\(\) of policy Forgetful says BUFFERED, .* Set `gathers = True`"
+    one = admission(a=Seat(1, 0))
+    push = a_push(base=Base(TERM, 0))
+
+    with pytest.raises(ConfigError, match=told):
+        one.verdict(push, Forgetful())
+
+    assert one.verdict(push, Gathering()).outcome is Outcome.BUFFERED
+
+
+def test_a_slice_counts_no_push_that_it_could_not_keep():
+    one = ModelSlice(2, Forgetful(), PLAIN)
+    one.initialise(np.zeros(2, np.float32), b"")
+    one.view(View(1, {"a": Seat(1, 0)}))
+
+    with pytest.raises(ConfigError, match="BUFFERED"):
+        one.push(a_push())
+
+    assert (one.clocks.pushes, one.clocks.entry("a").clock) == (0, 0)
 
 
 def test_a_repeat_is_answered_once_its_push_was_counted_and_else_has_to_be_sent_again():
