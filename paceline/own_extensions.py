@@ -24,6 +24,8 @@ from paceline.own_files import is_own, load_file, note_code, where
 T = TypeVar("T")
 KEPT = "own"
 """The folder beside a run's config.yaml with the files that the run began with."""
+FACTS = "run.json"
+"""What a run's folder has, and no other one."""
 _MODULE = "paceline_own_"
 """What the name of the module begins with that a user's file becomes."""
 _PAGES = {"policy": "docs/first-policy.md", "codec": "docs/first-codec.md"}
@@ -41,7 +43,8 @@ class OwnExtensions(registry.Outside):
 
     def __init__(self) -> None:
         self._folder: Path | None = None
-        self._allowed: frozenset[str] | None = None
+        self._named: dict[str, str] | None = None
+        self._codecs: frozenset[str] = frozenset()
         self._loaded: dict[str, _Loaded] = {}
         self._found: dict[tuple[str, type, str], type] = {}
         self._count = 0
@@ -49,7 +52,7 @@ class OwnExtensions(registry.Outside):
     def open(self, folder: Path | None) -> None:
         """Settings are about to be read, those of this folder: all files that they name may be run."""
         self._folder = folder
-        self._allowed = None
+        self._named = None
         for name, loaded in list(self._loaded.items()):
             found = self.place(name)
             if found is None or found.read_bytes() != loaded.source:
@@ -58,14 +61,20 @@ class OwnExtensions(registry.Outside):
                 load_codec.cache_clear()
 
     def close(self, config: Config) -> None:
-        """They have been read: from now on, names may come from other processes, and only the files that the settings name are
-        run, and those that lie beside them."""
-        self._allowed = frozenset(own_names(config).values())
+        """They have been read: from now on, names may come from other processes. Only the files that the settings name are
+        run, told apart by their names without a folder, and those that the user has added to the run; of codecs those alone
+        that the settings name."""
+        self._named = {Path(name).name: name for name in own_names(config).values()}
+        self._codecs = frozenset(_base_name(name) for name in _names(config.codec).values())
 
     def names(self, package: str) -> tuple[str, ...]:
         return tuple(point.name for point in _points(_group(package)))
 
     def find(self, package: str, base: type[T], name: str) -> type[T] | None:
+        if package == CODECS and self._named is not None and _base_name(name) not in self._codecs:
+            known = f"{', '.join(registry.names(CODECS))}, and what codec.push and codec.pull name"
+            raise ConfigError(f"The settings of this run do not name the codec {name}. It takes: {known}.")
+        name = self._as_named(name) if is_own(name) else name
         key = (package, base, name)
         if key not in self._found:
             kind = self._find(*key)
@@ -91,12 +100,13 @@ class OwnExtensions(registry.Outside):
 
     def module(self, name: str) -> ModuleType:
         """The user's file of that name. ConfigError: there is none, or it fails."""
+        name = self._as_named(name)
         if name not in self._loaded:
             path = self.place(name)
             if path is None:
-                raise ConfigError(f"{name}: there is no such file.{self._looked(name)} Give the path of a .py file.")
+                raise ConfigError(self._missing(name))
             source = path.read_bytes()
-            shown = name if Path(name).is_file() else str(path)
+            shown = name if path == Path(name) else str(path)
             try:
                 self._count += 1
                 module = load_file(f"{_MODULE}{self._count}_{Path(name).stem}", shown, source)
@@ -108,15 +118,27 @@ class OwnExtensions(registry.Outside):
 
     def place(self, name: str) -> Path | None:
         """Where the file is: what the run has kept of it, then as it is named, then beside the settings (as in pods)."""
-        here, file = self._folder, Path(name)
-        kept = [] if here is None else [here / KEPT / file.name]
-        named = [file] if self._allowed is None or name in self._allowed else []
-        beside = [] if here is None else [here / file.name]
+        here, name = self._folder, self._as_named(name)
+        kept = [] if here is None or not (here / FACTS).is_file() else [here / KEPT / Path(name).name]
+        named = [Path(name)] if self._may_run(name) else []
+        beside = [here / Path(name).name] if here is not None and self._may_run(name) else []
         return next((path for path in (*kept, *named, *beside) if path.suffix == ".py" and path.is_file()), None)
 
-    def _looked(self, name: str) -> str:
+    def _may_run(self, name: str) -> bool:
+        """Whether the settings name it, or are being read."""
+        return self._named is None or name in self._named.values()
+
+    def _as_named(self, name: str) -> str:
+        """As the settings name the file that a message means."""
+        return name if self._may_run(name) else (self._named or {}).get(Path(name).name, name)
+
+    def _missing(self, name: str) -> str:
+        if not self._may_run(name):
+            own = "nowhere" if self._folder is None else self._folder.resolve() / KEPT
+            return f"The settings of this run do not name {name}, and no such file was added to the run ({own}); it is not run."
         beside = "" if self._folder is None else f", nor beside the settings in {self._folder.resolve()}"
-        return f" It is not at {Path(name).absolute()}{beside}."
+        absent = f"It is not at {Path(name).absolute()}{beside}."
+        return f"{name}: there is no such file. {absent} Give the path of a .py file."
 
 
 OWN = OwnExtensions()
@@ -130,16 +152,25 @@ def own_files(config: Config) -> list[Path]:
     return [place for place in places if place is not None]
 
 
-def own_names(config: BaseModel, prefix: str = "") -> dict[str, str]:
+def own_names(config: BaseModel) -> dict[str, str]:
     """The files of users that the settings name, by the key: {'policy': './mine.py'}."""
+    return {key: name for key, name in _names(config).items() if is_own(name)}
+
+
+def _names(config: BaseModel, prefix: str = "") -> dict[str, str]:
+    """All extensions that the settings name, by the key."""
     found: dict[str, str] = {}
     for key in type(config).model_fields:
         value = getattr(config, key)
         if isinstance(value, Options):
-            found |= {f"{prefix}{key}": value.name} if is_own(value.name) else {}
+            found[f"{prefix}{key}"] = value.name
         elif isinstance(value, BaseModel):
-            found |= own_names(value, f"{prefix}{key}.")
+            found |= _names(value, f"{prefix}{key}.")
     return found
+
+
+def _base_name(name: str) -> str:
+    return Path(name).name if is_own(name) else name
 
 
 def check_own(config: Config) -> None:

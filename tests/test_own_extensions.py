@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paceline.cli.set_policy import set_policy
 from paceline.core import registry
 from paceline.core.coding.codec import load_codec
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, UsageError
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.settings.config import Options
 from paceline.core.steps.effective import effective, pool_of
@@ -210,6 +211,7 @@ def test_a_runs_processes_take_the_copy_that_was_kept(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     write_yaml(config, folder.config)
+    folder.write_facts()
 
     assert folder.keep_own([Path("leash.py")]) == []
     Path("leash.py").unlink()
@@ -237,15 +239,85 @@ def test_two_files_of_one_name_are_refused(tmp_path):
         RunFolder(tmp_path / "run").keep_own(files)
 
 
-def test_other_processes_can_not_name_any_file_to_be_run():
-    write("leash.py", POLICY)
-    write("settings/other.py", POLICY)
-    write("settings/config.yaml", "policy: ssp\n")
-    load(Path("settings/config.yaml"))
+NOTED = "import pathlib\n\npathlib.Path('was-run').touch()\n"
 
-    assert build_policy(Options(name="/anywhere/other.py")).length == 2.0  # it lies beside the settings
-    with pytest.raises(ConfigError, match=r"leash.py: there is no such file"):
-        build_policy(Options(name="leash.py"))
+
+@pytest.mark.parametrize("name", ["other.py", "settings/other.py", "/anywhere/other.py", "leash.py"])
+def test_a_message_can_not_name_a_file_that_the_settings_do_not_name(name):
+    for file in ("leash.py", "other.py", "settings/other.py", "settings/leash.py"):
+        write(file, NOTED + POLICY + CODEC)
+    load(Path(write("settings/config.yaml", "policy: ssp\n")))
+
+    with pytest.raises(ConfigError, match=rf"settings of this run do not name {name}, and no such .* it is not run"):
+        build_policy(Options(name=name))
+    with pytest.raises(ConfigError, match=rf"settings of this run do not name the codec {name}. It takes: .*int8"):
+        load_codec(name)
+    assert not Path("was-run").exists()
+
+
+def test_a_message_may_name_the_settings_file_from_another_folder():
+    write("settings/half.py", CODEC)
+    write("other/half.py", NOTED + CODEC)
+    load(Path(write("settings/config.yaml", "codec: {push: half.py}\n")))
+
+    assert load_codec("other/half.py") is not None
+    assert not Path("was-run").exists()
+
+
+def test_a_codec_of_a_package_that_the_settings_do_not_name_is_not_loaded(site):
+    installed(site, "[paceline.codecs]\nhalf = leash_codec\n", leash_codec=NOTED + CODEC)
+    load(None)
+
+    with pytest.raises(ConfigError, match="do not name the codec half"):
+        load_codec("half")
+    assert not Path("was-run").exists()
+
+
+def test_a_run_takes_a_policy_that_was_added_to_it(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    write_yaml(load(None), folder.config)
+    folder.write_facts()
+    load(folder.config)
+
+    folder.add_own(str(write("lab/leash.py", POLICY)))
+
+    assert build_policy(Options(name="lab/leash.py")).length == 2.0
+
+
+def test_own_beside_a_file_that_is_no_runs_does_not_count():
+    write("leash.py", POLICY)
+    write("own/leash.py", POLICY.replace("2.0", "5.0"))
+    settings = write("settings.yaml", "policy: leash.py\n")
+
+    assert build_policy(load(settings).policy).length == 2.0
+
+
+def test_an_error_names_the_file_that_was_loaded(tmp_path):
+    write("leash.py", POLICY)
+    write("runs/one/own/leash.py", "1 / 0\n")
+    write("runs/one/run.json", "{}")
+
+    with pytest.raises(ConfigError, match=r"runs/one/own/leash.py, line 1: ZeroDivisionError"):
+        load(write("runs/one/config.yaml", "policy: leash.py\n"))
+
+
+def test_a_wrong_file_is_not_added_to_a_run_and_the_corrected_one_is(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    write_yaml(load(None), folder.config)
+    folder.write_facts(finished=True)
+    write("leash.py", POLICY.replace("may_proceed", "may_go"))
+
+    with pytest.raises(ConfigError, match=r"leash.py, line 5: the policy Leash lacks may_proceed"):
+        set_policy(folder, ["policy=leash.py:3"])
+    write("leash.py", POLICY)
+    with pytest.raises(ConfigError, match=r"policy.width: there is no such setting"):
+        set_policy(folder, ["policy.name=leash.py", "policy.width=3"])
+    assert not (folder.path / "own").exists()
+    with pytest.raises(UsageError, match="has ended"):
+        set_policy(folder, ["policy=leash.py:3"])
+    assert (folder.path / "own/leash.py").read_text() == POLICY
 
 
 # bad input

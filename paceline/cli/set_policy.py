@@ -27,11 +27,7 @@ def set_policy(
     folder: RunFolder, settings: Sequence[str], connect: Connect = RemoteChief, patience: float = PATIENCE
 ) -> str:
     """Asks the chief for the change and waits until it has begun; what to tell the user."""
-    OWN.open(folder.path)
-    wanted = read_policy(settings)
-    if is_own(str(wanted.get("name"))) and Path(wanted["name"]).is_file():
-        folder.add_own(wanted["name"])
-        build_policy(Options(**wanted))
+    wanted = _wanted(folder, settings)
     chief = find_chief(folder, connect)
     if chief is None:
         raise UsageError(f"Run '{folder.name}' has ended; a policy is changed while a run trains.")
@@ -41,6 +37,26 @@ def set_policy(
         return _begun(chief, switch, asked, patience)
     finally:
         chief.close()
+
+
+def _wanted(folder: RunFolder, settings: Sequence[str]) -> dict[str, Any]:
+    """The policy, whose file is tried out before the run gets a copy of it; where there is no such file, that of the run."""
+    name = _name(settings)
+    is_here = is_own(name) and Path(name).is_file()
+    OWN.open(None if is_here else folder.path)
+    wanted = read_policy(settings)
+    if is_here:
+        build_policy(Options(**wanted))
+        folder.add_own(name)
+    return wanted
+
+
+def _name(settings: Sequence[str]) -> str:
+    """Of the policy, before anything is looked up: '' where none is given."""
+    policy = parse_sets(list(settings)).get("policy")
+    if isinstance(policy, Mapping):
+        return str(policy.get("name", ""))
+    return str(policy or "").partition(":")[0]
 
 
 def read_policy(settings: Sequence[str]) -> dict[str, Any]:
