@@ -40,12 +40,16 @@ def note_code(file: str) -> None:
 
 
 def blamed(error: BaseException) -> str | None:
-    """Where a user's code failed, as a sentence; None where none had a part in it."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if os.path.abspath(frame.filename) in _CODE]
-    if not own:
-        return None
-    file, line, function = own[-1].filename, own[-1].lineno, own[-1].name
-    return f"{file}, line {line}, in {function}(): {type(error).__name__}: {error}"
+    """Where a user's code failed, as a sentence; None where none had a part in it. The error, or one that it came from,
+    since another thread's is raised anew by who waits for it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        own = [frame for frame in traceback.extract_tb(seen.__traceback__) if os.path.abspath(frame.filename) in _CODE]
+        if own:
+            file, line, function = own[-1].filename, own[-1].lineno, own[-1].name
+            return f"{file}, line {line}, in {function}(): {type(seen).__name__}: {seen}"
+        seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
+    return None
 
 
 def where(error: BaseException, file: str) -> str:

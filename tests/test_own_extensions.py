@@ -15,10 +15,12 @@ from paceline.core.settings.config import Options
 from paceline.core.steps.effective import effective, pool_of
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import build_policy
+from paceline.core.values import Dense
 from paceline.load_settings import exits, load, write_yaml
 from paceline.local.read_config import read_config
 from paceline.local.run_folder import RunFolder
 from paceline.own_extensions import OWN, OwnExtensions, own_names
+from tests.support.in_process import LENGTH, Cluster, Pusher, config_of
 
 POLICY = """
 from typing import ClassVar
@@ -437,6 +439,31 @@ def test_what_fails_later_is_told_as_the_users_own(capsys):
         == "server-0: ConfigError: leash.py, line 10, in may_proceed(): ZeroDivisionError: float division by zero\n"
     )
     assert end.value.code == ConfigError.exit_code
+
+
+@pytest.mark.parametrize("hook", ["_encode", "alpha"])
+def test_what_fails_while_a_worker_talks_to_a_server_is_told_as_the_users_own(hook, tmp_path, capsys):
+    """Links work in threads of their own, and the thread that waits for them raises what ended them."""
+    write("leash.py", f"{POLICY}\n    def alpha(self, others, members):\n        return members / 0\n")
+    write("half.py", CODEC.replace("        out[: 2", "        1 / 0\n        out[: 2"))
+    config = config_of(
+        "leash.py" if hook == "alpha" else "asp", codec={"push": "half.py" if hook == "_encode" else "none"}
+    )
+    cluster = Cluster(config, tmp_path)
+    try:
+        pusher = Pusher(cluster)
+        cluster.evaluator_ready()
+        pusher.join().sit()
+        alpha = build_policy(config.policy).alpha
+        update = Dense(np.ones(LENGTH, np.float32))
+        with pytest.raises(SystemExit) as end, exits("worker-0"):
+            pusher.client.push_pull(1, pusher.view, update, 1, lambda server, head: alpha(None, 1) and pusher.model)
+    finally:
+        cluster.close()
+
+    assert end.value.code == ConfigError.exit_code
+    at = "half.py, line 17" if hook == "_encode" else "leash.py, line 13"
+    assert f"worker-0: ConfigError: {at}, in {hook}(): ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_the_registry_without_anybody_outside_knows_its_folders_only():
