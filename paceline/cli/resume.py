@@ -12,12 +12,14 @@ from paceline.own_files import is_own
 
 def resumed(what: str | None, say: Callable[[str], None]) -> tuple[str | None, Path]:
     """The config's path, and the folder around the run's folder, where `what` is the config.yaml of such a folder; else `what`
-    as it is, and `runs`. The working folder becomes the one that the run's relative paths count from. ConfigError where the
-    run is going on."""
+    as it is, and `runs`. The working folder becomes the one that the run's relative paths count from. Nothing is changed where
+    the folder is refused: TooNew where a newer release has written it, ConfigError where its settings can't be read or the run
+    is going on."""
     folder = None if what is None or Path(what).name != "config.yaml" else RunFolder(Path(what).resolve().parent)
     if folder is None or not folder.facts():
         return what, RUNS
-    home = home_of(folder)
+    home = home_of(folder.checked())
+    folder.settings()
     _settle(folder, home)
     _renew(folder, home, say)
     if home != Path.cwd():

@@ -120,7 +120,8 @@ class RunFolder:
             return Config.model_validate(read_yaml(self.config))
         except ValidationError as error:
             wrong = " ".join(explain(error, Config))
-            raise ConfigError(f"Can't read {self.config}: {wrong} Start the run over with --fresh.") from error
+            todo = "Correct the file, or take the release that has written it; begin another run with another name (--run)."
+            raise ConfigError(f"Can't read {self.config}: {wrong} {todo}") from error
 
     def rewrite(self, settings: Mapping[str, Any]) -> None:
         """Puts these in place of the run's settings. DiskError where they can't be written."""

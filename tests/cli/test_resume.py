@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
 from paceline.cli.resume import resumed
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, TooNew
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import build_policy
 from paceline.load_settings import load
@@ -92,6 +92,33 @@ def test_a_run_that_is_going_on_is_not_touched(run: RunFolder) -> None:
 
     with RunFolder(Path("runs/two")).locked(), pytest.raises(ConfigError, match="Run 'two' is going on already"):
         resumed("runs/two/config.yaml", print)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "told"),
+    [
+        ("format", TooNew, "has format 2; this release"),
+        (
+            "setting",
+            ConfigError,
+            r"warp: there is no such setting.* Correct the file, or take the release that has written",
+        ),
+    ],
+)
+def test_a_folder_that_is_refused_is_not_changed(run: RunFolder, wrong: str, error: type[Exception], told: str) -> None:
+    run.path.rename("runs/two")
+    run = RunFolder(Path("runs/two"))
+    if wrong == "format":
+        run.write_facts(format=2)
+    else:
+        run.config.write_text(f"{run.config.read_text()}warp: 9\n")
+    before = {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
+
+    with pytest.raises(error, match=told) as refused:
+        resumed(str(run.config), print)
+
+    assert "--fresh" not in str(refused.value)
+    assert {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()} == before
 
 
 def test_what_is_no_runs_config_is_left_alone(run: RunFolder, tmp_path: Path) -> None:
