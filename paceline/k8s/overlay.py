@@ -1,5 +1,6 @@
 """An overlay as Kubernetes will get it: rendered, read, and checked against the run's settings."""
 
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from paceline.k8s.kubectl import Kubectl
 from paceline.tasks.task import load_config
 
 OVERLAYS = Path("k8s/overlays")
+_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 
 
 class Overlay(NamedTuple):
@@ -54,7 +56,13 @@ def _config(documents: Sequence[dict[str, Any]], folder: Path) -> Config:
         if found["kind"] == "ConfigMap" and "run.yaml" in found.get("data", {}):
             with tempfile.TemporaryDirectory() as place:
                 for name, content in found["data"].items():  # policies and the like of users lie beside run.yaml
-                    (Path(place) / name).write_text(content)
+                    if not _KEY.fullmatch(name) or name in (".", ".."):
+                        raise ConfigError(
+                            f"The overlay {folder} has a ConfigMap with the key {name!r}; Kubernetes takes letters, digits, "
+                            "'-', '_' and '.' alone. Name the file so."
+                        )
+                    if name == "run.yaml" or name.endswith(".py"):
+                        (Path(place) / name).write_text(content)
                 return load_config(Path(place) / "run.yaml", own_file=False)
     raise ConfigError(f"The overlay {folder} has no ConfigMap with a run.yaml. Copy one of k8s/overlays.")
 

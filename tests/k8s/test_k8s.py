@@ -1,6 +1,7 @@
 """What is said of a run on Kubernetes, from what the cluster says; the cluster itself is in e2e/."""
 
 import json
+import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -335,6 +336,14 @@ def test_a_policy_of_the_users_own_lies_in_the_config_map(name: str, tmp_path: P
         ConfigError, match=rf"{name}: there is no such file. It is not at .*mine.py, nor beside the settings"
     ):
         _config([{"kind": "ConfigMap", "data": {"run.yaml": data["run.yaml"]}}], tmp_path)
+
+
+@pytest.mark.parametrize("key", ["../outside.py", "/tmp/outside.py", "..", ".", "a b.py", ""])
+def test_a_key_that_no_config_map_can_have_is_refused(key: str, tmp_path: Path):
+    documents = [{"kind": "ConfigMap", "data": {"run.yaml": "policy: asp\n", key: "x = 1\n"}}]
+
+    with pytest.raises(ConfigError, match=rf"ConfigMap with the key {re.escape(repr(key))}; Kubernetes takes letters"):
+        _config(documents, tmp_path)
 
 
 class Cluster(Kubectl):
