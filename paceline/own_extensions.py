@@ -1,6 +1,7 @@
 """Policies, codecs and the like of users: a file that the settings name, or an installed package that names them as entry
 points. Once `OWN` is told where a run's settings are, the registry finds them there as if they lay in its folder."""
 
+import hashlib
 import importlib.metadata
 import inspect
 import sys
@@ -115,6 +116,11 @@ class OwnExtensions(registry.Outside):
                 raise ConfigError(f"The file can't be loaded: {where(error, shown)}: {told}") from error
             self._loaded[name] = _Loaded(source, module)
         return self._loaded[name].module
+
+    def digest(self, name: str) -> str:
+        """SHA-256 of the user's file as it was run. ConfigError as for `module`."""
+        self.module(name)
+        return hashlib.sha256(self._loaded[self._as_named(name)].source).hexdigest()
 
     def place(self, name: str) -> Path | None:
         """Where the file is: what the run has kept of it, then as it is named, then beside the settings (as in pods)."""

@@ -7,7 +7,7 @@ from paceline.core.errors import BadPush, ConfigError
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import NAME, Config
-from paceline.rpc.agreed_settings import agreed_settings
+from paceline.rpc.agreed_settings import joining_settings
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.view_messages import switch_message, view_message
 from paceline.server.chief import Chief
@@ -177,8 +177,9 @@ class RunServicer(RunServiceServicer):
                 f"The run has {self._config.workers} workers but only {request.shards} shards: every worker needs one. "
                 f"Write more: paceline shard --set data.shards={self._config.workers} --fresh."
             )
-        differing = sorted(set(agreed_settings(self._config)) ^ set(request.settings))
+        differing = sorted(set(joining_settings(self._config)) ^ set(request.settings))
         if differing:
             raise ConfigError(
-                f"{request.worker} has other settings than the servers: {'; '.join(differing)}. Use one config for all."
+                f"{request.worker} has other settings than the servers: {'; '.join(differing)}. Use one config, with the same "
+                "files, for all."
             )

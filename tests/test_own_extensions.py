@@ -20,7 +20,8 @@ from paceline.load_settings import exits, load, write_yaml
 from paceline.local.read_config import read_config
 from paceline.local.run_folder import RunFolder
 from paceline.own_extensions import OWN, OwnExtensions, own_names
-from tests.support.in_process import LENGTH, Cluster, Pusher, config_of
+from paceline.rpc.agreed_settings import agreed_settings, joining_settings
+from tests.support.in_process import LENGTH, Cluster, Context, Pusher, config_of, join_request
 
 POLICY = """
 from typing import ClassVar
@@ -320,6 +321,36 @@ def test_a_wrong_file_is_not_added_to_a_run_and_the_corrected_one_is(tmp_path):
     with pytest.raises(UsageError, match="has ended"):
         set_policy(folder, ["policy=leash.py:3"])
     assert (folder.path / "own/leash.py").read_text() == POLICY
+
+
+def test_servers_refuse_a_worker_whose_file_of_the_same_name_is_another_one(tmp_path):
+    write("leash.py", POLICY)
+    cluster = Cluster(config_of("./leash.py"), tmp_path)
+    try:
+        Pusher(cluster).chief.join(False, 100, 10, "", 64)
+        same = joining_settings(config_of("leash.py"))
+        cluster.run.Join(join_request(cluster.config, "worker-0", settings=same), Context())
+
+        write("leash.py", POLICY.replace("2.0", "5.0"))
+        OWN.open(None)
+        others = joining_settings(config_of("leash.py"))
+        request = join_request(cluster.config, "worker-0", settings=others)
+        write("leash.py", POLICY)
+        OWN.open(None)
+        with pytest.raises(
+            ConfigError, match=r"other settings than the servers: policy.file=leash.py of SHA-256 .*; policy"
+        ):
+            cluster.run.Join(request, Context())
+    finally:
+        cluster.close()
+
+
+def test_what_a_server_keeps_does_not_hang_on_a_file_that_may_change(tmp_path):
+    write("leash.py", POLICY)
+    before = agreed_settings(config_of("./leash.py"))
+    write("leash.py", POLICY.replace("2.0", "5.0"))
+
+    assert before == agreed_settings(config_of("leash.py"))
 
 
 # bad input

@@ -1,10 +1,11 @@
-"""What a worker and the servers must have set alike, so that Join can compare it."""
+"""What a worker and the servers must have set alike, files of users too, so that Join can compare it."""
 
 from collections.abc import Iterator
-from pathlib import PurePath
+from pathlib import Path
 from typing import Any
 
 from paceline.core.settings.config import Config
+from paceline.own_extensions import OWN, own_names
 
 _SHARED = (
     "task",
@@ -27,9 +28,16 @@ _SHARED = (
 
 
 def agreed_settings(config: Config) -> list[str]:
-    """'key=value' for every setting that all processes of a run share. A task's file goes by its name: it may have been moved,
-    as the run's folder with a copy of it may."""
+    """'key=value' for every setting that all processes of a run share. A user's file goes by its name without a folder: it may
+    have been moved, as the run's folder with a copy of it may."""
     return _lines(config, config.model_dump(mode="json", include=set(_SHARED)))
+
+
+def joining_settings(config: Config) -> list[str]:
+    """The same with what is in the users' files of policies and the like, by digest; a run that is resumed may have changed
+    them, so what a server keeps does not say it. ConfigError where one can't be loaded."""
+    digests = [f"{key}.file={Path(name).name} of SHA-256 {OWN.digest(name)[:16]}" for key, name in _own(config).items()]
+    return [*agreed_settings(config), *digests]
 
 
 def agreed_defaults(config: Config) -> set[str]:
@@ -39,13 +47,19 @@ def agreed_defaults(config: Config) -> set[str]:
 
 
 def _lines(config: Config, values: dict[str, Any]) -> list[str]:
-    shared = {key: values[key] for key in _SHARED if key in values} | {"task": PurePath(config.task).name}
-    return [*_leaves(shared), f"data.access={config.data.access}"]
+    shared = {key: values[key] for key in _SHARED if key in values} | {"task": Path(config.task).name}
+    leaves = dict(_leaves(shared)) | {f"{key}.name": Path(name).name for key, name in _own(config).items()}
+    return [*(f"{key}={value}" for key, value in leaves.items()), f"data.access={config.data.access}"]
 
 
-def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
+def _own(config: Config) -> dict[str, str]:
+    """Users' files among what is shared, by the key."""
+    return {key: name for key, name in own_names(config).items() if key.partition(".")[0] in _SHARED}
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}={value}"
+            yield f"{prefix}{key}", value

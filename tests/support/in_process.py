@@ -11,7 +11,7 @@ import numpy as np
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Dense, Empty, Vector
-from paceline.rpc.agreed_settings import agreed_settings
+from paceline.rpc.agreed_settings import joining_settings
 from paceline.rpc.auth import OPEN, Credentials
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.command_line import ToldServer
@@ -55,7 +55,7 @@ def join_request(config: Config, worker: str, examples: int = 100, **more: Any) 
     facts: dict[str, Any] = {
         "steps": 10,
         "shards": config.workers,
-        "settings": agreed_settings(config),
+        "settings": joining_settings(config),
         "protocol": PROTOCOL,
     }
     return run_pb.JoinRequest(worker=worker, examples=examples, **(facts | more))

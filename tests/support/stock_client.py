@@ -10,7 +10,7 @@ import numpy as np
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
-from paceline.rpc.agreed_settings import agreed_settings
+from paceline.rpc.agreed_settings import joining_settings
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
@@ -44,7 +44,7 @@ class StockClient:
 
     def join(self) -> None:
         """Takes a seat; brings the first weights (zeros) where there are none."""
-        settings = agreed_settings(self.config)
+        settings = joining_settings(self.config)
         request = run_pb.JoinRequest(
             worker=self.worker,
             examples=100,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, Stopped
-from paceline.rpc.agreed_settings import agreed_settings
+from paceline.rpc.agreed_settings import joining_settings
 from paceline.rpc.channel import call, open_channel, waiting_call
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import retried
@@ -29,7 +29,7 @@ class ChiefClient:
         """`peer`: where others reach this worker's local model; empty where it has none."""
         self._address = around.addresses[0]
         self._stub = RunServiceStub(open_channel(self._address, around.credentials))
-        self._settings = agreed_settings(around.config)
+        self._settings = joining_settings(around.config)
         self._worker = around.name
         self._peer = peer
         self._deadline = around.deadline
