@@ -18,7 +18,7 @@ from paceline.core.coding.codec import load_codec
 from paceline.core.errors import ConfigError
 from paceline.core.extension import Options
 from paceline.core.folders import PEERS, POLICIES
-from paceline.core.rules.check_rules import fault_in_rules
+from paceline.core.rules.fault_in_rules import fault_in_rules
 from paceline.core.settings.config import Config
 from paceline.own_files import is_own, load_file, note_code, where
 
@@ -29,6 +29,8 @@ FACTS = "run.json"
 """What a run's folder has, and no other one."""
 _MODULE = "paceline_own_"
 """What the name of the module begins with that a user's file becomes."""
+_ASKED = ("policy", "topology", "optimizer", "codec")
+"""Kinds whose `rules` are asked of every config (`chosen_by`)."""
 _PAGES = {"policy": "docs/first-policy.md", "codec": "docs/first-codec.md"}
 
 
@@ -231,6 +233,8 @@ def _check_complete(kind: Any, base: type, word: str) -> None:
     ]
     if missing:
         raise ConfigError(f"{at} lacks {' and '.join(missing)} (see {_named(base)}).")
+    if word not in _ASKED and hasattr(kind, "rules"):
+        raise ConfigError(f"{at} has `rules`, but only a {registry.listed(_ASKED)} is asked for them. Leave them out.")
     if wrong := fault_in_rules(kind):
         raise ConfigError(f"{at} {wrong} (docs/settings.md, which settings go together).")
     if word == "codec" and (needed := [name for name, field in kind.model_fields.items() if field.is_required()]):

@@ -21,6 +21,8 @@ from paceline.local.read_config import read_config
 from paceline.local.run_folder import RunFolder
 from paceline.own_extensions import OWN, OwnExtensions, own_names
 from paceline.rpc.agreed_settings import agreed_settings, joining_settings
+from paceline.sharder.engine import build_engine
+from paceline.sharder.strategy import build_strategy
 from tests.support.in_process import LENGTH, Cluster, Context, Pusher, config_of, join_request
 
 POLICY = """
@@ -455,6 +457,35 @@ def test_a_bad_package_is_named_with_file_and_line(site, points, text, told):
 
     with pytest.raises(ConfigError, match=told):
         read_config("digits", policy=points.partition(" ")[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "build", "base"),
+    [
+        ("strategy", build_strategy, "paceline.sharder.strategies.random import Random"),
+        ("engine", build_engine, "paceline.sharder.engines.local import Local"),
+    ],
+)
+def test_rules_of_what_is_not_asked_for_them_are_refused(kind, build, base):
+    write(
+        "mine.py",
+        f"from typing import ClassVar\nfrom {base} as Base\n\nclass Mine(Base):\n    rules: ClassVar[tuple] = ()\n",
+    )
+
+    with pytest.raises(
+        ConfigError, match=rf"mine.py, line 4: the {kind} Mine has `rules`, but only a policy, .* or codec is"
+    ):
+        build(Options(name="mine.py"))
+
+
+def test_a_rule_that_can_not_be_told_is_a_fault_of_the_file():
+    rule = '    rules = (Rule(lambda own, config: True, "{workers."),)\n'
+    write("mine.py", "from paceline.core.extension import Rule\n" + POLICY + rule)
+
+    with pytest.raises(
+        ConfigError, match=r"mine.py, line 6: the policy Leash has a rule whose sentence can't be read: "
+    ):
+        load(None, {"policy": "mine.py"})
 
 
 def test_what_fails_later_is_told_as_the_users_own(capsys):

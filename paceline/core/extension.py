@@ -1,12 +1,14 @@
 """How an extension is named in the config, with its own options, and what it says that it does not go with."""
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from string import Formatter
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from paceline.core.errors import ConfigError
 
 
 class Section(BaseModel):
@@ -58,11 +60,17 @@ class Rule:
     """The names of what would go, where these depend on nothing."""
 
     def said(self, own: Any, config: Any) -> str:
-        """The sentence about these settings."""
+        """The sentence about these settings; ConfigError where they don't fit into it."""
         words: dict[str, object] = {name: word(own, config) for name, word in self.words.items()}
         if self.instead is not None:
             words["instead"] = self.instead()
-        return _SPOKEN.vformat(self.sentence, (), {**dict(config), **words, "own": own})
+        try:
+            return _SPOKEN.vformat(self.sentence, (), {**dict(config), **words, "own": own})
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise ConfigError(
+                f"{place_of(self.condition)}: settings break the rule {self.sentence!r}, and its sentence does not fit them: "
+                f"{error}. Correct the sentence."
+            ) from error
 
     @property
     def outline(self) -> str:
@@ -72,18 +80,10 @@ class Rule:
         dotted = "".join(text + ("" if name is None else known.get(name, "…")) for text, name in parts)
         return re.sub(r"…[ …]*…", "…", dotted)
 
-    def unknown_word(self, kind: type, settings: Container[str]) -> str | None:
-        """The first word of the sentence that stands for nothing, where the rule is that of `kind`; None: there is none."""
-        for _, name, _, _ in _SPOKEN.parse(self.sentence):
-            first, _, rest = (name or "own").partition(".")
-            if first == "own":
-                held = rest.partition(".")[0]
-                is_known = not held or held in getattr(kind, "model_fields", {}) or hasattr(kind, held)
-            else:
-                is_known = first in settings or first in self.words or (first == "instead" and self.instead is not None)
-            if not is_known:
-                return name
-        return None
+    @property
+    def names(self) -> list[str]:
+        """What stands in brackets in the sentence; ValueError where it can't be read."""
+        return [name for _, name, _, _ in _SPOKEN.parse(self.sentence) if name is not None]
 
 
 class _Spoken(Formatter):

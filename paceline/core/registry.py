@@ -98,8 +98,13 @@ def explain(error: ValidationError, model: type, prefix: str = "") -> list[str]:
 
 def section_of(field: FieldInfo) -> type[BaseModel] | None:
     """The model of a field that is a section of settings, or may be one."""
-    kinds = (field.annotation, *get_args(field.annotation))
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+    return _section_in(field.annotation)
+
+
+def _section_in(kind: Any) -> type[BaseModel] | None:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind
+    return next((found for part in get_args(kind) if (found := _section_in(part)) is not None), None)
 
 
 def _fields(model: type[BaseModel], place: list[str]) -> dict[str, FieldInfo]:

@@ -18,7 +18,8 @@ from paceline.core.peers.peer_policy import PeerPolicy
 from paceline.core.peers.peer_run import chosen_by
 from paceline.core.peers.topology import PACKAGE as TOPOLOGIES
 from paceline.core.peers.topology import Topology
-from paceline.core.rules.check_rules import TABLE, broken, fault_in_rules, refuse
+from paceline.core.rules.check_rules import TABLE, broken, refuse
+from paceline.core.rules.fault_in_rules import fault_in_rules
 from paceline.core.rules.rules_of_settings import COMMANDS, LOCAL, SEARCH, SETTINGS
 from paceline.core.settings.config import Config
 from paceline.core.steps.optimizer import PACKAGE as OPTIMIZERS
@@ -217,8 +218,30 @@ def test_a_policy_brings_its_own_rules_beside_those_of_all_and_of_the_one_that_i
     [
         ((), None),
         ((Rule(lambda own, config: True, "{workers} and {own.served} of {own.pushes}."),), None),
-        (Rule(lambda own, config: True, "Never."), "no tuple of Rule"),
-        (("Never.",), "no tuple of Rule"),
+        (
+            (
+                Rule(
+                    lambda own, config: True, "{codec.push.tau} {codec.push_codec.name} {topology.x} {data.weights[0]}."
+                ),
+            ),
+            None,
+        ),
+        (Rule(lambda own, config: True, "Never."), "must be a tuple of Rule, like"),
+        (("Never.",), "must be a tuple of Rule, like"),
+        ((Rule("always", "Never."),), "condition is 'always'; it must be a function"),
+        ((Rule(lambda own, config: True, None),), "sentence is None; it must be a text"),
+        ((Rule(lambda own, config: True, "Never: {}."),), r"says {}; expected a setting"),
+        ((Rule(lambda own, config: True, "Never: {workers."),), r"sentence can't be read: .*written twice, like {{$"),
+        ((Rule(lambda own, config: True, "Never: }."),), r"sentence can't be read: "),
+        ((Rule(lambda own, config: True, "{codec.nope}."),), r"says {codec\.nope}; expected a setting"),
+        ((Rule(lambda own, config: True, "{workers.nope}."),), r"says {workers\.nope}; expected a setting"),
+        ((Rule(lambda own, config: True, "{x}.", {"x": lambda own: 1}),), r"word 'x' takes \(own\); it gets what has"),
+        ((Rule(lambda own, config: True, "{x}.", {"x": 1}),), "word 'x' is 1; it must be a function"),
+        ((Rule(lambda own, config: True, "{x}.", ["x"]),), r"`words` are \['x'\]; they must be a dict"),
+        (
+            (Rule(lambda own, config: True, "{instead}.", instead=lambda own: "x"),),
+            r"`instead` takes \(own\); it gets nothing",
+        ),
         ((Rule(lambda own: True, "Never."),), r"condition takes \(own\); it gets what has the rule, and the config"),
         ((Rule(lambda own, config: True, "{worker}."),), r"says {worker}; expected a setting"),
         ((Rule(lambda own, config: True, "{own.pears}."),), r"says {own\.pears}"),
@@ -229,6 +252,26 @@ def test_a_rule_of_a_users_extension_that_could_not_be_told_is_a_fault(rules: An
     found = fault_in_rules(type("Mine", (Asp,), {"rules": rules, "__module__": __name__}))
 
     assert (told is None and found is None) or (told is not None and re.search(told, found or ""))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "why"),
+    [
+        ("data.max is {start_when:g}.", "unsupported format string passed to NoneType.__format__"),
+        ("{workers:{nope}}.", "'nope'"),
+        ("{data.weights[7]}.", ""),
+        ("{policy.nope}.", "nope"),
+    ],
+)
+def test_a_sentence_that_does_not_fit_the_settings_is_told_with_the_rules_place(sentence: str, why: str) -> None:
+    rule = Rule(lambda own, config: True, sentence)
+    line = rule.condition.__code__.co_firstlineno
+    kind = type("Mine", (Asp,), {"rules": (rule,), "__module__": __name__})
+    assert fault_in_rules(kind) is None
+
+    told = rf"test_rules\.py, line {line}: settings break the rule '{re.escape(sentence)}', and .*{re.escape(why)}.* Correct"
+    with pytest.raises(ConfigError, match=told):
+        refuse(Config(), {"policy": kind()})
 
 
 def test_no_built_in_rule_could_not_be_told() -> None:
