@@ -4,9 +4,8 @@ from typing import Any
 
 from paceline.core.peers.peer_policy import build_peer_policy
 from paceline.core.peers.topology import Topology, build_topology
+from paceline.core.rules.check_rules import always_chosen
 from paceline.core.settings.config import Config, Options
-from paceline.core.steps.optimizer import build_optimizer
-from paceline.core.sync.policy import build_policy
 
 
 def topology_of(config: Config) -> Topology:
@@ -17,14 +16,8 @@ def topology_of(config: Config) -> Topology:
 def chosen_by(config: Config) -> dict[str, Any]:
     """What the config names, by the setting that does. ConfigError where there is no such thing, or its options are wrong, or a
     topology can't link so many workers."""
-    policy = build_policy(config.policy)
-    chosen = {
-        "optimizer": build_optimizer(config.optimizer),
-        "policy": policy,
-        "codec.push": config.codec.push_codec,
-        "codec.pull": config.codec.pull_codec,
-    }
-    if policy.served:
+    chosen = always_chosen(config)
+    if chosen["policy"].served:
         return chosen
     topology = topology_of(config)
     topology.weights(tuple(range(config.workers)))

@@ -1,7 +1,7 @@
 """A change of policy in mid-run: which policy trains now, and which one may follow it."""
 
 from paceline.core.errors import ConfigError
-from paceline.core.rules.check_rules import refuse
+from paceline.core.rules.check_rules import always_chosen, check
 from paceline.core.run.membership import Membership
 from paceline.core.settings.config import Config, Options
 from paceline.core.steps.optimizer import build_optimizer
@@ -11,7 +11,7 @@ from paceline.core.sync.policy import build_policy
 
 class PolicyChange:
     """Lets another policy follow where that goes, and has the membership name the clocks for it
-    (docs/protocol.md#changes-of-policy). Keeps no state of its own: the view has it. Not thread-safe."""
+    (docs/protocol.md#changes-of-policy). The view keeps the change, and `restore` reads the policy there. Not thread-safe."""
 
     def __init__(self, config: Config, membership: Membership) -> None:
         self._config = config
@@ -46,7 +46,8 @@ class PolicyChange:
                 "A run without servers keeps its policy: workers can't change it in mid-run. Start a new run."
             )
         old, new = build_policy(self.policy), build_policy(policy)
-        refuse(self._config.model_copy(update={"policy": policy}), {"policy": new})
+        changed = self._config.model_copy(update={"policy": policy})
+        check(changed, always_chosen(changed))  # all of them: a codec's or an optimizer's rule may be about the policy
         run_optimizer = build_optimizer(self._config.optimizer)
         before, after = old.server_optimizer(run_optimizer), new.server_optimizer(run_optimizer)
         if before != after and (before.slots or after.slots):

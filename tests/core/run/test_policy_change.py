@@ -1,14 +1,16 @@
 """Which policy may follow which in mid-run."""
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from paceline.core.errors import ConfigError
+from paceline.core.extension import Rule
 from paceline.core.run.membership import Membership
 from paceline.core.run.policy_change import PolicyChange
 from paceline.core.settings.config import Config, Options
+from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.clocks import Clocks
 
 ASP = Options(name="asp")
@@ -51,6 +53,27 @@ def test_a_policy_that_can_not_follow_is_refused_and_nothing_changes(policy, set
         policy_change.begin(Options(**policy), Clocks())
 
     assert (policy_change.policy, membership.view) == before
+
+
+class Fitting(Sgd):
+    """A user's optimizer, which says itself which policies it goes with."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda optimizer, config: config.policy.name == "bsp",
+            "This optimizer does not go with policy {policy.name}. Take another one.",
+        ),
+    )
+
+
+def test_a_change_asks_the_rules_of_the_runs_other_extensions_too(monkeypatch):
+    monkeypatch.setattr("paceline.core.rules.check_rules.build_optimizer", lambda options: Fitting())
+    policy_change, _ = change()
+
+    with pytest.raises(ConfigError, match=r"^This optimizer does not go with policy bsp\. Take another one\.$"):
+        policy_change.begin(Options(name="bsp"), Clocks())
+
+    policy_change.begin(Options(name="ssp"), Clocks())
 
 
 def test_a_restarted_chief_knows_the_policy_and_that_it_was_changing():
