@@ -31,7 +31,8 @@ from paceline.data.rcv1 import TOPICS
 from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like, write_lyrl2004
 from paceline.data.shards import is_there
 from paceline.load_settings import exits
-from paceline.local.children import Child, child_environment, end_all
+from paceline.local.child_environment import child_environment
+from paceline.local.children import Child, end_all
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run

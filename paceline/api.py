@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from paceline.core.errors import ConfigError, PacelineError, in_brief
 from paceline.core.registry import explain
 from paceline.core.settings.config import Config
-from paceline.load_settings import CONNECT, load
+from paceline.load_settings import load
 from paceline.local.capacity import refuse_too_many
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
@@ -25,6 +25,7 @@ from paceline.local.signals import CTRL_C
 from paceline.own_folder import installed_first
 from paceline.result import Result
 from paceline.tasks.task import BUILTIN, FILE_MODULE
+from paceline.variables import CONNECT
 from paceline.watch.chief_status import standing
 from paceline.watch.live_table import PlainLines
 from paceline.worker.command_line import ToldScript

@@ -16,10 +16,11 @@ from typer.models import OptionInfo
 
 from paceline.core.extension import Section
 from paceline.core.settings.config import Config
-from paceline.load_settings import TLS, parse_sets
+from paceline.load_settings import parse_sets
 from paceline.rpc.auth import Credentials, read_credentials
 from paceline.tasks.task import load_config
 from paceline.tls_option import Tls
+from paceline.variables import TLS
 
 T = TypeVar("T", bound="Told")
 Port = Annotated[int, Field(ge=0, le=65535)]

@@ -24,12 +24,8 @@ from paceline.core.sync.policy import from_shorthand
 from paceline.own_extensions import OWN
 from paceline.own_files import blamed
 from paceline.presets import PRESETS, presets
+from paceline.variables import CONNECT, PREFIX, TLS
 
-PREFIX = "PACELINE_"
-CONNECT = PREFIX + "CONNECT"
-"""What a launcher tells a training script of one's own in (JSON)."""
-TLS = PREFIX + "TLS"
-"""The folder of keys. Like `CONNECT` no setting of the config."""
 NO_TORCH = (
     "This task's model needs torch, which is not installed here. Take the image paceline-worker instead of "
     "paceline-worker-slim (docs/images.md), or: pip install torch."
@@ -70,6 +66,14 @@ def load(
         where = f" (from {path})" if path else ""
         raise ConfigError("\n".join(registry.explain(error, Config)) + where) from error
     check(config, chosen_by(config))
+    OWN.close(config)
+    return config
+
+
+def whole(values: Mapping[str, Any]) -> Config:
+    """The config of all its values, which another process has read here and checked: nothing lies on top of them."""
+    OWN.open(None)
+    config = Config.model_validate(values)
     OWN.close(config)
     return config
 

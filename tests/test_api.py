@@ -18,9 +18,9 @@ import paceline
 from paceline.api import brief
 from paceline.core.errors import ConfigError, DataError, PacelineError
 from paceline.core.settings.config import Config
-from paceline.load_settings import CONNECT
 from paceline.local.read_config import complete, read_config
 from paceline.local.run_folder import RunFolder, open_run
+from paceline.variables import CONNECT
 from tests.support.processes import Process, eventually
 from tests.support.tree import ROOT
 

@@ -17,7 +17,8 @@ from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
 from paceline.data.sampler import steps_per_epoch
 from paceline.data.shards import Shards
-from paceline.local.children import Child, child_environment, end_all
+from paceline.local.child_environment import child_environment
+from paceline.local.children import Child, end_all
 from paceline.rpc.auth import OPEN
 from paceline.tasks.task import load_task
 from paceline.watch.chief_status import RemoteChief

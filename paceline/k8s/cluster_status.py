@@ -14,9 +14,9 @@ from paceline.core.errors import PacelineError
 from paceline.core.run.best_model import result
 from paceline.k8s.findings import Finding, Seen, condition, findings
 from paceline.k8s.kubectl import CHIEF, COMPONENT, GRPC, KEYS, SERVERS, SHARDS, TOKEN, Kubectl
-from paceline.load_settings import TLS
 from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import StatusReply
+from paceline.variables import TLS
 from paceline.watch.chief_status import RemoteChief, scores
 
 RECENT = 180.0

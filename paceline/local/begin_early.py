@@ -2,14 +2,13 @@
 imports no settings and no numpy."""
 
 import ast
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from paceline.local.child_environment import child_environment
 from paceline.local.forker import SCRIPTS, WORKERS, Forker
-from paceline.rpc.malloc import MALLOC_ENVIRONMENT
 
 QUIET = ("torch", "numpy", "scipy", "sklearn", "PIL", "matplotlib")
 """Packages that start no threads and do nothing else while they load, so that a process that forks may have them."""
@@ -23,8 +22,7 @@ def beginning(task: str | None, loop: str | None) -> Iterator[Forker | None]:
     if sys.platform != "linux" or not any(name.partition(".")[0] == "torch" for name in wanted):
         yield None
         return
-    environment = {**os.environ, **MALLOC_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
-    with closing(Forker(modules(loop), environment, [*wanted, *libraries(loop)])) as begun:
+    with closing(Forker(modules(loop), child_environment(threads=1), [*wanted, *libraries(loop)])) as begun:
         yield begun
 
 
@@ -34,7 +32,7 @@ def modules(loop: str | None) -> tuple[str, ...]:
 
 
 def libraries(file: str | None) -> list[str]:
-    """What a Python file imports of `QUIET`, outside of its functions; some may be no modules but names in one."""
+    """What a Python file imports of `QUIET` in statements at its top level; some may be no modules but names in one."""
     found: list[str] = []
     for node in _parsed(file).body:
         if isinstance(node, ast.Import):

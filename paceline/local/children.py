@@ -7,15 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.core.errors import OUT_OF_MEMORY, OutOfMemory, error_classes
-from paceline.load_settings import PREFIX, TLS
 from paceline.local import end_with_parent
 from paceline.local.forker import Forked, Forker
-from paceline.rpc.malloc import MALLOC_ENVIRONMENT
 from paceline.rpc.process import kernel_kills, memory_limit
 
 TAIL_LINES = 12
@@ -36,7 +34,8 @@ class Child:
     """server, worker, evaluator, sharder or shard server."""
     arguments: list[str]
     """What follows `python -P`."""
-    log: Path
+    log: Path | None
+    """Where its words go; None: to this process's stderr."""
     environment: Mapping[str, str]
     restarts_left: int = 0
     forker: Forker | None = None
@@ -52,8 +51,9 @@ class Child:
 
     def start(self) -> None:
         """A new process in a group of its own, so that a Ctrl-C reaches it through the launcher only."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        if self.log is not None:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            self._log_start = self.log.stat().st_size if self.log.exists() else 0
         self.code = None
         self._kills_before = kernel_kills()
         forked = self.forker and self.forker.start(self.arguments, self.log, Path.cwd(), self.environment)
@@ -62,7 +62,7 @@ class Child:
             return
         command = [sys.executable, "-P", *self.arguments]
         tethered = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid()), *command]
-        with self.log.open("ab") as log:
+        with nullcontext(2) if self.log is None else self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 tethered, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment, start_new_session=True
             )
@@ -116,37 +116,37 @@ class Child:
 
     def _lines(self) -> list[str]:
         """The end of what the newest process wrote."""
-        if not self.log.exists():
+        if self.log is None or not self.log.exists():
             return []
         with self.log.open("rb") as log:
             log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - TAIL_BYTES))
             return log.read().decode(errors="replace").splitlines()
+
+    @property
+    def lacked_memory(self) -> bool:
+        """Whether memory ran out, as far as that can be told once it has ended."""
+        if self.code == -signal.SIGABRT:
+            return any(sign in self.last_words() for sign in OUT_OF_MEMORY)
+        if self.code == -signal.SIGKILL:
+            kills = kernel_kills()
+            return kills is not None and self._kills_before is not None and kills > self._kills_before
+        return self.code == OutOfMemory.exit_code
 
     def how_it_ended(self) -> str:
         """In words: the exit code, or the signal, with the memory where it may have been too much."""
         assert self.code is not None
         peak, limit = self.peak / 2**20, memory_limit() / 2**20
         memory = f"Its peak was {peak:,.0f} MiB, the limit here is {limit:,.0f} MiB for all processes"
-        if self.code == OutOfMemory.exit_code:
-            return f"ran out of memory (exit code {self.code}). {memory}"
         if self.code >= 0:
-            return f"ended with exit code {self.code}"
+            lacked = f"ran out of memory (exit code {self.code}). {memory}"
+            return lacked if self.lacked_memory else f"ended with exit code {self.code}"
         name = signal.Signals(-self.code).name
-        if -self.code == signal.SIGABRT and any(sign in self.last_words() for sign in OUT_OF_MEMORY):
-            return f"ran out of memory ({name}). {memory}"
         if -self.code != signal.SIGKILL:
-            return f"was ended by signal {-self.code} ({name})"
-        kills = kernel_kills()
-        if kills is not None and self._kills_before is not None and kills > self._kills_before:
+            lacked = f"ran out of memory ({name}). {memory}"
+            return lacked if self.lacked_memory else f"was ended by signal {-self.code} ({name})"
+        if self.lacked_memory:
             return f"was killed by the kernel ({name}), because memory ran out. {memory}"
         return f"was killed ({name}): by someone, or by the kernel because memory ran out. {memory}"
-
-
-def child_environment(threads: int) -> dict[str, str]:
-    """What a child sees: malloc set for big messages (no page faults for each), its threads, and of our
-    variables only where the keys are: the settings are in the config file already."""
-    inherited = {name: value for name, value in os.environ.items() if name == TLS or not name.startswith(PREFIX)}
-    return inherited | MALLOC_ENVIRONMENT | {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
 
 
 def end_all(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:

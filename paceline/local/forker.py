@@ -101,10 +101,18 @@ class Forker:
         threading.Thread(target=self._listen, daemon=True).start()
         atexit.register(self.close)
 
-    def start(self, arguments: list[str], log: Path, folder: Path, environment: Mapping[str, str]) -> Forked | None:
-        """`arguments` are those of Python: -m and a module, or a file, and the program's own. None: it can't fork here."""
+    def start(
+        self, arguments: list[str], log: Path | None, folder: Path, environment: Mapping[str, str]
+    ) -> Forked | None:
+        """`arguments` are those of Python: -m and a module, or a file, and the program's own; `log`: where its words go, None:
+        to this process's stderr. Gives None where it can't fork."""
         assert self._process.stdin is not None
-        request = {"arguments": arguments, "log": str(log), "folder": str(folder), "environment": dict(environment)}
+        request = {
+            "arguments": arguments,
+            "log": str(log or ""),
+            "folder": str(folder),
+            "environment": dict(environment),
+        }
         with self.changed:
             try:
                 self._process.stdin.write(json.dumps(request) + "\n")
@@ -124,41 +132,54 @@ class Forker:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            told = json.loads(line)
+        try:
+            for line in self._process.stdout:
+                self._note(json.loads(line))
+        finally:
+            self._process.kill()
             with self.changed:
-                if "started" in told:
-                    self.codes.pop(told["started"], None)
-                    self._alive.add(told["started"])
-                    self._started.append(told["started"])
-                elif "ended" in told:
-                    self._alive.discard(told["ended"])
-                    self.peaks[told["ended"]] = told["peak"]
-                    self.codes[told["ended"]] = told["code"]
-                self.is_ready = True
+                self._started.clear()
+                self.codes |= dict.fromkeys(self._alive, -signal.SIGKILL)  # the kernel has ended them with it
+                self._ended = self.is_ready = True
                 self.changed.notify_all()
+
+    def _note(self, told: Mapping[str, int]) -> None:
+        """One line of the process that forks."""
         with self.changed:
-            self._started.clear()
-            self.codes |= dict.fromkeys(self._alive, -signal.SIGKILL)  # the kernel has ended them with it
-            self._ended = self.is_ready = True
+            if "started" in told:
+                self.codes.pop(told["started"], None)
+                self._alive.add(told["started"])
+                self._started.append(told["started"])
+            elif "ended" in told:
+                self._alive.discard(told["ended"])
+                self.peaks[told["ended"]] = told["peak"]
+                self.codes[told["ended"]] = told["code"]
+            self.is_ready = True
             self.changed.notify_all()
 
 
 # in the process that forks
-def tell(**facts: int) -> None:
-    os.write(1, json.dumps(facts).encode() + b"\n")
+def own_channel() -> int:
+    """What stdout was, for `tell` alone: what modules print while they load goes to stderr."""
+    channel = os.dup(1)
+    os.dup2(2, 1)
+    return channel
 
 
-def reap(running: set[int]) -> None:
+def tell(channel: int, **facts: int) -> None:
+    os.write(channel, json.dumps(facts).encode() + b"\n")
+
+
+def reap(channel: int, running: set[int]) -> None:
     """Tells who has ended."""
     for pid in list(running):
         ended, status, usage = os.wait4(pid, os.WNOHANG)
         if ended:
             running.remove(pid)
-            tell(ended=pid, code=os.waitstatus_to_exitcode(status), peak=usage.ru_maxrss * 1024)
+            tell(channel, ended=pid, code=os.waitstatus_to_exitcode(status), peak=usage.ru_maxrss * 1024)
 
 
-def next_child() -> dict[str, Any]:
+def next_child(channel: int) -> dict[str, Any]:
     """Forks once for each line until whoever writes them is gone; returns in the child, with what it is to run."""
     this = os.getpid()
     woken, wake = os.pipe()
@@ -171,7 +192,7 @@ def next_child() -> dict[str, Any]:
         ready, _, _ = select.select([0, woken], [], [])
         if woken in ready:
             os.read(woken, 4096)
-        reap(running)
+        reap(channel, running)
         if 0 not in ready:
             continue
         more = os.read(0, 1 << 16)
@@ -186,6 +207,7 @@ def next_child() -> dict[str, Any]:
                 os.setpgid(0, 0)
                 end_with_parent.end_with(this)
                 signal.set_wakeup_fd(-1)
+                os.close(channel)
                 os.close(woken)
                 os.close(wake)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -195,12 +217,13 @@ def next_child() -> dict[str, Any]:
             with suppress(OSError):  # the child has done it itself
                 os.setpgid(pid, pid)
             running.add(pid)
-            tell(started=pid)
+            tell(channel, started=pid)
 
 
 def run(arguments: list[str], log: str, folder: str, environment: dict[str, str]) -> None:
-    """In the child: becomes what `python -P ARGUMENTS` is."""
-    nothing, file = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    """In the child: becomes what `python -P ARGUMENTS` is; without a log it writes to stderr."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log else os.dup(2)
     for target, source in ((0, nothing), (1, file), (2, file)):
         os.dup2(source, target)
     os.close(nothing)
@@ -237,8 +260,9 @@ def run_program(module: str) -> None:
 
 
 def flush_files() -> None:
-    """What was written to files that nobody has closed."""
-    for each in gc.get_objects():
+    """What was written to files that nobody has closed. The garbage collector does not show those that were there before the
+    fork, as stdout was."""
+    for each in (sys.stdout, sys.stderr, *gc.get_objects()):
         if type(each) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
             with suppress(OSError, ValueError):  # closed, or nobody reads it
                 each.flush()
@@ -257,6 +281,7 @@ def run_script(file: str) -> None:
 
 
 def main(modules: list[str], libraries: list[str]) -> None:
+    channel = own_channel()
     gc.disable()  # nothing that modules make is garbage, and to look for it takes a sixth of the time
     try:
         for module in modules:
@@ -269,10 +294,12 @@ def main(modules: list[str], libraries: list[str]) -> None:
     warm()
     gc.freeze()  # or the first collection in each child would copy every page
     gc.enable()
+    for printed in (sys.stdout, sys.stderr):
+        printed.flush()  # or each child would print it again
     if len(os.listdir("/proc/self/task")) > 1:  # a fork would lose them
         sys.exit(1)
-    tell(threads=1)
-    run(**next_child())
+    tell(channel, threads=1)
+    run(**next_child(channel))
 
 
 def warm() -> None:

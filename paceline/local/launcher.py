@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from paceline.core.errors import ConfigError, DataError, OutOfMemory, PacelineError, ServersGone, UsageError
 from paceline.core.settings.config import Config
 from paceline.data.as_read import how_read
-from paceline.load_settings import CONNECT, TLS
-from paceline.local.children import Child, child_environment, end_all
+from paceline.local.child_environment import child_environment
+from paceline.local.children import Child, end_all
 from paceline.local.cpu_cores import cores, threads_of
 from paceline.local.forker import Forker
 from paceline.local.outcome import Outcome
@@ -29,7 +29,8 @@ from paceline.own_extensions import own_files
 from paceline.server.command_line import ToldServer
 from paceline.sharder.command_line import ToldShardServer
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline.watch import chief_status as chief_client
+from paceline.variables import CONNECT, TLS
+from paceline.watch import chief_status
 from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, accuracy
 from paceline.worker.command_line import ToldCheck, ToldEvaluator, ToldScript, ToldWorker
 
@@ -329,10 +330,10 @@ class _Launch:
         out.examples = status.examples
         out.version = status.version
         out.reason = status.reason
-        out.warnings = chief_client.warnings(status)
+        out.warnings = chief_status.warnings(status)
         for line in self._news.of(out.warnings):
             self._say(line)
-        out.scores = chief_client.scores(status)
+        out.scores = chief_status.scores(status)
         out.figures |= {worker.worker: dict(worker.figures) for worker in status.workers if worker.figures}
         if out.scores and out.scores[-1].final:
             final = out.scores[-1]

@@ -9,9 +9,10 @@ from typing import Any
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.core.settings.slow import CLUSTERS
-from paceline.load_settings import TLS, load, parse_sets
+from paceline.load_settings import load, parse_sets
 from paceline.local.check_script import check_script
 from paceline.own_extensions import check_own
+from paceline.variables import TLS
 
 ENDINGS = (".yaml", ".yml")
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 from paceline.core.settings.config import Config
 from paceline.local.begin_early import libraries, modules
-from paceline.local.children import child_environment
+from paceline.local.child_environment import child_environment
 from paceline.local.cpu_cores import threads_of
 from paceline.local.forker import SERVERS, Forker
 from paceline.sharder.engine import build_engine

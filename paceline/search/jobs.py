@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline.local.children import Child, child_environment, end_all
+from paceline.local.child_environment import child_environment
+from paceline.local.children import Child, end_all
 from paceline.local.signals import Signals
 
 POLL = 0.05

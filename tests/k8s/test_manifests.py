@@ -16,8 +16,9 @@ from kubernetes_validate import utils
 from paceline.cli.plan import plan_report, task_shapes
 from paceline.core import registry
 from paceline.core.peers import peer_policy
-from paceline.load_settings import TLS, load, task_of
+from paceline.load_settings import load, task_of
 from paceline.tasks.task import load_task
+from paceline.variables import TLS
 from tests.support.tree import ROOT
 from tools.rendered_manifests import FILE, FOLDER, is_fresh, objects, render
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.local.children import Child, child_environment, end_all
+from paceline.local.child_environment import child_environment
+from paceline.local.children import Child, end_all
 from paceline.local.forker import Forked, Forker
 from tests.support.processes import eventually
 
@@ -85,6 +86,41 @@ def test_where_fork_is_not_possible_a_child_starts_by_itself(forker: MakeForker,
     assert (tmp_path / "log").read_text() == "by itself\n"
 
 
+def test_what_a_library_prints_while_it_loads_is_shown_once_and_disturbs_nothing(
+    forker: MakeForker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "talks.py").write_text("import os, sys\nprint('a library')\nos.write(1, b'directly\\n')\n")
+    one = forker("talks", PYTHONPATH=str(tmp_path), PYTHONUNBUFFERED="")
+
+    child = started(one, tmp_path, "print('done')\n")
+
+    assert child.wait(20) == 0
+    assert (tmp_path / "log").read_text() == "done\n"
+    assert sorted(capfd.readouterr().err.splitlines()) == ["a library", "directly"]
+
+
+def test_a_child_without_a_log_writes_to_this_processs_stderr(
+    forker: MakeForker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "script.py").write_text("import sys\nprint('one', flush=True)\nprint('two', file=sys.stderr)\n")
+    one = forker()
+
+    child = one.start([str(tmp_path / "script.py")], None, tmp_path, dict(os.environ))
+
+    assert child is not None
+    assert child.wait(20) == 0
+    assert capfd.readouterr().err == "one\ntwo\n"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_forker_that_says_what_nobody_understands_is_ended(forker: MakeForker, tmp_path: Path) -> None:
+    (tmp_path / "confused.py").write_text("import os\nos.write(3, b'no JSON\\n')\n")
+    one = forker("confused", PYTHONPATH=str(tmp_path))
+
+    assert one.start(["-m", "this"], tmp_path / "log", tmp_path, dict(os.environ)) is None
+    one._process.wait(20)
+
+
 def test_numpy_starts_no_threads_however_many_a_worker_may_have(forker: MakeForker, tmp_path: Path) -> None:
     child = started(forker("numpy", OMP_NUM_THREADS="4"), tmp_path, TELLS, "0")
     assert child.wait(60) == 0
@@ -146,6 +182,19 @@ def test_a_program_that_ends_leaves_nothing_unsaid(forker: MakeForker, tmp_path:
     assert child.wait(20) == code
     assert (tmp_path / "file").read_text() == "never closed"
     assert (tmp_path / "log").read_text().splitlines() == ["said", *["why"] * (code == 1), "last thread", "at exit"]
+
+
+def test_what_a_program_prints_is_kept_where_stdout_was_buffered_before_the_fork(
+    forker: MakeForker, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text("print('said')\n")
+    one = forker("json", PYTHONPATH=str(tmp_path), PYTHONUNBUFFERED="")
+
+    child = one.start(["-m", "program"], tmp_path / "log", tmp_path, dict(os.environ))
+
+    assert child is not None
+    assert child.wait(20) == 0
+    assert (tmp_path / "log").read_text() == "said\n"
 
 
 def test_a_program_that_crashes_shows_its_traceback(forker: MakeForker, tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from paceline.core.errors import ConfigError, TryAgain, Unauthenticated
 from paceline.core.values import Vector
 from paceline.k8s.cluster_status import chief_of
 from paceline.k8s.kubectl import Kubectl
-from paceline.load_settings import TLS
 from paceline.rpc import tls
 from paceline.rpc.auth import Credentials, read_credentials
 from paceline.rpc.lane import tls as lane_tls
@@ -34,6 +33,7 @@ from paceline.rpc.lane.sockets import PlainSocket
 from paceline.rpc.lane.tls import TlsSocket, encrypted_client, encrypted_server
 from paceline.rpc.retries import retried
 from paceline.rpc.tls import AUTHORITY, CERTIFICATE, KEY, KeyFolder, key_folder, read_keys
+from paceline.variables import TLS
 from tests.support.fake_service import SOON, Served, Service, client, exchange
 from tests.support.in_process import Cluster, Pusher, config_of
 from tools.authority import Authority

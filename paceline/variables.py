@@ -1,0 +1,7 @@
+"""The variables of the environment that are ours, by name. Light, for it is wanted before any settings are read."""
+
+PREFIX = "PACELINE_"
+CONNECT = PREFIX + "CONNECT"
+"""What a launcher tells a training script of one's own in (JSON)."""
+TLS = PREFIX + "TLS"
+"""The folder of keys. Like `CONNECT` no setting of the config."""
