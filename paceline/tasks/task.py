@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     import torch
 
 BUILTIN = "paceline.tasks.builtin"
+OwnSettings = dict[tuple[str, str | None], Mapping[str, Any]]
+"""By a user's file, as the settings name it, and its model: the settings that the file itself says."""
+READ: OwnSettings = {}
+"""Those that `load_config` has read in this process, where it ran the files for them."""
+TOLD: OwnSettings = {}
+"""Those that another process has read for this one, which does not run the files."""
 FILE_MODULE = "paceline_task_"
 """What the name of the module begins with that a user's file becomes."""
 _ONLY = "model"
@@ -69,16 +75,26 @@ def load_config(
     preset: str | None = None,
     own_file: bool = True,
 ) -> Config:
-    """`settings.load`, with the task's own defaults below all else: two steps, because its name is among the settings.
+    """`load`, with the task's own defaults below all else: two steps, because its name is among the settings.
     `own_file` False: those of a user's file are left out, for importing it may load torch. The task's own epochs are for up to
     four workers with fitted steps; more take more."""
     name, model = task_of(path, overrides, preset)
-    settings = load_task(name, model).settings if own_file or not is_own(name) else {}
+    settings = _settings_of(name, model) if own_file or not is_own(name) else {}
     config = load(path, overrides, settings, preset)
     times = config.svm.slowdown(config.workers) if config.updates == "sparse" else 1
     if times == 1 or "epochs" not in settings:
         return config
     return load(path, overrides, {**settings, "epochs": math.ceil(times * settings["epochs"])}, preset)
+
+
+def _settings_of(name: str, model: str | None) -> Mapping[str, Any]:
+    """The task's own."""
+    if not is_own(name):
+        return load_task(name, model).settings
+    if (name, model) in TOLD:
+        return TOLD[name, model]
+    READ[name, model] = load_task(name, model).settings
+    return READ[name, model]
 
 
 def load_task(name_or_path: str, model: str | None = None, positive: str | None = None) -> Task:
