@@ -5,6 +5,7 @@ import hashlib
 import importlib.metadata
 import inspect
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +21,7 @@ from paceline.core.extension import Options
 from paceline.core.folders import PEERS, POLICIES
 from paceline.core.rules.fault_in_rules import fault_in_rules
 from paceline.core.settings.config import Config
-from paceline.own_files import is_own, load_file, note_code, where
+from paceline.own_files import is_own, load_file, note_code, said, where
 
 T = TypeVar("T")
 KEPT = "own"
@@ -46,7 +47,7 @@ class OwnExtensions(registry.Outside):
 
     def __init__(self) -> None:
         self._folder: Path | None = None
-        self._named: dict[str, str] | None = None
+        self._named: tuple[str, ...] | None = None
         self._codecs: frozenset[str] = frozenset()
         self._loaded: dict[str, _Loaded] = {}
         self._found: dict[tuple[str, type, str], type] = {}
@@ -67,7 +68,7 @@ class OwnExtensions(registry.Outside):
         """They have been read: from now on, names may come from other processes. Only the files that the settings name are
         run, told apart by their names without a folder, and those that the user has added to the run; of codecs those alone
         that the settings name."""
-        self._named = {Path(name).name: name for name in own_names(config).values()}
+        self._named = tuple(own_names(config).values())
         self._codecs = frozenset(_base_name(name) for name in _names(config.codec).values())
 
     def names(self, package: str) -> tuple[str, ...]:
@@ -114,8 +115,7 @@ class OwnExtensions(registry.Outside):
                 self._count += 1
                 module = load_file(f"{_MODULE}{self._count}_{Path(name).stem}", shown, source)
             except (Exception, SystemExit) as error:
-                told = f"{type(error).__name__}: {error}"
-                raise ConfigError(f"The file can't be loaded: {where(error, shown)}: {told}") from error
+                raise ConfigError(f"The file can't be loaded: {where(error, shown)}: {said(error)}") from error
             self._loaded[name] = _Loaded(source, module)
         return self._loaded[name].module
 
@@ -134,11 +134,13 @@ class OwnExtensions(registry.Outside):
 
     def _may_run(self, name: str) -> bool:
         """Whether the settings name it, or are being read."""
-        return self._named is None or name in self._named.values()
+        return self._named is None or name in self._named
 
     def _as_named(self, name: str) -> str:
         """As the settings name the file that a message means."""
-        return name if self._may_run(name) else (self._named or {}).get(Path(name).name, name)
+        if self._may_run(name):
+            return name
+        return next((each for each in self._named or () if Path(each).name == Path(name).name), name)
 
     def _missing(self, name: str) -> str:
         if not self._may_run(name):
@@ -182,12 +184,23 @@ def _base_name(name: str) -> str:
 
 
 def check_own(config: Config) -> None:
-    """ConfigError where a user's file fails, or where an installed package has taken a built-in extension's name."""
+    """ConfigError where a user's file fails, two have one name, or an installed package has taken a built-in extension's."""
     for name in own_names(config).values():
         OWN.module(name)
+    by_name(own_files(config))
     for package in (POLICIES, CODECS):
         for point in _points(_group(package)):
             _refuse_built_in(package, point.name, _shown(point), "Uninstall it, or let it choose another name.")
+
+
+def by_name(files: Iterable[Path]) -> dict[str, Path]:
+    """The files by their names without a folder, by which a run keeps them. ConfigError where two share one."""
+    found: dict[str, Path] = {}
+    for file in files:
+        other = found.setdefault(file.name, file)
+        if file.is_file() and other.is_file() and other.read_bytes() != file.read_bytes():
+            raise ConfigError(f"{other} and {file} have one name and are different files; rename one of them.")
+    return found
 
 
 def _of_package(points: list[importlib.metadata.EntryPoint], base: type[T], word: str) -> type[T]:
@@ -199,14 +212,24 @@ def _of_package(points: list[importlib.metadata.EntryPoint], base: type[T], word
     try:
         found = point.load()
     except (Exception, SystemExit) as error:
-        file = _file_of(error)
-        at = f"{where(error, file)}: " if file else ""
-        raise ConfigError(f"{_shown(point)} can't be loaded: {at}{type(error).__name__}: {error}") from error
+        raise ConfigError(f"{_shown(point)} can't be loaded: {_why(point, error)}") from error
     if isinstance(found, ModuleType):
         return _only(found, base, _shown(point), word)
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ConfigError(f"{_shown(point)} is no {word}: it must be a class that inherits from {_named(base)}.")
     return found
+
+
+def _why(point: importlib.metadata.EntryPoint, error: BaseException) -> str:
+    """What it lacks that it names, or what fails in its file."""
+    file = _file_of(error)
+    if point.pattern.fullmatch(point.value) is None:
+        return "expected MODULE or MODULE:NAME after the '='."
+    if isinstance(error, ModuleNotFoundError) and f"{point.module}.".startswith(f"{error.name}."):
+        return f"there is no module {error.name}."
+    if isinstance(error, AttributeError) and file == importlib.metadata.__file__:
+        return f"the module {point.module} has no {point.attr}."
+    return f"{where(error, file)}: {said(error)}" if file else said(error)
 
 
 def _only(module: ModuleType, base: type[T], shown: str, word: str) -> type[T]:

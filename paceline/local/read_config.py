@@ -11,7 +11,8 @@ from paceline.core.settings.config import Config
 from paceline.core.settings.slow import CLUSTERS
 from paceline.load_settings import load, parse_sets
 from paceline.local.check_script import check_script
-from paceline.own_extensions import check_own
+from paceline.local.run_folder import RUNS, RunFolder
+from paceline.own_extensions import KEPT, check_own
 from paceline.variables import TLS
 
 ENDINGS = (".yaml", ".yml")
@@ -49,7 +50,14 @@ def read_config(
     }
     pairs += [_pair(key, value) for key, value in flags.items() if value is not None]
     pairs += _slow_pairs(slow)
-    return complete(parse_sets([*pairs, *sets]), path, preset)
+    try:
+        return complete(parse_sets([*pairs, *sets]), path, preset)
+    except ConfigError as error:
+        folder = RunFolder(RUNS / (run or ""))
+        if any(f"{file.name}: there is no such file" in str(error) for file in folder.path.glob(f"{KEPT}/*.py")):
+            hint = f"Run '{run}' has a copy; it goes on with that by: paceline run {folder.config}"
+            raise ConfigError(f"{error} {hint}") from error
+        raise
 
 
 def reader_of(

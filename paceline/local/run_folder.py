@@ -22,7 +22,7 @@ from paceline.core.settings.config import RUN, Config
 from paceline.core.stored_format import check_format
 from paceline.data.whole_file import replacing
 from paceline.load_settings import read_yaml, write_yaml
-from paceline.own_extensions import KEPT
+from paceline.own_extensions import KEPT, by_name
 
 if TYPE_CHECKING:
     from paceline.rpc.auth import Credentials
@@ -82,12 +82,8 @@ class RunFolder:
     def keep_own(self, files: Iterable[Path]) -> list[str]:
         """The same for the users' files of policies, codecs and the like: the run's processes take these copies, so that one
         that is started again has the others' code. ConfigError where two have the same name."""
-        wanted: dict[str, Path] = {}
-        for file in files:
-            other = wanted.setdefault(file.name, file)
-            if file.is_file() and other.is_file() and not _holds(other, file.read_bytes()):
-                raise ConfigError(f"{other} and {file} have one name and are different files; rename one of them.")
-        return [told for name, file in wanted.items() if (told := self._keep(self.path / KEPT / name, str(file)))]
+        kept = [(self.path / KEPT / name, str(file)) for name, file in by_name(files).items()]
+        return [told for place, file in kept if (told := self._keep(place, file))]
 
     def add_own(self, name: str) -> None:
         """Brings a user's file to a run that is going on. ConfigError where its processes may have loaded another one."""

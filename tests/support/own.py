@@ -16,7 +16,7 @@ from paceline.core.peers.peer_policy import PeerPolicy
 from paceline.core.peers.topology import Topology
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.policy import Policy
-from paceline.own_files import load_file
+from paceline.own_files import load_file, said, where
 from paceline.sharder.strategy import ShardingStrategy
 
 BASES = (Policy, PeerPolicy, Codec, Topology, Optimizer, ShardingStrategy)
@@ -25,7 +25,12 @@ TASKS = "paceline.tasks.builtin"
 
 def add(file: Path) -> list[str]:
     """Puts the file into the folders of what it defines, for this process; the packages."""
-    module = load_file(f"paceline_contract_{file.stem}", str(file))
+    try:
+        module = load_file(f"paceline_contract_{file.stem}", str(file))
+    except (Exception, SystemExit) as error:
+        raise pytest.UsageError(
+            f"--own {file}: it can't be loaded: {where(error, str(file))}: {said(error)}"
+        ) from error
     packages = [importlib.import_module(base.__module__).PACKAGE for base in BASES if registry.defined(module, base)]
     packages += [TASKS] if hasattr(module, "data") else []
     if not packages:

@@ -259,4 +259,8 @@ def from_shorthand(text: str) -> dict[str, Any]:
         return {"name": name}
     if shorthand is None:
         raise ConfigError(f"policy {text}: {name} takes no value after ':'.")
+    if ":" in value:
+        raise ConfigError(
+            f"policy {text}: expected one value, like {name}:3; set other options with policy.OPTION=VALUE."
+        )
     return {"name": name, shorthand: value}
