@@ -1,4 +1,5 @@
-"""What the shell proposes after TAB: names of tasks, policies, presets, settings and runs. Nothing here loads torch."""
+"""What the shell proposes after TAB: names of tasks, policies, presets, settings and runs. Nothing here loads torch, and only
+who asks for the options of extensions loads these."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -37,10 +38,12 @@ def runs(begun: str) -> list[str]:
 
 
 def settings(begun: str) -> list[tuple[str, str]]:
-    """Settings with their meaning, as `--set` takes them."""
+    """Settings with their meaning, as `--set` takes them; after the dot behind an extension its name and the options of all
+    those that could stand there, with who has them."""
     from paceline.core.settings.config import Config
 
-    return [(f"{key}=", meaning) for key, meaning in _settings(Config, "") if key.startswith(begun)]
+    found = [*_settings(Config, ""), *_options(begun)]
+    return [(f"{key}=", meaning) for key, meaning in found if key.startswith(begun)]
 
 
 def _settings(model: "type[BaseModel]", prefix: str) -> Iterator[tuple[str, str]]:
@@ -54,6 +57,55 @@ def _settings(model: "type[BaseModel]", prefix: str) -> Iterator[tuple[str, str]
             yield key, field.description or ""
         else:
             yield from _settings(section, f"{key}.")
+
+
+def _options(begun: str) -> Iterator[tuple[str, str]]:
+    """Of the extensions that can stand where the key has come to: who has an option comes before what it means there."""
+    section = begun.rpartition(".")[0]
+    found = _extensions(section) if section else {}
+    if not found:
+        return
+    yield f"{section}.name", ", ".join(found)
+    owners: dict[str, list[str]] = {}
+    meanings: dict[str, str] = {}
+    for name, kind in found.items():
+        for option, field in kind.model_fields.items():
+            key = f"{section}.{field.alias or option}"
+            owners.setdefault(key, []).append(name)
+            meanings[key] = meanings.get(key) or field.description or ""
+    for key, names_ in owners.items():
+        yield key, f"{', '.join(names_)}: {meanings[key]}".removesuffix(": ")
+
+
+def _extensions(section: str) -> "dict[str, type[BaseModel]]":
+    """Those that the setting can name, of the folders; none where it names none."""
+    from paceline.core import registry
+
+    return {
+        name: registry.find(package, base, name)
+        for package, base in _registries().get(section, ())
+        for name in registry.names(package)
+    }
+
+
+def _registries() -> "dict[str, tuple[tuple[str, type[BaseModel]], ...]]":
+    """By the setting that names an extension: its folders, with what their extensions inherit from."""
+    from paceline.core.coding import codec
+    from paceline.core.peers import peer_policy, topology
+    from paceline.core.steps import optimizer
+    from paceline.core.sync import policy
+    from paceline.sharder import engine, strategy
+
+    codecs = ((codec.PACKAGE, codec.Codec),)
+    return {
+        "policy": ((policy.PACKAGE, policy.Policy), (peer_policy.PACKAGE, peer_policy.PeerPolicy)),
+        "optimizer": ((optimizer.PACKAGE, optimizer.Optimizer),),
+        "topology": ((topology.PACKAGE, topology.Topology),),
+        "codec.push": codecs,
+        "codec.pull": codecs,
+        "data.strategy": ((strategy.PACKAGE, strategy.ShardingStrategy),),
+        "data.engine": ((engine.PACKAGE, engine.Engine),),
+    }
 
 
 def _fitting(begun: str, found: Iterable[str]) -> list[str]:

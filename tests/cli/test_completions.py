@@ -11,6 +11,7 @@ import paceline
 from paceline.cli import completions
 from paceline.cli.__main__ import app
 from paceline.core.settings.config import ScheduleConfig
+from paceline.core.steps.optimizers.sgd import Sgd
 
 
 def completed(line: str, folder: Path) -> str:
@@ -56,6 +57,29 @@ def test_settings_come_with_what_they_mean():
 
     assert completions.settings("schedule.warmup_e") == [("schedule.warmup_epochs=", meaning)]
     assert [key for key, _ in completions.settings("polic")] == ["policy="]
+
+
+def test_behind_the_dot_of_an_extension_come_its_name_and_the_options_of_all_that_can_stand_there():
+    lr = Sgd.model_fields["lr"].description
+
+    assert completions.settings("optimizer.l") == [("optimizer.lr=", f"adagrad, adam, adamw, rmsprop, sgd: {lr}")]
+    policy = dict(completions.settings("policy."))
+    assert policy["policy.bound="].startswith("ssp: ")
+    assert policy["policy.tau="].startswith("easgd, broadcast: "), "with servers and without"
+    assert "dana" in policy["policy.name="].split(", ")
+    for key in (
+        "codec.push.share=",
+        "codec.pull.name=",
+        "topology.children=",
+        "data.strategy.by=",
+        "data.engine.master=",
+    ):
+        assert [found for found, _ in completions.settings(key[:-1])] == [key]
+    assert completions.settings("workers.") == []
+
+
+def test_a_shell_is_told_an_optimizers_options(tmp_path):
+    assert completed("paceline run digits --set optimizer.l", tmp_path).split() == ["optimizer.lr="]
 
 
 def test_presets_are_proposed():
