@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from paceline.core.errors import ConfigError, PacelineError, in_brief
 from paceline.core.registry import explain
 from paceline.core.settings.config import Config
-from paceline.load_settings import load
 from paceline.local.capacity import refuse_too_many
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
@@ -144,7 +143,7 @@ def connect(
     from paceline.worker.own_loop import Session
     from paceline.worker.startup.start import Start
 
-    start = Start(told, load(told.config, told.overrides()), told.credentials())
+    start = Start.read(told)
     if told.rehearsal:
         from paceline.worker.checking.rehearsal import Rehearsal
 

@@ -1,11 +1,9 @@
 """`python -m paceline.worker.check`: one mini-batch through all that a run needs, so that a mistake is told before anything
 is started."""
 
-import sys
-
 from paceline.command_line import options_of
 from paceline.data.shards import open_shards
-from paceline.load_settings import exits, load, run_command
+from paceline.load_settings import exits, run_command
 from paceline.worker.command_line import ToldCheck, ToldScript
 
 
@@ -13,7 +11,7 @@ from paceline.worker.command_line import ToldCheck, ToldScript
 def main(told: ToldCheck) -> None:
     """Ends with 0 where a run can start; else says why not, with the exit code that the run would have."""
     with exits("check"):
-        config = load(told.config, told.overrides())
+        config = told.load()
         if config.updates == "sparse":
             from paceline.worker.checking.check_linear import check_linear
 
@@ -28,7 +26,6 @@ def main(told: ToldCheck) -> None:
             from paceline.worker.checking.rehearsal import rehearse
 
             rehearse(config.loop, ToldScript(**dict(told), servers="", rehearsal=True))
-        sys.stderr.flush()
 
 
 if __name__ == "__main__":
