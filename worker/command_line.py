@@ -14,7 +14,7 @@ class ToldCompute(Told):
     shards: Path = Field(description="Folder that the sharder wrote.")
     device: str = Field(
         "auto",
-        description="cpu, cuda, cuda:1 or auto: the GPUs that are visible in turn, by rank. Several workers may share one.",
+        description="cpu, cuda, cuda:1 or auto: the first GPU that is visible, else the CPU. Several processes may share one.",
     )
     threads: int = Field(1, description="CPU threads for torch; 1 gives the same bits everywhere.")
 
@@ -36,6 +36,10 @@ class ToldWorker(ToldClient):
     """What a worker is told."""
 
     rank: Annotated[int, Field(ge=0, le=1023)] = Field(0, description="Number of this worker; its name is worker-RANK.")
+    device: str = Field(
+        "auto",
+        description="cpu, cuda, cuda:1 or auto: the GPUs that are visible in turn, by rank. Several workers may share one.",
+    )
     peer_host: str = Field("127.0.0.1", description="Host or IP under which others reach this worker's local model.")
     peer_port: Port = Field(0, description="Port for that; 0 for any free one.")
     residuals: Path | None = Field(

@@ -17,7 +17,7 @@ from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
 from paceline.local.capacity import refuse_too_many
 from paceline.local.run_folder import RunFolder, new_name
-from paceline.search import points_in_process as here
+from paceline.search import points_in_process
 from paceline.search.grid import Grid, pairs, told
 from paceline.search.jobs import Job, own_cores, run_jobs
 from paceline.search.results import ACCURACY, LOSS, Results, Row, measure_by, measured, row_of
@@ -167,7 +167,7 @@ class _Going:
             name = str(config.run)
             folder = self._folder.run(name)
             try:
-                here.train_point(config, folder)
+                points_in_process.train_point(config, folder)
             except PacelineError as error:
                 self._failed(name, error.exit_code, str(error))
             except KeyboardInterrupt:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from paceline.worker.command_line import ToldCheck, ToldCompute, ToldEvaluator, ToldScript, ToldWorker
+
 SCRIPT = """
 import os, runpy, signal, sys
 own = os.getpid()
@@ -32,6 +34,13 @@ def test_a_containers_first_process_can_be_stopped_while_it_loads(module: str):
     done = subprocess.run([sys.executable, "-c", SCRIPT, module, "--help"], capture_output=True, text=True, check=False)
 
     assert done.returncode == 143, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("told", "by_rank"), [(ToldWorker, True), (ToldScript, True), (ToldEvaluator, False), (ToldCheck, False)]
+)
+def test_only_who_has_a_rank_is_said_to_get_its_gpu_by_it(told: type[ToldCompute], by_rank: bool):
+    assert ("by rank" in str(told.model_fields["device"].description)) == by_rank
 
 
 @pytest.mark.parametrize("module", ["paceline.worker", "paceline.worker.evaluator"])

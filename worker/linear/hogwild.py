@@ -113,8 +113,9 @@ class _Threads:
         ]
         self._schedule = Schedule(settings.schedule, settings.epochs)
         self._total = np.zeros(len(self._weights))
+        """Sum of the weights that the mean is of."""
         self._count = 0
-        """Of the weights that the mean is of."""
+        """How many these are."""
 
     def epoch(self, number: int) -> Vector:
         """One pass, in an order that belongs to this epoch; the weights after it, or their mean where that has begun."""
