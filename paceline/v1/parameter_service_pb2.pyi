@@ -300,7 +300,7 @@ class InitialiseRequest(_message.Message):
     """Streams of parts: InitialiseRequest, PushPullRequest, PushRequest, DeliverRequest (peer_service.proto) and the replies of
     PushPull, Push, Pull, PullLocal, Deliver and Welcome have the same three fields, since one piece of code frames and reads
     them all by hand (paceline/rpc/wire.py). The parts of a stream cover the slice once, in order, without gaps. `data` stays
-    the last field, so that a sender can frame it and a reader can take it as a view; new facts belong into the head. So the
+    the last field, so that a sender can frame it and a reader can take it as a view; new facts belong in the head. So the
     numbers between are reserved.
     """
 

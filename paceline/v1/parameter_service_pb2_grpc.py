@@ -93,7 +93,7 @@ class ParameterServiceServicer:
     def PushPull(self, request_iterator, context):
         """Sends an update (head in the first message, then parts) and returns weights when the policy lets the worker go on.
         The worker's clock becomes head.clock; the slice's version grows by one when the push folds. A repeat of a clock is
-        never folded twice. The reply is held back for 20 s at most; then its head says WAIT and the worker asks again.
+        never folded twice. The reply waits for 20 s at most; then its head says WAIT and the worker asks again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -98,7 +98,7 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Seat(self, request, context):
-        """Asks for the seat: the worker is ready and will go on from `clock`. Held back for up to 2 s before the start, then
+        """Asks for the seat: the worker is ready and will go on from `clock`. Waits for up to 2 s before the start, then
         answers what the run waits for; the worker asks again. Safe to repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -127,7 +127,7 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FollowView(self, request, context):
-        """The other servers follow the chief's views: each call says what the server has, and is held back for up to 20 s until
+        """The other servers follow the chief's views: each call says what the server has, and waits for up to 20 s until
         there is something newer. Safe to repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -135,7 +135,7 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Evaluate(self, request, context):
-        """The evaluator reports readiness and scores, and learns what to score next. Held back for up to 20 s while nothing is.
+        """The evaluator reports readiness and scores, and learns what to score next. Waits for up to 20 s while nothing is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
