@@ -48,7 +48,7 @@ class Budget:
     @property
     def is_spent(self) -> bool:
         """Whether the run's examples are trained, where they are what ends it."""
-        return self._config.budget == "total" and self.examples >= self.total
+        return self._config.budget == "total" and 0 < self.total <= self.examples
 
     @property
     def epochs(self) -> float:

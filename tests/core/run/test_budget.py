@@ -23,6 +23,7 @@ def test_nothing_is_known_before_a_worker_has_said_what_an_epoch_is():
     budget = Budget(Config(epochs=2))
 
     assert (budget.total, budget.share, budget.epoch, budget.epochs) == (0, 0.0, 0, 0.0)
+    assert not budget.is_spent
 
 
 @pytest.mark.parametrize(
