@@ -75,8 +75,9 @@ class SliceDriver:
     def switch_number(self) -> int:
         """Number of the change of policy that the slice has made last; of the view's where there is no slice."""
         with self.changed:
-            switch = self.slice.switch if self.slice is not None else self._view.switch
-            return switch.number if switch is not None else 0
+            if self.slice is not None:
+                return self.slice.switch_number
+            return self._view.switch.number if self._view.switch is not None else 0
 
     @property
     def lr(self) -> float:

@@ -158,7 +158,7 @@ class Server:
     @property
     def switch_number(self) -> int:
         """The change of policy that the slice has made last."""
-        return self.slice.switch.number if self.slice.switch is not None else 0
+        return self.slice.switch_number
 
     def take_snapshot(self) -> None:
         if self.is_up and self.keeps_snapshots and self.slice.phase is Phase.SERVING:

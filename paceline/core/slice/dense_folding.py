@@ -1,11 +1,13 @@
 """How pushes get into the weights of a dense slice: steps of the policy's optimizer, each into a version of its own."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from paceline.core.errors import BadPush
 from paceline.core.slice.dense_sum import DenseSum
+from paceline.core.slice.folding import settled
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import SliceState
 from paceline.core.slice.versions import Versions
@@ -31,11 +33,6 @@ class DenseFolding:
         if self.sum is not None and self._half.rate.needs_squares:
             self.sum.squares = 0.0
 
-    @property
-    def settled(self) -> int:
-        examples = self._clocks.examples
-        return examples if self.sum is None else examples - self.sum.open_examples
-
     def start(self, weights: Vector, version: int) -> None:
         self.versions = Versions(weights, version, self._half.policy.rounds)
 
@@ -58,7 +55,7 @@ class DenseFolding:
         """A sum without any example keeps the weights as they are, in a new version."""
         assert self.sum is not None
         view, rate = self._clocks.view, self._half.rate
-        lr = rate.at(self.settled, view.examples_per_epoch)
+        lr = rate.at(settled(self._clocks, self.sum), view.examples_per_epoch)
         squares = self.sum.squares
         gathered = self.sum.close(len(view.seats))
         if gathered is not None:
@@ -104,8 +101,7 @@ class DenseFolding:
         self.versions.renew(self._clocks.version, self._half.policy.rounds)
 
     # snapshots
-    def state(self, facts: dict[str, Any], gathered: Vector | None) -> SliceState:
-        slots = [slot.copy() for slot in self._half.slots]
+    def state(self, slots: Sequence[Vector], facts: dict[str, Any], gathered: Vector | None) -> SliceState:
         return SliceState(self.versions.current.values.copy(), slots, facts, gathered)
 
     def restore(self, state: SliceState) -> None:

@@ -50,10 +50,6 @@ class Folding(Protocol):
     def sum(self) -> Sum | None:
         """The pushes that fold together next; None where the policy folds each by itself."""
 
-    @property
-    def settled(self) -> int:
-        """Examples of the pushes counted so far, without those that are still to be folded."""
-
     def begin(self) -> None:
         """Another policy is in force: the sum starts anew."""
 
@@ -97,11 +93,16 @@ class Folding(Protocol):
         """The slice's version was raised without a fold: the current weights get its number, none older are given out."""
 
     # snapshots
-    def state(self, facts: dict[str, Any], gathered: Vector | None) -> SliceState:
-        """A copy of the weights and of what the folds remember, beside these facts and this sum."""
+    def state(self, slots: Sequence[Vector], facts: dict[str, Any], gathered: Vector | None) -> SliceState:
+        """A copy of the weights and of what the folds remember, beside these slots, facts and this sum."""
 
     def restore(self, state: SliceState) -> None:
         """Takes back what `state` gave; the version is the clocks'."""
+
+
+def settled(clocks: Clocks, gathered: Sum | None) -> int:
+    """Examples of the pushes counted so far, without those that wait in the sum."""
+    return clocks.examples if gathered is None else clocks.examples - gathered.open_examples
 
 
 NewFolding = Callable[[int, Clocks, ServerHalf], Folding]

@@ -4,7 +4,7 @@ from paceline.core.errors import BadPush, VersionGone
 from paceline.core.settings.config import ScheduleConfig
 from paceline.core.slice.admission import Admission
 from paceline.core.slice.dense_folding import DenseFolding
-from paceline.core.slice.folding import NewFolding
+from paceline.core.slice.folding import NewFolding, settled
 from paceline.core.slice.policy_switch import PolicySwitch
 from paceline.core.slice.recovery import Recovery
 from paceline.core.slice.rounds import Rounds
@@ -65,13 +65,18 @@ class ModelSlice:
         return self._half.made
 
     @property
+    def switch_number(self) -> int:
+        """Changes of policy so far."""
+        return self._half.number
+
+    @property
     def version(self) -> int:
         return self.clocks.version
 
     @property
     def lr(self) -> float:
         """The schedule's rate for the next fold."""
-        return self._half.rate.at(self.folding.settled, self.clocks.view.examples_per_epoch)
+        return self._half.rate.at(settled(self.clocks, self.folding.sum), self.clocks.view.examples_per_epoch)
 
     # weights
     def initialise(self, weights: Vector, digest: bytes) -> None:

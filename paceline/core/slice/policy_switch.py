@@ -19,8 +19,7 @@ class PolicySwitch:
 
     def take_view(self, view: View) -> None:
         """Who counts from now on. A view from before the change, which the slice has made, is read as one from after it."""
-        made = self._half.made
-        has_begun = view.switch is not None and made is not None and view.switch.number <= made.number
+        has_begun = view.switch is not None and not self._half.is_new(view.switch)
         self._clocks.take_view(view.begun() if has_begun else view)
         self._half.rate.members(len(view.seats))
 

@@ -40,7 +40,7 @@ class Recovery:
         if gathered is not None and half.policy.gathers and gathered.pushes:
             facts["gathered"] = [gathered.pushes, gathered.examples]
             total = gathered.total.copy()
-        return self._folding.state(facts, total)
+        return self._folding.state([slot.copy() for slot in half.slots], facts, total)
 
     def restore(self, state: SliceState) -> None:
         """Takes back what `state` gave."""

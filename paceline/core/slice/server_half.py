@@ -13,7 +13,7 @@ class ServerHalf(PolicyInForce):
     """With the policy go the optimizer, what that remembers, and the learning rate. Not thread-safe."""
 
     optimizer: Optimizer
-    """What the slice folds with; its rate is `rate`'s affair."""
+    """What the slice folds with; the rate comes from `rate`."""
     rate: Rate
 
     def __init__(

@@ -1,6 +1,7 @@
 """How pushes get into the weights of a sparse slice: they change a few weights, in place, and replies bring only what has
 changed or what was asked for [Hogwild]."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from paceline.core.errors import BadPush
 from paceline.core.linear.sparse import Changes, add_at, distinct
+from paceline.core.slice.folding import settled
 from paceline.core.slice.running_mean import RunningMean
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.sparse_sum import SparseSum
@@ -36,11 +38,6 @@ class SparseFolding:
     def begin(self) -> None:
         policy = self._half.policy
         self.sum = SparseSum(self._length, policy.rounds, policy.overwrites) if policy.has_sum else None
-
-    @property
-    def settled(self) -> int:
-        examples = self._clocks.examples
-        return examples if self.sum is None else examples - self.sum.open_examples
 
     def start(self, weights: Vector, version: int) -> None:
         self._changes = Changes(self._length, version)
@@ -82,7 +79,7 @@ class SparseFolding:
     def _epoch(self) -> float:
         """Epochs that are settled; 0 before anybody has said how long one is."""
         per_epoch = self._clocks.view.examples_per_epoch
-        return self.settled / per_epoch if per_epoch else 0.0
+        return settled(self._clocks, self.sum) / per_epoch if per_epoch else 0.0
 
     # weights out
     def pull(self, version: int | None, mean: bool) -> Published | None:
@@ -117,8 +114,7 @@ class SparseFolding:
         self._current.version = self._clocks.version
 
     # snapshots
-    def state(self, facts: dict[str, Any], gathered: Vector | None) -> SliceState:
-        slots = [slot.copy() for slot in self._half.slots]
+    def state(self, slots: Sequence[Vector], facts: dict[str, Any], gathered: Vector | None) -> SliceState:
         found = SliceState(self._current.values.copy(), slots, facts, gathered)
         if self._mean is None or not self._mean.count:
             return found

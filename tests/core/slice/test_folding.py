@@ -5,6 +5,7 @@ import pytest
 
 from paceline.core.errors import BadPush
 from paceline.core.slice.dense_folding import DenseFolding
+from paceline.core.slice.folding import settled
 from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Dense, Empty, Outcome, Places, Seat, Sparse
@@ -79,11 +80,11 @@ def test_examples_are_settled_once_they_are_folded():
     clocks = clocks_with(a=Seat(1, 0))
     folding = dense_folding(clocks, half_of("bsp"))
     folding.sum.add(counted(clocks, a_push()), 1.0)
-    assert (clocks.examples, folding.settled) == (1, 0)
+    assert (clocks.examples, settled(clocks, folding.sum)) == (1, 0)
 
     folding.close()
 
-    assert folding.settled == 1
+    assert settled(clocks, folding.sum) == 1
 
 
 def test_a_reader_of_a_dense_slice_keeps_its_version_and_one_of_a_sparse_slice_has_a_copy():
@@ -115,7 +116,7 @@ def test_both_come_back_from_what_they_gave():
         (sparse_folding(Clocks()), change(_1=1.0)),
     ):
         folding.fold_one(counted(Clocks(), a_push(update=update), Outcome.FOLDED), 1, rate=1.0)
-        state = folding.state({}, None)
+        state = folding.state([], {}, None)
         before = folding.current().values.tolist()
         folding.fold_one(a_push(update=update), 1, rate=1.0)
 
