@@ -62,8 +62,6 @@ class Policy(Scaled, ABC):
     """Whether BUFFERED pushes are summed as they come, outside of rounds."""
     lock_step: ClassVar[bool] = False
     """Whether a worker's reply waits until others have pushed as often."""
-    drops: ClassVar[bool] = False
-    """Whether it leaves out pushes of members though nothing went wrong."""
     overlaps: ClassVar[bool] = False
     """Whether a worker may compute its next gradient while the last one is on its way."""
     sparse: ClassVar[bool] = False

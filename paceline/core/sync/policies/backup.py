@@ -17,7 +17,6 @@ class Backup(Policy):
 
     sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
-    drops: ClassVar[bool] = True
     lock_step: ClassVar[bool] = True
     worker_momentum: ClassVar[bool] = False
     shorthand: ClassVar[str | None] = "backups"

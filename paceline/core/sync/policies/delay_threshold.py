@@ -15,7 +15,6 @@ class DelayThreshold(Policy):
     With n equal workers staleness is n - 1, so R must be at least n to lose nothing; a very slow worker is never used."""
 
     sparse: ClassVar[bool] = True
-    drops: ClassVar[bool] = True
     overlaps: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "threshold"
     threshold: int | None = Field(

@@ -16,7 +16,6 @@ class Rennala(Policy):
     nobody waits."""
 
     gathers: ClassVar[bool] = True
-    drops: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "b"
     b: int | None = Field(None, ge=1, description="Gradients in a step; default: half of the members, rounded up.")
 
