@@ -1,4 +1,5 @@
-"""A registry is a folder: one extension is one file, and the file's stem is its name in the config."""
+"""Extensions by the name that the config has for them: in a registry's folder one file is one extension, and its stem is the
+name; users bring files and packages of their own."""
 
 import difflib
 import importlib
@@ -23,7 +24,8 @@ class Outside:
         return ()
 
     def find(self, package: str, base: type[T], name: str) -> type[T] | None:
-        """The extension of that name, for the registry of the package; None: there is none. ConfigError: it is no good."""
+        """The extension of that name, for the registry of the package; None: there is none. ConfigError: it can't be
+        used."""
         return None
 
 

@@ -49,7 +49,8 @@ class Codec(Extension, ABC):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: ClassVar[str] = ""
-    """As in the config and in messages: the stem of its file."""
+    """As in the config and in messages: the stem of its file; of a user's file its
+    path, of a package's the name of the entry point."""
     rules: ClassVar[tuple[Rule, ...]] = ()
     """What it does not go with."""
     lossless: ClassVar[bool] = False

@@ -9,7 +9,7 @@ from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Seat, Switch, View, worker_order
 
 ROUNDS_AHEAD = 2
-"""In rounds a change of the view counts from the next round but one on."""
+"""In rounds a change of the view takes effect two rounds after the open one."""
 
 
 @dataclass(slots=True)

@@ -145,7 +145,7 @@ class Run:
 
     def _maybe_all_left(self, now: float) -> None:
         """Nobody has a seat any more: the run is over, unless somebody who lost a seat may still come back for it."""
-        deserted = self.workers.deserted(now)
+        deserted = self.workers.note_deserted(now)
         if deserted is None:
             return
         if self.phase is RunPhase.STOPPING:

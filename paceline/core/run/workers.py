@@ -68,8 +68,9 @@ class Workers:
         """Whether everybody who ever joined has left with the last clock behind."""
         return self.finished >= self._addresses.keys()
 
-    def deserted(self, now: float) -> float | None:
-        """For how long nobody has had a seat (seconds, from the first look); None while somebody has one."""
+    def note_deserted(self, now: float) -> float | None:
+        """Takes note of whether nobody has a seat, and says for how long nobody has had one (seconds, from the first look);
+        None while somebody has one."""
         if self._membership.view.seats:
             self._deserted = None
             return None

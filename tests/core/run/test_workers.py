@@ -56,15 +56,15 @@ def test_the_fastest_is_the_fastest_member():
 
 def test_a_desertion_lasts_from_the_first_look_and_begins_anew_after_somebody_came():
     workers, membership = started("a")
-    assert workers.deserted(1.0) is None
+    assert workers.note_deserted(1.0) is None
     membership.leave("a", 1)
-    assert (workers.deserted(2.0), workers.deserted(5.0)) == (0.0, 3.0)
+    assert (workers.note_deserted(2.0), workers.note_deserted(5.0)) == (0.0, 3.0)
 
     membership.seat("a", membership.join("a", False, 6.0), 0, None, Clocks(), 6.0)
-    assert workers.deserted(6.0) is None
+    assert workers.note_deserted(6.0) is None
     membership.leave("a", 2)
 
-    assert workers.deserted(7.0) == 0.0
+    assert workers.note_deserted(7.0) == 0.0
 
 
 def test_all_have_finished_when_nobody_who_ever_joined_is_missing():
