@@ -52,20 +52,21 @@ class Rule:
     config."""
     sentence: str
     """What was seen, what was expected, what to do. `{workers}` or `{codec.momentum:g}` stands for the value of a setting,
-    `{own.upper}` for what the extension has under that name, `{instead}` for what `instead` gives, any other name for one of
-    `words`."""
+    `{own.upper}` for what the extension has under that name, `{key}` for the setting that names it, `{instead}` for what
+    `instead` gives, any other name for one of `words`."""
     words: Mapping[str, Callable[[Any, Any], object]] = field(default_factory=dict)
     """What else the sentence says, given the same two."""
     instead: Callable[[], str] | None = None
     """The names of what would go, where these depend on nothing."""
 
-    def said(self, own: Any, config: Any) -> str:
-        """The sentence about these settings; ConfigError where they don't fit into it."""
+    def said(self, own: Any, config: Any, key: str) -> str:
+        """The sentence about these settings; ConfigError where they don't fit into it. `key`: what names `own`, like
+        codec.push."""
         words: dict[str, object] = {name: word(own, config) for name, word in self.words.items()}
         if self.instead is not None:
             words["instead"] = self.instead()
         try:
-            return _SPOKEN.vformat(self.sentence, (), {**dict(config), **words, "own": own})
+            return _SPOKEN.vformat(self.sentence, (), {**dict(config), **words, "own": own, "key": key})
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise ConfigError(
                 f"{place_of(self.condition)}: settings break the rule {self.sentence!r}, and its sentence does not fit them: "

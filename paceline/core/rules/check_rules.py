@@ -33,7 +33,9 @@ def always_chosen(config: Config) -> dict[str, Any]:
 
 def refuse(config: Config, subjects: Mapping[str, Any]) -> None:
     """ConfigError tells all that these subjects, with what each of them is, do not go with."""
-    found = [rule.said(own, config) for subject, own in subjects.items() for rule in broken(subject, own, config)]
+    found = [
+        rule.said(own, config, subject) for subject, own in subjects.items() for rule in broken(subject, own, config)
+    ]
     if found:
         raise ConfigError("\n".join(found))
 

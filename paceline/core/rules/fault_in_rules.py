@@ -63,7 +63,7 @@ def _is_known(name: str, rule: Rule, kind: type) -> bool:
     first, *rest = name.partition("[")[0].split(".")
     if first == "own":
         return not rest or rest[0] in getattr(kind, "model_fields", {}) or hasattr(kind, rest[0])
-    if first in rule.words or (first == "instead" and rule.instead is not None):
+    if first == "key" or first in rule.words or (first == "instead" and rule.instead is not None):
         return True
     return first in Config.model_fields and _has(Config, [first, *rest])
 

@@ -40,7 +40,7 @@ class Optimizer(BaseModel, ABC):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: ClassVar[str] = ""
-    """As in the config: the stem of its file."""
+    """As in the config: the stem of its file; of a user's file its path, of a package's the name of the entry point."""
     adaptive: ClassVar[bool] = True
     """Whether its steps are as long for small gradients as for large ones."""
     usual_rate: ClassVar[float] = 0.01
@@ -64,10 +64,12 @@ class Optimizer(BaseModel, ABC):
         return [np.zeros(length, dtype=np.float32) for _ in range(self.slots)]
 
     def scaled(self, share: float, alone: float = 1.0) -> float:
-        """Factor of the rate for a step on this share of the mini-batch that the rate is meant for (ratio): by default that of
-        adaptive steps, which don't follow the size of gradients [Malladi et al. 2022]. `alone`: the share in each of the
-        steps whose mean it is; each is divided by the noise of so few examples, which the factor makes up for. Larger
-        mini-batches never raise it."""
+        """Factor of the rate for a step on this share of the mini-batch that the rate is meant for (ratio): the share [Goyal et
+        al. 2017], or its root for adaptive steps, which don't follow the size of gradients [Malladi et al. 2022]; for these
+        larger mini-batches never raise it. `alone`: the share in each of the steps whose mean it is; an adaptive one is
+        divided by the noise of so few examples, which the factor makes up for."""
+        if not self.adaptive:
+            return share
         return min(1.0, math.sqrt(share)) / min(1.0, math.sqrt(alone))
 
     def spread(self, share: float) -> Self:

@@ -21,10 +21,12 @@ from paceline.core.peers.topology import Topology
 from paceline.core.rules.check_rules import TABLE, broken, refuse
 from paceline.core.rules.fault_in_rules import fault_in_rules
 from paceline.core.rules.rules_of_settings import COMMANDS, LOCAL, SEARCH, SETTINGS
-from paceline.core.settings.config import Config
+from paceline.core.settings.config import Config, Options
 from paceline.core.steps.optimizer import PACKAGE as OPTIMIZERS
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.policies.asp import Asp
+from paceline.core.sync.policies.dana import Dana
+from paceline.core.sync.policies.ensemble import Ensemble
 from paceline.core.sync.policy import PACKAGE as POLICIES
 from paceline.core.sync.policy import Policy
 from paceline.load_settings import _merged, load, parse_sets
@@ -211,6 +213,22 @@ def test_a_policy_brings_its_own_rules_beside_those_of_all_and_of_the_one_that_i
         "epochs is 10.",
     ]
     assert len(list(own_rules(Stricter))) == 2
+
+
+def test_a_policy_that_is_made_from_one_with_rules_is_told_of_by_its_own_name() -> None:
+    config = Config(policy=Options(name="mine.py"), optimizer=Options(name="adam"))
+
+    for kind in (Dana, Ensemble):
+        with pytest.raises(ConfigError, match=r"^Policy mine\.py .*optimizer\.name is adam"):
+            refuse(config, {"policy": kind()})
+
+
+@pytest.mark.parametrize("key", ["push", "pull"])
+def test_a_codecs_rule_says_which_setting_names_it(key: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"codec\.{key}: tau is 1 and share is 0\.1; the threshold follows one of them"
+    ):
+        load(None, {"codec": {key: {"name": "threshold", "tau": 1, "share": 0.1}}})
 
 
 @pytest.mark.parametrize(

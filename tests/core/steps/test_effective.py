@@ -1,5 +1,7 @@
 """One process's mini-batch, rate and momentum, carried out by n workers (core/steps/effective.py)."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -133,6 +135,13 @@ def test_an_adaptive_rate_is_never_raised(policy, optimizer):
     config = settings(policy, workers=8, batch="worker", optimizer={"name": optimizer, "lr": 0.003})
 
     assert carried_out(config)[:2] == (32, pytest.approx(0.003))
+
+
+def test_the_rate_of_an_optimizer_made_from_sgd_goes_by_whether_it_says_that_it_is_adaptive():
+    class Signs(Sgd):
+        adaptive: ClassVar[bool] = True
+
+    assert (Sgd().scaled(0.25), Signs().scaled(0.25)) == (0.25, 0.5)
 
 
 def test_larger_mini_batches_with_more_workers_are_one_setting():

@@ -21,7 +21,7 @@ class Threshold(SparseCodec):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             lambda codec, config: codec.tau is not None and "share" in codec.model_fields_set,
-            "codec threshold: tau is {own.tau:g} and share is {own.share:g}; the threshold follows one of them: set one.",
+            "{key}: tau is {own.tau:g} and share is {own.share:g}; the threshold follows one of them: set one.",
         ),
     )
     tau: float | None = Field(

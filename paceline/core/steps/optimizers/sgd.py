@@ -32,9 +32,6 @@ class Sgd(Optimizer):
     def slots(self) -> int:
         return 1 if self.momentum else 0
 
-    def scaled(self, share: float, alone: float = 1.0) -> float:
-        return share
-
     def worker_momentum(self) -> WorkerMomentum | None:
         return WorkerMomentum(self.momentum, self.weight_decay) if self.momentum and steps_as_sgd(self) else None
 

@@ -23,12 +23,12 @@ class Dana(Policy):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             lambda policy, config: not is_sgd(config.optimizer),
-            "Policy dana is made for SGD with momentum, but optimizer.name is {optimizer.name}. Set optimizer.name=sgd, or "
-            "take another policy, like asp.",
+            "Policy {policy.name} is made for SGD with momentum, but optimizer.name is {optimizer.name}. Set "
+            "optimizer.name=sgd, or take another policy, like asp.",
         ),
         Rule(
             lambda policy, config: bool(config.codec.momentum),
-            "Policy dana keeps a momentum at each worker, and so does codec.momentum ({codec.momentum:g}). Leave "
+            "Policy {policy.name} keeps a momentum at each worker, and so does codec.momentum ({codec.momentum:g}). Leave "
             "codec.momentum out, or take another policy.",
         ),
     )

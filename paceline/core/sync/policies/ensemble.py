@@ -22,7 +22,7 @@ class Ensemble(Policy):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             lambda policy, config: not is_sgd(config.optimizer),
-            "Policy ensemble takes plain steps at each worker, but optimizer.name is {optimizer.name}. Set "
+            "Policy {policy.name} takes plain steps at each worker, but optimizer.name is {optimizer.name}. Set "
             "optimizer.name=sgd, or use local_sgd, where workers step with any optimizer.",
         ),
     )
