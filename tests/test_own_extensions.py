@@ -520,8 +520,8 @@ def test_rules_of_what_is_not_asked_for_them_are_refused(kind, build, base):
 
 
 def test_a_rule_that_can_not_be_told_is_a_fault_of_the_file():
-    rule = '    rules = (Rule(lambda own, config: True, "{workers."),)\n'
-    write("mine.py", "from paceline.core.extension import Rule\n" + POLICY + rule)
+    rule = '    rules = (SettingsRule(lambda own, config: True, "{workers."),)\n'
+    write("mine.py", "from paceline.core.extension import SettingsRule\n" + POLICY + rule)
 
     with pytest.raises(
         ConfigError, match=r"mine.py, line 6: the policy Leash has a rule whose sentence can't be read: "

@@ -11,7 +11,7 @@ from pydantic_core import PydanticUndefined
 from paceline.core import registry
 from paceline.core.coding.codec import PACKAGE as CODECS
 from paceline.core.coding.codec import Codec
-from paceline.core.extension import Rule
+from paceline.core.extension import SettingsRule
 from paceline.core.peers.peer_policy import PACKAGE as PEERS
 from paceline.core.peers.peer_policy import PeerPolicy
 from paceline.core.peers.topology import PACKAGE as TOPOLOGIES
@@ -47,7 +47,7 @@ optimizer of yours has rules of its own as `rules`, which are asked like these:
 ```python
 class Mine(Policy):
     rules = (
-        Rule(  # from paceline.core.extension
+        SettingsRule(  # from paceline.core.extension
             lambda policy, config: policy.pairs * 2 > config.workers,
             "policy.pairs is {own.pairs}, but there are only {workers} workers. Set it to half of them or less.",
         ),
@@ -69,7 +69,7 @@ def page() -> str:
         ("optimizer", OPTIMIZERS, Optimizer),
         ("codec", CODECS, Codec),
     )
-    rules: dict[str, Sequence[Rule]] = dict(TABLE)
+    rules: dict[str, Sequence[SettingsRule]] = dict(TABLE)
     for title, package, base in kinds_of:
         kinds = {name: registry.find(package, base, name) for name in registry.names(package)}
         lines.append(f"\n## Options of each {title}\n\n| {title} | option | default | meaning |\n|---|---|---|---|")

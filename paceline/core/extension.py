@@ -43,7 +43,7 @@ def _held(name: str) -> property:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rule:
+class SettingsRule:
     """Settings that do not go together. An extension's own ones stand in its ClassVar `rules`, and count beside those of the
     classes that it is made from; all others stand in `paceline.core.rules`."""
 
@@ -96,7 +96,7 @@ class _Spoken(Formatter):
 _SPOKEN = _Spoken()
 
 
-def own_rules(kind: type) -> Iterator[Rule]:
+def own_rules(kind: type) -> Iterator[SettingsRule]:
     """Those that a class brings with it, of the classes that it is made from first."""
     for base in reversed(kind.__mro__):
         yield from vars(base).get("rules", ())

@@ -10,7 +10,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.linear.model import Examples, Fit, LinearModel, Longs, score
 from paceline.core.linear.one_vs_rest import OneVsRest, linear_model
 from paceline.core.linear.sparse import distinct
-from paceline.core.linear.stopping import Rule
+from paceline.core.linear.stopping import StoppingRule
 from paceline.core.slice.plan import make_plan
 from paceline.core.sync.policy import build_policy, push_batches
 from paceline.core.sync.policy_in_force import PolicyInForce
@@ -103,7 +103,7 @@ class Loop:
         self._fit = fit
         self._members = 1
         self._join(self._config.workers)
-        self._rule: Rule | None = None
+        self._rule: StoppingRule | None = None
         if self._config.svm.stopping is not None and self._config.svm.stop == "own":
             self._rule = self._config.svm.stopping.build(float(self._config.optimizer.options["lr"]))
         self._sent: Step | None = None

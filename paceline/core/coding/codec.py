@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 
 from paceline.core import registry
 from paceline.core.errors import BadPush
-from paceline.core.extension import Extension, Options, Rule, stem_of
+from paceline.core.extension import Extension, Options, SettingsRule, stem_of
 from paceline.core.values import Vector
 
 PACKAGE = "paceline.core.coding.codecs"
@@ -51,7 +51,7 @@ class Codec(Extension, ABC):
     name: ClassVar[str] = ""
     """As in the config and in messages: the stem of its file; of a user's file its
     path, of a package's the name of the entry point."""
-    rules: ClassVar[tuple[Rule, ...]] = ()
+    rules: ClassVar[tuple[SettingsRule, ...]] = ()
     """What it does not go with."""
     lossless: ClassVar[bool] = False
     """Whether decode(encode(x)) has the bits of x: then the caller may send and read the memory of x itself."""

@@ -27,7 +27,7 @@ def tolerance(gamma: float, omega: float = 1.0, lag: float = 0.0) -> float:
     return 2 * lipschitz * bound**2 * omega * lagging * gamma / (phi * convexity)
 
 
-class Rule(ABC):
+class StoppingRule(ABC):
     """Judges a run by its losses, in their order. Not thread-safe."""
 
     def add(self, loss: float) -> bool:
@@ -41,7 +41,7 @@ class Rule(ABC):
         """The same for a loss that is a number."""
 
 
-class Delta(Rule):
+class Delta(StoppingRule):
     """[Hogwild]: stops when two losses in a row differ by less than `eps`; a difference of exactly 0 is passed over, at most
     three times in a row."""
 
@@ -57,7 +57,7 @@ class Delta(Rule):
         return change < self._eps and not 0 < self._unseen <= UNSEEN
 
 
-class Cs449(Rule):
+class Cs449(StoppingRule):
     """The program of [Hogwild]'s authors: stops when a loss is not more than `eps` below the one before, so on any rise,
     too; the first loss is compared with .9."""
 
@@ -71,7 +71,7 @@ class Cs449(Rule):
         return fall <= self._eps
 
 
-class Window(Rule):
+class Window(StoppingRule):
     """Stops when none of the last `length` losses is as low as the lowest one before them."""
 
     def __init__(self, length: int) -> None:
@@ -108,7 +108,7 @@ class Stopping(BaseModel):
         """Whether the rule is told the loss at the end of this epoch (from 0), of so many."""
         return not is_fitted or self.rule == "window" or epoch + 1 >= SETTLING * epochs
 
-    def build(self, gamma: float) -> Rule:
+    def build(self, gamma: float) -> StoppingRule:
         """A rule that has seen nothing yet. `gamma`: the learning rate that the tolerance follows."""
         if self.rule == "window":
             return Window(self.window)

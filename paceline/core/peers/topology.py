@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from paceline.core import registry
 from paceline.core.errors import ConfigError
-from paceline.core.extension import Rule
+from paceline.core.extension import SettingsRule
 from paceline.core.settings.config import Options
 
 PACKAGE = "paceline.core.peers.topologies"
@@ -32,7 +32,7 @@ class Topology(BaseModel, ABC):
     so all threads may share it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    rules: ClassVar[tuple[Rule, ...]] = ()
+    rules: ClassVar[tuple[SettingsRule, ...]] = ()
     """What it does not go with."""
 
     @abstractmethod

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.core.errors import ConfigError
-from paceline.core.extension import Rule, own_rules
+from paceline.core.extension import SettingsRule, own_rules
 from paceline.core.rules.rules_of_extensions import CHOSEN
 from paceline.core.rules.rules_of_settings import COMMANDS, SETTINGS, Rules
 from paceline.core.settings.config import Config
@@ -40,7 +40,7 @@ def refuse(config: Config, subjects: Mapping[str, Any]) -> None:
         raise ConfigError("\n".join(found))
 
 
-def broken(subject: str, own: Any, config: Config) -> list[Rule]:
+def broken(subject: str, own: Any, config: Config) -> list[SettingsRule]:
     """The rules of this subject that the config breaks, and those that an extension brings with it."""
     rules = (*TABLE.get(subject, ()), *own_rules(type(own)))
     return [rule for rule in rules if rule.condition(own, config)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from paceline.core.extension import Options, Rule
+from paceline.core.extension import Options, SettingsRule
 from paceline.core.registry import section_of
 from paceline.core.settings.config import Config
 
@@ -14,12 +14,12 @@ from paceline.core.settings.config import Config
 def fault_in_rules(kind: type) -> str | None:
     """What is wrong with the rules that an extension of a user's brings, in words; None: nothing."""
     rules = vars(kind).get("rules", ())
-    if not isinstance(rules, tuple) or not all(isinstance(rule, Rule) for rule in rules):
-        return "has `rules`, which must be a tuple of Rule, like (Rule(condition, sentence),)"
+    if not isinstance(rules, tuple) or not all(isinstance(rule, SettingsRule) for rule in rules):
+        return "has `rules`, which must be a tuple of SettingsRule, like (SettingsRule(condition, sentence),)"
     return next((fault for rule in rules if (fault := _fault(rule, kind))), None)
 
 
-def _fault(rule: Rule, kind: type) -> str | None:
+def _fault(rule: SettingsRule, kind: type) -> str | None:
     if not isinstance(rule.sentence, str):
         return f"has a rule whose sentence is {rule.sentence!r}; it must be a text"
     if not isinstance(rule.words, Mapping):
@@ -58,7 +58,7 @@ def _call_fault(what: str, function: Callable[..., Any], arguments: int) -> str 
     return None
 
 
-def _is_known(name: str, rule: Rule, kind: type) -> bool:
+def _is_known(name: str, rule: SettingsRule, kind: type) -> bool:
     """Whether a name in the rule's sentence stands for something; of what is in [] only the telling knows."""
     first, *rest = name.partition("[")[0].split(".")
     if first == "own":

@@ -7,7 +7,7 @@ from typing import Any
 from paceline.core import registry
 from paceline.core.coding.codec import Codec, codecs_that
 from paceline.core.coding.sparse_codec import SparseCodec
-from paceline.core.extension import Rule
+from paceline.core.extension import SettingsRule
 from paceline.core.folders import PEERS
 from paceline.core.rules.rules_of_settings import Rules, is_plain
 from paceline.core.settings.codec import FIRST_SHARE, can_warm_up
@@ -34,7 +34,7 @@ def _feedback(own: Any, config: Config) -> str:
 
 # the optimizer
 _OPTIMIZER = (
-    Rule(
+    SettingsRule(
         lambda optimizer, config: bool(config.codec.momentum) and not _steps_plainly(optimizer, config),
         "With codec.momentum ({codec.momentum:g}) the workers keep the momentum and the servers take plain steps; but "
         "optimizer.name is {optimizer.name}{momentum}. Use optimizer.name=sgd and optimizer.momentum=0.",
@@ -55,7 +55,7 @@ def _steps_plainly(optimizer: Any, config: Config) -> bool:
 
 # codecs
 _PULL = (
-    Rule(
+    SettingsRule(
         lambda pull, config: not pull.keeps_all,
         "codec.pull is {codec.pull.name}, which leaves values out, but a weight can't be left out. Use {instead} there; "
         "codec.push takes any.",
@@ -63,33 +63,33 @@ _PULL = (
     ),
 )
 _PUSH = (
-    Rule(
+    SettingsRule(
         lambda push, config: config.updates == "sparse" and (push.biased or bool(config.codec.error_feedback)),
         "codec.push is {codec.push.name}, with error feedback {feedback}, but sparse updates are small already and keep no "
         "residual. Use {instead} and leave codec.error_feedback out.",
         {"feedback": _feedback},
         instead=lambda: codecs_that(_needs_no_feedback),
     ),
-    Rule(
+    SettingsRule(
         lambda push, config: config.schedule.lr_scale == "adascale" and not push.keeps_all,
         "schedule.lr_scale: adascale measures how much gradients differ, but codec.push is {codec.push.name}, which leaves "
         "most of them out. Use {instead}, or another lr_scale.",
         instead=lambda: codecs_that(_keeps_all),
     ),
-    Rule(
+    SettingsRule(
         lambda push, config: bool(config.codec.momentum) and not (_leaves_out(push) and config.codec.has_feedback),
         "codec.momentum is {codec.momentum:g}, but codec.push is {codec.push.name}, with error feedback {feedback}. It "
         "corrects what waits in a residual until it is sent: use {instead} with error feedback, or leave codec.momentum out.",
         {"feedback": _feedback},
         instead=lambda: codecs_that(_leaves_out),
     ),
-    Rule(
+    SettingsRule(
         lambda push, config: bool(config.codec.warmup) and not can_warm_up(push),
         "codec.warmup_epochs is {codec.warmup:g}, but codec.push is {own!r}. What is sent must go by a share, and one below "
         f"{FIRST_SHARE:g}, where a warm-up begins: use {{instead}} with default options, or leave codec.warmup_epochs out.",
         instead=lambda: codecs_that(can_warm_up),
     ),
-    Rule(
+    SettingsRule(
         lambda push, config: config.codec.warmup >= config.epochs,
         "codec.warmup_epochs ({codec.warmup:g}) must be below epochs ({epochs}), or the codec never comes to its own share. "
         "Set it lower; 0: no warm-up.",
@@ -98,32 +98,32 @@ _PUSH = (
 
 # policies
 _POLICY = (
-    Rule(
+    SettingsRule(
         lambda policy, config: policy.served and not config.servers,
         "policy {policy.name} needs servers, but servers is 0. Set servers=1 or more, or take a policy that trains without "
         "them: {instead}.",
         instead=lambda: ", ".join(registry.names(PEERS)),
     ),
-    Rule(
+    SettingsRule(
         lambda policy, config: not policy.served and bool(config.servers),
         "policy {policy.name} trains without servers, but servers is {servers}. Set servers=0.",
     ),
-    Rule(
+    SettingsRule(
         lambda policy, config: policy.served and config.topology is not None,
         "topology is for policies without servers, not for {policy.name}. Leave it out.",
     ),
-    Rule(
+    SettingsRule(
         lambda policy, config: config.overlap and not policy.overlaps,
         "overlap: true does not go with policy {policy.name}, whose workers need each reply before the next step. Use "
         "{instead}, or leave overlap off.",
         instead=lambda: policies_that(lambda kind: kind.overlaps),
     ),
-    Rule(
+    SettingsRule(
         lambda policy, config: config.updates == "sparse" and not policy.sparse,
         "policy {policy.name} does not go with sparse updates. Use {instead}.",
         instead=lambda: policies_that(lambda kind: kind.sparse),
     ),
-    Rule(
+    SettingsRule(
         lambda policy, config: (
             config.schedule.lr_scale == "adascale"
             and config.updates == "dense"  # with others it goes with no policy
@@ -132,19 +132,19 @@ _POLICY = (
         "schedule.lr_scale: adascale needs a policy that averages several gradients, like bsp or kbuffered; {policy.name} "
         "folds each by itself. Use one, or another lr_scale.",
     ),
-    Rule(
+    SettingsRule(
         lambda policy, config: policy.pushes == "differences" and not config.codec.push_codec.keeps_all,
         "codec.push is {codec.push.name}, which leaves values out, but workers of policy {policy.name} push differences of "
         "weights. Use {instead}, or a policy that pushes gradients, like bsp, ssp or asp.",
         instead=lambda: codecs_that(_keeps_all),
     ),
-    Rule(
+    SettingsRule(
         lambda policy, config: policy.pushes == "weights" and not config.codec.push_codec.keeps_all,
         "codec.push is {codec.push.name}, which leaves values out, but workers of policy {policy.name} push their weights. "
         "Use {instead}, or a policy that pushes gradients, like bsp, ssp or asp.",
         instead=lambda: codecs_that(_keeps_all),
     ),
-    Rule(
+    SettingsRule(
         lambda policy, config: policy.pushes == "weights" and config.codec.has_feedback,
         "codec.push is {codec.push.name} with error feedback, but workers of policy {policy.name} push their weights, to "
         "which what an earlier push left out must not be added. Set codec.error_feedback: false, or use {instead}.",
@@ -153,22 +153,24 @@ _POLICY = (
 )
 
 
-def _without_servers(key: str, is_given: Callable[[Config], bool], instead: str, value: str | None = None) -> Rule:
+def _without_servers(
+    key: str, is_given: Callable[[Config], bool], instead: str, value: str | None = None
+) -> SettingsRule:
     """A setting that means nothing, or too much, where there are no servers."""
-    return Rule(
+    return SettingsRule(
         lambda peers, config: is_given(config),
         f"{key} is {{{value or key}}}, which does not go with policy {{policy.name}}, that trains without servers. {instead}.",
     )
 
 
 _PEERS = (
-    Rule(
+    SettingsRule(
         lambda peers, config: not peers.may_send(config.codec.push_codec),
         "codec.push is {codec.push.name}, but what workers of policy {policy.name} send one another can't travel so. Use "
         "{instead}.",
         {"instead": lambda peers, config: codecs_that(peers.may_send)},
     ),
-    Rule(
+    SettingsRule(
         lambda peers, config: peers.plain and not _peers_step_plainly(config),
         "optimizer is {optimizer.name} {optimizer.options}, but {policy.name} takes plain steps. Set optimizer.name=sgd, "
         "optimizer.momentum=0 and optimizer.weight_decay=0.",

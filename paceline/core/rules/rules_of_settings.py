@@ -3,44 +3,44 @@
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
-from paceline.core.extension import Rule
+from paceline.core.extension import SettingsRule
 from paceline.core.settings.config import Config, ScheduleConfig
 from paceline.core.steps.optimizers.sgd import is_sgd
 
-Rules = tuple[Rule, ...]
+Rules = tuple[SettingsRule, ...]
 
 
 # the pool, the data and the slices
 _START_WHEN = (
-    Rule(
+    SettingsRule(
         lambda start_when, config: start_when is not None and start_when > config.workers,
         "start_when is {start_when}, but there are only {workers} workers. Lower it, or leave it out.",
     ),
 )
 _LEASE = (
-    Rule(
+    SettingsRule(
         lambda lease, config: lease < 2 * config.heartbeat,
         "lease ({lease:g} s) must be at least twice the heartbeat ({heartbeat:g} s). Raise lease, or lower heartbeat.",
     ),
 )
 _SLOW = (
-    Rule(
+    SettingsRule(
         lambda slow, config: bool(_strangers(slow, config.workers)),
         "slow: there is no worker {who}; {workers} workers count from 0. Name one of them, or 'all'.",
         {"who": lambda slow, config: _strangers(slow, config.workers)[0]},
     ),
 )
 _DATA = (
-    Rule(
+    SettingsRule(
         lambda data, config: data.validation + data.test >= 1,
         "data.validation and data.test together leave no training data; make them smaller.",
     ),
-    Rule(
+    SettingsRule(
         lambda data, config: data.shards is not None and data.shards < config.workers,
         "{workers} workers but only {data.shards} shards: every worker needs one. Set data.shards to {workers} or more, or "
         "workers to {data.shards}.",
     ),
-    Rule(
+    SettingsRule(
         lambda data, config: bool(data.weights) and len(data.weights) != (data.shards or config.workers),
         "data.weights has {count} numbers for {shards} shards; give one for each shard.",
         {
@@ -50,7 +50,7 @@ _DATA = (
     ),
 )
 _PLAN = (
-    Rule(
+    SettingsRule(
         lambda plan, config: plan.max_slice_bytes is not None and plan.slices != "memorywise",
         "plan.max_slice_bytes belongs to memorywise slices, not to {plan.slices} ones. Leave it out, or set "
         "plan.slices=memorywise.",
@@ -75,18 +75,18 @@ _SHAPES = {
 """Which schedules an option of a schedule belongs to."""
 
 
-def _of_a_shape(key: str, shapes: tuple[str, ...]) -> Rule:
+def _of_a_shape(key: str, shapes: tuple[str, ...]) -> SettingsRule:
     """An option of a schedule that has none such."""
     default = ScheduleConfig.model_fields[key].default
-    return Rule(
+    return SettingsRule(
         lambda schedule, config: schedule.name not in shapes and getattr(schedule, key) != default,
         f"schedule: {key} belongs to {' and '.join(shapes)}, not to {{schedule.name}}: set schedule.name.",
     )
 
 
-def _within_the_run(key: str, when: Callable[[ScheduleConfig], float | None]) -> Rule:
+def _within_the_run(key: str, when: Callable[[ScheduleConfig], float | None]) -> SettingsRule:
     """What happens after so many epochs must happen before the end."""
-    return Rule(
+    return SettingsRule(
         lambda schedule, config: (when(schedule) or 0) >= config.epochs,
         f"schedule.{key} ({{when:g}}) must be below epochs ({{epochs}}), or the run ends before it matters. Set it lower, or "
         "epochs higher.",
@@ -101,40 +101,40 @@ def _starts_at_its_end(schedule: ScheduleConfig) -> bool:
 
 _SCHEDULE = (
     *(_of_a_shape(key, shapes) for key, shapes in _SHAPES.items()),
-    Rule(
+    SettingsRule(
         lambda schedule, config: schedule.name == "step" and schedule.every is None,
         "schedule: step needs schedule.every, the epochs between two reductions. Set it.",
     ),
-    Rule(
+    SettingsRule(
         lambda schedule, config: schedule.name == "multistep" and not schedule.milestones,
         "schedule: multistep needs schedule.milestones, the epochs of the reductions, like [100, 150]. Set them.",
     ),
-    Rule(
+    SettingsRule(
         lambda schedule, config: not all(one < other for one, other in pairwise((0.0, *schedule.milestones))),
         "schedule: milestones are {schedule.milestones}; expected epochs above 0 in ascending order.",
     ),
-    Rule(  # 1: as runs before had it by default
+    SettingsRule(  # 1: as runs before had it by default
         lambda schedule, config: not schedule.warmup_epochs and schedule.warmup_start not in (None, 1),
         "schedule: warmup_start belongs to a warm-up: set schedule.warmup_epochs above 0.",
     ),
-    Rule(
+    SettingsRule(
         lambda schedule, config: _starts_at_its_end(schedule) and schedule.lr_scale in ("none", "inverse", "adascale"),
         "schedule: a warm-up from 1 changes nothing with lr_scale {schedule.lr_scale}: set schedule.warmup_start below 1.",
     ),
     _within_the_run("every", lambda schedule: None if schedule.every == 1 else schedule.every),  # 1: of however many
     _within_the_run("milestones", lambda schedule: max(schedule.milestones, default=None)),
     _within_the_run("warmup_epochs", lambda schedule: schedule.warmup_epochs),
-    Rule(
+    SettingsRule(
         lambda schedule, config: schedule.epochs is not None and schedule.epochs > config.epochs,
         "schedule.epochs ({schedule.epochs:g}) is above epochs ({epochs}), so the {schedule.name}'s end is never reached; "
         "leave it out to end with the run.",
     ),
-    Rule(
+    SettingsRule(
         lambda schedule, config: schedule.epochs is not None and schedule.epochs < config.epochs and not schedule.end,
         "the rate would be 0 from schedule.epochs ({schedule.epochs:g}) to epochs ({epochs}) and nothing learned: set "
         "schedule.end above 0, or leave schedule.epochs out.",
     ),
-    Rule(
+    SettingsRule(
         lambda schedule, config: schedule.lr_scale == "adascale" and config.updates == "sparse",
         "schedule.lr_scale: adascale measures gradients; sparse updates are changes. Leave it out.",
     ),
@@ -149,15 +149,15 @@ def is_plain(config: Config) -> bool:
 
 
 _SVM = (
-    Rule(
+    SettingsRule(
         lambda svm, config: svm.stopping is not None and not svm.kept,
         "svm: stopping goes by validation losses: set svm.validation above 0.",
     ),
-    Rule(
+    SettingsRule(
         lambda svm, config: svm.average_last is not None and config.updates == "dense",
         "svm.average_last is for sparse updates. Leave it out.",
     ),
-    Rule(
+    SettingsRule(
         lambda svm, config: (
             svm.average_from is not None and (config.updates == "dense" or svm.average_from >= config.epochs)
         ),
@@ -166,19 +166,19 @@ _SVM = (
     ),
 )
 _UPDATES = (
-    Rule(
+    SettingsRule(
         lambda updates, config: updates == "sparse" and not is_plain(config),
         "optimizer is {optimizer.name} {optimizer.options}, but sparse updates are plain SGD steps of the workers; set "
         "optimizer.name=sgd, optimizer.momentum=0 and optimizer.weight_decay=0 (svm.objective.lam regularises).",
     ),
-    Rule(
+    SettingsRule(
         lambda updates, config: (
             updates == "sparse" and (config.plan.slices == "layerwise" or config.plan.max_slice_bytes is not None)
         ),
         "sparse updates need slices of one range each: leave plan.slices at memorywise or whole, and plan.max_slice_bytes "
         "out.",
     ),
-    Rule(
+    SettingsRule(
         lambda updates, config: (
             updates == "sparse" and (config.clip.norm is not None or config.clip.quantile is not None)
         ),
@@ -188,10 +188,10 @@ _UPDATES = (
 
 
 # a training loop of one's own, and what trains without a run
-def _ours_alone(key: str) -> Rule:
+def _ours_alone(key: str) -> SettingsRule:
     """What only Paceline's own training loop carries out."""
     default = Config.model_fields[key].default
-    return Rule(
+    return SettingsRule(
         lambda loop, config: loop is not None and getattr(config, key) != default,
         f"{key} is {{{key}}}, but a training loop of your own computes the gradients. Do it there, and leave {key} out.",
     )
@@ -199,18 +199,18 @@ def _ours_alone(key: str) -> Rule:
 
 _LOOP = tuple(_ours_alone(key) for key in ("accumulate", "precision", "compile", "overlap"))
 _LOCAL = (
-    Rule(
+    SettingsRule(
         lambda command, config: config.updates != "sparse",
         "Task {task} has updates: {updates}; `paceline local` trains linear models, which have updates: sparse, like task "
         "svm.",
     ),
-    Rule(
+    SettingsRule(
         lambda command, config: bool(config.schedule.warmup_epochs),
         "schedule.warmup_epochs is set, but `paceline local` has no warm-up; leave it out.",
     ),
 )
 _SEARCH = (
-    Rule(
+    SettingsRule(
         lambda command, config: config.updates != "sparse",
         "--engine local trains linear models, but task {task} has updates: {updates}. Leave --engine out.",
     ),

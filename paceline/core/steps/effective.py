@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from paceline.core.extension import Extension, Rule
+from paceline.core.extension import Extension, SettingsRule
 from paceline.core.settings.config import Config, ScheduleConfig
 from paceline.core.settings.linear import FEW
 from paceline.core.steps.momentum import WorkerMomentum
@@ -23,7 +23,7 @@ from paceline.core.steps.schedule import Schedule
 class Scaled(Extension):
     """What a policy, with servers or without, says of the steps that n members take."""
 
-    rules: ClassVar[tuple[Rule, ...]] = ()
+    rules: ClassVar[tuple[SettingsRule, ...]] = ()
     """What it does not go with, beside what all policies don't (core/rules/)."""
     plain: ClassVar[bool] = False
     """Whether all steps are plain SGD's, whatever the optimizer."""

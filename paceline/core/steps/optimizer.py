@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from paceline.core import registry
-from paceline.core.extension import Rule, stem_of
+from paceline.core.extension import SettingsRule, stem_of
 from paceline.core.settings.config import Options
 from paceline.core.steps.momentum import WorkerMomentum
 from paceline.core.values import Vector
@@ -45,7 +45,7 @@ class Optimizer(BaseModel, ABC):
     """Whether its steps are as long for small gradients as for large ones."""
     usual_rate: ClassVar[float] = 0.01
     """A rate that most models bear."""
-    rules: ClassVar[tuple[Rule, ...]] = ()
+    rules: ClassVar[tuple[SettingsRule, ...]] = ()
     """What it does not go with."""
     lr: Rate = 0.1
 

@@ -6,11 +6,11 @@ import pytest
 from pydantic import ValidationError
 
 from paceline.core.errors import ConfigError
-from paceline.core.linear.stopping import Cs449, Delta, Rule, Stopping, Window, tolerance
+from paceline.core.linear.stopping import Cs449, Delta, Stopping, StoppingRule, Window, tolerance
 from paceline.core.settings.linear import SvmConfig
 
 
-def stops_after(rule: Rule, losses: list[float]) -> int | None:
+def stops_after(rule: StoppingRule, losses: list[float]) -> int | None:
     """How many losses it takes; None where they are not enough."""
     return next((count for count, loss in enumerate(losses, 1) if rule.add(loss)), None)
 
@@ -82,7 +82,7 @@ def test_of_fitted_steps_rules_for_two_losses_in_a_row_look_at_the_last_quarter_
 
 @pytest.mark.parametrize("rule", [Delta(0.1), Cs449(0.1), Window(2)])
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_a_loss_that_is_no_number_says_that_training_has_diverged(rule: Rule, loss: float) -> None:
+def test_a_loss_that_is_no_number_says_that_training_has_diverged(rule: StoppingRule, loss: float) -> None:
     with pytest.raises(ConfigError, match=r"training has diverged\. Lower the learning rate"):
         rule.add(loss)
 

@@ -12,7 +12,7 @@ from paceline.core import registry
 from paceline.core.coding.codec import PACKAGE as CODECS
 from paceline.core.coding.codec import Codec
 from paceline.core.errors import ConfigError
-from paceline.core.extension import Rule, own_rules
+from paceline.core.extension import SettingsRule, own_rules
 from paceline.core.folders import PEERS
 from paceline.core.peers.peer_policy import PeerPolicy
 from paceline.core.peers.peer_run import chosen_by
@@ -120,7 +120,7 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
 )
 
 
-def own() -> dict[str, list[Rule]]:
+def own() -> dict[str, list[SettingsRule]]:
     """The rules of all extensions, by whose they are."""
     found = {
         f"{kind} {name}": list(vars(registry.find(package, base, name)).get("rules", ()))
@@ -143,20 +143,20 @@ def every_subject(config: Config) -> dict[str, Any]:
     return {subject: getattr(config, subject) for subject in SETTINGS} | chosen_by(config)
 
 
-def broken_by(*settings: str, command: str | None = None) -> list[Rule]:
+def broken_by(*settings: str, command: str | None = None) -> list[SettingsRule]:
     """All rules that these settings break."""
     config = config_of(*settings)
     subjects = every_subject(config) | ({} if command is None else {command: command})
     return [rule for subject, own in subjects.items() for rule in broken(subject, own, config)]
 
 
-def breaking(pair: tuple[str, tuple[str, ...], str | None, str]) -> list[Rule]:
+def breaking(pair: tuple[str, tuple[str, ...], str | None, str]) -> list[SettingsRule]:
     subject, both, wrong, _ = pair
     return broken_by(*both, *([] if wrong is None else [wrong]), command=subject if subject in COMMANDS else None)
 
 
 @pytest.mark.parametrize(("subject", "rule"), RULES, ids=[f"{subject}-{rule.outline[:40]}" for subject, rule in RULES])
-def test_every_rule_has_settings_that_break_it_and_nothing_else(subject: str, rule: Rule) -> None:
+def test_every_rule_has_settings_that_break_it_and_nothing_else(subject: str, rule: SettingsRule) -> None:
     found = [pair for pair in PAIRS if pair[0] == subject and breaking(pair) == [rule]]
 
     assert found, f"no pair of {subject} breaks this rule alone: {rule.sentence}"
@@ -190,8 +190,8 @@ def test_all_that_does_not_go_together_is_told_at_once() -> None:
 class Strict(Asp):
     """A policy of a user's own, with a rule."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[SettingsRule, ...]] = (
+        SettingsRule(
             lambda policy, config: config.workers > 2,
             "policy strict is for 2 workers, but there are {workers}. Set workers=2.",
         ),
@@ -199,7 +199,9 @@ class Strict(Asp):
 
 
 class Stricter(Strict):
-    rules: ClassVar[tuple[Rule, ...]] = (Rule(lambda policy, config: config.epochs > 1, "epochs is {epochs}."),)
+    rules: ClassVar[tuple[SettingsRule, ...]] = (
+        SettingsRule(lambda policy, config: config.epochs > 1, "epochs is {epochs}."),
+    )
 
 
 def test_a_policy_brings_its_own_rules_beside_those_of_all_and_of_the_one_that_it_is_made_from() -> None:
@@ -235,35 +237,44 @@ def test_a_codecs_rule_says_which_setting_names_it(key: str) -> None:
     ("rules", "told"),
     [
         ((), None),
-        ((Rule(lambda own, config: True, "{workers} and {own.served} of {own.pushes}."),), None),
+        ((SettingsRule(lambda own, config: True, "{workers} and {own.served} of {own.pushes}."),), None),
         (
             (
-                Rule(
+                SettingsRule(
                     lambda own, config: True, "{codec.push.tau} {codec.push_codec.name} {topology.x} {data.weights[0]}."
                 ),
             ),
             None,
         ),
-        (Rule(lambda own, config: True, "Never."), "must be a tuple of Rule, like"),
-        (("Never.",), "must be a tuple of Rule, like"),
-        ((Rule("always", "Never."),), "condition is 'always'; it must be a function"),
-        ((Rule(lambda own, config: True, None),), "sentence is None; it must be a text"),
-        ((Rule(lambda own, config: True, "Never: {}."),), r"says {}; expected a setting"),
-        ((Rule(lambda own, config: True, "Never: {workers."),), r"sentence can't be read: .*written twice, like {{$"),
-        ((Rule(lambda own, config: True, "Never: }."),), r"sentence can't be read: "),
-        ((Rule(lambda own, config: True, "{codec.nope}."),), r"says {codec\.nope}; expected a setting"),
-        ((Rule(lambda own, config: True, "{workers.nope}."),), r"says {workers\.nope}; expected a setting"),
-        ((Rule(lambda own, config: True, "{x}.", {"x": lambda own: 1}),), r"word 'x' takes \(own\); it gets what has"),
-        ((Rule(lambda own, config: True, "{x}.", {"x": 1}),), "word 'x' is 1; it must be a function"),
-        ((Rule(lambda own, config: True, "{x}.", ["x"]),), r"`words` are \['x'\]; they must be a dict"),
+        (SettingsRule(lambda own, config: True, "Never."), "must be a tuple of SettingsRule, like"),
+        (("Never.",), "must be a tuple of SettingsRule, like"),
+        ((SettingsRule("always", "Never."),), "condition is 'always'; it must be a function"),
+        ((SettingsRule(lambda own, config: True, None),), "sentence is None; it must be a text"),
+        ((SettingsRule(lambda own, config: True, "Never: {}."),), r"says {}; expected a setting"),
         (
-            (Rule(lambda own, config: True, "{instead}.", instead=lambda own: "x"),),
+            (SettingsRule(lambda own, config: True, "Never: {workers."),),
+            r"sentence can't be read: .*written twice, like {{$",
+        ),
+        ((SettingsRule(lambda own, config: True, "Never: }."),), r"sentence can't be read: "),
+        ((SettingsRule(lambda own, config: True, "{codec.nope}."),), r"says {codec\.nope}; expected a setting"),
+        ((SettingsRule(lambda own, config: True, "{workers.nope}."),), r"says {workers\.nope}; expected a setting"),
+        (
+            (SettingsRule(lambda own, config: True, "{x}.", {"x": lambda own: 1}),),
+            r"word 'x' takes \(own\); it gets what has",
+        ),
+        ((SettingsRule(lambda own, config: True, "{x}.", {"x": 1}),), "word 'x' is 1; it must be a function"),
+        ((SettingsRule(lambda own, config: True, "{x}.", ["x"]),), r"`words` are \['x'\]; they must be a dict"),
+        (
+            (SettingsRule(lambda own, config: True, "{instead}.", instead=lambda own: "x"),),
             r"`instead` takes \(own\); it gets nothing",
         ),
-        ((Rule(lambda own: True, "Never."),), r"condition takes \(own\); it gets what has the rule, and the config"),
-        ((Rule(lambda own, config: True, "{worker}."),), r"says {worker}; expected a setting"),
-        ((Rule(lambda own, config: True, "{own.pears}."),), r"says {own\.pears}"),
-        ((Rule(lambda own, config: True, "{instead}."),), r"says {instead}"),
+        (
+            (SettingsRule(lambda own: True, "Never."),),
+            r"condition takes \(own\); it gets what has the rule, and the config",
+        ),
+        ((SettingsRule(lambda own, config: True, "{worker}."),), r"says {worker}; expected a setting"),
+        ((SettingsRule(lambda own, config: True, "{own.pears}."),), r"says {own\.pears}"),
+        ((SettingsRule(lambda own, config: True, "{instead}."),), r"says {instead}"),
     ],
 )
 def test_a_rule_of_a_users_extension_that_could_not_be_told_is_a_fault(rules: Any, told: str | None) -> None:
@@ -282,7 +293,7 @@ def test_a_rule_of_a_users_extension_that_could_not_be_told_is_a_fault(rules: An
     ],
 )
 def test_a_sentence_that_does_not_fit_the_settings_is_told_with_the_rules_place(sentence: str, why: str) -> None:
-    rule = Rule(lambda own, config: True, sentence)
+    rule = SettingsRule(lambda own, config: True, sentence)
     line = rule.condition.__code__.co_firstlineno
     kind = type("Mine", (Asp,), {"rules": (rule,), "__module__": __name__})
     assert fault_in_rules(kind) is None

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from paceline.core.errors import ConfigError
-from paceline.core.extension import Rule
+from paceline.core.extension import SettingsRule
 from paceline.core.run.membership import Membership
 from paceline.core.run.policy_change import PolicyChange
 from paceline.core.settings.config import Config, Options
@@ -58,8 +58,8 @@ def test_a_policy_that_can_not_follow_is_refused_and_nothing_changes(policy, set
 class Fitting(Sgd):
     """A user's optimizer, which says itself which policies it goes with."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[SettingsRule, ...]] = (
+        SettingsRule(
             lambda optimizer, config: config.policy.name == "bsp",
             "This optimizer does not go with policy {policy.name}. Take another one.",
         ),

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from paceline.core.coding.codec import Bytes, numbers_at
 from paceline.core.coding.sparse_codec import Places, SparseCodec, distances, wanted
-from paceline.core.extension import Rule
+from paceline.core.extension import SettingsRule
 from paceline.core.values import Vector
 
 _DENSE, _FULL, _QUANTISED = range(3)
@@ -18,8 +18,8 @@ class Threshold(SparseCodec):
     """[Strom 2015; Actors 2.3]: sends x_k where |x_k| >= tau. `full` [Actors] sends x_k itself, about 5 bytes each, or all
     values where that is not longer; `quantised` [Strom] sends +-tau, 1 to 2 bytes each, and the residual keeps the rest."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[SettingsRule, ...]] = (
+        SettingsRule(
             lambda codec, config: codec.tau is not None and "share" in codec.model_fields_set,
             "{key}: tau is {own.tau:g} and share is {own.share:g}; the threshold follows one of them: set one.",
         ),

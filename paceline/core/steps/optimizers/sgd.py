@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from paceline.core.extension import Rule
+from paceline.core.extension import SettingsRule
 from paceline.core.settings.config import Options
 from paceline.core.steps.momentum import WorkerMomentum
 from paceline.core.steps.optimizer import Decay, Optimizer, Share, build_optimizer
@@ -21,8 +21,8 @@ class Sgd(Optimizer):
     momentum: Share = Field(0.9, description="Share of the last move that goes on (ratio); 0 keeps no slot.")
     weight_decay: Decay = 1e-4
     nesterov: bool = Field(False, description="Step from where the momentum leads to; needs momentum above 0.")
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[SettingsRule, ...]] = (
+        SettingsRule(
             lambda sgd, config: sgd.nesterov and not sgd.momentum,
             "optimizer.nesterov: Nesterov's step needs momentum, and momentum is 0. Set it above 0, or leave nesterov out.",
         ),

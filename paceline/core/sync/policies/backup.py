@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from paceline.core.extension import Rule
+from paceline.core.extension import SettingsRule
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Policy, unless_old
@@ -20,8 +20,8 @@ class Backup(Policy):
     lock_step: ClassVar[bool] = True
     worker_momentum: ClassVar[bool] = False
     shorthand: ClassVar[str | None] = "backups"
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[SettingsRule, ...]] = (
+        SettingsRule(
             lambda policy, config: policy.backups is not None and policy.backups >= config.workers,
             "policy.backups: got {own.backups} of {workers} workers, so nobody would be waited for. Give fewer than "
             "`workers`, or use asp.",

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from paceline.core.extension import Rule
+from paceline.core.extension import SettingsRule
 from paceline.core.steps.momentum import WorkerMomentum
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import is_sgd, plain_sgd
@@ -20,13 +20,13 @@ class Dana(Policy):
 
     shorthand: ClassVar[str | None] = "momentum"
     worker_momentum: ClassVar[bool] = False  # it has its own
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[SettingsRule, ...]] = (
+        SettingsRule(
             lambda policy, config: not is_sgd(config.optimizer),
             "Policy {policy.name} is made for SGD with momentum, but optimizer.name is {optimizer.name}. Set "
             "optimizer.name=sgd, or take another policy, like asp.",
         ),
-        Rule(
+        SettingsRule(
             lambda policy, config: bool(config.codec.momentum),
             "Policy {policy.name} keeps a momentum at each worker, and so does codec.momentum ({codec.momentum:g}). Leave "
             "codec.momentum out, or take another policy.",

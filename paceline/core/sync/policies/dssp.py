@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from paceline.core.extension import Rule
+from paceline.core.extension import SettingsRule
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Policy
 from paceline.core.values import Push, worker_order
@@ -19,8 +19,8 @@ class Dssp(Policy):
     sparse: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "lower"
     overlaps: ClassVar[bool] = True
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[SettingsRule, ...]] = (
+        SettingsRule(
             lambda policy, config: policy.upper < policy.lower,
             "policy.upper: got {own.upper}, which is below policy.lower ({own.lower}); give lower <= upper.",
         ),

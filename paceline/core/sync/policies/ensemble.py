@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from paceline.core.extension import Rule
+from paceline.core.extension import SettingsRule
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import is_sgd
 from paceline.core.sync.clocks import Clocks
@@ -19,8 +19,8 @@ class Ensemble(Policy):
     plain: ClassVar[bool] = True
     takes_local_step: ClassVar[bool] = True
     scores: ClassVar[tuple[str, ...]] = ("global", "mean", "vote")
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[SettingsRule, ...]] = (
+        SettingsRule(
             lambda policy, config: not is_sgd(config.optimizer),
             "Policy {policy.name} takes plain steps at each worker, but optimizer.name is {optimizer.name}. Set "
             "optimizer.name=sgd, or use local_sgd, where workers step with any optimizer.",

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from paceline.core.extension import Rule
+from paceline.core.extension import SettingsRule
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Policy
@@ -19,8 +19,8 @@ class Everyone(Policy):
     gathers: ClassVar[bool] = True
     overlaps: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "merge"
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[SettingsRule, ...]] = (
+        SettingsRule(
             lambda policy, config: policy.overwrites and config.updates != "sparse",
             "policy.merge: overwrite goes by features and needs updates: sparse, but they are {updates}. Leave it out, or "
             "train a sparse task like svm.",

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from paceline.core.extension import Rule
+from paceline.core.extension import SettingsRule
 from paceline.core.settings.codec import Pushes
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import plain_sgd
@@ -25,8 +25,8 @@ class LocalSgd(Bsp):
     averages: ClassVar[bool] = True
     sparse: ClassVar[bool] = False  # workers of linear models would push after each mini-batch, as in plain lock-step
     shorthand: ClassVar[str | None] = "steps"
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[SettingsRule, ...]] = (
+        SettingsRule(
             lambda policy, config: config.schedule.lr_scale == "adascale",
             "schedule.lr_scale: adascale measures gradients, but {policy.name} averages models, with a rate of its own. Use "
             "{instead}, or another lr_scale.",
