@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -119,6 +120,7 @@ def test_a_forker_that_says_what_nobody_understands_is_ended(forker: MakeForker,
 
     assert one.start(["-m", "this"], tmp_path / "log", tmp_path, dict(os.environ)) is None
     one._process.wait(20)
+    eventually(lambda: not any("_listen" in each.name for each in threading.enumerate()), "the listener ends")
 
 
 def test_numpy_starts_no_threads_however_many_a_worker_may_have(forker: MakeForker, tmp_path: Path) -> None:
