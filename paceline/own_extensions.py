@@ -75,7 +75,8 @@ class OwnExtensions(registry.Outside):
         return tuple(point.name for point in _points(_group(package)))
 
     def find(self, package: str, base: type[T], name: str) -> type[T] | None:
-        if package == CODECS and self._named is not None and _base_name(name) not in self._codecs:
+        is_code = is_own(name) or name in self.names(package)
+        if package == CODECS and self._named is not None and is_code and _base_name(name) not in self._codecs:
             known = f"{', '.join(registry.names(CODECS))}, and what codec.push and codec.pull name"
             raise ConfigError(f"The settings of this run do not name the codec {name}. It takes: {known}.")
         name = self._as_named(name) if is_own(name) else name

@@ -239,7 +239,7 @@ POISON: list[tuple[str, Any, dict[str, Any], Status, str]] = [
     ("too short", ONES[:-1], {"elements": LENGTH}, Status.INVALID_ARGUMENT, "999 of 1,000 values"),
     ("half an element", ONES.view(np.uint8)[:-1], {"elements": LENGTH}, Status.INVALID_ARGUMENT, "whole elements"),
     ("another plan", ONES, {"plan_hash": "x"}, Status.FAILED_PRECONDITION, "another plan"),
-    ("an unknown codec", ONES, {"codec": "zip"}, Status.FAILED_PRECONDITION, "do not name the codec zip"),
+    ("an unknown codec", ONES, {"codec": "zip"}, Status.FAILED_PRECONDITION, "no 'zip' among the codecs"),
     ("a bad name", ONES, {"worker": "../x"}, Status.INVALID_ARGUMENT, "no name for a worker"),
     ("an unknown worker", ONES, {"worker": "worker-99"}, Status.ABORTED, "does not count any more"),
     ("no incarnation", ONES, {"incarnation": 0}, Status.ABORTED, "Join again"),
