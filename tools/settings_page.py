@@ -26,14 +26,17 @@ from paceline.core.sync.policy import Policy
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 HEAD = """# Settings
 
-Made by `make docs` from the descriptions in the code. Every key can stand in the YAML file (`paceline run my-run.yaml`), be
-given as `--set key=value` (`--set policy.bound=3`), or as an environment variable (`PACELINE_EPOCHS=3`, inner keys after two
-underscores: `PACELINE_POLICY__BOUND=3`). Later ones win: defaults, the task's own settings, YAML, environment, flags.
-Durations may be written as 500ms, 5s, 10m, 1h; sizes as 1MiB. What has a `name` may be written as that alone: `policy: bsp`,
-`policy: ssp:3`, `optimizer: adam`, `schedule: cosine`, `PACELINE_POLICY=bsp`.
+Made by `make docs` from the descriptions in the code. Every key can stand in the YAML file
+(`paceline run my-run.yaml`), be given as `--set key=value` (`--set policy.bound=3`), or as an
+environment variable (`PACELINE_EPOCHS=3`, inner keys after two underscores:
+`PACELINE_POLICY__BOUND=3`). Later ones win: defaults, the task's own settings, YAML, environment,
+flags. Durations may be written as 500ms, 5s, 10m, 1h; sizes as 1MiB. What has a `name` may be
+written as that alone: `policy: bsp`, `policy: ssp:3`, `optimizer: adam`, `schedule: cosine`,
+`PACELINE_POLICY=bsp`.
 
-`paceline run` writes the whole config, the task's own settings included, into the run folder and gives that file to all its
-processes. Others, started by hand (`python -m paceline.server`, ...), take their file as it is: give them that one.
+`paceline run` writes the whole config, the task's own settings included, into the run folder and
+gives that file to all its processes. Others, started by hand (`python -m paceline.server`, ...),
+take their file as it is: give them that one.
 
 | key | default | meaning |
 |---|---|---|
