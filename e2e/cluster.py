@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +46,10 @@ def overlay(
     patches: Sequence[Any] = (),
     worker: str = "",
     last: Sequence[str] = (),
+    own: Mapping[str, str] | None = None,
 ) -> str:
     """A copy of one of k8s/overlays with other settings, and with more components before its own and after them (`last`),
-    as a user makes one; `worker`: another image for workers and evaluator."""
+    as a user makes one; `worker`: another image for workers and evaluator; `own`: files beside run.yaml, in its ConfigMap."""
     folder.mkdir(parents=True)
     old = REPOSITORY / "k8s/overlays" / of
     found = yaml.safe_load((old / "kustomization.yaml").read_text())
@@ -63,6 +64,9 @@ def overlay(
     for image in found["images"]:
         name = worker if worker and image["name"] == "paceline-worker" else image["newName"].rpartition("/")[2]
         image |= {"newName": f"{REGISTRY}/{name}", "newTag": TAG}
+    for name, text in (own or {}).items():
+        (folder / name).write_text(text)
+        found["configMapGenerator"][0]["files"].append(name)
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(found))
     whole = yaml.safe_load((old / "run.yaml").read_text()) | settings
     (folder / "run.yaml").write_text(yaml.safe_dump(whole))

@@ -20,6 +20,13 @@ from paceline.k8s.kubectl import COMPONENT, Kubectl
 from tools.authority import Authority
 
 ACCURACY = {"svm": 0.88, "digits": 0.90}
+OWN_POLICY = """
+from paceline.core.sync.policies.everyone import Everyone
+
+class Mine(Everyone):
+    pass
+"""
+"""There is no other way for a run whose settings name it to come to an end."""
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -159,15 +166,19 @@ def keys(folder: Path) -> list[str]:
     return [f"--from-file={path}" for path in sorted(folder.iterdir())]
 
 
-def test_async_svm_with_tls_is_finished_and_stopped_by_its_own_pod(namespace: str, tmp_path: Path, rows: Dataset):
+def test_async_svm_with_tls_and_a_policy_of_ones_own_is_finished_and_stopped_by_its_own_pod(
+    namespace: str, tmp_path: Path, rows: Dataset
+):
     kubectl = Kubectl(namespace)
     settings: dict[str, Any] = {
         "data": {"path": "/data/rcv1", "validation": 0.0},
         "epochs": 10,
         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0},
         "svm": {"stop": "own"},
+        "policy": {"name": "mine.py", "merge": "overwrite"},
     }
-    place = overlay(tmp_path / "run", "svm-hogwild-async", settings, "autostop", last=("tls",))
+    own = {"mine.py": OWN_POLICY}
+    place = overlay(tmp_path / "run", "svm-hogwild-async", settings, "autostop", last=("tls",), own=own)
     put_rows(rows, tmp_path / "data", namespace)
     kubectl.run("create", "secret", "generic", "paceline-token", "--from-literal=token=of-this-test")
     kubectl.run("create", "secret", "generic", "paceline-tls", *keys(tmp_path / "keys"))
