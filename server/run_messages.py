@@ -1,4 +1,4 @@
-"""A run's values as messages and back: its status, scores, and the policy that somebody asks for."""
+"""A run's status as a message, and the policy that a message asks for."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,10 +7,10 @@ from dataclasses import asdict
 from paceline.core.errors import BadPush
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
-from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Options
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import worker_order
+from paceline.rpc.score_messages import score_message
 from paceline.v1 import run_service_pb2 as pb
 
 
@@ -29,7 +29,7 @@ def status_reply(run: Run, clocks: Clocks, terms: Mapping[int, int], now: float)
         seconds=run.phases.seconds(now),
         workers=_workers(run, clocks, now),
         servers=[pb.ServerStatus(server=server, term=terms[server], view=views[server]) for server in sorted(terms)],
-        scores=[_score_message(score) for score in run.scoring.scores],
+        scores=[score_message(score) for score in run.scoring.scores],
         skipped_scores=run.scoring.skipped,
         policy=json.dumps(run.policy.model_dump()),
         switching=run.policy_change.is_under_way,
@@ -65,27 +65,3 @@ def wanted_policy(text: str, present: Options) -> Options:
         raise BadPush(f'SetPolicy got {text[:80]!r}; expected a JSON object like {{"name": "ssp", "bound": 5}}.')
     is_same = found.get("name", present.name) == present.name
     return Options(**(present.model_dump() if is_same else {}) | found)
-
-
-def _score_message(score: Score) -> pb.Score:
-    return pb.Score(
-        epoch=score.epoch,
-        seconds=score.seconds,
-        versions=score.versions,
-        metrics=score.metrics,
-        final=score.final,
-        measure=score.measure,
-        examples=score.examples,
-    )
-
-
-def score_value(score: pb.Score) -> Score:
-    return Score(
-        score.epoch,
-        score.seconds,
-        list(score.versions),
-        dict(score.metrics),
-        score.final,
-        score.measure,
-        dict(score.examples),
-    )

@@ -9,9 +9,10 @@ from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import NAME, Config
 from paceline.rpc.agreed_settings import joining_settings
 from paceline.rpc.protocol_version import check_protocol
+from paceline.rpc.score_messages import score_value
 from paceline.rpc.view_messages import switch_message, view_message
 from paceline.server.chief import Chief
-from paceline.server.run_messages import score_value, status_reply, wanted_policy
+from paceline.server.run_messages import status_reply, wanted_policy
 from paceline.server.waiting_calls import LONGEST_WAIT
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer

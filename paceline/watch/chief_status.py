@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import RunWarning
+from paceline.rpc.score_messages import score_value
 from paceline.v1.run_service_pb2 import SetPolicyReply, SetPolicyRequest, StatusReply, StatusRequest, StopRequest
 from paceline.v1.switch_pb2 import Switch
 
@@ -109,18 +110,7 @@ def pace(status: StatusReply) -> float:
 
 def scores(status: StatusReply) -> list[Score]:
     """The evaluator's scores, oldest first."""
-    return [
-        Score(
-            int(score.epoch),
-            score.seconds,
-            list(score.versions),
-            dict(score.metrics),
-            score.final,
-            score.measure,
-            dict(score.examples),
-        )
-        for score in status.scores
-    ]
+    return [score_value(score) for score in status.scores]
 
 
 def warnings(status: StatusReply) -> list[RunWarning]:

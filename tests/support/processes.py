@@ -250,16 +250,9 @@ class Cluster:
         return self.start(
             f"worker-{rank}",
             *program,
-            "--config",
-            self.config,
+            *self._whereabouts(),
             "--rank",
             rank,
-            "--shards",
-            self.shards,
-            "--servers",
-            ",".join(self.addresses),
-            "--token-file",
-            self.token,
             *more,
             mode=mode,
         )
@@ -269,20 +262,18 @@ class Cluster:
             "evaluator",
             "-m",
             "paceline.worker.evaluator",
-            "--config",
-            self.config,
-            "--shards",
-            self.shards,
-            "--servers",
-            ",".join(self.addresses),
-            "--token-file",
-            self.token,
+            *self._whereabouts(),
             "--models",
             self.folder / "models",
             "--device",
             "cpu",
             *more,
         )
+
+    def _whereabouts(self) -> list[Any]:
+        """What workers and the evaluator are told alike."""
+        servers = ",".join(self.addresses)
+        return ["--config", self.config, "--shards", self.shards, "--servers", servers, "--token-file", self.token]
 
     # playing the evaluator, and asking the chief
     @property
