@@ -40,6 +40,8 @@ class Child:
     restarts_left: int = 0
     forker: Forker | None = None
     """Starts it, if it can: quicker."""
+    inherited: Sequence[int] = ()
+    """Descriptors that it gets under the same numbers, as the forker's children do."""
     code: int | None = None
     """How the newest process ended; negative for a signal."""
     given_up: bool = False
@@ -64,7 +66,13 @@ class Child:
         tethered = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid()), *command]
         with nullcontext(2) if self.log is None else self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                tethered, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment, start_new_session=True
+                tethered,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                start_new_session=True,
+                pass_fds=self.inherited,
             )
 
     @property

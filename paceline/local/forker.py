@@ -76,10 +76,16 @@ class Forked:
 
 class Forker:
     """The process that forks; it ends, and its children with it, when this process does. `environment`: what modules see
-    while they load; `libraries`: more of them, each of which may be missing. For the main thread: the kernel ends it with the
-    thread that started it. OSError: it can't be started."""
+    while they load; `libraries`: more of them, each of which may be missing; `inherited`: descriptors that all children get.
+    For the main thread: the kernel ends it with the thread that started it. OSError: it can't be started."""
 
-    def __init__(self, modules: tuple[str, ...], environment: Mapping[str, str], libraries: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        modules: tuple[str, ...],
+        environment: Mapping[str, str],
+        libraries: Sequence[str] = (),
+        inherited: Sequence[int] = (),
+    ) -> None:
         tethered = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid())]
         self._process = subprocess.Popen(
             [*tethered, sys.executable, "-P", __file__, *modules, _BESIDE, *libraries],
@@ -89,6 +95,7 @@ class Forker:
             text=True,
             bufsize=1,
             start_new_session=True,
+            pass_fds=inherited,
         )
         self.is_ready = False
         """Whether all is loaded, or will never be: `start` does not have to wait for it any more."""

@@ -38,6 +38,9 @@ def forker() -> Iterator[MakeForker]:
         one.close()
 
 
+READS = "import os, sys\nprint(os.pread(int(sys.argv[1]), 99, 0).decode(), flush=True)\n"
+
+
 def started(forker: Forker, folder: Path, text: str, *arguments: str) -> Forked:
     script = folder / "script.py"
     script.write_text(text)
@@ -211,3 +214,31 @@ def test_a_program_that_crashes_shows_its_traceback(forker: MakeForker, tmp_path
     assert child is not None
     assert child.wait(20) == 1
     assert "ZeroDivisionError" in (tmp_path / "log").read_text()
+
+
+def test_children_inherit_what_they_are_to_and_nothing_else(tmp_path: Path) -> None:
+    memory, other = os.memfd_create("given"), os.memfd_create("kept")
+    os.write(memory, b"objects")
+    one = Forker(("numpy",), child_environment(1), inherited=[memory])
+    try:
+        for _ in range(2):  # each reads from the start
+            assert started(one, tmp_path, READS, str(memory)).wait(60) == 0
+        assert (tmp_path / "log").read_text().split() == ["objects", "objects"]
+        assert started(one, tmp_path, READS, str(other)).wait(60) == 1
+    finally:
+        one.close()
+        os.close(memory)
+        os.close(other)
+
+
+def test_a_process_that_is_not_forked_inherits_them_too_when_it_is_started_again(tmp_path: Path) -> None:
+    memory = os.memfd_create("given")
+    os.write(memory, b"objects")
+    script, log = tmp_path / "script.py", tmp_path / "log"
+    script.write_text(READS)
+    child = Child("worker-0", "worker", [str(script), str(memory)], log, os.environ, inherited=[memory])
+    for _ in range(2):
+        child.start()
+        eventually(lambda: not child.running, "its end")
+    os.close(memory)
+    assert log.read_text().split() == ["objects", "objects"]
