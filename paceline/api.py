@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from paceline.core.errors import ConfigError, PacelineError, in_brief
 from paceline.core.registry import explain
 from paceline.core.settings.config import Config
+from paceline.extras import lacking
 from paceline.local.capacity import refuse_too_many
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
@@ -50,6 +51,10 @@ def brief(function: Callable[P, T]) -> Callable[P, T]:
             return function(*arguments, **options)
         except PacelineError as error:
             short = in_brief(error)
+        except ModuleNotFoundError as error:
+            if (told := lacking(error)) is None:
+                raise
+            short = ConfigError(told)
         raise short
 
     return called

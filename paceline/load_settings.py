@@ -21,15 +21,12 @@ from paceline.core.peers.peer_run import chosen_by
 from paceline.core.rules.check_rules import check
 from paceline.core.settings.config import Config, named
 from paceline.core.sync.policy import from_shorthand
+from paceline.extras import lacking
 from paceline.own_extensions import OWN
 from paceline.own_files import blamed
 from paceline.presets import PRESETS, presets
 from paceline.variables import CONNECT, PREFIX, TLS
 
-NO_TORCH = (
-    "This task's model needs torch, which is not installed here. Take the image paceline-worker instead of "
-    "paceline-worker-slim (docs/images.md), or: pip install torch."
-)
 _USAGE_OF_TYPER = 2
 _BY_NAME = ("policy", "optimizer", "schedule", "strategy", "engine", "push", "pull")
 """Sections that may be written as a name alone: `optimizer: adam`."""
@@ -159,8 +156,8 @@ def exits(name: str) -> Iterator[None]:
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            print(f"{name}: {NO_TORCH}", file=sys.stderr, flush=True)
+        if lack := lacking(error):
+            print(f"{name}: ConfigError: {lack}", file=sys.stderr, flush=True)
             sys.exit(ConfigError.exit_code)
         if is_out_of_memory(error):
             print(f"{name}: OutOfMemory: {out_of_memory(error, name)}", file=sys.stderr, flush=True)

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from paceline.core.errors import ConfigError, DataError
+from paceline.core.errors import DataError
 from paceline.data.dataset import Rows, Selection, is_sparse
 from paceline.data.out_of_core import Growing, is_mapped
 from paceline.data.progress import SILENT, Progress
+from paceline.extras import needing
 
 Floats = npt.NDArray[np.float32]
 FITTED = 5_000
@@ -52,11 +53,9 @@ def cluster(
         raise DataError(
             f"{len(train)} training examples can't make {how.clusters} clusters; set data.strategy.clusters to less."
         )
-    try:
+    with needing("The strategy distribution_aware"):
         from sklearn.exceptions import ConvergenceWarning
         from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise ConfigError("Distribution-aware shards need scikit-learn: pip install 'paceline[sharder]'.") from error
     seeds = [int(seed) for seed in rng.integers(2**32, size=STARTS + 1)]
     threads = min([THREADS, *(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "openmp")])
     quiet = np.errstate(over="ignore", invalid="ignore")  # `_finite` tells

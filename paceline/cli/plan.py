@@ -14,6 +14,7 @@ from paceline.core.slice.plan import Shapes, SlicePlan, make_plan, server_memory
 from paceline.core.steps.effective import effective, pool_of, told
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import build_policy
+from paceline.extras import needing
 from paceline.rpc.transport import room_for
 
 MiB = 1 << 20
@@ -47,13 +48,8 @@ def task_shapes(config: Config) -> Shapes:
             "A linear model is as wide as its data has features, which only the data tells: give --shapes FILE with "
             '[["weights", [47236]]].'
         )
-    try:
+    with needing("Finding out the model's shapes without --shapes FILE"):
         from paceline.worker.training.model_and_gradient import Replica
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"The model's shapes need {error.name}, which is not installed here: pip install 'paceline[worker]', "
-            "or give --shapes FILE."
-        ) from error
     from paceline.tasks.task import load_task
 
     return Replica(load_task(config.task, config.model)).shapes

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from paceline.core.errors import ConfigError, DataError, PacelineError
 from paceline.data.out_of_core import PIECE_BYTES
+from paceline.extras import lacking
 
 Parsed = TypeVar("Parsed")
 
@@ -133,9 +134,11 @@ def reading(path: object, expected: str = "") -> Iterator[None]:
     except PacelineError:
         raise
     except ImportError as error:
+        if told := lacking(error, f"Reading {path}"):
+            raise ConfigError(told) from error
         raise ConfigError(
-            f"Reading {path} needs a package that is not here: {error}. The readers come with "
-            "pip install 'paceline[sharder]'; an object store needs fsspec's package for it, like s3fs."
+            f"Reading {path} needs a package that is not here: {error}. Install it; an object store needs fsspec's "
+            "package for it, like s3fs, beside pip install 'paceline[sharder]'."
         ) from error
     except Exception as error:  # each library has its own kinds, and parsers of bad bytes raise nearly any
         raise DataError(f"Can't read {path}: {_brief(error)}. {expected}".rstrip()) from error

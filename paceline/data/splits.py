@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from paceline.core.errors import ConfigError, DataError
+from paceline.core.errors import DataError
 from paceline.data.classes import if_numbers
 from paceline.data.dataset import Dataset, Labelled, PartName, Rows, Selection
+from paceline.extras import needing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,8 +100,6 @@ def _check_room(strata: Rows | None, rows: int, count: int, key: str) -> None:
 
 def _scikit_learn() -> Any:
     """scikit-learn's splitters, imported only where something is split."""
-    try:
+    with needing("Cutting off test data"):
         import sklearn.model_selection
-    except ImportError as error:
-        raise ConfigError("Cutting off test data needs scikit-learn: pip install 'paceline[sharder]'.") from error
     return sklearn.model_selection

@@ -1,6 +1,5 @@
 """`paceline search`: every point of a grid as a run, several at a time, and a table of what they gave."""
 
-import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from paceline.core.rules.rules_of_settings import SEARCH
 from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
 from paceline.data.shards import is_there
+from paceline.extras import is_installed, lacks
 from paceline.local.capacity import refuse_too_many
 from paceline.local.run_folder import RunFolder, new_name
 from paceline.search import points_in_process
@@ -244,8 +244,8 @@ def _write(folder: SearchFolder, grid: Grid, results: Results, console: Console)
     plain = json.dumps(results.plain(), indent=1) + "\n"
     for name, text in (("md", results.markdown()), ("csv", results.csv()), ("json", plain)):
         folder.write(folder.path / f"results.{name}", "the results", text.encode())
-    if importlib.util.find_spec("matplotlib") is None:
-        _print(console, "No picture: it needs matplotlib. Install it: pip install 'paceline[report]'.")
+    if not is_installed("matplotlib"):
+        _print(console, f"No picture. {lacks('matplotlib', 'It')}")
         return
     from paceline.search.pictures import draw
 

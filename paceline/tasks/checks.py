@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, SupportsFloat
 from paceline.core.errors import ConfigError, DataError, PacelineError, is_out_of_memory, out_of_memory
 from paceline.data.dataset import Dataset
 from paceline.data.map_style import adapted
+from paceline.extras import lacking
 from paceline.own_files import where
 from paceline.tasks import defaults
 
@@ -114,10 +115,10 @@ def _failure(part: str, file: str, error: Exception) -> PacelineError:
 
 def told(error: BaseException) -> str:
     """The error's kind and text, with what to do where torch is missing."""
-    text = f"{type(error).__name__}: {error}"
-    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-        text += ". Import torch inside the functions: the sharder reads data() where there is no torch."
-    return text
+    if not isinstance(error, ModuleNotFoundError) or (lack := lacking(error, "it")) is None:
+        return f"{type(error).__name__}: {error}"
+    more = " Import torch inside the functions: the sharder reads data() where there is no torch."
+    return f"{type(error).__name__}: {lack}{more if error.name == 'torch' else ''}"
 
 
 def kind(found: Any) -> str:

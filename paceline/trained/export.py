@@ -1,6 +1,5 @@
 """A run's model in files for use elsewhere. What torch can't do is told in one sentence."""
 
-import importlib.util
 import io
 import json
 import logging
@@ -16,6 +15,7 @@ import numpy as np
 
 from paceline.core.errors import ConfigError, DataError, DiskError, PacelineError
 from paceline.data.shards import open_shards
+from paceline.extras import is_installed, lacks
 from paceline.trained.run_model import Trained
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ def _trace(trained: Trained, target: Path, which: str) -> None:
 
 def _convert(trained: Trained, target: Path, which: str) -> None:
     for package in ("onnx", "onnxscript"):
-        if importlib.util.find_spec(package) is None:
-            raise ConfigError(f"Export to ONNX needs the package {package}. Install it: pip install 'paceline[onnx]'.")
+        if not is_installed(package):
+            raise ConfigError(lacks(package, "Export to ONNX"))
     import torch
 
     with _refusals(trained, target, ".pt2, .pt or .safetensors"):

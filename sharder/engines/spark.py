@@ -21,6 +21,7 @@ from paceline.core.errors import ConfigError, DiskError, PacelineError, error_cl
 from paceline.data.dataset import Dataset, Rows, Selection
 from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_arrays import Files, write_arrays
+from paceline.extras import needing
 from paceline.sharder.clustering import FIRST_ITERATIONS, TOLERANCE, Clustering, Directions, cluster, summary
 from paceline.sharder.engine import Engine, Source
 
@@ -200,11 +201,9 @@ def _on_shared_volume(draft: Path, name: str) -> Iterator[None]:
 @contextmanager
 def _spark(master: str | None) -> Iterator[Any]:
     """The Spark session of this process. ConfigError where none can be had; what a task raised is raised here."""
-    try:
+    with needing("data.engine=spark"):
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
-    except ImportError as error:
-        raise ConfigError("data.engine is spark, which needs pyspark: pip install 'paceline[spark]'.") from error
     try:
         session = _session(master)
     except (Py4JError, PySparkException) as error:

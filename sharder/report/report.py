@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from paceline.core.errors import ConfigError, DataError, DiskError
+from paceline.core.errors import DataError, DiskError
 from paceline.data.files import BUNDLED
 from paceline.data.manifest import MANIFEST
+from paceline.extras import needing
 from paceline.sharder.report.findings import PARTS, result
 from paceline.sharder.report.page import page
 from paceline.sharder.report.shard_set import read_sets
@@ -19,14 +20,10 @@ def write_report(folders: list[Path], out: Path, by: str | None = None, path: st
     sets = read_sets(folders, by, path)
     if (out / MANIFEST).exists():
         raise DataError(f"{out} is a folder of shards; give the report a folder of its own.")
-    try:
+    with needing("The report"):
         from paceline.sharder.report.pictures import draw
 
         pictures = draw(sets)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"The report needs {error.name}, which is not installed here: pip install 'paceline[report]'."
-        ) from error
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, content in pictures.items():
