@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -154,14 +154,13 @@ class _Launch:
             finished=False,
             tls=str(Path(keys).resolve()) if (keys := os.environ.get(TLS)) else None,
         )
-        self._shard()
-        self._folder.write_facts(as_read=(read := how_read(self._shards)))
-        for line in read:
-            self._say(line)
+        sharder = self._begin_shards()
+        servers = self._begin_servers()
+        self._await_shards(sharder)
         self._check()
-        servers = self._serve()
-        self._chief = self._connect(servers[0], self._folder.credentials())
-        self._work(servers)
+        addresses = self._await_servers(servers)
+        self._chief = self._connect(addresses[0], self._folder.credentials())
+        self._work(addresses)
         self._watch(self._chief)
         self.outcome.exit_code = 0
         self._let_end()
@@ -202,34 +201,42 @@ class _Launch:
         )
 
     # starting
-    def _shard(self) -> None:
+    def _begin_shards(self) -> Child | None:
+        """Starts what writes the shards, or serves them; None where they are there."""
         if self._config.data.source == "server":
-            self._serve_shards()
-        elif not self._has_shards:
-            words = ["--config", str(self._folder.config), "--out", str(self._shards)]
-            sharder = self._start("sharder", "sharder", words)
-            self._wait_for(lambda: sharder.poll() == 0)
+            told = ToldShardServer(out=self._shards, **self._shared("sharder"))
+            return self._start("sharder", "shard server", [*told.arguments(), *ANY_PORT])
+        if self._has_shards:
+            return None
+        return self._start("sharder", "sharder", ["--config", str(self._folder.config), "--out", str(self._shards)])
 
-    def _serve_shards(self) -> None:
-        """Starts the shard server, which writes the shards first; waits until they are whole."""
-        told = ToldShardServer(out=self._shards, **self._shared("sharder"))
-        sharder = self._start("sharder", "shard server", [*told.arguments(), *ANY_PORT])
-        ports = self._wait_for(lambda: ports_of(self._folder.ports("sharder"), sharder.pid))
-        assert ports is not None
-        self._shard_server = kept_port(sharder, ports)
+    def _await_shards(self, sharder: Child | None) -> None:
+        """Returns when the shards are whole; says how the data was read."""
+        if sharder is not None and sharder.role == "sharder":
+            self._wait_for(lambda: sharder.poll() == 0)
+        elif sharder is not None:
+            ports = self._wait_for(lambda: ports_of(self._folder.ports("sharder"), sharder.pid))
+            assert ports is not None
+            self._shard_server = kept_port(sharder, ports)
+        self._folder.write_facts(as_read=(read := how_read(self._shards)))
+        for line in read:
+            self._say(line)
 
     def _check(self) -> None:
-        """One mini-batch through all that the task needs, in one process, before all others."""
+        """One mini-batch through all that the task needs, in one process, before anything is trained."""
         told = ToldCheck(config=self._folder.config, shards=self._shards, device=self._device, threads=cores())
         check = self._start("check", "check", told.arguments())
         self._wait_for(lambda: check.poll() == 0)
 
-    def _serve(self) -> list[str]:
-        """Starts the servers, the chief first; their addresses."""
+    def _begin_servers(self) -> list[Child]:
+        """Starts the servers, the chief first, while the data is read and checked: they need the config only."""
         first = self._start_server(0)
-        addresses = [self._address(first, 0)]
-        others = [self._start_server(index, addresses[0]) for index in range(1, self._config.servers)]
-        addresses += [self._address(child, index) for index, child in enumerate(others, 1)]
+        chief = self._address(first, 0) if self._config.servers > 1 else ""
+        return [first, *(self._start_server(index, chief) for index in range(1, self._config.servers))]
+
+    def _await_servers(self, servers: Sequence[Child]) -> list[str]:
+        """Their addresses, once all listen."""
+        addresses = [self._address(child, index) for index, child in enumerate(servers)]
         self._folder.write_facts(chief=addresses[0], servers=addresses, pids=self._pids())
         return addresses
 

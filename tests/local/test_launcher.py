@@ -51,6 +51,11 @@ def play(name):
         (folder / f"{name}.hangs").touch()
         while True:
             time.sleep(60)
+    if str(act).startswith("await "):
+        other, end = folder / f"{act.split()[1]}.starts", time.monotonic() + 20
+        while not other.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        act = 0 if other.exists() else 1
     if act == "crash":
         raise NameError("name 'optimiser' is not defined")
     if act < 0:
@@ -258,15 +263,25 @@ def test_a_mistake_in_the_settings_or_data_is_not_tried_again(stage: Stage, code
 
 @pytest.mark.parametrize("code", [78, 71])
 @pytest.mark.parametrize("role", ["sharder", "check"])
-def test_a_mistake_that_is_found_before_servers_start_leaves_no_folder(stage: Stage, role: str, code: int) -> None:
+def test_a_mistake_that_is_found_while_servers_start_leaves_no_folder_no_process_and_no_worker(
+    stage: Stage, role: str, code: int
+) -> None:
     stage.plot(**{role: [code]})
 
     outcome = stage.play(keep=False)
 
     assert (outcome.exit_code, outcome.refused, outcome.error().exit_code) == (code, True, code)
     assert not stage.run.path.exists()
-    assert stage.starts("server-0") == []
+    assert stage.starts("worker-0") == stage.starts("evaluator") == []
     assert gone(stage.pids())
+
+
+def test_servers_start_while_shards_are_written(stage: Stage) -> None:
+    stage.plot(sharder=["await server-1"])
+
+    outcome = stage.play()
+
+    assert outcome.exit_code == 0
 
 
 def test_a_folder_of_an_earlier_start_is_kept(stage: Stage) -> None:
@@ -346,14 +361,15 @@ def test_a_server_that_keeps_dying_ends_the_run(stage: Stage) -> None:
     assert stage.starts("worker-0") == []
 
 
-def test_a_failing_sharder_ends_the_run_before_servers_start(stage: Stage) -> None:
+def test_a_failing_sharder_ends_the_run_before_workers_start(stage: Stage) -> None:
     stage.plot(sharder=[73])
 
     outcome = stage.play()
 
     assert outcome.exit_code == 73
     assert "sharder ended with exit code 73" in outcome.reason
-    assert stage.starts("server-0") == []
+    assert stage.starts("worker-0") == []
+    assert gone(stage.pids())
 
 
 def test_shards_from_a_server_go_to_a_folder_of_each_process(stage: Stage) -> None:

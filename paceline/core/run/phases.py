@@ -58,6 +58,10 @@ class Phases:
             self._since = now
         return now - self._since
 
+    def wait_anew(self, now: float) -> None:
+        """The present phase's time begins now."""
+        self._since = now
+
     def seconds(self, now: float) -> float:
         """Training time so far (seconds)."""
         return self._trained + (now - self._counted_until if self.phase in _TRAINS else 0.0)

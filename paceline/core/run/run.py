@@ -216,6 +216,8 @@ class Run:
     def tick(self, now: float) -> list[str]:
         """Lets time pass: leases, start and scoring time-outs. Returns workers whose lease lapsed."""
         lapsed = self.membership.tick(now)
+        if self.phase is RunPhase.WAITING and not self.membership.candidates:
+            self.phases.wait_anew(now)  # `start_timeout` counts from the first worker on: the data may still be read
         waited = self.phases.waited(now)
         if self.phase is RunPhase.WAITING and waited > self.config.start_timeout and self.membership.candidates:
             self._start(now)

@@ -171,7 +171,9 @@ class Config(Section):
     workers: int = Field(4, ge=1, le=1024, description="Seats in the worker pool.")
     servers: int = Field(2, ge=0, le=256, description="Servers, each with one slice of the model; 0: workers only.")
     start_when: int | None = Field(None, ge=1, description="Workers that must have joined; default: all of `workers`.")
-    start_timeout: Seconds = Field(300.0, description="Start with those who came after this time (seconds).")
+    start_timeout: Seconds = Field(
+        300.0, description="This long after the first worker, start with those who came (seconds)."
+    )
     policy: Options = Options(name="ssp")
     optimizer: Options = Options(name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
     schedule: ScheduleConfig = ScheduleConfig()

@@ -68,6 +68,19 @@ def test_a_run_starts_with_those_who_came_after_its_time_out():
     assert set(run.membership.view.seats) == {"a"}
 
 
+def test_the_time_out_counts_from_the_first_worker_on_since_the_data_may_have_taken_longer():
+    run, clocks = Run(config(workers=2, start_timeout=60)), Clocks()
+    run.tick(0.0)
+    run.tick(100.0)
+    run.ready(100.0)
+    incarnation = run.join("a", False, *FACTS, 100.0)
+
+    run.seat("a", incarnation, 0, clocks, 100.0)
+    run.tick(100.2)
+
+    assert run.phase is RunPhase.WAITING
+
+
 def test_start_when_is_enough():
     run, _ = started("a", "b", workers=3, start_when=2)
 
