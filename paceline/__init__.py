@@ -1,24 +1,26 @@
 """Paceline: training on a parameter server that you can loosen or tighten."""
 
-from typing import TYPE_CHECKING, Any
-
-from paceline.own_folder import installed_first
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paceline.api import Result, connect, train
 
 __all__ = ["Result", "connect", "train"]
 
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
 
-def __getattr__(name: str) -> Any:
-    """The Python API when it is first used: servers and the command line import this package, too, and need none of it."""
-    if name not in __all__:
-        raise AttributeError(f"module 'paceline' has no attribute '{name}'; it has {', '.join(__all__)}.")
-    with installed_first():
-        from paceline import api
+    def __getattr__(name: str) -> object:
+        """The Python API when it is first used: servers and the command line import this package, too, and need none of it."""
+        if name not in __all__:
+            raise AttributeError(f"module 'paceline' has no attribute '{name}'; it has {', '.join(__all__)}.")
+        from paceline.own_folder import installed_first
 
-    return getattr(api, name)
+        with installed_first():
+            from paceline import api
+
+        return getattr(api, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """What is public, for completion in shells and notebooks."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
