@@ -4,21 +4,36 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paceline.api import Result, connect, train
+    from paceline.script import epochs, evaluate, rank, steps, workers, wrap
 
-__all__ = ["Result", "connect", "train"]
+_HOME = {
+    "Result": "api",
+    "connect": "api",
+    "train": "api",
+    "epochs": "script",
+    "evaluate": "script",
+    "rank": "script",
+    "steps": "script",
+    "workers": "script",
+    "wrap": "script",
+}
+"""Where each public name is."""
+__all__ = ["Result", "connect", "epochs", "evaluate", "rank", "steps", "train", "workers", "wrap"]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there
 
     def __getattr__(name: str) -> object:
         """The Python API when it is first used: servers and the command line import this package, too, and need none of it."""
-        if name not in __all__:
+        if name not in _HOME:
             raise AttributeError(f"module 'paceline' has no attribute '{name}'; it has {', '.join(__all__)}.")
+        from importlib import import_module
+
         from paceline.own_folder import installed_first
 
         with installed_first():
-            from paceline import api
+            home = import_module(f"paceline.{_HOME[name]}")
 
-        return getattr(api, name)
+        return getattr(home, name)
 
 
 def __dir__() -> list[str]:

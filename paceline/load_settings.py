@@ -83,6 +83,18 @@ def task_of(
     return str(merged.get("task", Config().task)), merged.get("model")
 
 
+def is_script(path: Path | None = None, overrides: Mapping[str, Any] | None = None, preset: str | None = None) -> bool:
+    """Whether what `load` would find is a script of the user's own, which is no task file."""
+    data = _merged(path, overrides, None, preset).get("data")
+    return isinstance(data, Mapping) and data.get("source") == "script"
+
+
+def given(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """What the environment and the flags say, and nothing of what lies below them: the settings of a run whose script says the
+    rest."""
+    return _merge(_environment(), overrides)
+
+
 def _merged(
     path: Path | None, overrides: Mapping[str, Any] | None, task: Mapping[str, Any] | None, preset: str | None
 ) -> dict[str, Any]:
@@ -142,6 +154,18 @@ def parse_sets(pairs: list[str]) -> dict[str, Any]:
         for part in reversed(key.split(".")):
             leaf = {part: leaf}
         found = _merge(found, leaf)
+    return found
+
+
+def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    """'policy.bound: 3 before, 5 now' for each key that is not the same."""
+    found = []
+    for key in sorted(before.keys() | now.keys()):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found.append(f"{prefix}{key}: {old!r} before, {new!r} now")
     return found
 
 

@@ -29,11 +29,13 @@ from paceline.server.follower import Follower
 from paceline.server.metrics import ServerMetrics
 from paceline.server.parameter_servicer import ParameterServicer
 from paceline.server.run_servicer import RunServicer
+from paceline.server.script_settings import ScriptServicer, await_description
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder
 from paceline.v1 import parameter_service_pb2, run_service_pb2
 from paceline.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
+from paceline.v1.script_service_pb2_grpc import add_ScriptServiceServicer_to_server
 
 
 class Server:
@@ -87,6 +89,8 @@ class Server:
             )
             self.registry.register(self.lane.traffic)
             servicer.lane_port = self.lane.port
+        if config.is_script:
+            add_ScriptServiceServicer_to_server(ScriptServicer(told, is_ready=True), self._grpc)
         self.chief: Chief | None = None
         self._follower: Follower | None = None
         names = [SERVICE, reflection.SERVICE_NAME]
@@ -174,6 +178,12 @@ def serve(config: Config, told: ToldServer) -> int:
     credentials, name = told.credentials(), f"server-{told.index}"
     say = make_log(name)
     stop, signals = stop_on_signals()
+    if config.is_script:
+        try:
+            config, told = await_description(told, credentials, stop)
+        except Stopped as stopped:
+            say(str(stopped))
+            return 130 if signal.SIGINT in signals else Stopped.exit_code
     server = Server(config, told, credentials, say)
     metrics_port = serve_metrics(told.metrics_port, server.registry, run=config.run or "", process=name)
     server.start()

@@ -58,6 +58,18 @@ class ToldScript(ToldWorker):
     rehearsal: bool = Field(False, description="Whether this is the look at the first step before a run.")
 
 
+class ToldLaunched(ToldScript):
+    """What a script is told that brings its own model and data: the keys of PACELINE_CONNECT for `paceline launch`."""
+
+    shards: Path = Field(Path(), description="Not read: the script brings the data.")
+    models: Path | None = Field(None, description="Folder for the last and the best model.")
+    evaluates: bool = Field(False, description="Whether this process scores versions and does not train.")
+
+    @property
+    def name(self) -> str:
+        return "evaluator" if self.evaluates else super().name
+
+
 class ToldEvaluator(ToldClient):
     """What the evaluator is told."""
 

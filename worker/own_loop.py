@@ -1,38 +1,26 @@
 """A worker whose training loop is the user's own script: what `paceline.connect` returns.
 
-Paceline's loop (worker/training/training_loop.py) runs in a thread of its own, as in every worker, but takes its
-gradients from the script: it hands a mini-batch over and waits until the script has called `step()`; the script then waits
-until the weights are there. So one of the two goes on at a time, and policies, local steps, rejoining and resuming are the
-same code."""
+The mini-batches are the task's, the gradients the script's (worker/loop_thread.py)."""
 
-import signal
-import threading
 from collections.abc import Iterator
-from queue import SimpleQueue
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from paceline.core.errors import ConfigError, PacelineError, PlanMismatch, Stopped, in_brief
+from paceline.core.errors import ConfigError
 from paceline.core.rules.check_rules import refuse
-from paceline.rpc.process import stop_on_signals
 from paceline.tasks.task import load_task
 from paceline.worker.command_line import ToldScript
+from paceline.worker.loop_thread import LoopThread
 from paceline.worker.module_worker import worker_of
 from paceline.worker.startup.run_process import run_process
 from paceline.worker.startup.start import Start
 from paceline.worker.training.model_and_gradient import Array, Replica, use_threads
 from paceline.worker.training.step_result import Step
 
-_CTRL_C = 130
 Batch = tuple[Tensor, Tensor]
-
-
-class _Left(BaseException):
-    """The script has left before the run's end. Nobody catches it by accident."""
 
 
 class _Borrowed(Replica):
@@ -42,18 +30,12 @@ class _Borrowed(Replica):
         config = start.config
         task = load_task(config.task, config.model)
         super().__init__(task, start.told.device, config.seed, model, rank=start.told.rank)
-        self.asks: SimpleQueue[Batch | BaseException | None] = SimpleQueue()
-        """To the script: the next mini-batch, how the loop failed, or None for its end."""
-        self.answers: SimpleQueue[float | type[_Left] | None] = SimpleQueue()
-        """From the script: its gradients are ready, with the loss behind them (None: not told), or it has left."""
+        self.thread = LoopThread()
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
         """Waits for the script's; `seed` fixes its dropout, too."""
         torch.manual_seed(seed)
-        self.asks.put(self.prepared(features, labels, rng))
-        loss = self.answers.get()
-        if isinstance(loss, type):
-            raise loss
+        loss: float | None = self.thread.ask(self.prepared(features, labels, rng))
         return self.gathered(loss, len(labels))
 
     def prepared(self, features: Array, labels: Array, rng: np.random.Generator | None) -> Batch:
@@ -79,14 +61,16 @@ class Session:
         use_threads(start.told.threads)  # in this thread, which computes
         self._replica = _Borrowed(start, model)
         self._batch: Batch | None = None
-        self._before: dict[int, Any] = {}
         self._join(start)
 
     def _join(self, start: Start[ToldScript]) -> None:
         """Until the first mini-batch is there, or the run is over."""
-        stopping = self._catch_signals()
-        self._thread = threading.Thread(target=self._work, args=(start, stopping), name="loop", daemon=True)
-        self._thread.start()
+        replica = self._replica
+        replica.thread.start(
+            lambda stopping: run_process(
+                start, lambda around, shards: worker_of(start, around, shards, replica).run(), stopping
+            )
+        )
         self._await()
 
     @property
@@ -130,15 +114,13 @@ class Session:
                 "look at session.is_over."
             )
         value = loss.detach() if isinstance(loss, Tensor) else loss
-        self._replica.answers.put(None if value is None else float(value))
+        self._replica.thread.answer(None if value is None else float(value))
         self._await()
 
     def close(self) -> None:
         """Leaves the run; before its end, the others go on without this worker. Does nothing the second time."""
         self._batch = None
-        self._replica.answers.put(_Left)
-        self._thread.join()
-        self._free_signals()
+        self._replica.thread.close()
 
     def __enter__(self) -> "Session":
         return self
@@ -151,38 +133,4 @@ class Session:
     def _await(self) -> None:
         """Until the loop wants a gradient or has ended."""
         self._batch = None
-        asked = self._replica.asks.get()
-        if not isinstance(asked, tuple):
-            self._free_signals()
-        if isinstance(asked, PlanMismatch):
-            raise PlanMismatch(f"{asked} Parameters must have the same names, order and shapes.") from None
-        if isinstance(asked, PacelineError):
-            raise in_brief(asked)
-        if isinstance(asked, BaseException):
-            raise asked
-        self._batch = asked
-
-    def _catch_signals(self) -> tuple[threading.Event, list[int]]:
-        """While this is a worker, Ctrl-C and SIGTERM end it in order, at the next step (in the main thread only)."""
-        if threading.current_thread() is not threading.main_thread():
-            return threading.Event(), []
-        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        return stop_on_signals()
-
-    def _free_signals(self) -> None:
-        """The script's own handlers again."""
-        while self._before:
-            signal.signal(*self._before.popitem())
-
-    def _work(self, start: Start[ToldScript], stopping: tuple[threading.Event, list[int]]) -> None:
-        """The thread: a whole worker's life."""
-        end: BaseException | None = None
-        try:
-            code = run_process(
-                start, lambda around, shards: worker_of(start, around, shards, self._replica).run(), stopping
-            )
-            if code:
-                end = KeyboardInterrupt() if code == _CTRL_C else Stopped("The worker was told to stop.")
-        except BaseException as error:  # it belongs to the script, which waits for it
-            end = error
-        self._replica.asks.put(end)
+        self._batch = self._replica.thread.wait()

@@ -17,15 +17,18 @@ from paceline.cli.arguments import (
     Engine,
     Epochs,
     Folds,
+    Fresh,
     Grid,
     Json,
     Loop,
+    Name,
     Policy,
     Preset,
     Run,
     SearchFolder,
     Servers,
     Sets,
+    Slow,
     TokenFile,
     What,
     Workers,
@@ -75,25 +78,11 @@ def run(
     servers: Servers = None,
     policy: Policy = None,
     sets: Sets = None,
-    slow: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="WHO=HOW",
-            help="Pretend that workers are slow: 2=10x, or all=10x@5% at random steps; or a cluster: he0, he1, he2, random.",
-        ),
-    ] = None,
+    slow: Slow = None,
     preset: Preset = None,
     epochs: Epochs = None,
     data: Data = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--run",
-            metavar="NAME",
-            help="Name of the run; one that exists is resumed.",
-            autocompletion=completions.runs,
-        ),
-    ] = None,
+    name: Name = None,
     loop: Loop = None,
     repeats: Annotated[
         int | None,
@@ -103,7 +92,7 @@ def run(
     ] = None,
     device: Device = "auto",
     tls: Tls = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start the named run over; what it had is deleted.")] = False,
+    fresh: Fresh = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -142,6 +131,49 @@ def run(
 
                 sys.exit(repeat(config, repeats, fresh, as_json, device, begun))
             sys.exit(go(config, fresh, as_json, device, runs if name is None else RUNS, begun))
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def launch(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT.py", help="Your training script (docs/scripts.md).")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]...", help="What the script finds in sys.argv.")
+    ] = None,
+    workers: Workers = None,
+    servers: Servers = None,
+    policy: Policy = None,
+    sets: Sets = None,
+    slow: Slow = None,
+    name: Name = None,
+    device: Device = "auto",
+    tls: Tls = None,
+    fresh: Fresh = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Run a training script of your own as several workers: starts servers and the script as each worker, shows how it goes.
+
+    Options of Paceline stand before SCRIPT.py, the script's own behind it. Without `paceline launch` the same script runs
+    alone, as plain torch."""
+    with _exits():
+        from paceline.cli.run import run as go
+        from paceline.local.capacity import refuse_too_many
+        from paceline.local.read_config import read_launch, use_keys
+
+        if tls is not None:
+            use_keys(tls)
+        config, given = read_launch(
+            script,
+            arguments or [],
+            workers=workers,
+            servers=servers,
+            policy=policy,
+            sets=sets or [],
+            slow=slow or [],
+            run=name,
+        )
+        refuse_too_many(config, yes)
+        sys.exit(go(config, fresh, as_json, device, given=given))
 
 
 @app.command()

@@ -60,6 +60,20 @@ TokenFile = Annotated[Path | None, typer.Option(help="File with that run's token
 Yes = Annotated[
     bool, typer.Option("--yes", help="Start even if this machine has too few cores or too little memory for it.")
 ]
+Slow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="WHO=HOW",
+        help="Pretend that workers are slow: 2=10x, or all=10x@5% at random steps; or a cluster: he0, he1, he2, random.",
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        "--run", metavar="NAME", help="Name of the run; one that exists is resumed.", autocompletion=completions.runs
+    ),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start the named run over; what it had is deleted.")]
 Loop = Annotated[
     str | None, typer.Option(metavar="SCRIPT.py", help="Your own training loop for the workers (see docs/api.md).")
 ]

@@ -44,6 +44,8 @@ def _more(config: Config, folder: RunFolder, metrics: Mapping[str, float]) -> st
     if config.updates == "sparse" and config.svm.class_weights is None and _misses(metrics):
         command = _command(config, folder, sets=["svm.class_weights=balanced"])
         return f"see whether class weights find more of the rare class: {command}" if command else ""
+    if config.is_script:
+        return ""
     if is_own(config.task) or config.data.path != "bundled":
         return _search(config)
     if config.workers == 1:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -31,13 +32,14 @@ def run(
     device: str = "auto",
     runs: Path = RUNS,
     begun: Forker | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> int:
     """Starts or resumes the run; returns the exit code. With `as_json` stdout gets one object, people read stderr. Raises what
-    ended it before anything was learned. `begun`: as in `forking`."""
+    ended it before anything was learned. `begun`: as in `forking`; `given`: as in `open_run`."""
     console = Console(stderr=as_json, highlight=False)
     with ExitStack() as stack:
         forkers = None if begun is None else stack.enter_context(forking(config, begun))
-        folder, outcome = finish(config, fresh, console, device, forkers, runs)
+        folder, outcome = finish(config, fresh, console, device, forkers, runs, given)
     if as_json:
         print(
             json.dumps(
@@ -59,10 +61,11 @@ def finish(
     device: str = "auto",
     forkers: Mapping[str, Forker] | None = None,
     runs: Path = RUNS,
+    given: Mapping[str, Any] | None = None,
 ) -> tuple[RunFolder, Outcome]:
     """Trains, shown while it goes on, unless the run has been finished before. `forkers`: as in `run_local`;
-    `runs`: as in `open_run`."""
-    folder, config = open_run(config, fresh, runs)
+    `runs`, `given`: as in `open_run`."""
+    folder, config = open_run(config, fresh, runs, given)
     facts = folder.facts()
     if facts.get("finished"):
         _print(console, f"run {folder.name} is finished already; --fresh starts it over.")
@@ -77,9 +80,10 @@ def finish(
             warnings=[RunWarning(**each) for each in facts.get("warnings", [])],
         )
     resumed = "resuming" if facts else "starting"
-    size = f"workers {config.workers}, servers {config.servers}, epochs {config.epochs}"
+    size = f"workers {config.workers}, servers {config.servers}"
+    size += "" if config.is_script else f", epochs {config.epochs}"
     _print(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
-    for line in told(config, build_policy(config.policy)):
+    for line in [] if config.is_script else told(config, build_policy(config.policy)):
         _print(console, line)
     with _display(console) as display:
         return folder, run_local(config, folder.path, display.say, display.show, device=device, forkers=forkers)
@@ -119,6 +123,12 @@ def _loading(config: Config, folder: RunFolder) -> list[str]:
     """What to do with the model, in code."""
     if config.updates == "sparse":
         return [f"    paceline predict {folder.name} FILE  # LIBSVM text, with labels or without"]
+    if config.is_script:
+        return [
+            "    from safetensors.torch import load_file",
+            f"    model = ...  # as {config.task} makes it",
+            f'    model.load_state_dict(load_file("{_model(folder)}"))',
+        ]
     return [
         "    from safetensors.torch import load_file",
         f"    model = ...  # model() of the task {config.task}",

@@ -85,7 +85,7 @@ class Sampler:
                 f"{batch_size * steps_per_epoch:,}: take steps_per_epoch over all workers."
             )
         self._starts = starts_of(sizes)
-        self._steps = steps_per_epoch
+        self.steps = steps_per_epoch
         self._seed = [seed, zlib.crc32(worker.encode())]
         self._epoch = -1
         self._batches: list[Rows] = []
@@ -94,11 +94,11 @@ class Sampler:
         """Where the step that makes the worker's clock `clock` (from 1) stands."""
         if clock < 1:
             raise DataError(f"There is no step that leads to clock {clock}; clocks of steps count from 1.")
-        return Place(*divmod(clock - 1, self._steps))
+        return Place(*divmod(clock - 1, self.steps))
 
     def is_end(self, clock: int) -> bool:
         """Whether an epoch ends with that step."""
-        return self.place(clock).offset == self._steps - 1
+        return self.place(clock).offset == self.steps - 1
 
     def indices(self, clock: int) -> Rows:
         """The examples of that step, as positions in the worker's shards laid end to end."""
@@ -106,7 +106,7 @@ class Sampler:
         if epoch != self._epoch:
             order = np.random.default_rng([*self._seed, epoch]).permutation(self._starts[-1])
             self._epoch = epoch
-            self._batches = np.array_split(order[: self._length], self._steps)
+            self._batches = np.array_split(order[: self._length], self.steps)
         return self._batches[offset]
 
     def batch(self, clock: int) -> Batch:

@@ -10,6 +10,11 @@ def threads_of(config: Config) -> int:
     return max(1, cores() // config.workers)
 
 
+def processes_here() -> int:
+    """Workers of a script where nobody says how many: one for each core, four at most."""
+    return min(4, cores())
+
+
 def cores() -> int:
     """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 from paceline.core.errors import ConfigError, DataError, OutOfMemory, PacelineError, ServersGone, UsageError
 from paceline.core.settings.config import Config
+from paceline.core.steps.effective import told as rates_told
+from paceline.core.sync.policy import build_policy
 from paceline.data.as_read import how_read
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
@@ -27,12 +29,13 @@ from paceline.local.signals import Signals
 from paceline.local.stalled_run import Stall
 from paceline.own_extensions import own_files
 from paceline.server.command_line import ToldServer
+from paceline.server.description import described, settings_with
 from paceline.sharder.command_line import ToldShardServer
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.variables import CONNECT, TLS
 from paceline.watch import chief_status
 from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, accuracy
-from paceline.worker.command_line import ToldCheck, ToldEvaluator, ToldScript, ToldWorker
+from paceline.worker.command_line import ToldCheck, ToldEvaluator, ToldLaunched, ToldScript, ToldWorker
 
 T = TypeVar("T")
 POLL = 0.5
@@ -154,13 +157,16 @@ class _Launch:
             finished=False,
             tls=str(Path(keys).resolve()) if (keys := os.environ.get(TLS)) else None,
         )
-        sharder = self._begin_shards()
+        sharder = None if self._config.is_script else self._begin_shards()
         servers = self._begin_servers()
-        self._await_shards(sharder)
-        self._check()
+        if not self._config.is_script:
+            self._await_shards(sharder)
+            self._check()
         addresses = self._await_servers(servers)
         self._chief = self._connect(addresses[0], self._folder.credentials())
         self._work(addresses)
+        if self._config.is_script:
+            self._hear_script(addresses)
         self._watch(self._chief)
         self.outcome.exit_code = 0
         self._let_end()
@@ -263,19 +269,55 @@ class _Launch:
         self._folder.models.mkdir(exist_ok=True)
         for rank in range(self._config.workers):
             self._start_worker(rank, servers)
-        evaluator = ToldEvaluator(models=self._folder.models, **self._client("evaluator", servers))
-        self._start("evaluator", "evaluator", evaluator.arguments())
+        if not self._config.is_script:
+            evaluator = ToldEvaluator(models=self._folder.models, **self._client("evaluator", servers))
+            self._start("evaluator", "evaluator", evaluator.arguments())
         self._folder.write_facts(pids=self._pids())
+
+    def _hear_script(self, servers: list[str]) -> None:
+        """Waits until the script has told the servers what it wants, and goes on with the whole settings; starts the
+        evaluator where the script has anything for it."""
+        found = self._wait_for(lambda: described(self._folder.server(0)) or self._refuse_silence())
+        assert found is not None
+        self._config = settings_with(found, self._folder.given)
+        self._folder.rewrite(self._config.model_dump(mode="json"))
+        for line in rates_told(self._config, build_policy(self._config.policy)):
+            self._say(line)
+        if self._config.evaluate_every:
+            told = ToldLaunched(evaluates=True, threads=self._threads, **self._script("evaluator", servers))
+            self._run_script("evaluator", "evaluator", told)
+            self._folder.write_facts(pids=self._pids())
+
+    def _refuse_silence(self) -> dict[str, Any] | None:
+        """_Ended where all scripts have ended and none has trained."""
+        if all(child.code == 0 for child in self._clients()):
+            raise _Ended(
+                ConfigError.exit_code,
+                f"{self._config.task} ended without training. Wrap the optimizer (paceline.wrap), take the training data from "
+                "paceline.loader, and train in `for epoch in paceline.epochs(10):`.",
+            )
+        return None
 
     def _start_worker(self, rank: int, servers: list[str]) -> Child:
         """A worker, or the user's script as one, in which `paceline.connect()` finds the run through one variable."""
         name, script = f"worker-{rank}", self._config.loop
         own = {"rank": rank, "threads": self._threads, "residuals": self._folder.residuals}
+        if self._config.is_script:
+            return self._run_script(name, "worker", ToldLaunched(**own, **self._script(name, servers)))
         given = {**self._client(name, servers), **own}
         if script is None:
             return self._start(name, "worker", ToldWorker(**given).arguments())
         environment = {**self._environment, CONNECT: ToldScript(**given).json_text()}
         return self._begin(name, "worker", [script], environment, self._config.restarts)
+
+    def _run_script(self, name: str, role: str, told: ToldLaunched) -> Child:
+        """A process of the user's script."""
+        words = ["-m", "paceline.worker.script", self._folder.task(self._config.task), *self._config.arguments]
+        return self._begin(name, role, words, {**self._environment, CONNECT: told.json_text()}, self._config.restarts)
+
+    def _script(self, name: str, servers: list[str]) -> dict[str, Any]:
+        """What all of the script's processes are told alike."""
+        return {"servers": ",".join(servers), "models": self._folder.models, **self._shared(name)}
 
     def _client(self, name: str, servers: list[str]) -> dict[str, Any]:
         """What workers and evaluator are told alike: a shard server's shards are copied to a folder of their own."""
@@ -290,7 +332,8 @@ class _Launch:
     def _shared(self, name: str) -> dict[str, Any]:
         """What all processes of the run are told alike."""
         folder = self._folder
-        return {"config": folder.config, "token_file": folder.token, "report": folder.ports(name)}
+        config = folder.given if self._config.is_script and folder.given.exists() else folder.config
+        return {"config": config, "token_file": folder.token, "report": folder.ports(name)}
 
     def _start(self, name: str, role: str, words: list[str]) -> Child:
         """A process of ours, with these words on its command line."""
@@ -387,6 +430,9 @@ class _Launch:
         if code in HOPELESS or child.role in ("sharder", "check"):
             reason = child.sentence() or f"{what}. It said:{child.tail()}"
             raise _Ended(code if code > 0 else PacelineError.exit_code, reason)
+        if self._is_unheard and child.role == "worker" and code > 0:
+            reason = f"{what} before it had begun to train.{child.tail()}"
+            raise _Ended(ConfigError.exit_code if code == 1 else code, reason)
         if child.role == "worker" and not self._has_begun and (again := self._crashes.repeated(child, code)):
             raise _Ended(Crashes.exit_code(code), again)
         if child.restarts_left:
@@ -406,6 +452,11 @@ class _Launch:
         self._say(f"{what} and has no restarts left; the others go on without it. Its last lines:{child.tail()}")
 
     # looking things up
+    @property
+    def _is_unheard(self) -> bool:
+        """Whether no script has said yet what it wants."""
+        return self._config.is_script and described(self._folder.server(0)) is None
+
     def _clients(self) -> list[Child]:
         return [child for child in self._children if child.role in ("worker", "evaluator")]
 

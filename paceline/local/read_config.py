@@ -9,8 +9,9 @@ from typing import Any
 from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.core.settings.slow import CLUSTERS
-from paceline.load_settings import load, parse_sets
+from paceline.load_settings import given, load, parse_sets
 from paceline.local.check_script import check_script
+from paceline.local.cpu_cores import processes_here
 from paceline.local.run_folder import RUNS, RunFolder
 from paceline.own_extensions import KEPT, check_own
 from paceline.variables import TLS
@@ -58,6 +59,31 @@ def read_config(
             hint = f"Run '{run}' has a copy; it goes on with that by: paceline run {folder.config}"
             raise ConfigError(f"{error} {hint}") from error
         raise
+
+
+def read_launch(
+    script: str,
+    arguments: Sequence[str],
+    *,
+    workers: int | None = None,
+    servers: int | None = None,
+    policy: str | None = None,
+    sets: Sequence[str] = (),
+    slow: Sequence[str] = (),
+    run: str | None = None,
+) -> tuple[Config, dict[str, Any]]:
+    """The config of a script's run, as far as it is known before the script describes it, and all that was given of it.
+    ConfigError where there is no such script, or it can't be read as Python."""
+    if not script.endswith(".py") or not Path(script).is_file():
+        raise ConfigError(f"There is no Python file {script}. Give the path of your training script, like train.py.")
+    check_script(Path(script), "script")
+    flags = {"workers": workers or processes_here(), "servers": servers, "policy": policy, "run": run}
+    pairs = [_pair("task", script), _pair("data.source", "script"), _pair("arguments", list(arguments))]
+    pairs += [_pair(key, value) for key, value in flags.items() if value is not None]
+    overrides = parse_sets([*pairs, *_slow_pairs(slow), *sets])
+    config = load(None, overrides)
+    check_own(config)
+    return config, given(overrides)
 
 
 def reader_of(

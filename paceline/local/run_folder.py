@@ -21,7 +21,7 @@ from paceline.core.registry import explain
 from paceline.core.settings.config import RUN, Config
 from paceline.core.stored_format import check_format
 from paceline.data.whole_file import replacing
-from paceline.load_settings import read_yaml, write_yaml
+from paceline.load_settings import differences, read_yaml, write_yaml
 from paceline.own_extensions import KEPT, by_name
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class RunFolder:
     @property
     def config(self) -> Path:
         return self.path / "config.yaml"
+
+    @property
+    def given(self) -> Path:
+        """The settings that a script's run was begun with; what the script asks for lies below them."""
+        return self.path / "given.yaml"
 
     @property
     def token(self) -> Path:
@@ -224,9 +229,12 @@ def held(folder: Path, busy: Callable[[], str]) -> Iterator[None]:
         yield
 
 
-def open_run(config: Config, fresh: bool = False, runs: Path = RUNS) -> tuple[RunFolder, Config]:
+def open_run(
+    config: Config, fresh: bool = False, runs: Path = RUNS, given: Mapping[str, Any] | None = None
+) -> tuple[RunFolder, Config]:
     """The folder that the config's `run` names, new or to be resumed, and the config with its name in it. ConfigError
-    where the folder holds another run; `fresh` empties it first."""
+    where the folder holds another run; `fresh` empties it first. `given`: of a script's run all that was said, since its
+    config holds defaults, too, until the script has described it."""
     name = config.run or new_name(config, runs)
     config = config.model_copy(update={"run": name})
     folder = RunFolder(runs / name)
@@ -237,8 +245,8 @@ def open_run(config: Config, fresh: bool = False, runs: Path = RUNS) -> tuple[Ru
             with folder.locked():
                 shutil.rmtree(folder.path)
         if folder.config.exists():
-            _check_same(folder.checked(), config)
-        _fill(folder, config)
+            _check_same(folder.checked(), config, given)
+        _fill(folder, config, given)
     except OSError as error:
         raise DiskError(
             f"Can't use the run folder {folder.path}: {error.strerror}. Is there space, and may this user write?"
@@ -280,18 +288,6 @@ def all_runs(runs: Path = RUNS) -> list[RunFolder]:
     return [RunFolder(file.parent) for file in files]
 
 
-def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
-    """'policy.bound: 3 before, 5 now' for each key that is not the same."""
-    found = []
-    for key in sorted(before.keys() | now.keys()):
-        old, new = before.get(key), now.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            found += differences(old, new, f"{prefix}{key}.")
-        elif old != new:
-            found.append(f"{prefix}{key}: {old!r} before, {new!r} now")
-    return found
-
-
 def _check_is_run(folder: RunFolder) -> None:
     strange = not folder.path.is_dir() or any(not file.name.startswith(".") for file in folder.path.iterdir())
     if strange and not folder.config.exists():
@@ -300,8 +296,12 @@ def _check_is_run(folder: RunFolder) -> None:
         )
 
 
-def _check_same(folder: RunFolder, config: Config) -> None:
-    found = differences(folder.settings().model_dump(mode="json"), config.model_dump(mode="json"))
+def _check_same(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) -> None:
+    if given is None:
+        found = differences(folder.settings().model_dump(mode="json"), config.model_dump(mode="json"))
+    else:
+        before = read_yaml(folder.given) if folder.given.exists() else {}
+        found = differences(before, {**given, "run": folder.name})
     if found:
         listed = "".join(f"\n    {line}" for line in found)
         raise ConfigError(
@@ -310,8 +310,10 @@ def _check_same(folder: RunFolder, config: Config) -> None:
         )
 
 
-def _fill(folder: RunFolder, config: Config) -> None:
+def _fill(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) -> None:
     folder.path.mkdir(parents=True, exist_ok=True)
+    if given is not None and not folder.given.exists():
+        folder.given.write_text(yaml.safe_dump({**given, "run": folder.name}, sort_keys=False))
     if not folder.config.exists():
         temporary = folder.path / ".config.yaml"
         write_yaml(config, temporary)

@@ -22,11 +22,10 @@ def forking(config: Config, begun: Forker | None = None) -> Iterator[Mapping[str
         forkers: dict[str, Forker] = {}
         if sys.platform == "linux":
             environment = child_environment(threads_of(config))
+            script = config.task if config.is_script else config.loop
             servers = workers = stack.enter_context(closing(Forker(SERVERS, environment)))
             if config.updates == "dense":
-                workers = begun or stack.enter_context(
-                    closing(Forker(modules(config.loop), environment, libraries(config.loop)))
-                )
+                workers = begun or stack.enter_context(closing(Forker(modules(script), environment, libraries(script))))
             forkers = {"server": servers, "worker": workers, "evaluator": workers, "check": workers}
             if (
                 begun is workers

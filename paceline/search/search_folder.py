@@ -13,7 +13,8 @@ from paceline.core.errors import ConfigError, DiskError
 from paceline.core.settings.config import Config
 from paceline.core.stored_format import check_format
 from paceline.data.whole_file import replacing
-from paceline.local.run_folder import RunFolder, differences, held, open_run
+from paceline.load_settings import differences
+from paceline.local.run_folder import RunFolder, held, open_run
 
 FORMAT = 1
 """Of search.json and what it stands for; a search that names none has the first one."""

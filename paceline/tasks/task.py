@@ -20,7 +20,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Dataset, dense
-from paceline.load_settings import load, task_of
+from paceline.load_settings import is_script, load, task_of
 from paceline.own_files import is_own, load_file, where
 from paceline.tasks.best_measure import are_means, best_of, with_best
 from paceline.tasks.checks import PROBABILITIES, RULES, guarded, kind, told
@@ -78,6 +78,8 @@ def load_config(
     """`load`, with the task's own defaults below all else: two steps, because its name is among the settings.
     `own_file` False: those of a user's file are left out, for importing it may load torch. The task's own epochs are for up to
     four workers with fitted steps; more take more."""
+    if is_script(path, overrides, preset):
+        return load(path, overrides, None, preset)
     name, model = task_of(path, overrides, preset)
     settings = _settings_of(name, model) if own_file or not is_own(name) else {}
     config = load(path, overrides, settings, preset)

@@ -22,9 +22,10 @@ def run_process(
     start: Start[Any],
     work: Callable[[Surroundings, Shards], None],
     stopping: tuple[threading.Event, list[int]] | None = None,
+    shards: Any = None,
 ) -> int:
     """Waits for the shards, does the work, and returns the exit code. `stopping`: what `stop_on_signals` gave, where this is
-    not the main thread, in which alone signals can be caught."""
+    not the main thread, in which alone signals can be caught; `shards`: those that a script brings."""
     told, config = start.told, start.config
     tune_malloc()
     if config.updates == "dense":
@@ -38,7 +39,7 @@ def run_process(
     port = serve_metrics(told.metrics_port, registry, run=config.run or "", process=told.name)
     report_ports(told.report, metrics_port=port)
     try:
-        shards = find_shards(start, stop, say)
+        shards = find_shards(start, stop, say) if shards is None else shards
         around = Surroundings(
             config=config,
             name=told.name,

@@ -197,6 +197,34 @@ def _ours_alone(key: str) -> SettingsRule:
     )
 
 
+def _script_alone(key: str) -> SettingsRule:
+    """What a script does itself."""
+    default = Config.model_fields[key].default
+    return SettingsRule(
+        lambda data, config: data.source == "script" and getattr(config, key) != default,
+        f"{key} is {{{key}}}, but the script computes the gradients. Do it there, and leave {key} out.",
+    )
+
+
+_SCRIPT = (
+    *(_script_alone(key) for key in ("accumulate", "precision", "compile", "overlap", "model", "loop")),
+    SettingsRule(
+        lambda data, config: data.source == "script" and config.updates == "sparse",
+        "updates is sparse, but a script has a model of torch. Leave updates out.",
+    ),
+    SettingsRule(
+        lambda data, config: data.source == "script" and config.batch == "speed",
+        "batch is speed, but a script draws its mini-batches ahead. Set batch=global, or worker.",
+    ),
+    SettingsRule(
+        lambda data, config: data.source != "script" and config.evaluate_every == 0,
+        "evaluate_every is 0, so nobody would keep the model; set it to 1 or more.",
+    ),
+    SettingsRule(
+        lambda data, config: data.source != "script" and bool(config.arguments),
+        "arguments are for a script (paceline launch); leave them out.",
+    ),
+)
 _LOOP = tuple(_ours_alone(key) for key in ("accumulate", "precision", "compile", "overlap"))
 _LOCAL = (
     SettingsRule(
@@ -220,7 +248,7 @@ SETTINGS: Mapping[str, Rules] = {
     "start_when": _START_WHEN,
     "lease": _LEASE,
     "slow": _SLOW,
-    "data": _DATA,
+    "data": (*_DATA, *_SCRIPT),
     "plan": _PLAN,
     "schedule": _SCHEDULE,
     "updates": _UPDATES,

@@ -30,7 +30,7 @@ class Run:
         )
         self.workers = Workers(self.membership)
         self.budget = Budget(config)
-        self.scoring = Scoring()
+        self.scoring = Scoring(config.evaluate_every)
         self.common_stopping = CommonStopping(config)
         self.policy_change = PolicyChange(config, self.membership)
         self.warnings = Warnings(config)

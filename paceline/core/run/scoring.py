@@ -26,20 +26,23 @@ class Score:
 class Scoring:
     """The evaluator's side of a run. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, every: int = 1) -> None:
+        """`every`: whole epochs between two scores; 0: the last version alone is taken, by a worker, so nobody waits for an
+        evaluator."""
+        self._every = every
         self.scores: list[Score] = []
         self.skipped = 0
         """Ends of epochs that went by unscored."""
-        self.is_ready = False
+        self.is_ready = not every
         """Whether the evaluator has its data."""
 
     def is_due(self, epoch: int) -> bool:
-        """Whether the version at so many whole epochs is news."""
-        return epoch > self._newest
+        """Whether the version at so many whole epochs is news, and is to be scored."""
+        return bool(self._every) and epoch // self._every > self._newest // self._every
 
     def add(self, score: Score) -> None:
         """The evaluator has scored another version."""
-        self.skipped += max(0, score.epoch - self._newest - 1)
+        self.skipped += max(0, score.epoch // max(1, self._every) - self._newest // max(1, self._every) - 1)
         self.scores.append(score)
 
     def is_repeat(self, score: Score) -> bool:

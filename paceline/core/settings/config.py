@@ -77,8 +77,10 @@ class DataConfig(Section):
     weights: Weights = Field(
         (), description="Sizes of the shards in proportion, like the workers' speeds: [1, 1, 2]; default: all equal."
     )
-    source: Literal["files", "server"] = Field(
-        "files", description="How shards come to workers: files on a volume that all mount, or from `sharder serve`."
+    source: Literal["files", "server", "script"] = Field(
+        "files",
+        description="How examples come to workers: files, shards on a volume that all mount; server, shards from `sharder "
+        "serve`; script, each worker's own script brings them (see scripts.md).",
     )
     access: Literal["shard", "all"] = Field(
         "shard",
@@ -165,7 +167,11 @@ class Config(Section):
     """Everything a run is made of; the same value in `paceline run`, in the ConfigMap and in the run folder."""
 
     run: Name | None = Field(None, description="Name of the run and of its folder; default: a new one for each run.")
-    task: str = Field("digits", description="What is trained: a built-in task, or the path of a task file.")
+    task: str = Field(
+        "digits",
+        description="What is trained: a built-in task, the path of a task file, or with data.source=script the script.",
+    )
+    arguments: tuple[str, ...] = Field((), description="What the script of data.source=script finds in sys.argv.")
     model: str | None = Field(None, description="Which of the task's models; default: its first.")
     data: DataConfig = DataConfig()
     workers: int = Field(4, ge=1, le=1024, description="Seats in the worker pool.")
@@ -213,6 +219,11 @@ class Config(Section):
         description="Compute the next gradient while a push is on its way; policies that wait for replies refuse it.",
     )
     loop: str | None = Field(None, description="Your own training script for the workers (see docs/api.md).")
+    evaluate_every: int = Field(
+        1,
+        ge=0,
+        description="Whole epochs between two scores; the last version is always scored. 0: scripts without any.",
+    )
     on_lost_worker: Literal["shrink", "wait"] = Field(
         "shrink",
         description="shrink: go on without it after its lease; wait: hold its place until it is back (same bits).",
@@ -252,6 +263,11 @@ class Config(Section):
     def server_processes(self) -> int:
         """The servers; without them the chief alone."""
         return max(1, self.servers)
+
+    @property
+    def is_script(self) -> bool:
+        """Whether a script of the user's own brings model, data and loop."""
+        return self.data.source == "script"
 
     @property
     def worker_batch(self) -> int:

@@ -1,0 +1,86 @@
+"""The settings of a run whose script brings them: a server waits until a worker has described them, and keeps them."""
+
+import json
+import threading
+from typing import Any
+
+from paceline.core.errors import BadPush, ConfigError, Stopped
+from paceline.core.settings.config import Config
+from paceline.load_settings import differences
+from paceline.rpc.auth import Credentials, authentication
+from paceline.rpc.host import Health, bind, make_server
+from paceline.rpc.process import report_ports
+from paceline.rpc.protocol_version import check_protocol
+from paceline.server.command_line import ToldServer
+from paceline.server.description import described, keep, settings_with
+from paceline.v1 import script_service_pb2 as pb
+from paceline.v1.script_service_pb2_grpc import ScriptServiceServicer, add_ScriptServiceServicer_to_server
+
+_TICK = 0.2
+_THREADS = 16
+
+
+class ScriptServicer(ScriptServiceServicer):
+    """Takes the first description, compares all others with it. Thread-safe."""
+
+    def __init__(self, told: ToldServer, is_ready: bool) -> None:
+        """`is_ready`: whether the server serves its slice already."""
+        self._told = told
+        self._is_ready = is_ready
+        self._lock = threading.Lock()
+
+    def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeReply:
+        check_protocol(request.protocol, request.worker, f"server {self._told.index}")
+        with self._lock:
+            found = _parsed(request.settings)
+            before = described(self._told.folder)
+            if before is None:
+                settings_with(found, self._told.config, self._told.overrides())  # ConfigError: no run is made by these
+                keep(self._told.folder, found)
+            elif differing := differences(before, found):
+                raise ConfigError(
+                    f"{request.worker}'s script asks for another run than the first one that came: {'; '.join(differing)}. All "
+                    "workers must run the same script with the same arguments; a run that is resumed goes on as it began."
+                )
+        return pb.DescribeReply(ready=self._is_ready)
+
+
+def await_description(told: ToldServer, credentials: Credentials, stop: threading.Event) -> tuple[Config, ToldServer]:
+    """The run's settings, once a script has described them, and what the server is told, with the port that it was asked on.
+    Stopped where it is told to stop before."""
+    found = described(told.folder)
+    if found is None:
+        told = told.model_copy(update={"port": _listen(told, credentials, stop)})
+        found = described(told.folder)
+    assert found is not None
+    return settings_with(found, told.config, told.overrides()), told
+
+
+def _listen(told: ToldServer, credentials: Credentials, stop: threading.Event) -> int:
+    """Answers descriptions until one is kept; the port."""
+    told.folder.mkdir(parents=True, exist_ok=True)
+    server = make_server(_THREADS, authentication(credentials.token), lambda method, status, seconds: None)
+    add_ScriptServiceServicer_to_server(ScriptServicer(told, is_ready=False), server)
+    port = bind(server, told.port, "gRPC", credentials.tls)
+    health = Health(told.health_port)
+    server.start()
+    health.serving(True)
+    report_ports(told.report, port=port, metrics_port=0, health_port=health.port)
+    try:
+        while described(told.folder) is None:
+            if stop.wait(_TICK):
+                raise Stopped("The server was told to stop before a script had described the run.")
+    finally:
+        server.stop(1.0).wait()
+        health.stop()
+    return port
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadPush(f"A description is one JSON object: {error}.") from error
+    if not isinstance(found, dict):
+        raise BadPush(f"A description is one JSON object; got {type(found).__name__}.")
+    return found

@@ -1,0 +1,64 @@
+"""`python -m paceline.worker.script SCRIPT.py [ARGS...]`: runs a script as one worker of a run, told where by
+PACELINE_CONNECT."""
+
+import paceline.first_process  # noqa: F401  # isort: skip
+
+import os
+import random
+import runpy
+import sys
+from pathlib import Path
+
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.own_files import where
+from paceline.worker.script.alone import Alone
+from paceline.worker.script.current import current
+from paceline.worker.training.model_and_gradient import use_threads
+
+
+def main(script: str) -> None:
+    """The script as Python runs it: its folder first on the path, `__main__` its own, and everything that is drawn at random
+    until the first step alike in all workers."""
+    import numpy as np
+    import torch
+
+    run = current()
+    if isinstance(run, Alone):
+        raise ConfigError("This program is started by `paceline launch SCRIPT.py`, or in a pod, with PACELINE_CONNECT.")
+    use_threads(run.threads)
+    random.seed(run.seed)
+    np.random.seed(run.seed)
+    torch.manual_seed(run.seed)
+    sys.path.insert(0, str(Path(script).resolve().parent))
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except PacelineError as error:
+        raise type(error)(f"{where(error, script)}: {error}") from error
+    except Exception as error:
+        show_own(error, script)
+        sys.exit(1)
+    finally:
+        run.close()
+
+
+def show_own(error: Exception, script: str) -> None:
+    """What a script fails with is shown as its own, without what has started it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != script:
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def _end(error: PacelineError) -> None:
+    """The launcher tells by the exit code what another start would only repeat."""
+    print(f"{os.environ.get('HOSTNAME', 'script')}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[1:]
+    try:
+        main(sys.argv[0])
+    except PacelineError as error:
+        _end(error)

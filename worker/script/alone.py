@@ -1,0 +1,43 @@
+"""What a script speaks to that was started without a launcher: it trains alone, as plain torch."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+class Alone:
+    """One process, no servers. Has the shape of ScriptRun."""
+
+    is_alone = True
+    rank = 0
+    workers = 1
+    seed = 0
+    is_over = False
+
+    def __init__(self) -> None:
+        self._evaluate: Callable[[], Any] | None = None
+        self._every = 1
+
+    def evaluate(self, function: Callable[[], Any], every: int, best: str | None) -> None:
+        """What scores the model after every so many epochs."""
+        self._evaluate = function
+        self._every = every
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """0, 1, ... below `count`; scores come after an epoch."""
+        return self._counted(count, "epoch")
+
+    def steps(self, count: int) -> Iterator[int]:
+        """0, 1, ... below `count`."""
+        return self._counted(count, "step")
+
+    def _counted(self, count: int, what: str) -> Iterator[int]:
+        for number in range(count):
+            yield number
+            is_due = (number + 1) % self._every == 0 or number + 1 == count
+            if self._evaluate is not None and is_due:
+                print(f"{what} {number + 1} of {count}: {_words(self._evaluate())}", flush=True)
+
+
+def _words(found: Any) -> str:
+    values = found.items() if isinstance(found, dict) else [("loss", found)]
+    return ", ".join(f"{name} {float(value):.4g}" for name, value in values)

@@ -1,0 +1,42 @@
+"""The run that this process's script belongs to; without a launcher it is alone."""
+
+import functools
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from paceline.core.errors import ConfigError
+from paceline.core.registry import explain
+from paceline.variables import CONNECT
+from paceline.worker.script.alone import Alone
+
+if TYPE_CHECKING:
+    from paceline.worker.script.script_run import ScriptRun
+
+
+@functools.cache
+def current() -> "ScriptRun | Alone":
+    """One for the whole process. ConfigError where the launcher started something else."""
+    text = os.environ.get(CONNECT)
+    if text is None:
+        return Alone()
+    from paceline.worker.command_line import ToldLaunched
+    from paceline.worker.script.script_run import ScriptRun
+
+    try:
+        told: Any = ToldLaunched.model_validate(json.loads(text))
+    except ValidationError as error:
+        wrong = " ".join(explain(error, ToldLaunched))
+        raise ConfigError(f"{CONNECT} does not tell where the run is: {wrong} `paceline launch` sets it.") from error
+    except ValueError as error:
+        raise ConfigError(f"{CONNECT} is not JSON: {error}. `paceline launch {sys.argv[0]}` sets it.") from error
+    run = ScriptRun(told)
+    if not run.settings.is_script:
+        raise ConfigError(
+            "This process is a worker of a task (paceline run --loop), where paceline.connect() gives mini-batches and takes "
+            "gradients. A script with a model and data of its own is started by: paceline launch SCRIPT.py"
+        )
+    return run

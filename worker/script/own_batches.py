@@ -1,0 +1,51 @@
+"""What stands in the place of training data where a script draws its mini-batches itself: one example stands for each."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.data.dataset import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a folder of shards says about itself, as far as members of a run ask."""
+
+    train_examples: int
+    sizes: tuple[int, ...]
+    epoch_lens: tuple[int, ...]
+    fingerprint: str
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        return self.sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One worker's."""
+
+    features: Rows
+    labels: Rows
+
+
+class OwnBatches:
+    """An epoch of so many steps, in each of which each worker draws one mini-batch."""
+
+    def __init__(self, workers: int, steps: int) -> None:
+        self.asks: dict[str, Any] = {"batch_size": workers}
+        """What the run's settings must say for it."""
+        self._steps = steps
+        each = (steps,) * workers
+        self.manifest = Facts(workers * steps, each, each, f"own batches, {steps} an epoch")
+
+    def __len__(self) -> int:
+        return len(self.manifest.sizes)
+
+    def shard(self, number: int) -> Part:
+        rows = np.arange(self._steps, dtype=np.int64)
+        return Part(rows, rows)
+
+    def verify(self, which: int) -> None:
+        """Nothing can be damaged."""

@@ -1,0 +1,286 @@
+"""A script of the user's own as one worker of a run: what `paceline.wrap`, `loader`, `epochs` and the like speak to.
+
+Nothing is joined before all is said: model and optimizer, training data, and how long. The first `next()` of `epochs` or of
+the loader joins; from then on `optimizer.step()` is the exchange with the servers."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import nn
+
+from paceline.core.errors import ConfigError
+from paceline.core.run.best_model import Measure
+from paceline.core.settings.config import Config
+from paceline.data.dataset import Rows
+from paceline.data.sampler import Sampler
+from paceline.data.shards import take
+from paceline.load_settings import load
+from paceline.worker.command_line import ToldLaunched
+from paceline.worker.loop_thread import Stopping
+from paceline.worker.script.describe import describe
+from paceline.worker.script.own_batches import OwnBatches
+from paceline.worker.script.script_replica import Answer, ScriptReplica, inner
+from paceline.worker.script.script_scorer import Evaluate, ScriptScorer
+from paceline.worker.script.script_worker import ScriptWorker
+from paceline.worker.startup.run_process import run_process
+from paceline.worker.startup.start import Start
+
+_SCORES = 10
+"""Epochs that the steps of a script with batches of its own are cut into."""
+
+
+class TrainingRows(Protocol):
+    """What a script trains on: shards (paceline/data/shards.py) whose features are the data set's row numbers."""
+
+    asks: dict[str, Any]
+    """What the run's settings must say for it: batch_size of all workers together, and `batch`."""
+    manifest: Any
+
+    def __len__(self) -> int: ...
+    def shard(self, number: int) -> Any: ...
+    def verify(self, which: int) -> None: ...
+
+
+class ScriptRun:
+    """This process's one run. Not thread-safe, but for what the loop's thread calls while the script waits."""
+
+    is_alone = False
+
+    def __init__(self, told: ToldLaunched) -> None:
+        self._told = told
+        self._credentials = told.credentials()
+        self.settings: Config = told.load()
+        """Before the join what is known without the script; then all."""
+        self.rank = told.rank
+        self.workers = self.settings.workers
+        self.seed = self.settings.seed
+        self.name = told.name
+        self.threads = told.threads
+        self.accumulate = 1
+        """Mini-batches of the script for each step."""
+        self._replica: ScriptReplica | None = None
+        self._optimizer: dict[str, Any] = {}
+        self._data: TrainingRows | None = None
+        self._length: dict[str, Any] = {}
+        self._evaluate: Evaluate | None = None
+        self._every = 0
+        self._best: Measure | None = None
+        self._has_joined = False
+        self._sampler: Sampler | None = None
+        self._shards: list[Any] = []
+        self._epoch = -1
+        """The one that the script is in, from 0."""
+        self.position = 0
+        """Mini-batches of this worker that are done, those of earlier starts, too."""
+        self.steps_per_epoch = 0
+        self.is_over = False
+
+    @property
+    def _script(self) -> str:
+        return Path(self.settings.task).name
+
+    # what the script says
+    def train(self, model: nn.Module, optimizer: dict[str, Any], accumulate: int) -> None:
+        """What is trained, and by which settings of the optimizer; each step is on so many of the script's mini-batches."""
+        self._refuse_late("paceline.wrap")
+        if self._replica is not None:
+            raise ConfigError(
+                "paceline.wrap was called for a second optimizer; a run trains one model with one. Put all parameters into "
+                "groups of one optimizer."
+            )
+        if accumulate < 1:
+            raise ConfigError(
+                f"paceline.wrap: accumulate is {accumulate}; it must be 1 or more mini-batches for a step."
+            )
+        self._replica = ScriptReplica(self._script, inner(model))
+        self._optimizer = optimizer
+        self.accumulate = accumulate
+
+    def bring(self, data: TrainingRows) -> None:
+        """What is trained on. ConfigError: the second one."""
+        self._refuse_late("paceline.loader")
+        if self._data is not None:
+            raise ConfigError(
+                "There is a second paceline.loader or sampler; a run trains on one data set. Take torch's DataLoader for "
+                "validation data."
+            )
+        self._data = data
+
+    def evaluate(self, function: Evaluate, every: int, best: str | None) -> None:
+        """What scores the model."""
+        self._refuse_late("paceline.evaluate")
+        if not callable(function) or every < 1:
+            raise ConfigError(
+                f"paceline.evaluate got {type(function).__name__} and every={every}; it takes a function without arguments "
+                "that returns metrics, and whole epochs, 1 or more."
+            )
+        self._evaluate = function
+        self._every = every
+        self._best = None if best is None else Measure.parse(best, "paceline.evaluate: best")
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """0, 1, ... below `count`; after a restart from where the run is. The last one lasts until the run is over."""
+        self._plan("paceline.epochs", count)
+        self._length = {"epochs": count}
+        return self._epochs(count)
+
+    def steps(self, count: int) -> Iterator[int]:
+        """0, 1, ... below `count`, for scripts that draw their own mini-batches."""
+        self._plan("paceline.steps", count)
+        if self._data is not None:
+            raise ConfigError("paceline.steps is for scripts without paceline.loader; with one, say paceline.epochs.")
+        each = -(-count // _SCORES) if self._every == 0 else min(self._every, count)
+        self._data = OwnBatches(self.workers, each)
+        self._length = {"epochs": -(-count // each), "evaluate_every": min(self._every, 1)}
+        return self._steps(count)
+
+    def _plan(self, what: str, count: int) -> None:
+        self._refuse_late(what)
+        if self._length:
+            raise ConfigError(f"{what} was called a second time; a run has one length.")
+        if not isinstance(count, int) or count < 1:
+            raise ConfigError(f"{what}({count!r}): expected a whole number from 1 on.")
+
+    def _refuse_late(self, what: str) -> None:
+        if self._has_joined:
+            raise ConfigError(f"{what} came after training had begun. Call it before the first epoch.")
+
+    def _epochs(self, count: int) -> Iterator[int]:
+        if self._told.evaluates:
+            self._score()
+        if self._data is not None:
+            self.join()
+        while not self.is_over:
+            before = self.position
+            self._epoch = min(count - 1, max(self._epoch + 1, self._pass))
+            yield self._epoch
+            if self._has_joined and not self.is_over and self.position == before:
+                raise ConfigError(
+                    "An epoch went by without optimizer.step(), where `optimizer` is what paceline.wrap gave. Call it once for "
+                    f"each {'mini-batch' if self.accumulate == 1 else f'{self.accumulate} mini-batches'}."
+                )
+
+    def _steps(self, count: int) -> Iterator[int]:
+        if self._told.evaluates:
+            self._score()
+        self.join()
+        while not self.is_over:
+            before = self.position
+            yield min(before, count - 1)
+            if not self.is_over and self.position == before:
+                raise ConfigError("A step of paceline.steps went by without optimizer.step(). Call it once for each.")
+
+    @property
+    def _pass(self) -> int:
+        """The pass over this worker's data that the next mini-batch belongs to, from 0."""
+        return self.position // self.steps_per_epoch if self._has_joined else 0
+
+    # joining
+    def join(self) -> None:
+        """Joins the run, if that has not been done; returns when the model has the run's weights, or the run is over."""
+        if self._has_joined:
+            return
+        replica, data, config = self._complete()
+        self._has_joined = True
+        self.settings = config
+        start = Start(self._told, config, self._credentials)
+        replica.thread.start(lambda stopping: self._work(start, replica, data, stopping))
+        self._wait()
+
+    def _complete(self) -> tuple[ScriptReplica, TrainingRows, Config]:
+        """What is needed to join, and the whole settings. ConfigError names what the script has not said."""
+        for said, what in (
+            (self._replica, "paceline.wrap(optimizer, model)"),
+            (self._data, "paceline.loader(dataset, batch_size=...), or paceline.steps(n) without a data set"),
+            (self._length, "paceline.epochs(n)"),
+        ):
+            if not said and not isinstance(said, OwnBatches):
+                raise ConfigError(f"{self._script} trains without {what}. Call it before the first mini-batch.")
+        assert self._replica is not None
+        assert self._data is not None
+        self._asked = {"evaluate_every": self._every, "optimizer": self._optimizer, **self._length, **self._data.asks}
+        self._asked["batch_size"] *= self.accumulate
+        return self._replica, self._data, load(self._told.config, self._told.overrides(), self._asked)
+
+    def _work(self, start: Start[ToldLaunched], replica: ScriptReplica, data: TrainingRows, stopping: Stopping) -> int:
+        """In the loop's thread: a whole worker's life; its exit code."""
+        told = self._told
+
+        def work(around: Any, shards: Any) -> None:
+            describe(
+                self._asked,
+                told.name,
+                around.addresses,
+                around.credentials,
+                around.config.deadline,
+                around.stop,
+                around.say,
+            )
+            listen = (told.peer_host, told.peer_port)
+            ScriptWorker(around, shards, replica, listen=listen, on_seat=self._seated, models=told.models).run()
+
+        return run_process(start, work, stopping, shards=data)
+
+    def _seated(self, position: int, sampler: Sampler, shards: list[Any]) -> None:
+        """In the loop's thread, while the script waits."""
+        self.position = position
+        self._sampler = sampler
+        self._shards = shards
+        self.steps_per_epoch = sampler.steps
+
+    def _score(self) -> None:
+        """This process is the evaluator: scores until the run is finished, and ends."""
+        replica, data, config = self._complete()
+        self.settings = config
+        start = Start(self._told, config, self._credentials)
+
+        def work(around: Any, shards: Any) -> None:
+            ScriptScorer(around, replica, self._told.models, self._evaluate, self._best).run()
+
+        sys.exit(run_process(start, work, shards=data))
+
+    # training
+    def rows(self, position: int) -> Rows:
+        """The data set's rows that make this worker's mini-batch at this position, from 1."""
+        assert self._sampler is not None
+        found: Rows = take(self._shards, *self._sampler.batch(position))[0]
+        return found
+
+    def positions(self) -> Iterator[int]:
+        """Those of this epoch's mini-batches, from the next one on: to the end of the pass over the data, in the last epoch
+        until the run is over."""
+        self.join()
+        position = self.position
+        while not self.is_over:
+            position += 1
+            if len(self.rows(position)):
+                yield position
+            is_last = self._epoch >= self._length["epochs"] - 1
+            if position % self.steps_per_epoch == 0 and not is_last:
+                return
+
+    def step(self, loss: float | None = None, finite: bool = True) -> None:
+        """Pushes the gradients in `.grad`, and returns when the model can go on. Does nothing after the run's end, for a loader
+        has mini-batches in store."""
+        self.join()
+        if self.is_over:
+            return
+        assert self._replica is not None
+        self.position += 1
+        while not len(rows := self.rows(self.position)):
+            self.position += 1
+        self._replica.thread.answer(Answer(len(rows), loss, finite))
+        self._wait()
+
+    def _wait(self) -> None:
+        """Until the loop wants a gradient, or the run is over."""
+        assert self._replica is not None
+        self.is_over = self._replica.thread.wait() is None
+
+    def close(self) -> None:
+        """Leaves the run; the others go on."""
+        if self._replica is not None and self._has_joined and not self.is_over:
+            self.is_over = True
+            self._replica.thread.close()

@@ -1,0 +1,68 @@
+"""Scores versions of a script's model with the script's own function, and has the last and the best one written down."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from paceline.core.errors import ConfigError
+from paceline.core.run.best_model import SPLITS, Measure
+from paceline.core.slice.plan import make_plan
+from paceline.v1 import run_service_pb2 as pb
+from paceline.worker.scoring.model_file import save_model
+from paceline.worker.scoring.scorer import Scorer, Scores
+from paceline.worker.script.script_replica import ScriptReplica
+from paceline.worker.surroundings import Surroundings
+
+Evaluate = Callable[[], Any]
+"""The script's: metrics by name, or the loss as a number."""
+
+
+class ScriptScorer(Scorer):
+    """`evaluate` None: only the final version is taken, and nothing is measured."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        replica: ScriptReplica,
+        models: Path | None,
+        evaluate: Evaluate | None = None,
+        best: Measure | None = None,
+    ) -> None:
+        config = around.config
+        self._replica = replica
+        self._evaluate = evaluate
+        plan = make_plan(replica.shapes, config.servers, config.plan)
+        super().__init__(around, plan, replica.local, models or Path("models"), best, {})
+
+    def baseline(self) -> dict[str, float]:
+        return {}
+
+    def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
+        self._replica.refresh()
+        if self._evaluate is None:
+            return {}, {}
+        was_training = self._replica.model.training
+        found = self._evaluate()
+        self._replica.model.train(was_training)
+        return by_split(found), {}
+
+    def write(self, name: str, facts: dict[str, str]) -> None:
+        save_model(self._models / f"{name}.safetensors", self._replica, facts)
+
+
+def by_split(found: object) -> Scores:
+    """What a script's function gave, by the split that its names begin with; validation, where they don't. ConfigError where
+    it is no number, nor numbers by name."""
+    metrics: Mapping[Any, Any] = found if isinstance(found, Mapping) else {"loss": found}
+    scores: Scores = {}
+    for name, value in metrics.items():
+        split, _, rest = str(name).partition("_")
+        split, rest = (split, rest) if split in SPLITS and rest else ("validation", str(name))
+        try:
+            scores.setdefault(split, {})[rest] = float(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"The function of paceline.evaluate gave {type(value).__name__} as '{name}'; it must return a number, which is "
+                "the loss, or numbers by name, like {'loss': .3, 'accuracy': .9}."
+            ) from error
+    return scores

@@ -1,0 +1,52 @@
+"""A worker whose model, data and loop are a script's."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.core.sync.policy import build_policy
+from paceline.core.sync.policy_in_force import PolicyInForce
+from paceline.data.sampler import Sampler
+from paceline.rpc.view_messages import switch_value
+from paceline.v1.run_service_pb2 import SeatReply
+from paceline.worker.module_worker import Worker
+from paceline.worker.script.script_replica import ScriptReplica
+from paceline.worker.script.script_scorer import ScriptScorer
+from paceline.worker.surroundings import Surroundings
+
+OnSeat = Callable[[int, Sampler, list[Any]], None]
+"""Called with the mini-batches that are done, where the next ones come from, and the shards that these are of."""
+
+
+class ScriptWorker(Worker):
+    """A worker whose model, data and loop are a script's. The one at place 0 takes the final version at the end."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        shards: Any,
+        replica: ScriptReplica,
+        *,
+        listen: tuple[str, int],
+        on_seat: OnSeat,
+        models: Path | None,
+    ) -> None:
+        super().__init__(around, shards, replica, listen=listen)
+        self._on_seat = on_seat
+        self._models = models
+        self._around = around
+        self._place = -1
+
+    def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
+        self._place = place
+        policy = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch)).policy
+        self._on_seat(clock * policy.most_steps, sampler, [self._shards.shard(number) for number in mine])
+        super().train(clock, place, seat, mine, sampler)
+
+    def left(self, incarnation: int) -> None:
+        """Where nobody evaluates, the worker at place 0 takes the final version, for its script and for the run's folder."""
+        if self.config.evaluate_every or self._place != 0:
+            super().left(incarnation)
+            return
+        assert isinstance(self.replica, ScriptReplica)
+        ScriptScorer(self._around, self.replica, self._models).run()
