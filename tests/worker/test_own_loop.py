@@ -1,5 +1,6 @@
 """A training loop of one's own against real servers in this process: batches, steps, ends, and what it may not do."""
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from tests.support.in_process import Cluster, Context, config_of
 
 torch = pytest.importorskip("torch")
 own_loop = pytest.importorskip("paceline.worker.own_loop")
+loop_thread = pytest.importorskip("paceline.worker.loop_thread")
 start = pytest.importorskip("paceline.worker.startup.start")
 run_process = pytest.importorskip("paceline.worker.startup.run_process").run_process
 worker_of = pytest.importorskip("paceline.worker.module_worker").worker_of
@@ -206,7 +208,7 @@ def test_a_worker_that_is_told_to_stop_hears_it_from_its_next_step(
     place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(own_loop, "stop_on_signals", lambda: told.append((own_loop.threading.Event(), [])) or told[0])
+    monkeypatch.setattr(loop_thread, "stop_on_signals", lambda: told.append((threading.Event(), [])) or told[0])
     with place(policy="asp").connect() as session:
         batches = session.loader()
         learn(session, *next(batches))

@@ -52,6 +52,14 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("data", ("data.test=0.5",), "data.validation=0.5", "data.validation=0.4"),
     ("data", ("workers=4",), "data.shards=3", "data.shards=4"),
     ("data", ("workers=2", "data.shards=3"), "data.weights=[1, 2]", "data.weights=[1, 1, 2]"),
+    *(
+        ("data", ("policy=asp", setting), "data.source=script", "data.source=files")
+        for setting in ("accumulate=2", "precision=bf16", "compile=true", "overlap=true", "model=small", "loop=mine.py")
+    ),
+    ("data", SPARSE, "data.source=script", "data.source=files"),
+    ("data", ("batch=speed",), "data.source=script", "data.source=files"),
+    ("data", ("data.source=files",), "evaluate_every=0", "evaluate_every=1"),
+    ("data", ("data.source=files",), "arguments=[--fast]", "arguments=[]"),
     ("plan", ("plan.max_slice_bytes=4096",), "plan.slices=whole", "plan.slices=memorywise"),
     ("schedule", (), "schedule={every: 3}", "schedule={every: 3, name: step}"),
     ("schedule", (), "schedule={milestones: [3]}", "schedule={milestones: [3], name: multistep}"),
