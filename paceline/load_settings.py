@@ -89,12 +89,6 @@ def is_script(path: Path | None = None, overrides: Mapping[str, Any] | None = No
     return isinstance(data, Mapping) and data.get("source") == "script"
 
 
-def given(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """What the environment and the flags say, and nothing of what lies below them: the settings of a run whose script says the
-    rest."""
-    return _merge(_environment(), overrides)
-
-
 def _merged(
     path: Path | None, overrides: Mapping[str, Any] | None, task: Mapping[str, Any] | None, preset: str | None
 ) -> dict[str, Any]:
@@ -106,10 +100,25 @@ def _merged(
         "data": {"strategy": {"name": "random"}, "engine": {"name": "local"}},
         "schedule": {},
     }
-    named = read_preset(preset) if preset is not None else {}
-    for source in (task or {}, named, read_yaml(path) if path else {}, _environment(), overrides or {}):
+    for source in (task or {}, *_sources(path, overrides, preset)):
         merged = _merge(merged, source)
     return merged
+
+
+def given(overrides: Mapping[str, Any] | None, path: Path | None = None, preset: str | None = None) -> dict[str, Any]:
+    """What preset, file, environment and flags say, on top of one another, and nothing of what lies below them."""
+    merged: dict[str, Any] = {}
+    for source in _sources(path, overrides, preset):
+        merged = _merge(merged, source)
+    return merged
+
+
+def _sources(
+    path: Path | None, overrides: Mapping[str, Any] | None, preset: str | None
+) -> tuple[Mapping[str, Any], ...]:
+    """What lies above a task's own settings, the lowest first."""
+    named = read_preset(preset) if preset is not None else {}
+    return named, read_yaml(path) if path else {}, _environment(), overrides or {}
 
 
 def read_preset(name: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from paceline.core.errors import BadPush, ConfigError
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import NAME, Config
+from paceline.own_files import is_own
 from paceline.rpc.agreed_settings import joining_settings
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.score_messages import score_value
@@ -180,7 +181,9 @@ class RunServicer(RunServiceServicer):
             )
         differing = sorted(set(joining_settings(self._config)) ^ set(request.settings))
         if differing:
+            task, is_script = self._config.task, self._config.data.source == "script"
+            own = f" SETTINGS count where {task} is found." if is_own(task) and not is_script else ""
             raise ConfigError(
                 f"{request.worker} has other settings than the servers: {'; '.join(differing)}. Use one config, with the same "
-                "files, for all."
+                f"files, for all.{own}"
             )

@@ -36,7 +36,7 @@ written as that alone: `policy: bsp`, `policy: ssp:3`, `optimizer: adam`, `sched
 
 `paceline run` writes the whole config, the task's own settings included, into the run folder and
 gives that file to all its processes. Others, started by hand (`python -m paceline.server`, ...),
-take their file as it is: give them that one.
+read a task file's [as they are written](tasks.md#settings-by-hand), or take that whole config.
 
 | key | default | meaning |
 |---|---|---|

@@ -11,6 +11,8 @@ import yaml
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.k8s.kubectl import Kubectl
+from paceline.load_settings import task_of
+from paceline.own_files import is_own
 from paceline.tasks.task import load_config
 
 OVERLAYS = Path("k8s/overlays")
@@ -63,8 +65,15 @@ def _config(documents: Sequence[dict[str, Any]], folder: Path) -> Config:
                         )
                     if name == "run.yaml" or name.endswith(".py"):
                         (Path(place) / name).write_text(content)
-                return load_config(Path(place) / "run.yaml", own_file=False)
+                return _read(Path(place) / "run.yaml")
     raise ConfigError(f"The overlay {folder} has no ConfigMap with a run.yaml. Copy one of k8s/overlays.")
+
+
+def _read(path: Path) -> Config:
+    """The settings, with those of a task file that lies beside them, as pods read them."""
+    name, _ = task_of(path)
+    beside = path.parent / Path(name).name
+    return load_config(path, {"task": str(beside)} if is_own(name) and beside.is_file() else None, own_file=False)
 
 
 def _mistakes(overlay: Overlay) -> list[str]:

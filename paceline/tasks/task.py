@@ -20,10 +20,11 @@ from paceline.core.errors import ConfigError
 from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Dataset, dense
-from paceline.load_settings import is_script, load, task_of
+from paceline.load_settings import given, is_script, load, task_of
 from paceline.own_files import is_own, load_file, where
 from paceline.tasks.best_measure import are_means, best_of, with_best
 from paceline.tasks.checks import PROBABILITIES, RULES, guarded, kind, told
+from paceline.tasks.written_settings import written_settings
 
 if TYPE_CHECKING:
     import torch
@@ -76,12 +77,16 @@ def load_config(
     own_file: bool = True,
 ) -> Config:
     """`load`, with the task's own defaults below all else: two steps, because its name is among the settings.
-    `own_file` False: those of a user's file are left out, for importing it may load torch. The task's own epochs are for up to
-    four workers with fitted steps; more take more."""
+    `own_file` False: those of a user's file are read as they are written, for running it may load torch; a file with the whole
+    config leaves none to read. The task's own epochs are for up to four workers with fitted steps; more take more."""
     if is_script(path, overrides, preset):
         return load(path, overrides, None, preset)
     name, model = task_of(path, overrides, preset)
-    settings = _settings_of(name, model) if own_file or not is_own(name) else {}
+    if own_file or not is_own(name):
+        settings = _settings_of(name, model)
+    else:
+        above = given(overrides, path, preset)
+        settings = {} if set(Config.model_fields) <= set(above) else written_settings(Path(name), model, above)
     config = load(path, overrides, settings, preset)
     times = config.svm.slowdown(config.workers) if config.updates == "sparse" else 1
     if times == 1 or "epochs" not in settings:

@@ -338,6 +338,17 @@ def test_a_policy_of_the_users_own_lies_in_the_config_map(name: str, tmp_path: P
         _config([{"kind": "ConfigMap", "data": {"run.yaml": data["run.yaml"]}}], tmp_path)
 
 
+def test_the_settings_of_a_task_file_in_the_config_map_count(tmp_path: Path):
+    data = {
+        "run.yaml": "task: /etc/paceline/mine.py\nepochs: 2\n",
+        "mine.py": "SETTINGS = {'workers': 3, 'epochs': 9}\n",
+    }
+
+    config = _config([{"kind": "ConfigMap", "data": data}], tmp_path)
+
+    assert (config.workers, config.epochs) == (3, 2)
+
+
 @pytest.mark.parametrize("key", ["../outside.py", "/tmp/outside.py", "..", ".", "a b.py", ""])
 def test_a_key_that_no_config_map_can_have_is_refused(key: str, tmp_path: Path):
     documents = [{"kind": "ConfigMap", "data": {"run.yaml": "policy: asp\n", key: "x = 1\n"}}]
