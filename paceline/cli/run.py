@@ -24,6 +24,8 @@ from paceline.local.run_forkers import forking
 from paceline.watch.chief_status import standing
 from paceline.watch.live_table import Display, LiveTable, PlainLines
 
+_UNSCORED = "Nothing was scored: the script has no paceline.evaluate(function)."
+
 
 def run(
     config: Config,
@@ -40,6 +42,8 @@ def run(
     with ExitStack() as stack:
         forkers = None if begun is None else stack.enter_context(forking(config, begun))
         folder, outcome = finish(config, fresh, console, device, forkers, runs, given)
+    if config.is_script and folder.config.exists():
+        config = folder.settings()  # by now the script has said the rest
     if as_json:
         print(
             json.dumps(
@@ -105,14 +109,18 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
     )
     return [
         f"run {folder.name}: {outcome.seconds:.1f} s of training{told}; {outcome.reason or 'finished'}",
-        f"The model is {_model(folder)}, the best one of all epochs best.safetensors beside it. {_use(config)}",
+        f"The model is {_model(folder)}{_best(config)}. {_use(config)}",
         *_loading(config, folder),
         f"Curves: tensorboard --logdir {folder.path}",
         *standing(outcome.warnings),
         *next_lines(config, folder, [each for each in outcome.warnings if not each.passed], outcome.metrics),
         *([f"Scores: {by_split(outcome.metrics, outcome.scored)}"] if outcome.metrics else []),
-        result(outcome.metrics, outcome.measure),
+        result(outcome.metrics, outcome.measure) if config.evaluate_every else _UNSCORED,
     ]
+
+
+def _best(config: Config) -> str:
+    return ", the best one of all epochs best.safetensors beside it" if config.evaluate_every else ""
 
 
 def _use(config: Config) -> str:

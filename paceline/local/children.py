@@ -108,14 +108,14 @@ class Child:
         lines = self._lines()
         words = self.last_words().splitlines()[-TRACE_LINES:]
         whole = lines[-TAIL_LINES:] if len(words) <= TAIL_LINES else words
-        return "".join(f"\n    {_printable(line)}" for line in whole)
+        return "".join(f"\n    {printable(line)}" for line in whole)
 
     def sentence(self) -> str | None:
         """The error that it ended with, as `exits` prints it, without its name; None where there is none."""
         text = "\n".join(self._lines())
         kinds = "|".join(error_classes())
         found = list(re.finditer(rf"^[\w-]+: (?:{kinds}): ", text, re.MULTILINE))
-        return _printable(text[found[-1].end() :].strip(), "\n") if found else None
+        return printable(text[found[-1].end() :].strip(), "\n") if found else None
 
     def last_words(self) -> str:
         """What it wrote that is no event of its log: from the last traceback on, where there is one."""
@@ -181,6 +181,6 @@ def _tell(children: Iterable[Child], number: int, told: set[str]) -> None:
             told.add(child.name)
 
 
-def _printable(line: str, kept: str = "") -> str:
+def printable(line: str, kept: str = "") -> str:
     """Without control characters, which could drive the terminal, but for those that are `kept`."""
     return "".join(letter if letter.isprintable() or letter in f"\t{kept}" else "?" for letter in line)

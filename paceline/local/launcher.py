@@ -25,6 +25,7 @@ from paceline.local.run_folder import RunFolder
 from paceline.local.run_forkers import forking
 from paceline.local.run_history import Records
 from paceline.local.run_status import Connect
+from paceline.local.script_processes import SILENT, Printed, script_environment, script_words
 from paceline.local.signals import Signals
 from paceline.local.stalled_run import Stall
 from paceline.own_extensions import own_files
@@ -141,6 +142,7 @@ class _Launch:
         self._environment = child_environment(self._threads)
         self._forkers = forkers
         self._crashes = Crashes()
+        self._printed: list[Printed] = []
 
     def train(self) -> None:
         """From the shards to the final score; _Ended where that is not reached."""
@@ -187,6 +189,7 @@ class _Launch:
     def end(self) -> None:
         """No process is left after this."""
         end_all(self._children, self._signals.hurry)
+        self._tell_printed()
         if self._chief is not None:
             self._chief.close()
         out = self.outcome
@@ -284,18 +287,14 @@ class _Launch:
         for line in rates_told(self._config, build_policy(self._config.policy)):
             self._say(line)
         if self._config.evaluate_every:
-            told = ToldLaunched(evaluates=True, threads=self._threads, **self._script("evaluator", servers))
+            told = ToldLaunched(evaluates=True, **self._script("evaluator", servers))
             self._run_script("evaluator", "evaluator", told)
             self._folder.write_facts(pids=self._pids())
 
     def _refuse_silence(self) -> dict[str, Any] | None:
         """_Ended where all scripts have ended and none has trained."""
         if all(child.code == 0 for child in self._clients()):
-            raise _Ended(
-                ConfigError.exit_code,
-                f"{self._config.task} ended without training. Wrap the optimizer (paceline.wrap), take the training data from "
-                "paceline.loader, and train in `for epoch in paceline.epochs(10):`.",
-            )
+            raise _Ended(ConfigError.exit_code, f"{self._config.task} {SILENT}")
         return None
 
     def _start_worker(self, rank: int, servers: list[str]) -> Child:
@@ -303,7 +302,7 @@ class _Launch:
         name, script = f"worker-{rank}", self._config.loop
         own = {"rank": rank, "threads": self._threads, "residuals": self._folder.residuals}
         if self._config.is_script:
-            return self._run_script(name, "worker", ToldLaunched(**own, **self._script(name, servers)))
+            return self._run_script(name, "worker", ToldLaunched(**{**self._script(name, servers), **own}))
         given = {**self._client(name, servers), **own}
         if script is None:
             return self._start(name, "worker", ToldWorker(**given).arguments())
@@ -311,13 +310,21 @@ class _Launch:
         return self._begin(name, "worker", [script], environment, self._config.restarts)
 
     def _run_script(self, name: str, role: str, told: ToldLaunched) -> Child:
-        """A process of the user's script."""
-        words = ["-m", "paceline.worker.script", self._folder.task(self._config.task), *self._config.arguments]
-        return self._begin(name, role, words, {**self._environment, CONNECT: told.json_text()}, self._config.restarts)
+        """A process of the user's script; what the first worker and the evaluator print is shown."""
+        if role == "evaluator" or told.rank == 0:
+            self._printed.append(Printed(self._folder.log(name), self._say))
+        words, environment = script_words(self._folder, self._config), script_environment(self._environment, told)
+        return self._begin(name, role, words, environment, self._config.restarts)
 
     def _script(self, name: str, servers: list[str]) -> dict[str, Any]:
         """What all of the script's processes are told alike."""
-        return {"servers": ",".join(servers), "models": self._folder.models, **self._shared(name)}
+        told = {
+            "servers": ",".join(servers),
+            "models": self._folder.models,
+            "threads": self._threads,
+            "device": self._device,
+        }
+        return {**told, **self._shared(name)}
 
     def _client(self, name: str, servers: list[str]) -> dict[str, Any]:
         """What workers and evaluator are told alike: a shard server's shards are copied to a folder of their own."""
@@ -418,12 +425,17 @@ class _Launch:
                 self._say(f"{how}. It said:{child.tail()}")
 
     def _attend(self) -> None:
-        """Names dead children and starts them again where that can help."""
+        """Names dead children and starts them again where that can help; shows what a script prints."""
+        self._tell_printed()
         for child in self._children:
             code = child.poll()
             if code is None or child.given_up or (code == 0 and child.role != "server"):
                 continue
             self._died(child, code)
+
+    def _tell_printed(self) -> None:
+        for each in self._printed:
+            each.tell()
 
     def _died(self, child: Child, code: int) -> None:
         what = f"{child.name} {child.how_it_ended()}"

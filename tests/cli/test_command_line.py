@@ -16,10 +16,11 @@ from paceline.cli import plan
 from paceline.cli.run import run, summary
 from paceline.core.errors import ConfigError, ServersGone, UsageError
 from paceline.core.settings.config import Config
+from paceline.load_settings import differences
 from paceline.local import run_status as status
 from paceline.local.outcome import Outcome
 from paceline.local.read_config import read_config
-from paceline.local.run_folder import RunFolder, differences, find_run, new_name, open_run
+from paceline.local.run_folder import RunFolder, find_run, new_name, open_run
 from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
 from paceline.watch.chief_status import Speed, plain

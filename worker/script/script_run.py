@@ -156,7 +156,9 @@ class ScriptRun:
             before = self.position
             self._epoch = min(count - 1, max(self._epoch + 1, self._pass))
             yield self._epoch
-            if self._has_joined and not self.is_over and self.position == before:
+            if not self._has_joined:
+                self._complete()
+            if not self.is_over and self.position == before:
                 raise ConfigError(
                     "An epoch went by without optimizer.step(), where `optimizer` is what paceline.wrap gave. Call it once for "
                     f"each {'mini-batch' if self.accumulate == 1 else f'{self.accumulate} mini-batches'}."

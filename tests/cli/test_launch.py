@@ -1,0 +1,164 @@
+"""`paceline launch`: a script of the user's own as the workers of a run, with real processes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.core.errors import ConfigError
+from paceline.local.read_config import read_launch
+from paceline.local.run_folder import RunFolder
+from paceline.local.script_processes import Printed, script_environment
+from paceline.variables import CONNECT
+from paceline.worker.command_line import ToldLaunched
+
+torch = pytest.importorskip("torch")
+
+SCRIPT = """
+import sys, torch, paceline
+from torch.nn import functional
+from sklearn.datasets import load_digits
+from own_neighbour import scaled
+
+print("arguments", sys.argv[1:])
+features, labels = load_digits(return_X_y=True)
+features, labels = torch.tensor(scaled(features), dtype=torch.float32), torch.tensor(labels)
+order = torch.randperm(len(labels))
+train, kept = order[300:], order[:300]
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+optimizer = paceline.wrap(torch.optim.SGD(model.parameters(), lr=.3), model)
+
+def score():
+    with torch.no_grad():
+        outputs = model(features[kept])
+    right = outputs.argmax(1) == labels[kept]
+    return {"loss": functional.cross_entropy(outputs, labels[kept]), "accuracy": right.float().mean()}
+
+paceline.evaluate(score, every=100)
+for step in paceline.steps(300):
+    rows = train[torch.randint(len(train), (32,))]
+    optimizer.zero_grad()
+    functional.cross_entropy(model(features[rows]), labels[rows]).backward()
+    optimizer.step()
+print("rank", paceline.rank(), "of", paceline.workers())
+"""
+
+
+def launch(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-P", "-m", "paceline.cli", "launch", *words]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=240, check=False, env=environment)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "own_neighbour.py").write_text("def scaled(values):\n    return (values - 5) / 8\n")
+    return tmp_path
+
+
+def test_a_script_trains_on_two_workers_and_is_scored_by_its_own_function(folder: Path) -> None:
+    script = ["train.py", "--fast", "-w", "9"]
+    ended = launch("-w", "2", "-s", "2", "--policy", "bsp", "--run", "mine", "--json", *script, cwd=folder)
+
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["metrics"]["validation_accuracy"] > 0.9
+    assert found["version"] >= 300
+    assert "arguments ['--fast', '-w', '9']" in ended.stderr
+    assert ended.stderr.count("rank 0 of 2") == 1
+    assert "rank 1 of 2" not in ended.stderr
+    assert "rank 1 of 2" in (folder / "runs/mine/logs/worker-1.log").read_text()
+    settings = RunFolder(folder / "runs/mine").settings()
+    assert settings.is_script
+    assert settings.optimizer.options["lr"] == 0.3
+    assert {file.name for file in (folder / "runs/mine/models").iterdir()} == {"last.safetensors", "best.safetensors"}
+    again = launch(
+        "--run", "mine", "-w", "2", "--policy", "bsp", "-s", "2", "train.py", "--fast", "-w", "9", cwd=folder
+    )
+    assert "is finished already" in again.stdout
+    other = launch("--run", "mine", "-w", "2", "--policy", "asp", "-s", "2", "train.py", cwd=folder)
+    assert other.returncode == ConfigError.exit_code
+    assert "policy: 'bsp' before, 'asp' now" in other.stderr
+
+
+def test_the_same_script_runs_alone_without_the_launcher(folder: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert "rank 0 of 1" in ended.stdout
+    assert "step 300 of 300: loss" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("print('nothing')\n", "train.py ended without training. Wrap the optimizer"),
+        ("import torch\ntorch.ones(2) @ torch.ones(3)\n", 'train.py", line 2, in <module>'),
+        ("import paceline\nfor epoch in paceline.epochs(2):\n    pass\n", "trains without paceline.wrap"),
+    ],
+)
+def test_a_script_that_can_not_train_ends_the_run_with_its_line(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "train.py").write_text(text)
+
+    ended = launch("-w", "1", "-s", "1", "train.py", cwd=tmp_path)
+
+    assert ended.returncode == ConfigError.exit_code
+    assert told in ended.stderr
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("absent.py", None, "There is no Python file absent.py"),
+        ("train.txt", "", "There is no Python file train.txt"),
+        ("train.py", "def", "train.py, line 1 is not Python"),
+        ("train.py", "import torch\ntorhc.ones(1)\n", "line 2: there is no name 'torhc'. Did you mean 'torch'?"),
+    ],
+)
+def test_what_is_no_script_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str | None, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / name).write_text(text)
+
+    with pytest.raises(ConfigError, match=r"script|Python file") as error:
+        read_launch(name, [])
+    assert told in str(error.value)
+
+
+def test_lines_of_a_script_are_shown_once_and_ours_are_not(tmp_path: Path) -> None:
+    log, shown = tmp_path / "worker-0.log", list[str]()
+    log.write_bytes(b"from an earlier start\n")
+    printed = Printed(log, shown.append)
+
+    with log.open("ab") as file:
+        file.write(b'{"process": "worker-0", "event": "joined"}\nepoch 0\n 10%|#\r100%|##########|\nhal')
+    printed.tell()
+    printed.tell()
+    with log.open("ab") as file:
+        file.write(b"f\n{'loss': 1}\nTraceback (most recent call last):\n  File\n")
+    printed.tell()
+
+    assert shown == ["epoch 0", "100%|##########|", "half", "{'loss': 1}"]
+    Printed(tmp_path / "absent.log", shown.append).tell()
+
+
+def test_each_worker_sees_one_of_several_gpus() -> None:
+    def seen(rank: int, device: str = "auto", **before: str) -> str | None:
+        told = ToldLaunched(config=Path("a.yaml"), servers="a:1", rank=rank, device=device)
+        found = script_environment(before, told)
+        assert json.loads(found[CONNECT])["rank"] == rank
+        return found.get("CUDA_VISIBLE_DEVICES")
+
+    assert [seen(rank, CUDA_VISIBLE_DEVICES="4,6") for rank in range(3)] == ["4", "6", "4"]
+    assert seen(1, CUDA_VISIBLE_DEVICES="5") == "5"
+    assert seen(1, "cpu") == ""
+    assert seen(1, "cuda:3") == "3"

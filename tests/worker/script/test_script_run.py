@@ -1,0 +1,196 @@
+"""What a script says of its run, and in which order; servers that wait until it is said."""
+
+import inspect
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from paceline.core.errors import BadPush, ConfigError, OtherProtocol
+from paceline.core.settings.config import Config
+from paceline.load_settings import write_yaml
+from paceline.rpc.protocol_version import PROTOCOL
+from paceline.server.command_line import ToldServer
+from paceline.server.description import described, settings_with
+from paceline.server.script_settings import ScriptServicer
+from paceline.v1 import script_service_pb2 as pb
+from paceline.variables import CONNECT
+from paceline.worker.script import current as of_process
+
+torch = pytest.importorskip("torch")
+script_run = pytest.importorskip("paceline.worker.script.script_run")
+alone = pytest.importorskip("paceline.worker.script.alone")
+scorer = pytest.importorskip("paceline.worker.script.script_scorer")
+
+GIVEN = "task: train.py\nworkers: 2\nservers: 1\npolicy: bsp\ndata: {source: script}\n"
+ASKED = {"optimizer": {"name": "adam", "lr": 0.01}, "epochs": 3, "batch_size": 16}
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    (tmp_path / "given.yaml").write_text(GIVEN)
+    return tmp_path / "given.yaml"
+
+
+@pytest.fixture
+def told(given: Path) -> Any:
+    from paceline.worker.command_line import ToldLaunched
+
+    return ToldLaunched(config=given, servers="127.0.0.1:1", rank=1)
+
+
+def describe(
+    servicer: ScriptServicer, asked: object, worker: str = "worker-0", protocol: int = PROTOCOL
+) -> pb.DescribeReply:
+    return servicer.Describe(pb.DescribeRequest(worker=worker, settings=json.dumps(asked), protocol=protocol), None)
+
+
+# servers
+
+
+def test_the_first_description_is_kept_and_the_same_again_is_welcome(given: Path, tmp_path: Path) -> None:
+    servicer = ScriptServicer(ToldServer(config=given, folder=tmp_path), is_ready=False)
+
+    assert not describe(servicer, ASKED).ready
+    assert described(tmp_path) == ASKED
+    assert (
+        ScriptServicer(ToldServer(config=given, folder=tmp_path), is_ready=True)
+        .Describe(pb.DescribeRequest(worker="worker-1", settings=json.dumps(ASKED), protocol=PROTOCOL), None)
+        .ready
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "said"),
+    [
+        ({**ASKED, "epochs": 4}, ConfigError, "epochs: 3 before, 4 now"),
+        ({**ASKED, "optimizer": {"name": "sgd", "lr": 0.01}}, ConfigError, "optimizer.name: 'adam' before, 'sgd' now"),
+        ([1], BadPush, "one JSON object; got list"),
+    ],
+)
+def test_another_description_is_refused(
+    given: Path, tmp_path: Path, asked: object, kind: type[Exception], said: str
+) -> None:
+    servicer = ScriptServicer(ToldServer(config=given, folder=tmp_path), is_ready=False)
+    describe(servicer, ASKED)
+
+    with pytest.raises(kind, match=said.replace(".", r"\.")):
+        describe(servicer, asked, "worker-1")
+    assert described(tmp_path) == ASKED
+
+
+def test_what_makes_no_run_is_refused_and_not_kept(given: Path, tmp_path: Path) -> None:
+    servicer = ScriptServicer(ToldServer(config=given, folder=tmp_path), is_ready=False)
+
+    with pytest.raises(ConfigError, match="epochs"):
+        describe(servicer, {**ASKED, "epochs": -1})
+    with pytest.raises(OtherProtocol):
+        describe(servicer, ASKED, protocol=PROTOCOL + 1)
+    assert described(tmp_path) is None
+    describe(servicer, ASKED)
+    assert described(tmp_path) == ASKED
+
+
+def test_what_was_given_wins_over_what_the_script_asks(given: Path) -> None:
+    given.write_text(GIVEN + "epochs: 7\n")
+
+    config = settings_with(ASKED, given, {"optimizer": {"lr": 0.5}})
+
+    assert (config.epochs, config.batch_size, config.workers) == (7, 16, 2)
+    assert (config.optimizer.name, config.optimizer.options["lr"]) == ("adam", 0.5)
+
+
+# the script
+
+
+def model_and_optimizer() -> tuple[Any, dict[str, Any]]:
+    return torch.nn.Linear(3, 2), {"name": "sgd", "lr": 0.1}
+
+
+def test_a_script_that_has_not_said_all_is_told_what_lacks(told: Any) -> None:
+    run = script_run.ScriptRun(told)
+    with pytest.raises(ConfigError, match=r"train\.py trains without paceline\.wrap"):
+        next(run.steps(5))
+
+    run = script_run.ScriptRun(told)
+    run.train(*model_and_optimizer(), 1)
+    with pytest.raises(ConfigError, match=r"trains without paceline\.loader"):
+        run.join()
+
+
+def test_what_comes_twice_is_refused(told: Any) -> None:
+    run = script_run.ScriptRun(told)
+    run.train(*model_and_optimizer(), 1)
+    with pytest.raises(ConfigError, match="second optimizer"):
+        run.train(*model_and_optimizer(), 1)
+    run.steps(5)
+    with pytest.raises(ConfigError, match="a run has one length"):
+        run.epochs(5)
+    with pytest.raises(ConfigError, match="trains on one data set"):
+        run.bring(SimpleNamespace())
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.0, "3"])
+def test_a_length_is_a_whole_number_from_1_on(told: Any, count: Any) -> None:
+    with pytest.raises(ConfigError, match="whole number"):
+        script_run.ScriptRun(told).epochs(count)
+
+
+def test_bad_evaluations_are_refused(told: Any) -> None:
+    run = script_run.ScriptRun(told)
+    with pytest.raises(ConfigError, match="a function without arguments"):
+        run.evaluate(3, 1, None)
+    with pytest.raises(ConfigError, match="a function without arguments"):
+        run.evaluate(dict, 0, None)
+    with pytest.raises(ConfigError, match="best is 'f1'"):
+        run.evaluate(dict, 1, "f1")
+
+
+def test_scores_go_to_the_split_that_their_names_begin_with() -> None:
+    assert scorer.by_split(0.5) == {"validation": {"loss": 0.5}}
+    found = scorer.by_split({"accuracy": torch.tensor(0.5), "test_f1": 1, "train_loss": 2.0, "test": 3})
+    assert found == {"validation": {"accuracy": 0.5, "test": 3.0}, "test": {"f1": 1.0}, "train": {"loss": 2.0}}
+    with pytest.raises(ConfigError, match="gave str as 'loss'"):
+        scorer.by_split("good")
+
+
+def test_alone_has_what_a_run_has() -> None:
+    def public(kind: type) -> set[str]:
+        return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
+
+    assert public(alone.Alone) - {"is_alone", "rank", "workers", "seed", "is_over"} <= public(script_run.ScriptRun)
+
+
+def test_alone_scores_after_every_so_many_epochs_and_the_last(capsys: pytest.CaptureFixture[str]) -> None:
+    run = alone.Alone()
+    run.evaluate(lambda: {"loss": 0.25}, 2, None)
+
+    assert list(run.epochs(5)) == [0, 1, 2, 3, 4]
+    assert capsys.readouterr().out.splitlines() == [f"epoch {epoch} of 5: loss 0.25" for epoch in (2, 4, 5)]
+
+
+# the process
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not JSON"),
+        ("{}", "does not tell where the run is"),
+        ('{"config": "task.yaml", "servers": "a:1"}', "paceline launch SCRIPT.py"),
+    ],
+)
+def test_a_process_that_was_told_something_else_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_yaml(Config(), tmp_path / "task.yaml")
+    monkeypatch.setenv(CONNECT, text)
+    of_process.current.cache_clear()
+    try:
+        with pytest.raises(ConfigError, match=said):
+            of_process.current()
+    finally:
+        of_process.current.cache_clear()
