@@ -124,7 +124,7 @@ def run(
                 "preset": preset,
                 "loop": loop,
             }
-            config = read_config(**given) if begun is None else read_forked(begun, given)
+            config = read_forked(begun.workers, given) if begun and begun.reads else read_config(**given)
             refuse_too_many(config, yes)
             if repeats is not None:
                 from paceline.cli.repeats import repeat

@@ -12,7 +12,7 @@ from paceline.cli.run import finish
 from paceline.core.errors import ConfigError
 from paceline.core.run.best_model import by_split, scores_of
 from paceline.core.settings.config import RUN, Config
-from paceline.local.forker import Forker
+from paceline.local.begin_early import Begun
 from paceline.local.run_folder import RunFolder, new_name
 from paceline.local.run_forkers import forking
 from paceline.watch.chief_status import standing
@@ -21,7 +21,7 @@ PARTS = ("train", "validation", "test")
 
 
 def repeat(
-    config: Config, times: int, fresh: bool, as_json: bool, device: str = "auto", begun: Forker | None = None
+    config: Config, times: int, fresh: bool, as_json: bool, device: str = "auto", begun: Begun | None = None
 ) -> int:
     """Runs NAME-1 to NAME-`times` with seeds that count up, one after the other; finished ones are not repeated. Returns 0,
     or the exit code of the first one that fails; the rest are then left, and the same command goes on with them."""

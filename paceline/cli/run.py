@@ -16,6 +16,7 @@ from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.core.steps.effective import told
 from paceline.core.sync.policy import build_policy
+from paceline.local.begin_early import Begun
 from paceline.local.forker import Forker
 from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
@@ -33,7 +34,7 @@ def run(
     as_json: bool,
     device: str = "auto",
     runs: Path = RUNS,
-    begun: Forker | None = None,
+    begun: Begun | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> int:
     """Starts or resumes the run; returns the exit code. With `as_json` stdout gets one object, people read stderr. Raises what

@@ -1,13 +1,13 @@
 """Which examples train, which choose (validation) and which judge (test): seeded, with equal shares of each class."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data.classes import if_numbers
 from paceline.data.dataset import Dataset, Labelled, PartName, Rows, Selection
+from paceline.data.stratified_cut import cut_off
 from paceline.extras import needing
 
 
@@ -63,7 +63,8 @@ def _fold(train: Labelled, part: int, parts: int, seed: int) -> tuple[Rows, Rows
             f"{who} only {sizes.min()} examples, but each of {parts} folds needs one. Use fewer folds (data.fold), or "
             f"give more data.{'' if strata is None else if_numbers(strata)}"
         )
-    selection = _scikit_learn()
+    with needing("Cutting folds"):
+        from sklearn import model_selection as selection
     kind = selection.KFold if strata is None else selection.StratifiedKFold
     state = int(np.random.default_rng(seed).integers(2**32))
     cuts = list(kind(parts, shuffle=True, random_state=state).split(np.zeros(len(train)), strata))
@@ -76,8 +77,8 @@ def _cut(train: Labelled, rows: Rows, count: int, seed: int, key: str) -> tuple[
     strata = None if train.classes is None else train.classes[rows]
     _check_room(strata, len(rows), count, key)
     state = int(np.random.default_rng(seed).integers(2**32))
-    stay, kept = _scikit_learn().train_test_split(rows, test_size=count, stratify=strata, random_state=state)
-    return np.sort(stay), np.sort(kept)
+    kept = cut_off(strata, len(rows), count, state)
+    return np.delete(rows, kept), rows[kept]
 
 
 def _check_room(strata: Rows | None, rows: int, count: int, key: str) -> None:
@@ -96,10 +97,3 @@ def _check_room(strata: Rows | None, rows: int, count: int, key: str) -> None:
             f"{key} asks for {count} of {rows} examples, but both sides need at least {least} "
             f"(one for each class). Change {key}, or give more data.{'' if strata is None else if_numbers(strata)}"
         )
-
-
-def _scikit_learn() -> Any:
-    """scikit-learn's splitters, imported only where something is split."""
-    with needing("Cutting off test data"):
-        import sklearn.model_selection
-    return sklearn.model_selection

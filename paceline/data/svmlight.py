@@ -22,6 +22,9 @@ _UNSORTED = "sorted and unique"
 MAX_BYTES = 4 << 30
 """Most that the examples may take as dense rows (bytes): a few wide sparse lines would fill any disk."""
 MAX_INDEX = (1 << 31) - 1
+_NUMBER = rb"[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?+"
+_PLAIN = re.compile(rb"(?:" + _NUMBER + rb"(?:[ \t]++\d++:" + _NUMBER + rb")*+[ \t\r]*+(?:\n|\Z))++")
+"""Lines of numbers alone, no comment, no query, none empty."""
 _LINE = re.compile(rb"(?m)^(?=[ \t]*[^\s#])")
 """Where a line begins that holds an example."""
 
@@ -171,11 +174,41 @@ def _rows(block: bytes) -> tuple[Any, Array]:
     return rows, labels
 
 
+class _Rows(NamedTuple):
+    """As much of a scipy.sparse.csr_array as is needed here."""
+
+    data: Array
+    indices: Array
+    indptr: Array
+
+
 def _parsed(block: bytes) -> tuple[Any, Array]:
+    """By scikit-learn, which takes longer to load than most files take to read, unless all lines are plain."""
+    if (plain := _plain(block)) is not None:
+        return plain
     from sklearn.datasets import load_svmlight_files
 
     found: tuple[Any, Array] = load_svmlight_files([io.BytesIO(block)], dtype=np.float32, zero_based=True)
     return found
+
+
+def _plain(block: bytes) -> tuple[_Rows, Array] | None:
+    """The same bits, of lines of numbers whose indices rise; None for all others."""
+    if _PLAIN.fullmatch(block) is None:
+        return None
+    lengths = np.array([line.count(b":") for line in block.removesuffix(b"\n").split(b"\n")])
+    numbers = np.fromstring(block.replace(b":", b" ").decode(), sep=" ")
+    ends = np.cumsum(lengths)
+    firsts = 2 * (ends - lengths) + np.arange(len(lengths))
+    pairs = np.delete(numbers, firsts).reshape(-1, 2)
+    rises = np.diff(pairs[:, 0]) > 0
+    starts = ends[:-1]  # of rows: what stands before one in `pairs` is of another row
+    rises[starts[(starts > 0) & (starts < len(pairs))] - 1] = True
+    if not rises.all() or pairs[:, 0].max(initial=0) > MAX_INDEX:
+        return None
+    with np.errstate(over="ignore"):  # told as what it becomes
+        values = pairs[:, 1].astype(np.float32)
+    return _Rows(values, pairs[:, 0].astype(np.int32), np.concatenate([[0], ends])), numbers[firsts]
 
 
 def _in_order(line: bytes) -> bytes:

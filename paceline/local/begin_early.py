@@ -1,29 +1,58 @@
-"""What a run of a user's own file is forked from, begun before anything else of the run is loaded. Light for that reason: it
-imports no settings and no numpy."""
+"""What a run is forked from, begun before anything else of the run is loaded, while its config is read. Light for that
+reason: it imports no settings and no numpy."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from paceline.local.child_environment import child_environment
-from paceline.local.forker import SCRIPTS, WORKERS, Forker
+from paceline.local.forker import LINEAR, SCRIPTS, SERVERS, WORKERS, Forker
 
 QUIET = ("torch", "numpy", "scipy", "sklearn", "PIL", "matplotlib")
 """Packages that start no threads and do nothing else while they load, so that a process that forks may have them."""
+_TASKS = Path(__file__).parents[1] / "tasks" / "builtin"
+_TASK = re.compile(r"^task: *([\w./-]+) *(?:#.*)?$", re.MULTILINE)
+"""The line of a YAML file that names the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Two processes that fork. Each loads at its own core, while the config is read at another one."""
+
+    servers: Forker
+    workers: Forker
+    updates: Literal["dense", "sparse"]
+    """Which workers these are: a guess, for what the settings say is not known yet."""
+    reads: bool
+    """Whether the task's file imports torch as it is loaded; then a fork of the workers' reads the settings."""
 
 
 @contextmanager
-def beginning(task: str | None, loop: str | None) -> Iterator[Forker | None]:
-    """What workers are forked from, for a task's file that imports torch as it is loaded, with what that file and the script
-    `loop` import beside it. Workers set their number of threads themselves. None for other tasks."""
-    wanted = libraries(task)
-    if sys.platform != "linux" or not any(name.partition(".")[0] == "torch" for name in wanted):
+def beginning(what: str | None, loop: str | None) -> Iterator[Begun | None]:
+    """What servers and workers are forked from, for a task or a YAML file that names one; with what a user's file that imports
+    torch as it is loaded, and the script `loop`, import beside it. Workers set their number of threads themselves. None where
+    there is no such task, or fork is not safe."""
+    file = _file(what)
+    if sys.platform != "linux" or file is None:
         yield None
         return
-    with closing(Forker(modules(loop), child_environment(threads=1), [*wanted, *libraries(loop)])) as begun:
-        yield begun
+    is_own = what is not None and what.endswith(".py")
+    wanted = libraries(what) if is_own else []
+    reads = any(name.partition(".")[0] == "torch" for name in wanted)
+    beside = [*wanted, *libraries(loop)] if reads else libraries(loop)
+    updates: Literal["dense", "sparse"] = "dense" if _needs_torch(file) or loop is not None else "sparse"
+    needed = LINEAR if updates == "sparse" else modules(loop)
+    with ExitStack() as stack:
+        servers, workers = (
+            stack.enter_context(closing(Forker(loaded, child_environment(threads=1), more)))
+            for loaded, more in ((SERVERS, ()), (needed, beside))
+        )
+        yield Begun(servers, workers, updates, reads)
 
 
 def modules(loop: str | None) -> tuple[str, ...]:
@@ -35,11 +64,37 @@ def libraries(file: str | None) -> list[str]:
     """What a Python file imports of `QUIET` in statements at its top level; some may be no modules but names in one."""
     found: list[str] = []
     for node in _parsed(file).body:
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
-            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        found += _imported(node)
     return [name for name in found if name.partition(".")[0] in QUIET]
+
+
+def _needs_torch(file: str) -> bool:
+    """Whether it imports torch anywhere: tasks that ship with Paceline do so only where they need it."""
+    found = (name for node in ast.walk(_parsed(file)) for name in _imported(node))
+    return any(name.partition(".")[0] == "torch" for name in found)
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """What a statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return []
+
+
+def _file(what: str | None) -> str | None:
+    """The Python file of the task that is named, itself or in a YAML file; None where there is none."""
+    if what is not None and what.endswith((".yaml", ".yml")):
+        try:
+            named = _TASK.search(Path(what).read_text())
+        except (OSError, ValueError):
+            return None
+        what = named and named[1]
+    if what is None or what.endswith(".py"):
+        return what if what is not None and Path(what).is_file() else None
+    found = _TASKS / f"{what}.py"
+    return str(found) if found.is_file() else None
 
 
 def _parsed(file: str | None) -> ast.Module:

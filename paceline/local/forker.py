@@ -24,8 +24,8 @@ from typing import Any
 
 from paceline.local import end_with_parent
 
-SERVERS = ("grpc_health.v1.health", "paceline.server.server")
-"""What servers import."""
+SERVERS = ("grpc_health.v1.health", "paceline.server.server", "paceline.sharder.sharding")
+"""What servers import, and the sharder, which needs little more."""
 WORKERS = (
     "paceline.worker.module_worker",
     "paceline.worker.scoring.module_scorer",
@@ -33,6 +33,12 @@ WORKERS = (
     "paceline.worker.scoring.scorer",
 )
 """What workers and evaluators import: torch too, which takes seconds."""
+LINEAR = (
+    "paceline.worker.linear.linear_worker",
+    "paceline.worker.scoring.linear_scorer",
+    "paceline.worker.checking.check_linear",
+)
+"""What workers and the evaluator of a linear model import: no torch."""
 SCRIPTS = ("paceline.api", "paceline.worker.own_loop", "paceline.worker.checking.rehearsal")
 """What scripts with a training loop of their own import besides."""
 _PATIENCE = 10.0

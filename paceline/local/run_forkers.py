@@ -1,36 +1,49 @@
-"""What the processes of a run are forked from, and what of it is begun before the config is read."""
+"""What the processes of a run are forked from; some of it may have begun before the config was read."""
 
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 
 from paceline.core.settings.config import Config
-from paceline.local.begin_early import libraries, modules
+from paceline.local.begin_early import Begun, libraries, modules
 from paceline.local.child_environment import child_environment
 from paceline.local.cpu_cores import threads_of
-from paceline.local.forker import SERVERS, Forker
+from paceline.local.forker import LINEAR, SERVERS, Forker
+from paceline.own_files import is_own
 from paceline.sharder.engine import build_engine
 from paceline.sharder.strategy import build_strategy
 
 
 @contextmanager
-def forking(config: Config, begun: Forker | None = None) -> Iterator[Mapping[str, Forker]]:
-    """What starts the processes of each role: what these import is loaded once for all. No sharder, of which there is one and
-    whose BLAS may use all cores, unless its task imports torch and nothing clusters; nothing where fork is not safe.
+def forking(config: Config, begun: Begun | None = None) -> Iterator[Mapping[str, Forker]]:
+    """What starts the processes of each role: what these import is loaded once for all. Nothing where fork is not safe.
     `begun`: what `beginning` gave."""
+    if sys.platform != "linux":
+        yield {}
+        return
     with ExitStack() as stack:
-        forkers: dict[str, Forker] = {}
-        if sys.platform == "linux":
-            environment = child_environment(threads_of(config))
-            script = config.task if config.is_script else config.loop
-            servers = workers = stack.enter_context(closing(Forker(SERVERS, environment)))
-            if config.updates == "dense":
-                workers = begun or stack.enter_context(closing(Forker(modules(script), environment, libraries(script))))
-            forkers = {"server": servers, "worker": workers, "evaluator": workers, "check": workers}
-            if (
-                begun is workers
-                and build_engine(config.data.engine).forks
-                and not build_strategy(config.data.strategy).makes_clusters
-            ):
-                forkers["sharder"] = workers
+        servers, workers = _begun_or_new(config, begun, stack)
+        forkers = {"server": servers, "worker": workers, "evaluator": workers, "check": workers}
+        reads = begun is not None and begun.workers is workers and begun.reads
+        if (reads or not is_own(config.task)) and _shards_alone(config):
+            forkers["sharder"] = workers if reads else servers
         yield forkers
+
+
+def _begun_or_new(config: Config, begun: Begun | None, stack: ExitStack) -> tuple[Forker, Forker]:
+    """What servers and workers are forked from. What was begun for other workers than the config asks for is left alone."""
+    environment = child_environment(threads_of(config))
+    servers = begun.servers if begun else stack.enter_context(closing(Forker(SERVERS, environment)))
+    if begun is not None and begun.updates == config.updates:
+        return servers, begun.workers
+    if config.updates == "sparse":
+        return servers, stack.enter_context(closing(Forker(LINEAR, environment)))
+    script = config.task if config.is_script else config.loop
+    wanted = Forker(modules(script), environment, libraries(script))
+    return servers, stack.enter_context(closing(wanted))
+
+
+def _shards_alone(config: Config) -> bool:
+    """Whether the sharder may be forked: where it clusters, its BLAS may use all cores, and another engine has processes of its
+    own. A user's file may do both; only one that imports torch is forked in any case."""
+    return bool(build_engine(config.data.engine).forks) and not build_strategy(config.data.strategy).makes_clusters

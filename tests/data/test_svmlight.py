@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import dump_svmlight_file, load_digits
+from sklearn.datasets import dump_svmlight_file, load_digits, load_svmlight_files
 
 from paceline.core.errors import DataError
 from paceline.data import files, out_of_core, svmlight
@@ -34,6 +34,33 @@ def test_lines_become_dense_rows_and_labels_class_numbers(tmp_path: Path):
     assert dataset.train.labels.dtype == np.int64
     assert dataset.classes == ("-1", "1")
     assert dataset.test is None
+
+
+def test_plain_lines_are_read_as_scikit_learn_reads_them_to_the_bit():
+    rng = np.random.default_rng(3)
+    lines = []
+    for _ in range(500):
+        indices = np.sort(rng.choice(2000, rng.integers(0, 9), replace=False))
+        forms = rng.choice(["{:.17g}", "{:+.3e}", "{:.0f}", "{:.4f}"], len(indices) + 1)
+        label, *values = (form.format(value) for form, value in zip(forms, rng.normal(0, 3, len(forms)), strict=True))
+        lines.append(" \t"[rng.integers(2)].join([label, *map("{}:{}".format, indices, values)]))
+    block = ("\r\n".join(lines)).encode()
+    theirs, labels = load_svmlight_files([io.BytesIO(block)], dtype=np.float32, zero_based=True)
+
+    ours, own = svmlight._plain(block) or (None, None)
+
+    assert ours is not None
+    assert own.tobytes() == labels.tobytes()
+    for what in ("data", "indices", "indptr"):
+        assert getattr(ours, what).tolist() == getattr(theirs, what).tolist()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["1 2:1 1:1", "1 2:1 2:1", "1 # 2:1", "", "1 qid:3 1:1", "1 2", "1 2:", "1 1:nan", "1 9999999999:1", "1:2 3:4"],
+)
+def test_lines_that_are_not_plain_are_left_to_scikit_learn(line: str):
+    assert svmlight._plain(f"1 1:1\n{line}\n-1 3:4\n".encode()) is None
 
 
 def test_indices_count_from_zero_where_one_is_zero(tmp_path: Path):

@@ -17,14 +17,16 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork is for Lin
 
 @pytest.fixture(autouse=True)
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_forkers, "SERVERS", ("json",))
+    for module in (run_forkers, begin_early):
+        for modules in ("SERVERS", "LINEAR"):
+            monkeypatch.setattr(module, modules, ("json",))
     for modules in ("WORKERS", "SCRIPTS"):
         monkeypatch.setattr(begin_early, modules, ("json",))
     monkeypatch.setattr(begin_early, "QUIET", ("torch", "wave"))  # a module that nobody else loads
 
 
-def task(folder: Path, text: str) -> str:
-    path = folder / "own.py"
+def task(folder: Path, text: str, name: str = "own.py") -> str:
+    path = folder / name
     path.write_text(text)
     return str(path)
 
@@ -32,42 +34,73 @@ def task(folder: Path, text: str) -> str:
 def test_a_task_that_imports_torch_has_its_workers_forker_before_its_config_is_read(tmp_path: Path) -> None:
     with beginning(task(tmp_path, "import numpy\nfrom torch import nn\n"), None) as begun:
         assert begun is not None
+        assert begun.reads
         for _ in range(2):  # --repeats forks several runs from it
             with forking(Config(), begun) as forkers:
-                assert forkers["worker"] is forkers["check"] is forkers["evaluator"] is forkers["sharder"] is begun
-                assert forkers["server"] is not begun
-            child = begun.start(["-c.py"], tmp_path / "log", tmp_path, {})
+                assert forkers["worker"] is forkers["check"] is forkers["evaluator"] is begun.workers
+                assert forkers["sharder"] is begun.workers
+                assert forkers["server"] is begun.servers
+            child = begun.workers.start(["-c.py"], tmp_path / "log", tmp_path, {})
             assert child is not None, "it lives as long as its own block"
             child.wait(10)
 
 
+@pytest.mark.parametrize(
+    ("what", "updates"),
+    [
+        ("digits", "dense"),
+        ("cifar10", "dense"),
+        ("svm", "sparse"),
+        ("rcv1", "sparse"),
+        ("def model():\n    import torch\n", "dense"),
+        ("import numpy\n", "sparse"),
+        ("import torch\n(", "sparse"),
+    ],
+)
+def test_the_workers_of_other_tasks_begin_early_too_but_the_process_that_shows_the_run_reads_the_config(
+    tmp_path: Path, what: str, updates: str
+) -> None:
+    what = what if what.isidentifier() else task(tmp_path, what)
+    with beginning(what, None) as begun:
+        assert begun is not None
+        assert (begun.updates, begun.reads) == (updates, False)
+    with beginning(task(tmp_path, f"workers: 2\ntask: {what}  # mine\n", "run.yaml"), None) as named:
+        assert named is not None
+        assert named.updates == updates
+
+
+def test_nothing_is_begun_for_a_task_that_is_not_there(tmp_path: Path) -> None:
+    for what in ("digit", "__init__x", str(tmp_path / "none.py"), str(tmp_path / "none.yaml"), None):
+        with beginning(what, None) as begun:
+            assert begun is None
+
+
+def test_the_sharder_of_a_task_that_ships_with_paceline_is_forked_where_servers_are(tmp_path: Path) -> None:
+    with forking(Config()) as forkers:
+        assert forkers["sharder"] is forkers["server"] is not forkers["worker"]
+    with forking(Config(task=task(tmp_path, "import numpy\n"))) as own:
+        assert "sharder" not in own, "what a user's file computes may want all cores"
+
+
 @pytest.mark.parametrize("data", [{"strategy": "distribution_aware"}, {"engine": "spark"}])
 def test_a_sharder_that_clusters_or_has_another_engine_starts_afresh_with_all_cores(tmp_path: Path, data: dict) -> None:
-    with (
-        beginning(task(tmp_path, "import torch\n"), "loop.py") as begun,
-        forking(Config(data=DataConfig.model_validate(data)), begun) as forkers,
-    ):
-        assert forkers["worker"] is begun
+    config = Config(data=DataConfig.model_validate(data))
+    with beginning(task(tmp_path, "import torch\n"), "loop.py") as begun, forking(config, begun) as forkers:
+        assert begun is not None
+        assert forkers["worker"] is begun.workers
         assert "sharder" not in forkers
 
 
-def test_sparse_updates_take_no_forker_with_torch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["svm", "import torch\n"])
+def test_sparse_updates_take_no_forker_with_torch(tmp_path: Path, what: str) -> None:
     with (
-        beginning(task(tmp_path, "import torch\n"), None) as begun,
-        forking(SPARSE, begun) as forkers,
+        beginning(what if what == "svm" else task(tmp_path, what), None) as begun,
+        forking(SPARSE.model_copy(update={"task": "svm"}), begun) as forkers,
     ):
-        assert forkers["worker"] is forkers["server"]
-        assert "sharder" not in forkers
-
-
-@pytest.mark.parametrize(
-    "text", ["import numpy\n", "def model():\n    import torch\n", "import torchvision\n", "import torch\n(", None]
-)
-def test_nothing_is_begun_for_other_tasks(tmp_path: Path, text: str | None) -> None:
-    with beginning("digits" if text is None else task(tmp_path, text), None) as begun:
-        assert begun is None
-    with beginning(str(tmp_path / "none.py"), None) as missing, beginning(None, None) as nothing:
-        assert missing is nothing is None
+        assert begun is not None
+        assert (forkers["worker"] is begun.workers) == (what == "svm")
+        assert forkers["server"] is begun.servers
+        assert forkers["sharder"] is begun.servers
 
 
 def test_what_a_file_imports_at_its_top_is_loaded_before_the_fork_where_that_is_known_to_be_safe(
@@ -95,9 +128,9 @@ def test_children_of_a_task_that_imports_torch_find_its_and_its_scripts_librarie
 
     with beginning(task(tmp_path, "import torch\n"), str(loop)) as begun:
         assert begun is not None
-        child = begun.start([str(tmp_path / "program.py")], tmp_path / "log", tmp_path, {})
+        child = begun.workers.start([str(tmp_path / "program.py")], tmp_path / "log", tmp_path, {})
         assert child is not None, "that a library is missing is for the file to say"
         child.wait(10)
 
-    assert asked == [("json", "json", "torch", "wave")]
+    assert asked == [("json",), ("json", "json", "torch", "wave")]
     assert (tmp_path / "log").read_text() == "True\n"

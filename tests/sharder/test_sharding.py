@@ -10,6 +10,7 @@ import pytest
 
 from paceline.core.errors import ConfigError, DataError
 from paceline.core.settings.config import Config, Options
+from paceline.data import splits
 from paceline.data.manifest import Rule, read_manifest
 from paceline.data.progress import Progress
 from paceline.data.shards import open_shards
@@ -133,11 +134,18 @@ def test_a_second_run_changes_nothing(task, tmp_path):
 
 def test_shards_that_are_there_are_found_without_cutting_the_data_again(task, tmp_path, monkeypatch):
     first = make_shards(config(task), tmp_path / "out")
-    monkeypatch.setitem(sys.modules, "sklearn.model_selection", None)
+    monkeypatch.setattr(splits, "cut_off", None)
 
     assert make_shards(config(task), tmp_path / "out") == first
-    with pytest.raises(ConfigError, match="needs scikit-learn"):
+    with pytest.raises(TypeError):
         make_shards(config(task), tmp_path / "new")
+
+
+def test_folds_without_scikit_learn_say_what_to_install(task, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.model_selection", None)
+
+    with pytest.raises(ConfigError, match="Cutting folds needs scikit-learn"):
+        make_shards(load(None, {"task": str(task), "data": {"fold": [0, 3]}}), tmp_path / "new")
 
 
 def test_the_same_config_makes_the_same_bits(task, tmp_path):

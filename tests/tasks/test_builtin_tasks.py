@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
 
 from paceline.core import registry
 from paceline.core.errors import ConfigError
@@ -123,6 +124,16 @@ def test_a_task_without_data_of_its_own_says_where_to_get_it_and_which_flag_take
 def test_a_path_for_a_task_with_data_of_its_own_is_refused(name: str):
     with pytest.raises(ConfigError, match=r"data.path is '/data/digits', but .*; leave it at 'bundled'"):
         load_task(name).data("/data/digits")
+
+
+def test_digits_are_those_of_scikit_learn():
+    features, labels = load_digits(return_X_y=True)
+
+    found = load_task("digits").data("bundled").train
+
+    assert (found.features.dtype, found.labels.dtype) == (np.uint8, np.int64)
+    assert np.array_equal(found.features, features)
+    assert np.array_equal(found.labels, labels)
 
 
 def test_digits_are_small_images_that_prepare_centres():
