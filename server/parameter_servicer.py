@@ -11,7 +11,7 @@ from paceline.core.coding.codec import load_codec
 from paceline.core.errors import BadPush, NotYet, PacelineError, PlanMismatch, TryAgain
 from paceline.core.linear.sparse import decode_places, encode_places
 from paceline.core.settings.config import NAME
-from paceline.core.values import Base, Dense, Empty, Places, Published, Push, Reply, Sparse, Update, Vector
+from paceline.core.values import Base, Dense, Empty, Manner, Places, Published, Push, Reply, Sparse, Update, Vector
 from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.transport import IsThere, Outgoing, Upload, decoded, encoded, encoded_parts, weights_codec
 from paceline.rpc.view_messages import switch_message
@@ -189,7 +189,8 @@ class ParameterServicer:
     def count(self, head: pb.PushHead, update: Update, values: Vector | None, is_there: IsThere) -> Reply | None:
         """Hands a complete push to the slice."""
         base = Base(head.base_term, head.base_version)
-        push = Push(head.worker, head.incarnation, head.clock, update, head.examples, base, head.view, time.monotonic())
+        now, manner = time.monotonic(), Manner(tuple(head.rates), tuple(head.untouched))
+        push = Push(head.worker, head.incarnation, head.clock, update, head.examples, base, head.view, now, manner)
         return self._driver.push(push, values, is_there)
 
     def ask(self, head: pb.PushHead, is_there: IsThere) -> Reply | None:

@@ -242,8 +242,9 @@ class SliceDriver:
         if config.updates == "sparse":
             folding = partial(SparseFolding, average_from=config.mean_from)
         try:
+            pool, layout = pool_of(config), plan.layout(self.index)
             self.slice = ModelSlice(
-                length, policy, optimizer, self.term, config.schedule, config.epochs, pool_of(config), folding
+                length, policy, optimizer, self.term, config.schedule, config.epochs, pool, folding, layout
             )
         except (MemoryError, ValueError) as error:
             raise ConfigError(

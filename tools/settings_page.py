@@ -19,7 +19,7 @@ from paceline.core.peers.topology import Topology
 from paceline.core.rules.check_rules import TABLE
 from paceline.core.settings.config import Config, Options
 from paceline.core.steps.optimizer import PACKAGE as OPTIMIZERS
-from paceline.core.steps.optimizer import Optimizer
+from paceline.core.steps.optimizer import Group, Optimizer
 from paceline.core.sync.policy import PACKAGE as POLICIES
 from paceline.core.sync.policy import Policy
 
@@ -87,7 +87,7 @@ def _rows(model: type[BaseModel], prefix: str) -> list[str]:
     rows = []
     for name, field in model.model_fields.items():
         key, section = prefix + (field.alias or name), registry.section_of(field)
-        is_open = section is not None and section is not Options
+        is_open = section not in (None, Options, Group)
         if not is_open or field.default is None:
             rows.append(f"| `{key}` | `{_shown(field.default)}` | {field.description or 'see below'} |")
         if section is not None and is_open:

@@ -100,7 +100,7 @@ class Worker(Member):
         """Without servers, whose chief has a slice of no elements."""
         self.client.pull(self.replica.local[:0])  # the schedule's rate comes with it
         training = self._training(PolicyInForce(build_policy(self.config.policy)), place, seat, mine, sampler)
-        own = Own(self.replica.local.copy(), training.optimizer, self.client.lr)
+        own = Own(self.replica.local.copy(), training.optimizer, self.client.lr, grouping=training.grouping)
         own.slots = own.optimizer.new_slots(self.replica.length)
         peers.heard(seat.view, seat.peers)
         policy, topology = build_peer_policy(self.config.policy), topology_of(self.config)

@@ -12,6 +12,7 @@ from paceline.core.errors import ConfigError, UsageError
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import Shapes, SlicePlan, make_plan, server_memory
 from paceline.core.steps.effective import effective, pool_of, told
+from paceline.core.steps.groups import grouped
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import build_policy
 from paceline.extras import needing
@@ -59,10 +60,9 @@ def plan_report(config: Config, shapes: Shapes, gbit: float) -> dict[str, Any]:
     """Everything `paceline plan` prints, in bytes, elements and steps per second."""
     plan = make_plan(shapes, config.servers, config.plan)
     policy = build_policy(config.policy)
-    slots, arrays = (
-        policy.server_optimizer(effective(pool_of(config), build_optimizer(config.optimizer), policy)).slots,
-        policy.server_arrays(config.workers),
-    )
+    asked = grouped(build_optimizer(config.optimizer), plan.layout())
+    slots = policy.server_optimizer(effective(pool_of(config), asked, policy)).slots
+    arrays = policy.server_arrays(config.workers)
     servers, averages = [], config.mean_from is not None
     for index, length in enumerate(plan.lengths):
         memory = server_memory(length, slots, arrays, config.workers, config.part_bytes, averages)

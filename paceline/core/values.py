@@ -1,7 +1,9 @@
 """The plain values that travel between a worker and a slice."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +76,29 @@ class Base(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Manner:
+    """How a gradient is to be stepped with, as the worker's script says."""
+
+    rates: tuple[float, ...] = ()
+    """What its scheduler makes of each group's rate (ratio); empty: all are as the settings say."""
+    untouched: tuple[int, ...] = ()
+    """Numbers in the plan of the tensors that had no gradient: they keep their values, and what the optimizer remembers."""
+
+
+AS_SET = Manner()
+
+
+def together(manners: Sequence[Manner]) -> Manner:
+    """That of several gradients in one step: the mean of their rates by group, and what all of them leave alone."""
+    first = manners[0] if manners else AS_SET
+    if all(manner == first for manner in manners):
+        return first
+    groups = range(max(len(manner.rates) for manner in manners))
+    rates = tuple(fmean(manner.rates[group] if manner.rates else 1.0 for manner in manners) for group in groups)
+    return Manner(rates, tuple(sorted(set(first.untouched).intersection(*(each.untouched for each in manners)))))
+
+
+@dataclass(frozen=True, slots=True)
 class Push:
     """One worker's update of one slice. (worker, incarnation, clock) makes a repeat harmless."""
 
@@ -89,6 +114,7 @@ class Push:
     """The newest membership view the worker knows."""
     time: float
     """Seconds on the server's monotonic clock; handed in, never read."""
+    manner: Manner = AS_SET
 
 
 class Published:

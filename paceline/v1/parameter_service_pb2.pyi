@@ -155,6 +155,8 @@ class PushHead(_message.Message):
     ASK_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    RATES_FIELD_NUMBER: _builtins.int
+    UNTOUCHED_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the sender, like "worker-3"."""
     incarnation: _builtins.int
@@ -185,6 +187,18 @@ class PushHead(_message.Message):
     def note(self) -> Global___PeerNote:
         """Between workers, in a run without servers (Deliver only)."""
 
+    @_builtins.property
+    def rates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """What a script's scheduler makes of the rates, one for each group of its optimizer, that of the settings' own options
+        first (ratios); empty: all 1. A fold of several pushes takes the mean of each group's.
+        """
+
+    @_builtins.property
+    def untouched(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Numbers in the plan, from 0, of the tensors that had no gradient. What all pushes of a fold leave alone keeps its
+        weights, and what the optimizer remembers of it.
+        """
+
     def __init__(
         self,
         *,
@@ -202,10 +216,12 @@ class PushHead(_message.Message):
         ask: _builtins.bool = ...,
         digest: _builtins.bytes = ...,
         note: Global___PeerNote | None = ...,
+        rates: _abc.Iterable[_builtins.float] | None = ...,
+        untouched: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["note", b"note"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "note", b"note", "plan_hash", b"plan_hash", "pull_codec", b"pull_codec", "view", b"view", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "base_term", b"base_term", "base_version", b"base_version", "clock", b"clock", "codec", b"codec", "digest", b"digest", "elements", b"elements", "examples", b"examples", "incarnation", b"incarnation", "note", b"note", "plan_hash", b"plan_hash", "pull_codec", b"pull_codec", "rates", b"rates", "untouched", b"untouched", "view", b"view", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

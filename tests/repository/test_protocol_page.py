@@ -18,10 +18,11 @@ from paceline.core.settings.config import Options
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.plan import make_plan, server_memory
 from paceline.core.slice.state import Standing
+from paceline.core.steps.layout import Layout
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import build_policy
-from paceline.core.values import Base, Dense, Empty, Push, Reply, View
+from paceline.core.values import Base, Dense, Empty, Manner, Push, Reply, View
 from paceline.rpc.channel import call
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.state_folder import FORMAT, StateFolder
@@ -31,6 +32,7 @@ from paceline.v1.parameter_service_pb2_grpc import ParameterServiceStub
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
 from paceline.v1.tensor_pb2 import Tensor
 from tests.support.in_process import SHAPES, Cluster, Context, config_of, join_request
+from tests.support.one_slice import OneSlice
 from tests.support.tree import ROOT
 
 PAGE = ROOT / "docs" / "protocol.md"
@@ -356,6 +358,24 @@ def test_rounds():
     assert rows == example("Rounds")
 
 
+def test_rates_and_tensors_of_a_push():
+    one = OneSlice("bsp", [W0, W1], [1, 1], SGD, layout=Layout.whole([("a", (1,)), ("b", (1,))]))
+    rows = [("before", "0", "1.00, 1.00")]
+
+    def row(worker: str, gradient: tuple[int, int], manner: Manner) -> None:
+        one.push(worker, *gradient, manner=manner)
+        said = f"rates {manner.rates[0]}" if manner.rates else f"untouched {manner.untouched[0]}"
+        weights = ", ".join(f"{weight:.2f}" for weight in one.weights)
+        step = f"{worker} pushes gradients {gradient[0]} and {gradient[1]}, {said}"
+        rows.append((step, str(one.slice.version), weights))
+
+    row(W0, (2, 2), Manner(rates=(0.5,)))
+    for worker, gradient in ((W1, (2, 0)), (W0, (1, 0)), (W1, (1, 0))):
+        row(worker, gradient, Manner(untouched=(1,)))
+
+    assert rows == example("Rates and tensors of a push")
+
+
 def test_rounds_that_stay_open():
     chief, other = OneServer("bsp", W0, W1, clocks=7), OneServer("bsp", W0, W1, clocks=7)
     rows = []
@@ -517,7 +537,7 @@ def test_older_and_newer_peers(tmp_path: Path):
     renumbered(lambda value: value.update(format=FORMAT + 1))
     found.append(refused(folder))
 
-    assert (PROTOCOL, FORMAT) == (1, 1)
+    assert (PROTOCOL, FORMAT) == (2, 1)
     assert found == [row[1] for row in example("Older and newer peers")]
 
 

@@ -12,6 +12,7 @@ import pytest
 from paceline.core.errors import BadPush, ConfigError, Gap, PermissionDenied, PlanMismatch, Unauthenticated
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
+from paceline.core.values import Manner
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import open_channel
 from paceline.rpc.grpc_plane import GrpcTransport
@@ -85,6 +86,22 @@ def test_every_push_is_in_the_weights_of_every_server_once(begin: Begin, policy:
     versions = pushers[0].client.pull(pushers[0].model)
     assert versions == [40, 40]
     assert pushers[0].model.tolist() == [-40.0] * LENGTH
+
+
+def test_rates_and_untouched_tensors_reach_every_slice_and_outlast_a_restart(begin: Begin) -> None:
+    groups = [{"parameters": ["first.*"], "lr": 0.5}]
+    optimizer = Options(name="adam", lr=1.0, betas=(0.0, 0.0), groups=groups)
+    cluster = begin(config_of("asp", servers=2, epochs=100).model_copy(update={"optimizer": optimizer}))
+    (pusher,) = seated(cluster)
+
+    pusher.push(1.0, manner=Manner((0.25, 0.5), (1,)))  # a step of Adam without memory moves by the rate
+    assert pusher.model.tolist() == pytest.approx([-0.25] * 20 + [0.0] * 5 + [-0.25] * 15)
+    cluster.restart(1)  # which has all but the first 16 weights, and drops the next push
+    pusher.push(1.0)
+    pusher.push(1.0, manner=Manner(untouched=(0, 2)))
+    assert pusher.model.tolist() == pytest.approx([-0.75] * 16 + [-0.25] * 4 + [-0.5] * 5 + [-0.25] * 15)
+    with pytest.raises(BadPush, match="expected 2, one for each group"):
+        pusher.push(1.0, manner=Manner((1.0,)))
 
 
 def test_lock_step_folds_the_mean_of_each_round(begin: Begin) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
-from paceline.core.values import Dense, Empty, Vector
+from paceline.core.values import AS_SET, Dense, Empty, Manner, Vector
 from paceline.rpc.agreed_settings import joining_settings
 from paceline.rpc.auth import OPEN, Credentials
 from paceline.rpc.protocol_version import PROTOCOL
@@ -151,8 +151,9 @@ class Pusher:
         self.client.pull(self.model)
         return self
 
-    def push(self, value: float | None, examples: int = 1) -> Sequence[pb.PullHead]:
+    def push(self, value: float | None, examples: int = 1, manner: Manner = AS_SET) -> Sequence[pb.PullHead]:
         self.clock += 1
         update = Empty(LENGTH) if value is None else Dense(np.full(LENGTH, value, np.float32))
         weight = 0 if value is None else examples
-        return self.client.push_pull(self.clock, self.view, update, weight, lambda server, head: self.model)
+        where = lambda server, head: self.model  # noqa: E731
+        return self.client.begin_push(self.clock, self.view, update, weight, where, manner=manner)()

@@ -12,10 +12,11 @@ from paceline.core.settings.config import Options, ScheduleConfig
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.folding import NewFolding
 from paceline.core.slice.model_slice import ModelSlice
+from paceline.core.steps.layout import Layout
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policy import Own, build_policy
-from paceline.core.values import Base, Dense, Empty, Push, Reply, Seat, Update, View
+from paceline.core.values import AS_SET, Base, Dense, Empty, Manner, Push, Reply, Seat, Update, View
 
 PLAIN = Sgd(lr=0.1, momentum=0.0, weight_decay=0.0)
 
@@ -32,9 +33,11 @@ class OneSlice:
         schedule: ScheduleConfig | None = None,
         epochs: float = 1.0,
         per_epoch: int = 0,
+        layout: Layout | None = None,
         **options: object,
     ) -> None:
-        """`per_epoch`: training examples of the data set, for the schedule."""
+        """`per_epoch`: training examples of the data set, for the schedule; `layout`: for groups of tensors."""
+        self.layout = layout
         self.policy = Options(name=policy, **options)
         self.optimizer = optimizer
         self.per_epoch = per_epoch
@@ -49,7 +52,9 @@ class OneSlice:
 
     def _new_slice(self, length: int, term: int) -> ModelSlice:
         policy = build_policy(self.policy)
-        return ModelSlice(length, policy, self.optimizer, term, *self.schedule, folding=self.folding)
+        return ModelSlice(
+            length, policy, self.optimizer, term, *self.schedule, folding=self.folding, layout=self.layout
+        )
 
     def seats(self, *workers: str, **seats: Seat) -> list[Reply]:
         """The next view: who counts from now on."""
@@ -70,6 +75,7 @@ class OneSlice:
         view: int = 0,
         base: Base | None = None,
         time: float = 0.0,
+        manner: Manner = AS_SET,
     ) -> list[Reply]:
         """Pushes a gradient (none: an empty update); notes the bases that the replies give."""
         if update is None:
@@ -84,6 +90,7 @@ class OneSlice:
             base or self.bases.get(worker, Base(self.slice.term, self.slice.version)),
             view,
             time,
+            manner,
         )
         return self.sent(self.slice.push(push))
 

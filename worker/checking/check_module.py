@@ -8,6 +8,9 @@ import numpy as np
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.core.slice.plan import make_plan
+from paceline.core.steps.groups import grouped
+from paceline.core.steps.layout import Layout
+from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.values import Vector
 from paceline.data.dataset import Array, is_class_label
 from paceline.data.shards import Shard, Shards, stacked, take
@@ -35,6 +38,7 @@ def check(config: Config, shards: Shards, device: str = "auto") -> None:
     check_batch(config, max(epoch_lens(config, shards.manifest)))
     task = load_task(config.task, config.model)
     replica = Replica(task, device, config.seed, precision=config.precision, accumulate=config.accumulate)
+    grouped(build_optimizer(config.optimizer), Layout.whole(replica.shapes))
     if config.compile:
         check_compiler()
     every = [shards.shard(number) for number in range(len(shards))]

@@ -13,7 +13,7 @@ from paceline.core.coding.error_feedback import Owed
 from paceline.core.errors import BadPush, DataError, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.linear.sparse import encode_places
 from paceline.core.slice.plan import SlicePlan
-from paceline.core.values import Base, Places, Sparse, Vector
+from paceline.core.values import AS_SET, Base, Manner, Places, Sparse, Vector
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import backoff, retried
 from paceline.rpc.transport import Parts, Transport, encoded, encoded_parts, room_for, weights_codec
@@ -178,16 +178,26 @@ class Link:
         raise AssertionError("backoff never ends")
 
     def push_pull(
-        self, clock: int, view: int, gradient: Vector | None, examples: int, base: Base, choose: Choose | None
+        self,
+        clock: int,
+        view: int,
+        gradient: Vector | None,
+        examples: int,
+        base: Base,
+        choose: Choose | None,
+        manner: Manner = AS_SET,
     ) -> pb.PullHead:
         """Sends this clock's update (None: an empty one) until it is answered, byte for byte the same, and receives the
-        weights where `choose` says where to. `base`: the weights that the update was computed on.
+        weights where `choose` says where to. `base`: the weights that the update was computed on;
+        `manner`: how the server is to step with it.
         Raises Fenced, BadPush and the like; ServersGone at the deadline."""
         owed = self.owed
         if owed is not None and clock <= owed.clock:
             gradient = None  # an earlier process has sent it, and the server has counted it
         head = self._head(clock, view, examples, base)
         head.elements = 0 if gradient is None else self._length
+        head.rates.extend(manner.rates)
+        head.untouched.extend(manner.untouched)
         parts = self._encoded(clock, gradient)
         answer = self._answered(head, lambda: self._send(head, () if head.ask else parts, choose), lambda found: found)
         if answer.outcome == pb.DROPPED and owed is not None and gradient is not None:

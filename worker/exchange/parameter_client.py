@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import Fenced, PacelineError, Stopped
 from paceline.core.slice.plan import SlicePlan
-from paceline.core.values import Base, Dense, Update, Vector
+from paceline.core.values import AS_SET, Base, Dense, Manner, Update, Vector
 from paceline.rpc.choose_transport import open_transport
 from paceline.rpc.lane.traffic import Traffic
 from paceline.v1 import parameter_service_pb2 as pb
@@ -88,16 +88,17 @@ class ParameterClient:
         examples: int,
         choose: Choose | None,
         bases: Sequence[Base] | None = None,
+        manner: Manner = AS_SET,
     ) -> Callable[[], list[pb.PullHead]]:
         """As `push_pull`, but waits for the replies only when what it returns is called, before any other call. Until then
-        the update must not change."""
+        the update must not change. `manner`: how the servers are to step with it."""
         gradient = update.values if isinstance(update, Dense) else None
         known, epoch = bases or self.bases, self.epoch
 
         def exchange(link: Link) -> pb.PullHead:
             link.enter_epoch(epoch)
             where = None if choose is None else lambda head: choose(link.index, head)
-            return link.push_pull(clock, view, gradient, examples, known[link.index], where)
+            return link.push_pull(clock, view, gradient, examples, known[link.index], where, manner)
 
         return self._begin(exchange)
 

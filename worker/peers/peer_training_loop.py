@@ -1,6 +1,6 @@
 """The training loop without servers: gradient, then whatever the policy has to say to the other workers."""
 
-from paceline.core.values import Empty
+from paceline.core.values import Empty, Manner
 from paceline.worker.peers.other_workers import Peers
 from paceline.worker.training.between_pushes import work
 from paceline.worker.training.training_loop import epoch, weight
@@ -18,6 +18,10 @@ def train_among(training: Training, peers: Peers, clock: int) -> int:
         done = work(training, clock).step
         usable = done is not None and done.finite
         training.progress.enter("exchange")
+        if done is not None:
+            peers.own.manner = (
+                done.manner if training.policy.averages else Manner(done.rates)
+            )  # one model for all: touched by one
         waited = peers.end_step(done.gradient if done is not None and usable else None, wanted)
         if training.client.is_stale:  # the chief is back under a new term: what is pushed on an old one is dropped
             training.client.pull(replica.local[:0])

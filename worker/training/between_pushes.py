@@ -32,21 +32,20 @@ def work(training: Training, clock: int) -> Work:
     for position in range(first + 1, first + training.policy.local_steps(training.progress.speed) + 1):
         step = compute(training, position)
         if step is not None and step.finite and training.stepper is not None:
-            own = training.own
-            own.steps += 1
-            training.stepper.step(own.local, own.local, step.gradient, 1.0, own.lr, own.slots, own.steps)
+            training.own.step(training.stepper, step.gradient)
             training.replica.refresh()
         done = together(done, step)
     return Work(done, training.bases)
 
 
 def together(before: Step | None, step: Step | None) -> Step | None:
-    """Two steps as one push: the newer gradient, all examples that count, the mean loss."""
+    """Two steps as one push: the newer gradient, all examples that count, the mean loss; left alone is what both do."""
     if before is None or step is None or not (before.finite and step.finite):
         return step if before is None or (step is not None and step.finite) else before
     examples = before.examples + step.examples
     loss = (before.loss * before.examples + step.loss * step.examples) / examples
-    return replace(step, loss=loss, examples=examples)
+    untouched = tuple(tensor for tensor in step.untouched if tensor in before.untouched)
+    return replace(step, loss=loss, examples=examples, untouched=untouched)
 
 
 def compute(training: Training, position: int) -> Step | None:
@@ -64,12 +63,15 @@ def compute(training: Training, position: int) -> Step | None:
     step = training.replica.gradient(features, labels, int(seeds.generate_state(1)[0]), np.random.default_rng(seeds))
     training.slowness.delay(position, share)
     training.progress.computed(len(batch), time.monotonic() - began)
+    training.own.manner = step.manner
+    if step.finite:
+        training.asker.ascend(step.gradient)
     if clip.limits and step.finite:
         factor = clip.factor(l2_norm(step.gradient))
         if factor < 1:
             np.multiply(step.gradient, np.float32(factor), out=step.gradient)
     if training.momentum is not None and step.finite:
-        training.momentum.look_ahead(step.gradient, training.own.local)
+        training.momentum.look_ahead(step.gradient, training.own.local, training.own.touched)
     return step
 
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from paceline.core.values import Vector
+from paceline.core.values import Manner, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,3 +19,12 @@ class Step:
     (docs/protocol.md#clocks)."""
     size: float = math.nan
     """The gradient's largest element, before clipping; NaN where it is not known."""
+    rates: tuple[float, ...] = ()
+    """What a script's scheduler makes of the rate of each group of its optimizer (ratio); empty: all are as described."""
+    untouched: tuple[int, ...] = ()
+    """Numbers in the plan of the tensors without a gradient, which are left alone, as torch does."""
+
+    @property
+    def manner(self) -> Manner:
+        """How the gradient is to be stepped with."""
+        return Manner(self.rates, self.untouched)

@@ -1,11 +1,14 @@
 """The training loop: gradient, push, pull, mix. Everything else is elsewhere."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 
 from paceline.core import kernels
-from paceline.core.values import Dense, Empty, Update
+from paceline.core.slice.plan import Range
+from paceline.core.steps.groups import Grouped
+from paceline.core.values import AS_SET, Dense, Empty, Manner, Update
 from paceline.rpc.view_messages import newest_switch, switch_value
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange.parameter_client import Choose
@@ -45,7 +48,8 @@ def begin_exchange(training: Training, clock: int, ready: Work) -> Callable[[], 
     target = destination(training) if pulls else None
     update, examples = outgoing(training, ready.step), weight(ready.step)
     training.client.epoch = epoch(training, clock)
-    end = training.client.begin_push(clock, training.view, update, examples, target, ready.bases)
+    asks = manner(training, ready.step)
+    end = training.client.begin_push(clock, training.view, update, examples, target, ready.bases, asks)
     return lambda: (end(), pulls)
 
 
@@ -54,6 +58,11 @@ def outgoing(training: Training, step: Step | None) -> Update:
     gradient = step.gradient if step is not None and step.finite else None
     values = training.policy.outgoing(gradient, training.own)
     return Empty(training.replica.length) if values is None else Dense(values)
+
+
+def manner(training: Training, step: Step | None) -> Manner:
+    """How the servers step with what is pushed; what workers have stepped with already is taken as it is."""
+    return AS_SET if step is None or training.policy.pushes != "gradients" else step.manner
 
 
 def weight(step: Step | None) -> int:
@@ -91,13 +100,24 @@ def mix(training: Training, heads: list[pb.PullHead], step: Step | None, has_pul
             where = slice(part.start, part.stop)
             local = training.replica.local[where]
             if training.policy.takes_local_step and step is not None and step.finite:
-                kernels.plain_step(local, step.gradient[where], head.lr)
+                step_plainly(training, step, part, head.lr)
             if has_pulled:
                 kernels.mix(local, training.pulled[where], alpha(training, head))
     training.replica.refresh()
     training.bases = training.client.bases
     if training.own.start is not None:
         np.copyto(training.own.start, training.replica.local)
+
+
+def step_plainly(training: Training, step: Step, part: Range, lr: float) -> None:
+    """A plain step of this part of the model; of groups at the rate of each."""
+    plain = training.grouping.in_manner(training.plain, step.manner, Counter())
+    local, gradient = training.replica.local, step.gradient
+    if isinstance(plain, Grouped):
+        plain.within(part.start, part.stop).step(local, local, gradient, 1.0, lr, (), 0)
+        return
+    where = slice(part.start, part.stop)
+    kernels.plain_step(local[where], gradient[where], lr)
 
 
 def change_policy(training: Training, heads: list[pb.PullHead]) -> bool:

@@ -9,8 +9,11 @@ import numpy as np
 from paceline.core.settings.config import Config
 from paceline.core.steps.clip import Clip
 from paceline.core.steps.effective import Pool, effective, pool_of
+from paceline.core.steps.groups import Grouping, grouped
+from paceline.core.steps.layout import Layout
 from paceline.core.steps.momentum import WorkerMomentum
 from paceline.core.steps.optimizer import Optimizer, build_optimizer
+from paceline.core.steps.optimizers.sgd import plainly
 from paceline.core.sync.policy import Own, Policy
 from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Base, Vector
@@ -75,6 +78,12 @@ class Training:
     shared: LocalModel = field(default_factory=LocalModel)
     """Where others read this worker's model."""
     view: int = 0
+    grouping: Grouping = field(init=False)
+    """Which of the optimizer's groups each parameter is in."""
+    asker: Optimizer = field(init=False)
+    """The run's optimizer, with its groups."""
+    plain: Optimizer = field(init=False)
+    """Plain steps at its rates."""
     optimizer: Optimizer = field(init=False)
     """What is stepped with in its place under the present policy."""
     pulled: Vector = field(init=False)
@@ -88,16 +97,20 @@ class Training:
 
     def __post_init__(self) -> None:
         self.pulled = np.empty_like(self.replica.local)
+        layout = Layout.whole(self.replica.shapes)
+        self.grouping = Grouping.of(self.asked.optimizer, layout)
+        self.asker = grouped(self.asked.optimizer, layout)
+        self.plain = plainly(self.asker)
         self.begin()
 
     def begin(self) -> None:
         """This worker's half of the policy that is in force, anew; the model is the one pulled last."""
-        asked, pool, policy = self.asked.optimizer, self.asked.pool, self.policy
+        asked, pool, policy = self.asker, self.asked.pool, self.policy
         self.bases = self.client.bases
         self.optimizer = effective(pool, asked, policy)
         self.momentum = None if pool is None else pool.momentum(asked, policy)
         self.stepper = policy.worker_optimizer(self.optimizer)
-        self.own = Own(self.replica.local, self.optimizer, self.client.lr)
+        self.own = Own(self.replica.local, self.optimizer, self.client.lr, grouping=self.grouping)
         if policy.keeps_start:
             self.own.start = self.replica.local.copy()
         if self.stepper is not None:

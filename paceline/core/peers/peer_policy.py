@@ -264,9 +264,7 @@ class PeerPolicy(Scaled, ABC):
 
     def _descend(self, gradient: Vector, scale: float = 1.0) -> None:
         """One step of the run's optimizer on my model: x <- x - lr * scale * gradient for plain SGD."""
-        own = self._own
-        own.steps += 1
-        own.optimizer.step(own.local, own.local, gradient, scale, own.lr, own.slots, own.steps)
+        self._own.step(self._own.optimizer, gradient, scale)
 
     def _set_group(self, group: Group) -> None:
         if self._rank not in group.members:

@@ -23,8 +23,10 @@ def check(config: Config, chosen: Mapping[str, Any]) -> None:
 def always_chosen(config: Config) -> dict[str, Any]:
     """The extensions that every config names, by the setting that does, with servers or without. ConfigError where there is no
     such thing, or its options are wrong."""
+    optimizer = build_optimizer(config.optimizer)
     return {
-        "optimizer": build_optimizer(config.optimizer),
+        "optimizer": optimizer,
+        **{f"optimizer.groups.{number}": member for number, member in enumerate(optimizer.members[1:])},
         "policy": build_policy(config.policy),
         "codec.push": config.codec.push_codec,
         "codec.pull": config.codec.pull_codec,

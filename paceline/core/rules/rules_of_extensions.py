@@ -50,7 +50,7 @@ _OPTIMIZER = (
 def _steps_plainly(optimizer: Any, config: Config) -> bool:
     """Whether the servers' steps are plain ones; with lr_scale: auto they leave the momentum out."""
     translated = config.schedule.lr_scale == "auto"
-    return steps_as_sgd(optimizer) and (translated or not optimizer.momentum)
+    return steps_as_sgd(optimizer) and (translated or not any(one.momentum for one in optimizer.members))
 
 
 # codecs
@@ -174,6 +174,11 @@ _PEERS = (
         lambda peers, config: peers.plain and not _peers_step_plainly(config),
         "optimizer is {optimizer.name} {optimizer.options}, but {policy.name} takes plain steps. Set optimizer.name=sgd, "
         "optimizer.momentum=0 and optimizer.weight_decay=0.",
+    ),
+    SettingsRule(
+        lambda peers, config: peers.plain and bool(config.optimizer.options.get("groups")),
+        "optimizer.groups are set, but {policy.name} takes plain steps, all at one rate. Leave optimizer.groups out, or take "
+        "another policy, like allreduce.",
     ),
     _without_servers("codec.error_feedback", lambda config: bool(config.codec.error_feedback), "Leave it out"),
     _without_servers(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
+from typing import Any
 
 from paceline.core.extension import SettingsRule
 from paceline.core.settings.config import Config, ScheduleConfig
@@ -148,6 +149,10 @@ def is_plain(config: Config) -> bool:
     return is_sgd(config.optimizer) and not options.get("momentum") and not options.get("weight_decay")
 
 
+def _has_parts(options: Mapping[str, Any]) -> bool:
+    return bool(options.get("groups") or options.get("maximize"))
+
+
 _SVM = (
     SettingsRule(
         lambda svm, config: svm.stopping is not None and not svm.kept,
@@ -166,6 +171,10 @@ _SVM = (
     ),
 )
 _UPDATES = (
+    SettingsRule(
+        lambda updates, config: updates == "sparse" and _has_parts(config.optimizer.options),
+        "sparse updates are plain SGD steps of the workers, all at one rate: leave optimizer.groups and maximize out.",
+    ),
     SettingsRule(
         lambda updates, config: updates == "sparse" and not is_plain(config),
         "optimizer is {optimizer.name} {optimizer.options}, but sparse updates are plain SGD steps of the workers; set "

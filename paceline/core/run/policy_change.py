@@ -4,6 +4,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.rules.check_rules import always_chosen, check
 from paceline.core.run.membership import Membership
 from paceline.core.settings.config import Config, Options
+from paceline.core.steps.groups import grouped
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import build_policy
@@ -48,7 +49,7 @@ class PolicyChange:
         old, new = build_policy(self.policy), build_policy(policy)
         changed = self._config.model_copy(update={"policy": policy})
         check(changed, always_chosen(changed))  # all of them: a codec's or an optimizer's rule may be about the policy
-        run_optimizer = build_optimizer(self._config.optimizer)
+        run_optimizer = grouped(build_optimizer(self._config.optimizer), None)
         before, after = old.server_optimizer(run_optimizer), new.server_optimizer(run_optimizer)
         if before != after and (before.slots or after.slots):
             raise ConfigError(

@@ -41,6 +41,7 @@ class DenseFolding:
             raise BadPush(
                 f"{push.worker} pushed a sparse update to a slice of dense ones. Set updates alike everywhere."
             )
+        self._half.check_manner(push.worker, push.manner)
 
     # weights in
     def rates(self, lr: float, staleness: int, members: int) -> tuple[float, float]:
@@ -49,7 +50,8 @@ class DenseFolding:
 
     def fold_one(self, push: Push, members: int, rate: float) -> None:
         if isinstance(push.update, Dense):
-            self.fold(Gathered(push.update.values, 1.0, 1, push.examples, members, push.worker), rate)
+            one = Gathered(push.update.values, 1.0, 1, push.examples, members, push.worker, push.manner)
+            self.fold(one, rate)
 
     def close(self) -> None:
         """A sum without any example keeps the weights as they are, in a new version."""
@@ -70,7 +72,8 @@ class DenseFolding:
         half, versions = self._half, self.versions
         target = versions.target()
         half.steps += 1
-        half.policy.fold(versions.current.values, target, gathered, half.optimizer, lr, half.slots, half.steps)
+        optimizer = half.optimizer_for(gathered.manner)
+        half.policy.fold(versions.current.values, target, gathered, optimizer, lr, half.slots, half.steps)
         self._publish(target)
 
     def _publish(self, weights: Vector) -> None:

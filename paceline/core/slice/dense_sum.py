@@ -6,7 +6,7 @@ import numpy as np
 
 from paceline.core.steps.clip import l2_norm
 from paceline.core.sync.policy import Gathered
-from paceline.core.values import Dense, Push, Vector, worker_order
+from paceline.core.values import Dense, Manner, Push, Vector, together, worker_order
 
 
 class DenseSum:
@@ -22,6 +22,8 @@ class DenseSum:
         """Ordered: workers whose push is in the sum or kept for it, and not folded yet, and its examples."""
         self.pushes = 0
         self.examples = 0
+        self.manners: list[Manner] = []
+        """How those in the sum are to be stepped with."""
         self.squares: float | None = None
         """Sum of the squared norms of the gradients, for AdaScale; None where nobody needs it."""
 
@@ -60,10 +62,13 @@ class DenseSum:
         pushes, examples = self.pushes, self.examples
         self.pushes = self.examples = 0
         self.contributors.clear()
-        return Gathered(self.total, 1.0 / examples, pushes, examples, members) if examples else None
+        manner = together(self.manners)
+        self.manners.clear()
+        return Gathered(self.total, 1.0 / examples, pushes, examples, members, manner=manner) if examples else None
 
-    def restore(self, total: Vector, pushes: int, examples: int) -> None:
+    def restore(self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = ()) -> None:
         """Goes on with a running sum from a snapshot."""
+        self.manners = list(manners)
         self.total = total
         self.pushes = pushes
         self.examples = examples
@@ -78,5 +83,6 @@ class DenseSum:
         combine(self.total, values, push.examples * weight)
         if self.squares is not None:
             self.squares = l2_norm(values) ** 2 + (self.squares if self.pushes else 0.0)
+        self.manners.append(push.manner)
         self.pushes += 1
         self.examples += push.examples

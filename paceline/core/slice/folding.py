@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import SliceState
 from paceline.core.sync.clocks import Clocks
-from paceline.core.values import Places, Published, Push, Sparse, Vector
+from paceline.core.values import Manner, Places, Published, Push, Sparse, Vector
 
 
 class Sum(Protocol):
@@ -17,6 +17,9 @@ class Sum(Protocol):
     pushes: int
     """Those that weigh anything."""
     examples: int
+
+    manners: list[Manner]
+    """How those in the sum are to be stepped with; none of sparse ones."""
 
     @property
     def open_examples(self) -> int:
@@ -38,7 +41,7 @@ class Sum(Protocol):
     def next_in_order(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> str | None:
         """The worker whose push the sum waits for."""
 
-    def restore(self, total: Vector, pushes: int, examples: int) -> None:
+    def restore(self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = ()) -> None:
         """Goes on with a sum from a snapshot."""
 
 

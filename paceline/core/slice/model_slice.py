@@ -11,6 +11,7 @@ from paceline.core.slice.rounds import Rounds
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import Phase, SliceState, Standing
 from paceline.core.steps.effective import Pool
+from paceline.core.steps.layout import Layout
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Policy
@@ -31,15 +32,18 @@ class ModelSlice:
         epochs: float = 1.0,
         pool: Pool | None = None,
         folding: NewFolding = DenseFolding,
+        layout: Layout | None = None,
     ) -> None:
         """`optimizer`: the run's; the policy may fold with another one. `epochs`: the run's length, for the schedule. `pool`:
         who carries out what both are meant for one process to do; None: they are taken as they are. `folding`: how pushes
-        get into the weights."""
+        get into the weights. `layout`: what of which tensors it holds, for groups of them; ConfigError where these name
+        none."""
         self.length = length
         self.term = term
         self.phase = Phase.EMPTY
         self.clocks = Clocks()
-        self._half = ServerHalf(length, policy, optimizer, schedule or ScheduleConfig(lr_scale="none"), epochs, pool)
+        schedule = schedule or ScheduleConfig(lr_scale="none")
+        self._half = ServerHalf(length, policy, optimizer, schedule, epochs, pool, layout)
         self.folding = folding(length, self.clocks, self._half)
         self._admission = Admission(term, length, self.clocks, self.folding.check_form)
         self._rounds = Rounds(self.clocks, self._half, self.folding)

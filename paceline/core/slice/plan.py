@@ -11,6 +11,7 @@ from functools import cached_property
 from paceline.core.coding.codec import Run
 from paceline.core.errors import PlanMismatch
 from paceline.core.settings.config import PlanConfig
+from paceline.core.steps.layout import Layout
 from paceline.core.values import Vector
 
 Shapes = Sequence[tuple[str, tuple[int, ...]]]
@@ -77,6 +78,11 @@ class SlicePlan:
                 if start < stop:
                     runs += _rows(start - first, stop - first, math.prod(shape[1:]) if len(shape) > 1 else 0)
         return tuple(runs)
+
+    def layout(self, server: int | None = None) -> Layout:
+        """Which tensors lie where in that server's slice; None: in the whole model."""
+        whole = Layout.whole(self.shapes)
+        return whole if server is None else whole.cut((part.start, part.stop) for part in self.slices[server])
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:

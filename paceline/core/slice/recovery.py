@@ -1,12 +1,13 @@
 """What a snapshot holds, and what a slice does that comes back from one."""
 
+from collections import Counter
 from dataclasses import asdict
 
 from paceline.core.slice.folding import Folding
 from paceline.core.slice.server_half import ServerHalf
 from paceline.core.slice.state import SliceState
 from paceline.core.sync.clocks import Clocks, Entry
-from paceline.core.values import Outcome, Switch
+from paceline.core.values import AS_SET, Manner, Outcome, Switch
 
 
 class Recovery:
@@ -36,9 +37,13 @@ class Recovery:
             "rate": half.rate.state(),
             "switch": None if half.made is None else asdict(half.made),
         }
+        if half.missed:
+            facts["missed"] = sorted(half.missed.items())
         total = None
         if gathered is not None and half.policy.gathers and gathered.pushes:
             facts["gathered"] = [gathered.pushes, gathered.examples]
+            if any(manner != AS_SET for manner in gathered.manners):
+                facts["manners"] = [asdict(manner) for manner in gathered.manners]
             total = gathered.total.copy()
         return self._folding.state([slot.copy() for slot in half.slots], facts, total)
 
@@ -57,10 +62,13 @@ class Recovery:
         half.rate.restore(facts["rate"])
         half.slots = list(state.slots)
         half.steps = facts["steps"]
+        half.missed = Counter(dict(facts.get("missed", ())))
         self._folding.restore(state)
         gathered = self._folding.sum
         if state.gathered is not None and gathered is not None:
-            gathered.restore(state.gathered, *facts["gathered"])
+            pushes, examples = facts["gathered"]
+            manners = [Manner(tuple(each["rates"]), tuple(each["untouched"])) for each in facts.get("manners", ())]
+            gathered.restore(state.gathered, pushes, examples, manners or [AS_SET] * pushes)
             clocks.buffered = gathered.pushes
         clocks.is_recovering = True
 

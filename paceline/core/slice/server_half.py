@@ -1,12 +1,18 @@
 """The server's half of the policy that is in force, and all that hangs on it."""
 
+import math
+from collections import Counter
+
+from paceline.core.errors import BadPush, ConfigError
 from paceline.core.settings.config import ScheduleConfig
 from paceline.core.slice.rate import Rate
 from paceline.core.steps.effective import Pool, effective, scheduled
+from paceline.core.steps.groups import Grouping, grouped
+from paceline.core.steps.layout import Layout
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.policy import Policy
 from paceline.core.sync.policy_in_force import PolicyInForce
-from paceline.core.values import Switch, Vector
+from paceline.core.values import AS_SET, Manner, Switch, Vector
 
 
 class ServerHalf(PolicyInForce):
@@ -24,11 +30,15 @@ class ServerHalf(PolicyInForce):
         schedule: ScheduleConfig,
         epochs: float,
         pool: Pool | None,
+        layout: Layout | None = None,
     ) -> None:
         """`length`: values of the slice. `asked`: the run's optimizer. The others as `ModelSlice` takes them."""
         super().__init__(policy)
         self._length = length
-        self._asked = asked
+        self._grouping = None if layout is None else Grouping.of(asked, layout)
+        if layout is None and asked.groups:
+            raise ConfigError("A slice that steps groups of parameters must be told its layout.")
+        self._asked = grouped(asked, layout)
         self._schedule = schedule
         self._epochs = epochs
         self._pool = pool
@@ -36,7 +46,31 @@ class ServerHalf(PolicyInForce):
         """What the optimizer remembers. It stays where the next policy's optimizer has as many."""
         self.steps = 0
         """Optimizer steps taken."""
+        self.missed: Counter[int] = Counter()
+        """Those in which tensors were left alone, by their numbers in the plan."""
         self._begin()
+
+    def check_manner(self, worker: str, manner: Manner) -> None:
+        """BadPush where a push asks for what the slice does not know, or for no rate."""
+        if manner == AS_SET:
+            return
+        grouping = self._grouping
+        groups, tensors = (1, 0) if grouping is None else (grouping.count, len(grouping.groups))
+        if len(manner.rates) not in (0, groups) or not all(0 <= rate < math.inf for rate in manner.rates):
+            raise BadPush(
+                f"{worker} pushed rates of {manner.rates}; expected {groups}, one for each group of the optimizer, each 0 or "
+                "more. Describe the optimizer alike on all workers."
+            )
+        if any(tensor >= tensors for tensor in manner.untouched):
+            raise BadPush(
+                f"{worker} leaves tensors {manner.untouched} alone; the model has {tensors:,}, counted from 0."
+            )
+
+    def optimizer_for(self, manner: Manner) -> Optimizer:
+        """What the step that follows is made with."""
+        return (
+            self.optimizer if self._grouping is None else self._grouping.in_manner(self.optimizer, manner, self.missed)
+        )
 
     def adopt(self, change: Switch) -> bool:
         is_new = super().adopt(change)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from paceline.core.linear.sparse import dense_of, merged, overwritten, sparse_of
-from paceline.core.values import Empty, Push, Sparse, Vector, worker_order
+from paceline.core.values import Empty, Manner, Push, Sparse, Vector, worker_order
 
 
 class SparseSum:
@@ -21,6 +21,7 @@ class SparseSum:
         """Ordered: workers whose push is not folded yet, and its examples."""
         self.pushes = 0
         self.examples = 0
+        self.manners: list[Manner] = []
 
     @property
     def open_examples(self) -> int:
@@ -69,7 +70,7 @@ class SparseSum:
         self.contributors.clear()
         return merged(updates, self._length)
 
-    def restore(self, total: Vector, pushes: int, examples: int) -> None:
+    def restore(self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = ()) -> None:
         """Goes on with a sum from a snapshot."""
         self._sums = {"": sparse_of(total)}
         self.pushes = pushes

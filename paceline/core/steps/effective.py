@@ -16,7 +16,7 @@ from paceline.core.settings.config import Config, ScheduleConfig
 from paceline.core.settings.linear import FEW
 from paceline.core.steps.momentum import WorkerMomentum
 from paceline.core.steps.optimizer import Optimizer, build_optimizer
-from paceline.core.steps.optimizers.sgd import plain_sgd
+from paceline.core.steps.optimizers.sgd import plainly
 from paceline.core.steps.schedule import Schedule
 
 
@@ -81,11 +81,11 @@ def pool_of(config: Config) -> Pool | None:
 def effective(pool: Pool | None, asked: Optimizer, policy: Scaled) -> Optimizer:
     """What is stepped with in place of the optimizer that the user asked for; its rate is the schedule's."""
     if pool is not None and pool.corrects:
-        return asked.model_copy(update={"momentum": 0.0})
+        return asked.each(lambda one: one.model_copy(update={"momentum": 0.0}))
     if pool is None or policy.averages:
         return asked
     if pool.momentum(asked, policy) is not None:
-        return plain_sgd(asked.lr)
+        return plainly(asked)
     share = pool.share * policy.step_pushes(pool.workers)
     return asked.spread(share) if share < 1 else asked
 

@@ -2,13 +2,14 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from paceline.core import registry
+from paceline.core.errors import ConfigError
 from paceline.core.extension import SettingsRule, stem_of
 from paceline.core.settings.config import Options
 from paceline.core.steps.momentum import WorkerMomentum
@@ -33,6 +34,20 @@ Eps = Annotated[
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class Group(BaseModel):
+    """Parameters of the model that are stepped with options of their own, and these options."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    parameters: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
+        description="Which ones: names as in model.named_parameters(), or patterns like '*.bias'; beside it stand options "
+        "that differ, like weight_decay: 0."
+    )
+
+
 class Optimizer(BaseModel, ABC):
     """One update rule, for every weight by itself, so that a slice steps as the whole model would. Fields are its
     options; what it remembers lives in slots that the slice keeps and snapshots, so one frozen instance serves any
@@ -48,11 +63,40 @@ class Optimizer(BaseModel, ABC):
     rules: ClassVar[tuple[SettingsRule, ...]] = ()
     """What it does not go with."""
     lr: Rate = 0.1
+    groups: tuple[Group, ...] = Field(
+        (),
+        description="Parameters with options of their own, like [{parameters: ['*.bias'], weight_decay: 0}] "
+        "(see policies.md).",
+    )
+    maximize: bool = Field(False, description="Climb instead of descend: workers take the negative of each gradient.")
 
     @classmethod
     def __pydantic_init_subclass__(cls, **more: Any) -> None:
         super().__pydantic_init_subclass__(**more)
         cls.name = stem_of(cls)
+
+    @property
+    def members(self) -> tuple["Optimizer", ...]:
+        """What steps the parameters in no group, and those of each group. ConfigError where a group's options are wrong."""
+        main = self.model_dump(exclude={"groups"}, by_alias=True, exclude_unset=True)
+        alone = self.model_copy(update={"groups": ()}) if self.groups else self
+        return (alone, *(self._member(main, number) for number in range(len(self.groups))))
+
+    def _member(self, main: dict[str, Any], number: int) -> "Optimizer":
+        key, options = f"optimizer.groups.{number}", dict(self.groups[number].model_extra or {})
+        for other in {"name", "groups"} & options.keys():
+            raise ConfigError(
+                f"{key}.{other}: got {options[other]!r}, but a group steps with the run's optimizer, {self.name}, and has "
+                f"none inside. Leave {other} out."
+            )
+        try:
+            return type(self)(**main | options)
+        except ValidationError as error:
+            raise ConfigError("\n".join(registry.explain(error, type(self), f"{key}."))) from error
+
+    def each(self, change: Callable[["Optimizer"], "Optimizer"]) -> "Optimizer":
+        """What the change makes of it; of groups on a slice (`Grouped`), of each."""
+        return change(self)
 
     @property
     @abstractmethod
@@ -81,6 +125,11 @@ class Optimizer(BaseModel, ABC):
         """The momentum that workers can keep in place of the servers; None: there is none."""
         return None
 
+    def ascend(self, gradient: Vector) -> None:
+        """Makes a gradient, in its place, one to descend by."""
+        if self.maximize:
+            np.negative(gradient, out=gradient)
+
     @abstractmethod
     def step(
         self,
@@ -99,4 +148,7 @@ class Optimizer(BaseModel, ABC):
 
 def build_optimizer(options: Options) -> Optimizer:
     """The optimizer that the config names, its options checked."""
-    return registry.build(PACKAGE, Optimizer, options.name, options.options, "optimizer")
+    found = registry.build(PACKAGE, Optimizer, options.name, options.options, "optimizer")
+    if found.groups:
+        found.members  # noqa: B018 - it says what is wrong with them
+    return found

@@ -1,6 +1,7 @@
 """A policy answers: when may a worker go on, how do pushes fold in, how do pulls mix back?"""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -13,9 +14,11 @@ from paceline.core.folders import PEERS, POLICIES
 from paceline.core.settings.codec import Pushes
 from paceline.core.settings.config import Config, Options
 from paceline.core.steps.effective import Scaled
+from paceline.core.steps.groups import Grouping
+from paceline.core.steps.layout import Stretch
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.clocks import Clocks
-from paceline.core.values import Outcome, Push, Vector, Verdict
+from paceline.core.values import AS_SET, Manner, Outcome, Push, Vector, Verdict
 
 PACKAGE = POLICIES
 
@@ -32,6 +35,8 @@ class Gathered:
     """Members of the slice's view at this fold."""
     worker: str = ""
     """Whose push it is, where it is a single one."""
+    manner: Manner = AS_SET
+    """What all of them together ask for (`together`)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +52,30 @@ class Own:
     """The model at the last mix, kept for policies that push what was done since."""
     slots: list[Vector] = field(default_factory=list)
     steps: int = 0
+    grouping: Grouping | None = None
+    """Which group each parameter is in; None where nothing asks."""
+    manner: Manner = AS_SET
+    """How the last gradient is to be stepped with."""
+    missed: Counter[int] = field(default_factory=Counter)
+    """Own steps in which tensors were left alone, by their numbers."""
+
+    def step(self, optimizer: Optimizer, gradient: Vector, scale: float = 1.0) -> None:
+        """One step on the own model, in the gradient's manner."""
+        self.steps += 1
+        if self.grouping is not None:
+            optimizer = self.grouping.in_manner(optimizer, self.manner, self.missed)
+        optimizer.step(self.local, self.local, gradient, scale, self.lr, self.slots, self.steps)
+
+    @property
+    def rate(self) -> float:
+        """That of plain steps, in the gradient's manner; groups have none of their own there."""
+        return self.lr * self.manner.rates[0] if self.manner.rates else self.lr
+
+    @property
+    def touched(self) -> tuple[Stretch, ...] | None:
+        """What the last gradient does not leave alone; None: that is all."""
+        untouched = self.manner.untouched
+        return None if self.grouping is None or not untouched else self.grouping.stretches(untouched)
 
 
 class Policy(Scaled, ABC):

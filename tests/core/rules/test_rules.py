@@ -78,6 +78,7 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("schedule", ("schedule.name=cosine",), "schedule.epochs=11", "schedule.epochs=10"),
     ("schedule", ("schedule.name=cosine", "schedule.epochs=5"), "schedule.end=0", "schedule.end=0.1"),
     ("schedule", SPARSE, "schedule.lr_scale=adascale", "schedule.lr_scale=linear"),
+    ("updates", SPARSE, "optimizer.groups=[{parameters: weights, lr: 0.1}]", "optimizer.groups=[]"),
     ("updates", SPARSE, "optimizer.momentum=0.9", "optimizer.momentum=0"),
     ("updates", SPARSE, "plan.slices=layerwise", "plan.slices=whole"),
     ("updates", ("policy=asp", PLAIN, "clip.norm=1"), "updates=sparse", "updates=dense"),
@@ -101,6 +102,12 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("policy", ("policy=easgd", "codec.push=int8"), "codec.error_feedback=true", "codec.error_feedback=false"),
     ("policy without servers", ALONE, "codec.push=topk", "codec.push=int8"),
     ("policy without servers", ("servers=0", "optimizer=adam"), "policy=broadcast", "policy=dpsgd"),
+    (
+        "policy without servers",
+        ("servers=0", "policy=broadcast", PLAIN),
+        "optimizer.groups=[{parameters: w, lr: 0.1}]",
+        "optimizer.groups=[]",
+    ),
     ("policy without servers", (*ALONE, "codec.push=int8"), "codec.error_feedback=true", "codec.error_feedback=null"),
     ("policy without servers", ALONE, "codec.pull=bf16", "codec.pull=none"),
     ("policy without servers", ALONE, "loop=mine.py", "loop=null"),
@@ -186,6 +193,11 @@ def test_what_is_broken_is_told_in_a_full_sentence(pair: tuple[str, tuple[str, .
 
     with pytest.raises(ConfigError, match=r"^(?!.*\{[a-z])[^…]+\.$"):
         refuse(config, every_subject(config) | subjects)
+
+
+def test_an_optimizers_rule_holds_for_each_of_its_groups() -> None:
+    with pytest.raises(ConfigError, match="Nesterov's step needs momentum"):
+        load(None, parse_sets(["optimizer.nesterov=true", "optimizer.groups=[{parameters: '*.bias', momentum: 0}]"]))
 
 
 def test_all_that_does_not_go_together_is_told_at_once() -> None:

@@ -18,6 +18,7 @@ from paceline.core.coding.error_feedback import Owed
 from paceline.core.errors import BadPush, DataError, Fenced, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.settings.config import CodecConfig, Config, PlanConfig
 from paceline.core.slice.plan import make_plan
+from paceline.core.values import Manner
 from paceline.rpc.transport import OpenSink, Parts, Transport, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange import link_with_retries as link_module
@@ -171,6 +172,14 @@ def test_a_push_that_never_came_is_sent_again_byte_for_byte(codec: str) -> None:
     assert len({data for _, data in line.server.sent}) == 1
     assert 0 < len(line.server.sent[0][1]) <= load_codec(codec).most_bytes(5)
     assert {head.SerializeToString() for head in line.heads} == {line.heads[0].SerializeToString()}
+
+
+def test_rates_and_untouched_tensors_are_sent_again_too() -> None:
+    line = Line()
+    line.server.pushes.extend([TryAgain("broken"), Gap("never came"), answer()])
+    line.server.standings.extend([standing(clock=0), standing(clock=0)])
+    line.link.push_pull(1, 0, line.gradient, 8, line.link.base, lambda head: line.model, Manner((0.5, 0.1), (3, 0)))
+    assert [(list(head.rates), list(head.untouched)) for head in line.heads] == [([0.5, 0.1], [3, 0])] * 3
 
 
 def test_a_reply_that_has_to_wait_is_asked_for() -> None:

@@ -15,7 +15,7 @@ from paceline.core.steps.effective import Pool
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policy import Policy, build_policy
 from paceline.core.sync.policy_in_force import PolicyInForce
-from paceline.core.values import Base, Dense, Empty, Switch, Update, Vector
+from paceline.core.values import AS_SET, Base, Dense, Empty, Manner, Switch, Update, Vector
 from paceline.data.sampler import Sampler
 from paceline.rpc.view_messages import switch_message
 from paceline.v1 import parameter_service_pb2 as pb
@@ -35,6 +35,7 @@ class Replica:
 
     def __init__(self, gradients: list[float | None]) -> None:
         self.length = 7
+        self.shapes = SHAPES
         self.local: Vector = np.arange(7, dtype=np.float32)
         self.gradients = gradients
         self.seeds: list[int] = []
@@ -78,6 +79,7 @@ class Client:
         self.values: list[float] = []
         """The first element of each push, read when its reply is waited for."""
         self.pushed_bases: list[int] = []
+        self.manners: list[Manner] = []
         self.error: Exception | None = None
 
     def begin_push(
@@ -88,10 +90,12 @@ class Client:
         examples: int,
         choose: Callable[[int, pb.PullHead], Vector] | None,
         bases: Sequence[Base],
+        manner: Manner = AS_SET,
     ) -> Callable[[], list[pb.PullHead]]:
         """The weights come as early as they can: at once."""
         self.pushes.append((clock, update, examples))
         self.pushed_bases.append(bases[0].version)
+        self.manners.append(manner)
         heads = []
         for server, ranges in enumerate(PLAN.slices):
             facts = {key: values[server] for key, values in self.heads.items() if values[server] is not None}

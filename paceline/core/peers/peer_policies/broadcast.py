@@ -48,7 +48,7 @@ class Broadcast(PeerPolicy):
         values = np.copysign(tau, self._residual[places]) if self.quantised else self._residual[places]
         self._residual[places] -= values
         if self.own == "gradient":
-            kernels.plain_step(self._own.local, gradient, self._own.lr)
+            kernels.plain_step(self._own.local, gradient, self._own.rate)
         else:
             self._apply(places, values)
         sent = self._others() if len(places) else []
@@ -60,4 +60,4 @@ class Broadcast(PeerPolicy):
         return []
 
     def _apply(self, places: Places, values: Vector) -> None:
-        self._own.local[places] -= np.float32(self._own.lr) * values
+        self._own.local[places] -= np.float32(self._own.rate) * values

@@ -67,3 +67,8 @@ def steps_as_sgd(optimizer: Optimizer) -> bool:
 def plain_sgd(lr: float) -> Sgd:
     """SGD without momentum and decay: what a policy folds or steps with where it only wants lr * gradient taken off."""
     return Sgd(lr=lr, momentum=0.0, weight_decay=0.0)
+
+
+def plainly(optimizer: Optimizer) -> Optimizer:
+    """Plain steps at the optimizer's rates."""
+    return optimizer.each(lambda one: plain_sgd(one.lr))

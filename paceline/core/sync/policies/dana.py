@@ -5,9 +5,10 @@ from typing import ClassVar
 from pydantic import Field, PrivateAttr
 
 from paceline.core.extension import SettingsRule
+from paceline.core.steps.groups import Grouped
 from paceline.core.steps.momentum import WorkerMomentum
 from paceline.core.steps.optimizer import Optimizer
-from paceline.core.steps.optimizers.sgd import is_sgd, plain_sgd
+from paceline.core.steps.optimizers.sgd import is_sgd, plainly
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Own, Policy
 from paceline.core.values import Vector
@@ -39,7 +40,7 @@ class Dana(Policy):
 
     # server half
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        return plain_sgd(optimizer.lr)
+        return plainly(optimizer)
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
         return True
@@ -49,8 +50,15 @@ class Dana(Policy):
         if gradient is None:
             return None
         if self._kept is None:
-            m = getattr(own.optimizer, "momentum", 0.0) if self.momentum is None else self.momentum
-            self._kept = WorkerMomentum(m, getattr(own.optimizer, "weight_decay", 0.0))
+            self._kept = self._momentum(own.optimizer)
         ahead = gradient.copy()
-        self._kept.look_ahead(ahead, own.local)
+        self._kept.look_ahead(ahead, own.local, own.touched)
         return ahead
+
+    def _momentum(self, optimizer: Optimizer) -> WorkerMomentum:
+        """What is kept: of each group where there are any."""
+        if self.momentum is not None:
+            optimizer = optimizer.each(lambda one: one.model_copy(update={"momentum": self.momentum}))
+        if isinstance(optimizer, Grouped):
+            return optimizer.momenta()
+        return optimizer.worker_momentum() or WorkerMomentum(0.0, getattr(optimizer, "weight_decay", 0.0))

@@ -1,12 +1,14 @@
 """Downpour: ASP that pushes, or pulls, only every k steps."""
 
+from collections import Counter
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
+from paceline.core.steps.groups import Grouped
 from paceline.core.steps.optimizer import Optimizer
-from paceline.core.steps.optimizers.sgd import plain_sgd
+from paceline.core.steps.optimizers.sgd import plainly
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Own, Policy
 from paceline.core.values import Vector
@@ -24,7 +26,7 @@ class Downpour(Policy):
         return True
 
     def worker_optimizer(self, optimizer: Optimizer) -> Optimizer | None:
-        return plain_sgd(optimizer.lr)
+        return plainly(optimizer)
 
     @property
     def most_steps(self) -> int:
@@ -37,4 +39,12 @@ class Downpour(Policy):
         """Since the steps were plain ones, what they did is the rate times the sum of their gradients; at rate 0 they did
         nothing."""
         assert own.start is not None
-        return None if gradient is None else np.float32(1 / own.lr if own.lr else 0.0) * (own.start - own.local)
+        if gradient is None:
+            return None
+        moved = own.start - own.local
+        plain = plainly(own.optimizer)
+        if own.grouping is not None:
+            plain = own.grouping.in_manner(plain, own.manner, Counter())
+        if isinstance(plain, Grouped):
+            return plain.undone(moved, own.lr)
+        return np.float32(1 / own.lr if own.lr else 0.0) * moved
