@@ -1,6 +1,7 @@
 """A model whose gradients a script of the user's own computes."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import numpy as np
@@ -23,22 +24,27 @@ class Answer:
     """None: not told."""
     finite: bool = True
     """False where a gradient scaler has found that it is not."""
+    rates: tuple[float, ...] = ()
+    """What schedulers make of the rate of each group (ratio); empty: all are as described."""
 
 
 class ScriptReplica(Replica):
     """The script's model. It stays on the script's device."""
 
-    def __init__(self, name: str, model: nn.Module) -> None:
-        """`name`: of the script, for errors."""
-        super().__init__(_task(name), str(_device(name, model)), model=model)
+    def __init__(self, name: str, model: nn.Module, left_out: Collection[str] = ()) -> None:
+        """`name`: of the script, for errors; `left_out`: parameters that the optimizer does not step."""
+        super().__init__(_task(name), str(_device(name, model)), model=model, left_out=left_out)
+        self._flat.detach()
         self.thread = LoopThread()
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
         """Waits for the script's; `seed` fixes what the script draws from torch until then."""
         torch.manual_seed(seed)
         answer: Answer = self.thread.ask(True)
+        untouched = self._flat.untouched()
         step = self.gathered(answer.loss, answer.examples)
-        return step if answer.finite else Step(step.gradient, step.loss, step.examples, finite=False)
+        self._flat.forget(untouched)
+        return replace(step, finite=step.finite and answer.finite, rates=answer.rates, untouched=untouched)
 
 
 def inner(model: nn.Module) -> nn.Module:

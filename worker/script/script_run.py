@@ -4,7 +4,7 @@ Nothing is joined before all is said: model and optimizer, training data, and ho
 the loader joins; from then on `optimizer.step()` is the exchange with the servers."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -82,8 +82,11 @@ class ScriptRun:
         return Path(self.settings.task).name
 
     # what the script says
-    def train(self, model: nn.Module, optimizer: dict[str, Any], accumulate: int) -> None:
-        """What is trained, and by which settings of the optimizer; each step is on so many of the script's mini-batches."""
+    def train(
+        self, model: nn.Module, optimizer: dict[str, Any], accumulate: int, left_out: Collection[str] = ()
+    ) -> None:
+        """What is trained but for the parameters that are left out, and by which settings of the optimizer; each step is on so
+        many of the script's mini-batches."""
         self._refuse_late("paceline.wrap")
         if self._replica is not None:
             raise ConfigError(
@@ -94,7 +97,7 @@ class ScriptRun:
             raise ConfigError(
                 f"paceline.wrap: accumulate is {accumulate}; it must be 1 or more mini-batches for a step."
             )
-        self._replica = ScriptReplica(self._script, inner(model))
+        self._replica = ScriptReplica(self._script, inner(model), left_out)
         self._optimizer = optimizer
         self.accumulate = accumulate
 
@@ -263,8 +266,9 @@ class ScriptRun:
             if position % self.steps_per_epoch == 0 and not is_last:
                 return
 
-    def step(self, loss: float | None = None, finite: bool = True) -> None:
-        """Pushes the gradients in `.grad`, and returns when the model can go on. Does nothing after the run's end, for a loader
+    def step(self, loss: float | None = None, finite: bool = True, rates: tuple[float, ...] = ()) -> None:
+        """Pushes the gradients in `.grad`, and returns when the model can go on; `rates`: what schedulers make of those that
+        are described. Does nothing after the run's end, for a loader
         has mini-batches in store."""
         self.join()
         if self.is_over:
@@ -273,7 +277,7 @@ class ScriptRun:
         self.position += 1
         while not len(rows := self.rows(self.position)):
             self.position += 1
-        self._replica.thread.answer(Answer(len(rows), loss, finite))
+        self._replica.thread.answer(Answer(len(rows), loss, finite, rates))
         self._wait()
 
     def _wait(self) -> None:

@@ -53,6 +53,15 @@ class FlatModel:
         for parameter in self._parameters:
             parameter.grad = None
 
+    def untouched(self) -> tuple[int, ...]:
+        """Numbers of the parameters that have no gradient."""
+        return tuple(number for number, parameter in enumerate(self._parameters) if parameter.grad is None)
+
+    def forget(self, which: Sequence[int]) -> None:
+        """These have no gradients, until autograd makes some."""
+        for number in which:
+            self._parameters[number].grad = None
+
     def gather(self) -> None:
         """Autograd may have put a new tensor in a view's place (after somebody's zero_grad()): copies it back."""
         for parameter, view in zip(self._parameters, self.gradient.views, strict=True):

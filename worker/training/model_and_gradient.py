@@ -1,7 +1,7 @@
 """A worker's copy of the model: any torch module as one flat float32 vector, and one flat gradient per mini-batch."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,9 @@ Array = npt.NDArray[Any]
 
 class Replica:
     """The task's model with all trainable parameters in one vector (model order, tied ones once, frozen ones left out).
-    `model`: one of the caller's own in its place; `rank` picks the GPU of device 'auto'; the others are the config's keys.
-    Not thread-safe. ConfigError: no such device or compiler, nothing to train, or parameters that are not float32."""
+    `model`: one of the caller's own in its place; `left_out`: names of parameters that count as frozen; `rank` picks the GPU
+    of device 'auto'; the others are the config's keys. Not thread-safe. ConfigError: no such device or compiler, nothing to
+    train, or parameters that are not float32."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Replica:
         precision: str = "float32",
         accumulate: int = 1,
         compile: bool = False,
+        left_out: Collection[str] = (),
     ) -> None:
         self.task = task
         self.device = choose_device(device, rank)
@@ -47,7 +49,7 @@ class Replica:
         self._parts = accumulate
         torch.manual_seed(seed)
         self.model = (task.model() if model is None else model).to(self.device)
-        named = _trainable(task.name, self.model)
+        named = _trainable(task.name, self.model, left_out)
         self.shapes: tuple[tuple[str, tuple[int, ...]], ...] = tuple((name, tuple(p.shape)) for name, p in named)
         self._flat = FlatModel([parameter for _, parameter in named], self.device)
         self.length = self._flat.length
@@ -227,9 +229,10 @@ def use_threads(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _trainable(task: str, model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Names and parameters in model order; named_parameters lists tied ones once."""
-    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+def _trainable(task: str, model: nn.Module, left_out: Collection[str]) -> list[tuple[str, nn.Parameter]]:
+    """Names and parameters in model order, but for those that are left out; named_parameters lists tied ones once."""
+    found = model.named_parameters()
+    named = [(name, parameter) for name, parameter in found if parameter.requires_grad and name not in left_out]
     if not named:
         raise ConfigError(
             f"The model of task '{task}' has no trainable parameters; at least one must require a gradient."

@@ -1,0 +1,148 @@
+"""What a torch optimizer asks for, as settings of a run: servers step with these in its place."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Options
+from paceline.core.steps.optimizer import build_optimizer
+
+_COMMON = ("lr", "weight_decay", "maximize")
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "sgd": (*_COMMON, "momentum", "nesterov"),
+    "adam": (*_COMMON, "betas", "eps"),
+    "adamw": (*_COMMON, "betas", "eps"),
+    "adagrad": (*_COMMON, "eps", "initial_accumulator_value"),
+    "rmsprop": (*_COMMON, "alpha", "eps", "momentum"),
+}
+"""Those that mean the same here and in torch."""
+_KINDS: Mapping[type[Optimizer], str] = {
+    torch.optim.SGD: "sgd",
+    torch.optim.Adam: "adam",
+    torch.optim.AdamW: "adamw",
+    torch.optim.Adagrad: "adagrad",
+    torch.optim.RMSprop: "rmsprop",
+}
+_ABSENT = ("dampening", "amsgrad", "centered", "differentiable", "lr_decay")
+"""What changes a step in torch, and servers have not."""
+_INSTEAD = (
+    "or train under a policy with own steps, like --policy local_sgd, where workers step with any optimizer as it is"
+)
+
+
+def described(optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
+    """The section `optimizer` of the settings: its first group's options, and the others as `groups` of exact names. A group's
+    rate is the one that its scheduler began with. ConfigError where servers can't step so, or a parameter is not the
+    model's."""
+    names, kinds = _names(optimizer, model), {_kind(optimizer, group) for group in optimizer.param_groups}
+    if len(kinds) > 1:
+        raise _refused(optimizer, "has groups with decoupled_weight_decay and without")
+    name = kinds.pop()
+    main, *others = (_options(optimizer, name, group) for group in optimizer.param_groups)
+    section = {"name": name, **main}
+    if others:
+        section["groups"] = [
+            {"parameters": found, **{key: value for key, value in options.items() if value != main[key]}}
+            for found, options in zip(names[1:], others, strict=True)
+        ]
+    try:
+        build_optimizer(Options(**section))
+    except ConfigError as error:
+        raise _refused(optimizer, f"has options that Paceline's have not: {error}") from None
+    return section
+
+
+def left_out(optimizer: Optimizer, model: nn.Module) -> frozenset[str]:
+    """Names of parameters that require a gradient, and that the optimizer does not step: to the run they are frozen, as they
+    are to torch."""
+    mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    named = model.named_parameters()
+    return frozenset(name for name, one in named if one.requires_grad and id(one) not in mine)
+
+
+def rates(optimizer: Optimizer, section: Mapping[str, Any]) -> tuple[float, ...]:
+    """By what each group's rate differs just now from the one in the section (ratios); empty: none does. ConfigError where
+    another option has changed, or a group was added. Groups of the section that are not the optimizer's keep their rates."""
+    groups = optimizer.param_groups
+    said = [section, *({**section, **group} for group in section.get("groups", ()))]
+    if len(groups) > len(said):
+        raise ConfigError(
+            f"The optimizer has {len(groups)} parameter groups by now, and had {len(said)} at paceline.wrap. Make all groups "
+            "before; one whose rate is 0 keeps its weights until then."
+        )
+    found = [1.0] * len(said)
+    for number, (group, known) in enumerate(zip(groups, said, strict=False)):
+        for key, value in _options(optimizer, section["name"], group).items():
+            if key != "lr" and value != _plain(known[key]):
+                raise ConfigError(
+                    f"Parameter group {number} has {key} {value} by now, and had {known[key]} at paceline.wrap; only rates "
+                    "may change while servers step. Keep it (OneCycleLR and CyclicLR: cycle_momentum=False), "
+                    f"{_INSTEAD}."
+                )
+        found[number] = float(group["lr"]) / known["lr"]
+    return () if all(rate == 1 for rate in found) else tuple(found)
+
+
+def _kind(optimizer: Optimizer, group: Mapping[str, Any]) -> str:
+    """Its name in the settings."""
+    name = _KINDS.get(type(optimizer))
+    if name is None:
+        known = ", ".join(kind.__name__ for kind in _KINDS)
+        raise ConfigError(
+            f"Servers can't step as {type(optimizer).__qualname__} does. Take one of torch.optim: {known}; {_INSTEAD}."
+        )
+    return "adamw" if name == "adam" and group.get("decoupled_weight_decay") else name
+
+
+def _options(optimizer: Optimizer, name: str, group: Mapping[str, Any]) -> dict[str, Any]:
+    """A group's options that servers have, as plain values. ConfigError where it uses others."""
+    for key in _ABSENT:
+        if group.get(key):
+            raise _refused(optimizer, f"uses {key}={group[key]}", _advice(key))
+    found = {key: _plain(group.get(key, optimizer.defaults.get(key, False))) for key in _OPTIONS[name]}
+    if "initial_accumulator_value" in found:  # torch takes it of the optimizer alone
+        found["initial_accumulator_value"] = _plain(optimizer.defaults["initial_accumulator_value"])
+    found["lr"] = _plain(group.get("initial_lr", group["lr"])) or _first_rate(name)
+    return found
+
+
+def _first_rate(name: str) -> float:
+    """What stands for a rate of 0, which no factor could raise."""
+    return build_optimizer(Options(name=name)).usual_rate
+
+
+def _plain(value: Any) -> Any:
+    """A number of Python's, or a tuple of them."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, Tensor) else value
+
+
+def _names(optimizer: Optimizer, model: nn.Module) -> list[list[str]]:
+    """Of each group's parameters, without frozen ones; tied ones have the first of their names."""
+    known = {id(parameter): name for name, parameter in model.named_parameters()}
+    found = []
+    for number, group in enumerate(optimizer.param_groups):
+        strangers = [tuple(one.shape) for one in group["params"] if id(one) not in known]
+        if strangers:
+            raise ConfigError(
+                f"Parameter group {number} of the optimizer has {len(strangers)} that are not the model's, the first of shape "
+                f"{strangers[0]}. Give paceline.wrap the module that has all of them, and make the optimizer of its parameters."
+            )
+        found.append([known[id(one)] for one in group["params"] if one.requires_grad])
+    if not any(found):
+        raise ConfigError("The optimizer has no parameter that requires a gradient, so there is nothing to train.")
+    return found
+
+
+def _advice(key: str) -> str:
+    return "Let a scheduler do it (LambdaLR)" if key == "lr_decay" else "Leave it out"
+
+
+def _refused(optimizer: Optimizer, what: str, instead: str = "Change them") -> ConfigError:
+    kind = type(optimizer).__name__
+    return ConfigError(f"This {kind} {what}; servers can't step so. {instead}, {_INSTEAD}.")
