@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from paceline.core.values import AS_SET, Manner
+
 Array = npt.NDArray[Any]
 WORKERS = 4
 """Workers that the ledger has elements for."""
@@ -24,6 +26,8 @@ class Step:
     examples: int
     finite: bool = True
     size: float = 1.0
+    untouched: tuple[int, ...] = ()
+    manner: Manner = AS_SET
 
 
 class Softmax:
