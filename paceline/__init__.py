@@ -4,25 +4,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paceline.api import Result, connect, train
-    from paceline.callback import Callback
-    from paceline.log_values import log
     from paceline.script import epochs, evaluate, rank, steps, workers, wrap
 
 _HOME = {
-    "Callback": "callback",
     "Result": "api",
     "connect": "api",
     "train": "api",
     "epochs": "script",
     "evaluate": "script",
-    "log": "log_values",
     "rank": "script",
     "steps": "script",
     "workers": "script",
     "wrap": "script",
 }
 """Where each public name is."""
-__all__ = ["Callback", "Result", "connect", "epochs", "evaluate", "log", "rank", "steps", "train", "workers", "wrap"]
+__all__ = ["Result", "connect", "epochs", "evaluate", "rank", "steps", "train", "workers", "wrap"]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there
 

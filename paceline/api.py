@@ -6,21 +6,19 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pydantic import ValidationError
 
-from paceline.callback import Callback
 from paceline.core.errors import ConfigError, PacelineError, in_brief
 from paceline.core.registry import explain
 from paceline.core.settings.config import Config
 from paceline.extras import lacking
 from paceline.local.capacity import refuse_too_many
 from paceline.local.launcher import run_local
-from paceline.local.loggers import check_callbacks
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RUNS, RunFolder, open_run
 from paceline.local.signals import CTRL_C
@@ -76,7 +74,6 @@ def train(
     device: str = "auto",
     show: Callable[[str], None] | None = print,
     yes: bool = False,
-    callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Result:
     """Trains with real processes on this machine, as `paceline run` does, and returns when the final version is scored.
@@ -87,15 +84,13 @@ def train(
     is resumed, a finished one is returned as it is. `device`: what each worker computes on: auto, cpu, cuda or cuda:1.
     `show` gets a line every few seconds; None: silence. What goes wrong although the run goes on is shown when it is seen,
     stands in the result's `warnings`, and is a Python warning at the end. `yes`: start even if this machine has too few
-    cores or too little memory for it. `callbacks`: hear how the run goes, each in a thread of its own; loggers=["mlflow"] are
-    ready-made ones. `settings`: any other key of docs/settings.md, sections as dicts: optimizer={"name":
+    cores or too little memory for it. `settings`: any other key of docs/settings.md, sections as dicts: optimizer={"name":
     "adam", "lr": 0.001}, schedule={"name": "cosine"}. Keys left out are the task's own.
 
     No `if __name__ == "__main__"` is needed, unless the script is the task file itself. Ctrl-C ends all processes and
     raises KeyboardInterrupt. Raises the PacelineError that the run ended with: ConfigError, DataError, ServersGone, ...;
     its text names the folder of the logs, where there are any."""
     _refuse_inside_task(sys._getframe(1))
-    check_callbacks(callbacks)
     place = data if isinstance(data, Mapping) else None if data is None else {"path": str(data)}
     chosen = str(policy) if isinstance(policy, Path) else policy
     named = {"workers": workers, "servers": servers, "policy": chosen, "data": place, "epochs": epochs}
@@ -108,7 +103,7 @@ def train(
     refuse_too_many(wanted, yes, "yes=True")
     found, config = open_run(wanted, runs=runs)
     if not found.facts().get("finished"):
-        _run(config, found, device, show or (lambda line: None), callbacks)
+        _run(config, found, device, show or (lambda line: None))
     return Result(found.path)
 
 
@@ -196,12 +191,10 @@ def _exit_as_a_worker(name: str) -> None:
     sys.excepthook = end
 
 
-def _run(
-    config: Config, folder: RunFolder, device: str, show: Callable[[str], None], callbacks: Sequence[Callback]
-) -> None:
+def _run(config: Config, folder: RunFolder, device: str, show: Callable[[str], None]) -> None:
     """Trains; raises how it ended where it did not finish."""
     lines = PlainLines(show)
-    outcome = run_local(config, folder.path, lines.say, lines.show, device=device, callbacks=callbacks)
+    outcome = run_local(config, folder.path, lines.say, lines.show, device=device)
     if outcome.exit_code == CTRL_C:
         raise KeyboardInterrupt
     if outcome.exit_code:

@@ -2,7 +2,7 @@
 launcher every function here leaves plain torch as it is. Torch is imported when an optimizer is wrapped, not before."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
@@ -14,18 +14,25 @@ if TYPE_CHECKING:
 __all__ = ["epochs", "evaluate", "rank", "steps", "workers", "wrap"]
 
 
-def wrap(optimizer: "Optimizer", model: "nn.Module", *, accumulate: int = 1) -> "Optimizer":
+def wrap(
+    optimizer: "Optimizer",
+    model: "nn.Module",
+    *,
+    accumulate: int = 1,
+    buffers: Literal["mean", "first", "own"] = "mean",
+) -> "Optimizer":
     """The optimizer with the servers behind it: its `step()` pushes the gradients and pulls the weights, as the run's policy
     has it. It has the same parameter groups, and is a torch.optim.Optimizer for schedulers, GradScaler and closures.
 
     `model`: what is trained, moved to its device before. `accumulate`: mini-batches whose gradients are added up before each
-    `step()`. Call it once, before the first epoch. ConfigError where the servers can't step so."""
+    `step()`. `buffers`: whose running statistics of BatchNorm and the like count: the mean of all workers', worker 0's, or each
+    worker's own. Call it once, before the first epoch. ConfigError where the servers can't step so."""
     run = current()
     if isinstance(run, Alone):
         return optimizer
     from paceline.worker.script.wrapped_optimizer import wrap as wrapped
 
-    return wrapped(run, optimizer, model, accumulate)
+    return wrapped(run, optimizer, model, accumulate, buffers)
 
 
 def epochs(count: int) -> Iterator[int]:

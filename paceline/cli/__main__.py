@@ -20,7 +20,6 @@ from paceline.cli.arguments import (
     Fresh,
     Grid,
     Json,
-    Log,
     Loop,
     Name,
     Policy,
@@ -85,7 +84,6 @@ def run(
     data: Data = None,
     name: Name = None,
     loop: Loop = None,
-    log: Log = None,
     repeats: Annotated[
         int | None,
         typer.Option(
@@ -125,7 +123,6 @@ def run(
                 "run": name,
                 "preset": preset,
                 "loop": loop,
-                "log": log or [],
             }
             config = read_forked(begun.workers, given) if begun and begun.reads else read_config(**given)
             refuse_too_many(config, yes)
@@ -148,7 +145,6 @@ def launch(
     sets: Sets = None,
     slow: Slow = None,
     name: Name = None,
-    log: Log = None,
     device: Device = "auto",
     tls: Tls = None,
     fresh: Fresh = False,
@@ -175,7 +171,6 @@ def launch(
             sets=sets or [],
             slow=slow or [],
             run=name,
-            log=log or [],
         )
         refuse_too_many(config, yes)
         sys.exit(go(config, fresh, as_json, device, given=given))

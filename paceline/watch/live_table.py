@@ -1,5 +1,6 @@
 """What a run shows while it goes on: a live table on a terminal, plain lines elsewhere."""
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -13,7 +14,7 @@ from rich.text import Text
 
 from paceline.core.run.best_model import beside, measure_of, number, scores_of
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
-from paceline.watch.chief_status import loss, policy_name
+from paceline.watch.chief_status import loss
 
 EVERY = 5.0
 """Seconds between plain lines while nothing but numbers changes."""
@@ -99,7 +100,7 @@ def _policy(status: StatusReply) -> list[str]:
     """The policy's name, and whether it is just changing."""
     if not status.policy:
         return []
-    return [f"{policy_name(status)}{' (changing)' if status.switching else ''}"]
+    return [f"{json.loads(status.policy)['name']}{' (changing)' if status.switching else ''}"]
 
 
 def newest_score(status: StatusReply) -> str:

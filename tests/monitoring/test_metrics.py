@@ -57,7 +57,6 @@ WORKER = [
     "epoch",
     "retries_total",
     "sparsity_ratio",
-    "logged",
 ]
 METHODS = [
     method.name
@@ -81,7 +80,6 @@ PLAIN = {
     "lead",
     "warnings",
     "metric",
-    "logged",
 }
 """Numbers that have no unit."""
 

@@ -39,6 +39,9 @@ class Softmax:
         self.length = sum(int(np.prod(shape)) for _, shape in self.shapes)
         self.local = np.zeros(self.length, np.float32)
 
+    def own_steps(self, asked: Any) -> Any:
+        return asked
+
     def refresh(self) -> None:
         return
 

@@ -2,17 +2,24 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.optim import Optimizer
 
 from paceline.core.errors import ConfigError
+from paceline.core.steps.optimizer import OwnSteps
 from paceline.tasks.task import Task
 from paceline.worker.loop_thread import LoopThread
+from paceline.worker.script.torch_steps import TorchSteps
 from paceline.worker.training.model_and_gradient import Array, Replica
 from paceline.worker.training.step_result import Step
+
+Buffers = Literal["mean", "first", "own"]
+"""Whose running statistics of BatchNorm and the like count: the mean of all workers', worker 0's, or each its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +38,39 @@ class Answer:
 class ScriptReplica(Replica):
     """The script's model. It stays on the script's device."""
 
-    def __init__(self, name: str, model: nn.Module, left_out: Collection[str] = ()) -> None:
-        """`name`: of the script, for errors; `left_out`: parameters that the optimizer does not step."""
-        super().__init__(_task(name), str(_device(name, model)), model=model, left_out=left_out)
+    def __init__(
+        self,
+        name: str,
+        model: nn.Module,
+        optimizer: Optimizer,
+        left_out: Collection[str] = (),
+        buffers: Buffers = "mean",
+    ) -> None:
+        """`name`: of the script, for errors; `optimizer`: takes own steps where the policy has any; `left_out`: parameters that
+        it does not step; `buffers`: whose running statistics count."""
+        self._optimizer = optimizer
+        self._buffers = buffers
+        self.rate = float(optimizer.param_groups[0].get("lr", 1.0)) or 1.0
+        """The one that is described."""
+        self.steps_itself = False
+        """Whether the script's optimizer steps the model, and not the servers."""
+        self.statistics_weight = 1.0
+        """How much this worker's statistics count beside the others'."""
+        super().__init__(_task(name), str(_device(name, model)), model=model, left_out=left_out, mixed=True)
         self._flat.detach()
         self.thread = LoopThread()
+
+    def shared_buffers(self) -> list[tuple[str, Tensor]]:
+        return [] if self._buffers == "own" else statistics(self.model)
+
+    def count_statistics(self, place: int, pushes: float) -> None:
+        """Once the worker has its place among those whose pushes, so many at a time, make the mean."""
+        if self._buffers == "first":
+            self.statistics_weight = pushes if place == 0 else 0.0
+
+    def own_steps(self, asked: OwnSteps | None) -> OwnSteps | None:
+        self.steps_itself = asked is not None
+        return None if asked is None else TorchSteps(self._optimizer, self.rate, self._flat.follow)
 
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
         """Waits for the script's; `seed` fixes what the script draws from torch until then."""
@@ -43,8 +78,26 @@ class ScriptReplica(Replica):
         answer: Answer = self.thread.ask(True)
         untouched = self._flat.untouched()
         step = self.gathered(answer.loss, answer.examples)
+        if self.statistics_weight != 1:
+            step.gradient[self._flat.weights_end :] *= self.statistics_weight
         self._flat.forget(untouched)
-        return replace(step, finite=step.finite and answer.finite, rates=answer.rates, untouched=untouched)
+        return replace(
+            step,
+            finite=step.finite and answer.finite,
+            rates=answer.rates,
+            untouched=() if self.steps_itself else untouched,
+        )
+
+
+def statistics(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Names and values of the running statistics of its normalisation layers."""
+    return [
+        (f"{name}.{key}" if name else key, buffer)
+        for name, layer in model.named_modules()
+        if isinstance(layer, _NormBase)
+        for key, buffer in layer.named_buffers(recurse=False)
+        if buffer.dtype == torch.float32
+    ]
 
 
 def inner(model: nn.Module) -> nn.Module:

@@ -4,11 +4,9 @@ Nothing is joined before all is said: model and optimizer, training data, and ho
 the loader joins; from then on `optimizer.step()` is the exchange with the servers."""
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
-
-from torch import nn
 
 from paceline.core.errors import ConfigError
 from paceline.core.run.best_model import Measure
@@ -21,7 +19,7 @@ from paceline.worker.command_line import ToldLaunched
 from paceline.worker.loop_thread import Stopping
 from paceline.worker.script.describe import describe
 from paceline.worker.script.own_batches import OwnBatches
-from paceline.worker.script.script_replica import Answer, ScriptReplica, inner
+from paceline.worker.script.script_replica import Answer, ScriptReplica
 from paceline.worker.script.script_scorer import Evaluate, ScriptScorer
 from paceline.worker.script.script_worker import ScriptWorker
 from paceline.worker.startup.run_process import run_process
@@ -78,15 +76,13 @@ class ScriptRun:
         self.is_over = False
 
     @property
-    def _script(self) -> str:
+    def script(self) -> str:
+        """The name of its file."""
         return Path(self.settings.task).name
 
     # what the script says
-    def train(
-        self, model: nn.Module, optimizer: dict[str, Any], accumulate: int, left_out: Collection[str] = ()
-    ) -> None:
-        """What is trained but for the parameters that are left out, and by which settings of the optimizer; each step is on so
-        many of the script's mini-batches."""
+    def train(self, replica: ScriptReplica, optimizer: dict[str, Any], accumulate: int) -> None:
+        """What is trained, and by which settings of the optimizer; each step is on so many of the script's mini-batches."""
         self._refuse_late("paceline.wrap")
         if self._replica is not None:
             raise ConfigError(
@@ -97,7 +93,7 @@ class ScriptRun:
             raise ConfigError(
                 f"paceline.wrap: accumulate is {accumulate}; it must be 1 or more mini-batches for a step."
             )
-        self._replica = ScriptReplica(self._script, inner(model), left_out)
+        self._replica = replica
         self._optimizer = optimizer
         self.accumulate = accumulate
 
@@ -202,7 +198,7 @@ class ScriptRun:
             (self._length, "paceline.epochs(n)"),
         ):
             if not said and not isinstance(said, OwnBatches):
-                raise ConfigError(f"{self._script} trains without {what}. Call it before the first mini-batch.")
+                raise ConfigError(f"{self.script} trains without {what}. Call it before the first mini-batch.")
         assert self._replica is not None
         assert self._data is not None
         self._asked = {"evaluate_every": self._every, "optimizer": self._optimizer, **self._length, **self._data.asks}

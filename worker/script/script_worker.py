@@ -13,7 +13,6 @@ from paceline.worker.module_worker import Worker
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.script.script_scorer import ScriptScorer
 from paceline.worker.surroundings import Surroundings
-from paceline.worker.training.logged_values import LOGGED
 
 OnSeat = Callable[[int, Sampler, list[Any]], None]
 """Called with the mini-batches that are done, where the next ones come from, and the shards that these are of."""
@@ -37,11 +36,12 @@ class ScriptWorker(Worker):
         self._models = models
         self._around = around
         self._place = -1
-        self.progress.logged = LOGGED
 
     def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
         self._place = place
         policy = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch)).policy
+        assert isinstance(self.replica, ScriptReplica)
+        self.replica.count_statistics(place, policy.step_pushes(self.config.workers))
         self._on_seat(clock * policy.most_steps, sampler, [self._shards.shard(number) for number in mine])
         super().train(clock, place, seat, mine, sampler)
 

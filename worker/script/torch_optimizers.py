@@ -74,7 +74,7 @@ def rates(optimizer: Optimizer, section: Mapping[str, Any]) -> tuple[float, ...]
             f"The optimizer has {len(groups)} parameter groups by now, and had {len(said)} at paceline.wrap. Make all groups "
             "before; one whose rate is 0 keeps its weights until then."
         )
-    found = [1.0] * len(said)
+    found = [1.0] * (len(said) + ("averaged" in section))
     for number, (group, known) in enumerate(zip(groups, said, strict=False)):
         for key, value in _options(optimizer, section["name"], group).items():
             if key != "lr" and value != _plain(known[key]):

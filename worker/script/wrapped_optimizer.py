@@ -1,13 +1,17 @@
 """A torch optimizer whose steps the servers take."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from paceline.worker.script.script_replica import inner
+from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Options
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.sync.policy import build_policy
+from paceline.worker.script.script_replica import Buffers, ScriptReplica, inner
 from paceline.worker.script.script_run import ScriptRun
 from paceline.worker.script.torch_optimizers import described, left_out, rates
 
@@ -19,12 +23,15 @@ class WrappedOptimizer(Optimizer):
     _step_supports_amp_scaling = True
     """A GradScaler hands its factor over and never leaves a step out: every worker makes as many."""
 
-    def __init__(self, optimizer: Optimizer, run: ScriptRun, section: Mapping[str, Any]) -> None:
+    def __init__(
+        self, optimizer: Optimizer, run: ScriptRun, replica: ScriptReplica, section: Mapping[str, Any]
+    ) -> None:
         """`section`: the optimizer as the servers know it."""
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self.param_groups = optimizer.param_groups
         self.state = optimizer.state
         self._run = run
+        self._replica = replica
         self._section = section
         self.grad_scale: Tensor | None = None
         self.found_inf: Tensor | None = None
@@ -39,8 +46,12 @@ class WrappedOptimizer(Optimizer):
         finite = self.found_inf is None or not bool(self.found_inf)
         if self.grad_scale is not None and finite:
             self._unscale(self.grad_scale)
-        self._run.step(None if loss is None else float(loss), finite, rates(self, self._section))
+        self._run.step(None if loss is None else float(loss), finite, self._rates())
         return loss
+
+    def _rates(self) -> tuple[float, ...]:
+        """What schedulers make of the described ones; where workers take the steps, torch's optimizer knows them."""
+        return () if self._replica.steps_itself else rates(self, self._section)
 
     def _unscale(self, scale: Tensor) -> None:
         for group in self.param_groups:
@@ -49,9 +60,33 @@ class WrappedOptimizer(Optimizer):
                     parameter.grad.div_(scale.to(parameter.grad.device))
 
 
-def wrap(run: ScriptRun, optimizer: Optimizer, model: nn.Module, accumulate: int) -> Optimizer:
+def wrap(run: ScriptRun, optimizer: Optimizer, model: nn.Module, accumulate: int, buffers: Buffers) -> Optimizer:
     """See paceline/script.py."""
+    if not isinstance(optimizer, Optimizer) or not isinstance(model, nn.Module):
+        raise ConfigError(
+            f"paceline.wrap got {type(optimizer).__name__} and {type(model).__name__}; expected an optimizer of torch and the "
+            "model whose parameters it has: paceline.wrap(torch.optim.SGD(model.parameters(), lr=0.1), model)."
+        )
+    if buffers not in get_args(Buffers):
+        raise ConfigError(f"paceline.wrap: buffers is {buffers!r}; expected one of {', '.join(get_args(Buffers))}.")
     within = inner(model)
-    section = described(optimizer, within)
-    run.train(within, section, accumulate, left_out(optimizer, within))
-    return WrappedOptimizer(optimizer, run, section)
+    section = _section(run, optimizer, within)
+    replica = ScriptReplica(run.script, within, optimizer, left_out(optimizer, within), buffers)
+    if averaged := [name for name, _ in replica.shared_buffers()]:
+        section["averaged"] = averaged
+    run.train(replica, section, accumulate)
+    return WrappedOptimizer(optimizer, run, replica, section)
+
+
+def _section(run: ScriptRun, optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
+    """The optimizer in the run's words. One that the servers have not goes where workers take the steps; there its rate
+    alone is known. ConfigError where servers would have to step so."""
+    try:
+        return described(optimizer, model)
+    except ConfigError:
+        policy = build_policy(run.settings.policy)
+        rate = float(optimizer.param_groups[0].get("lr", 1.0)) or 1.0
+        plain = {"name": "sgd", "lr": rate, "momentum": 0.0, "weight_decay": 0.0}
+        if policy.worker_optimizer(build_optimizer(Options(**plain))) is None:
+            raise
+        return plain

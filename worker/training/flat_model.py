@@ -1,4 +1,4 @@
-"""All trainable parameters of a model as one vector, and their gradient as another."""
+"""All trainable parameters of a model as one vector, and their gradient as another; a script's buffers behind them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,16 +21,31 @@ class Flat(NamedTuple):
 
 
 class FlatModel:
-    """Moves the parameters into one vector, which they are views of from then on. Not thread-safe."""
+    """Moves the parameters into one vector, which they are views of from then on; those that are not float32 follow it. Not
+    thread-safe."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], device: torch.device) -> None:
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], device: torch.device, buffers: Sequence[Tensor] = ()
+    ) -> None:
+        """`buffers`: float32, which the vector ends with; their gradient is how far they have gone back since `refresh`."""
         self._parameters = parameters
+        self._buffers = buffers
         self._device = device
-        self.length = sum(parameter.numel() for parameter in parameters)
+        self.weights_end = sum(parameter.numel() for parameter in parameters)
+        """Where the parameters end in the vector, and the buffers begin."""
+        self.length = sum(tensor.numel() for tensor in (*parameters, *buffers))
         values, views = self._cut(torch.empty(self.length, device=device))
-        for parameter, weights in zip(parameters, views, strict=True):
-            weights.copy_(parameter.detach())
-            parameter.data = weights
+        for tensor, weights in zip((*parameters, *buffers), views, strict=True):
+            weights.copy_(tensor.detach())
+            if tensor.dtype == torch.float32:
+                tensor.data = weights
+        self._others = [
+            (tensor, weights)
+            for tensor, weights in zip(parameters, views, strict=False)
+            if tensor.dtype != torch.float32
+        ]
+        """Parameters of another precision, and the float32 values that they are rounded from."""
+        self._before = [buffer.clone() for buffer in buffers]
         self._weights = Flat(values, views, on_host(values))
         self.local: Vector = self._weights.host.numpy()
         """The weights on the CPU. On CUDA a copy: `refresh` after a change."""
@@ -42,11 +57,22 @@ class FlatModel:
         """`local` was changed in place: the model follows. Costs nothing on the CPU."""
         if self._weights.host is not self._weights.values:
             self._weights.values.copy_(self._weights.host)
+        for parameter, weights in self._others:
+            parameter.data.copy_(weights)
+        for before, buffer in zip(self._before, self._buffers, strict=True):
+            before.copy_(buffer)
+
+    def follow(self) -> None:
+        """The model was changed in place: `local` follows."""
+        for parameter, weights in self._others:
+            weights.copy_(parameter.detach())
+        if self._weights.host is not self._weights.values:
+            self._weights.host.copy_(self._weights.values)
 
     def attach(self) -> None:
         """Autograd adds to the vector from now on."""
-        for parameter, view in zip(self._parameters, self.gradient.views, strict=True):
-            parameter.grad = view
+        for parameter, view in zip(self._parameters, self.gradient.views, strict=False):
+            parameter.grad = view if parameter.dtype == view.dtype else None
 
     def detach(self) -> None:
         """The parameters have no gradients, so that nobody's zero_grad() clears the vector."""
@@ -64,10 +90,14 @@ class FlatModel:
 
     def gather(self) -> None:
         """Autograd may have put a new tensor in a view's place (after somebody's zero_grad()): copies it back."""
-        for parameter, view in zip(self._parameters, self.gradient.views, strict=True):
+        for parameter, view in zip(self._parameters, self.gradient.views, strict=False):
             if parameter.grad is not view:
                 view.zero_() if parameter.grad is None else view.copy_(parameter.grad)
-                parameter.grad = view
+                if parameter.dtype == view.dtype:
+                    parameter.grad = view
+        views = self.gradient.views[len(self._parameters) :]
+        for view, before, buffer in zip(views, self._before, self._buffers, strict=True):
+            torch.sub(before, buffer, out=view)
 
     def to_host(self) -> Vector:
         """The gradient in main memory."""
@@ -93,5 +123,6 @@ class FlatModel:
         return Flat(values, views, on_host(values))
 
     def _cut(self, values: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        cuts = torch.split(values, [parameter.numel() for parameter in self._parameters])
-        return values, tuple(cut.view(parameter.shape) for cut, parameter in zip(cuts, self._parameters, strict=True))
+        tensors = (*self._parameters, *self._buffers)
+        cuts = torch.split(values, [tensor.numel() for tensor in tensors])
+        return values, tuple(cut.view(tensor.shape) for cut, tensor in zip(cuts, tensors, strict=True))

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from paceline.core.errors import ConfigError, DataError, is_out_of_memory
+from paceline.core.steps.optimizer import OwnSteps
 from paceline.core.values import Vector
 from paceline.tasks.task import Task
 from paceline.worker.training.device import check_compiler, choose_device, send
@@ -42,6 +43,7 @@ class Replica:
         accumulate: int = 1,
         compile: bool = False,
         left_out: Collection[str] = (),
+        mixed: bool = False,
     ) -> None:
         self.task = task
         self.device = choose_device(device, rank)
@@ -49,14 +51,25 @@ class Replica:
         self._parts = accumulate
         torch.manual_seed(seed)
         self.model = (task.model() if model is None else model).to(self.device)
-        named = _trainable(task.name, self.model, left_out)
-        self.shapes: tuple[tuple[str, tuple[int, ...]], ...] = tuple((name, tuple(p.shape)) for name, p in named)
-        self._flat = FlatModel([parameter for _, parameter in named], self.device)
+        named = _trainable(task.name, self.model, left_out, mixed)
+        buffers = self.shared_buffers()
+        self.shapes: tuple[tuple[str, tuple[int, ...]], ...] = tuple(
+            (name, tuple(tensor.shape)) for name, tensor in (*named, *buffers)
+        )
+        self._flat = FlatModel([parameter for _, parameter in named], self.device, [buffer for _, buffer in buffers])
         self.length = self._flat.length
         self.local = self._flat.local
         if compile:
             check_compiler()
             self.model.compile()
+
+    def shared_buffers(self) -> list[tuple[str, Tensor]]:
+        """Names and buffers that go with the weights; a task's are estimated anew where they are wanted."""
+        return []
+
+    def own_steps(self, asked: OwnSteps | None) -> OwnSteps | None:
+        """What this model's own steps are taken by, where the policy asks a worker for any."""
+        return asked
 
     def keep_gradient(self) -> None:
         """The last gradient must outlive the next step: that one goes to other memory."""
@@ -229,8 +242,9 @@ def use_threads(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _trainable(task: str, model: nn.Module, left_out: Collection[str]) -> list[tuple[str, nn.Parameter]]:
-    """Names and parameters in model order, but for those that are left out; named_parameters lists tied ones once."""
+def _trainable(task: str, model: nn.Module, left_out: Collection[str], mixed: bool) -> list[tuple[str, nn.Parameter]]:
+    """Names and parameters in model order, but for those that are left out; named_parameters lists tied ones once. `mixed`: of
+    any floating precision."""
     found = model.named_parameters()
     named = [(name, parameter) for name, parameter in found if parameter.requires_grad and name not in left_out]
     if not named:
@@ -243,7 +257,7 @@ def _trainable(task: str, model: nn.Module, left_out: Collection[str]) -> list[t
                 f"'{name}' of task '{task}' is lazy, so its size is unknown; let model() give all "
                 "sizes, like nn.Linear(64, 10) for nn.LazyLinear(10)."
             )
-        if parameter.dtype != torch.float32:
+        if parameter.dtype != torch.float32 and not (mixed and parameter.is_floating_point()):
             raise ConfigError(
                 f"'{name}' of task '{task}' is {parameter.dtype}; trainable parameters must be torch.float32: leave "
                 "out .double() and .half() in model(), or end it with .float()."

@@ -9,10 +9,10 @@ import numpy as np
 from paceline.core.settings.config import Config
 from paceline.core.steps.clip import Clip
 from paceline.core.steps.effective import Pool, effective, pool_of
-from paceline.core.steps.groups import Grouping, grouped
+from paceline.core.steps.groups import Grouped, Grouping, grouped
 from paceline.core.steps.layout import Layout
 from paceline.core.steps.momentum import WorkerMomentum
-from paceline.core.steps.optimizer import Optimizer, build_optimizer
+from paceline.core.steps.optimizer import Optimizer, OwnSteps, build_optimizer
 from paceline.core.steps.optimizers.sgd import plainly
 from paceline.core.sync.policy import Own, Policy
 from paceline.core.sync.policy_in_force import PolicyInForce
@@ -92,7 +92,7 @@ class Training:
     own: Own = field(init=False)
     momentum: WorkerMomentum | None = field(init=False, default=None)
     """This worker's, in place of the servers'."""
-    stepper: Optimizer | None = field(init=False)
+    stepper: OwnSteps | None = field(init=False)
     """What the worker steps its own model with before it pushes."""
 
     def __post_init__(self) -> None:
@@ -100,7 +100,8 @@ class Training:
         layout = Layout.whole(self.replica.shapes)
         self.grouping = Grouping.of(self.asked.optimizer, layout)
         self.asker = grouped(self.asked.optimizer, layout)
-        self.plain = plainly(self.asker)
+        plain = plainly(self.asker)
+        self.plain = plain.still() if isinstance(plain, Grouped) else plain
         self.begin()
 
     def begin(self) -> None:
@@ -109,7 +110,7 @@ class Training:
         self.bases = self.client.bases
         self.optimizer = effective(pool, asked, policy)
         self.momentum = None if pool is None else pool.momentum(asked, policy)
-        self.stepper = policy.worker_optimizer(self.optimizer)
+        self.stepper = self.replica.own_steps(policy.worker_optimizer(self.optimizer))
         self.own = Own(self.replica.local, self.optimizer, self.client.lr, grouping=self.grouping)
         if policy.keeps_start:
             self.own.start = self.replica.local.copy()

@@ -36,7 +36,7 @@ class ServerHalf(PolicyInForce):
         super().__init__(policy)
         self._length = length
         self._grouping = None if layout is None else Grouping.of(asked, layout)
-        if layout is None and asked.groups:
+        if layout is None and (asked.groups or asked.averaged):
             raise ConfigError("A slice that steps groups of parameters must be told its layout.")
         self._asked = grouped(asked, layout)
         self._schedule = schedule

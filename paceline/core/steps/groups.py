@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import ConfigDict, SkipValidation
 
 from paceline.core.errors import ConfigError
+from paceline.core.steps.averaged import Averaged
 from paceline.core.steps.layout import Layout, Stretch
 from paceline.core.steps.momentum import WorkerMomentum
 from paceline.core.steps.optimizer import Optimizer
@@ -41,8 +42,9 @@ class Grouping:
                             f"optimizer.groups: parameter '{name}' is in group {found[name] - 1} and in group {number - 1}. "
                             "Name each in one group at most."
                         )
-        groups = tuple(found.get(name, 0) for name in layout.names)
-        return cls(layout, groups, len(optimizer.groups) + 1)
+        last = len(optimizer.groups) + bool(optimizer.averaged)
+        found |= dict.fromkeys(optimizer.averaged, last)
+        return cls(layout, tuple(found.get(name, 0) for name in layout.names), last + 1)
 
     def cut(self, start: int, stop: int) -> "Grouping":
         """That of a range of the vector."""
@@ -104,7 +106,7 @@ class Grouped(Optimizer):
         return slots
 
     def each(self, change: Callable[[Optimizer], Optimizer]) -> "Grouped":
-        parts = tuple(change(part) for part in self.parts)
+        parts = tuple(part if isinstance(part, Averaged) else change(part) for part in self.parts)
         return Grouped(lr=parts[0].lr, parts=parts, grouping=self.grouping, stretches=self.stretches)
 
     def within(self, start: int, stop: int) -> "Grouped":
@@ -129,7 +131,9 @@ class Grouped(Optimizer):
         return WorkerMomentum(0.0, 0.0, tuple(zip(momenta, decays, strict=True)), self.stretches)
 
     def rate(self, group: int, lr: float) -> float:
-        """That group's, where the first one's is `lr` by the settings."""
+        """That group's, where the first one's is `lr` by the settings; what is averaged has none."""
+        if isinstance(self.parts[group], Averaged):
+            return 1.0
         return lr * (self.parts[group].lr / self.lr) * (self.rates[group] if self.rates else 1.0)
 
     def ascend(self, gradient: Vector) -> None:
@@ -153,6 +157,11 @@ class Grouped(Optimizer):
             own = [slot[start:stop] for slot in slots[: part.slots]]
             part.step(here, here, gradient[start:stop], scale, self.rate(group, lr), own, steps - late)
 
+    def still(self) -> "Grouped":
+        """The same at a worker, where what is averaged has its value already."""
+        parts = tuple(Averaged(is_still=True) if isinstance(part, Averaged) else part for part in self.parts)
+        return self.model_copy(update={"parts": parts})
+
     def undone(self, moved: Vector, lr: float) -> Vector:
         """The gradients by which plain steps have moved the weights (before - after); 0 where the rate is, or nothing was
         stepped."""
@@ -166,11 +175,11 @@ class Grouped(Optimizer):
 def grouped(asked: Optimizer, layout: Layout | None) -> Optimizer:
     """What the settings ask for, on a vector of this layout (None: only to be looked at): as it is where they name no groups.
     ConfigError as `Grouping.of`."""
-    if not asked.groups:
+    if not asked.groups and not asked.averaged:
         return asked
-    count = len(asked.groups) + 1
-    grouping = Grouping(Layout((), ()), (), count) if layout is None else Grouping.of(asked, layout)
-    return Grouped(lr=asked.lr, parts=asked.members, grouping=grouping, stretches=grouping.stretches())
+    parts = (*asked.members, Averaged()) if asked.averaged else asked.members
+    grouping = Grouping(Layout((), ()), (), len(parts)) if layout is None else Grouping.of(asked, layout)
+    return Grouped(lr=asked.lr, parts=parts, grouping=grouping, stretches=grouping.stretches())
 
 
 def _unmatched(key: str, pattern: str, names: Sequence[str]) -> ConfigError:

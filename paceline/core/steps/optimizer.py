@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -68,6 +68,9 @@ class Optimizer(BaseModel, ABC):
         description="Parameters with options of their own, like [{parameters: ['*.bias'], weight_decay: 0}] "
         "(see policies.md).",
     )
+    averaged: tuple[str, ...] = Field(
+        (), description="Tensors that are no weights, like BatchNorm's statistics: servers keep the workers' mean."
+    )
     maximize: bool = Field(False, description="Climb instead of descend: workers take the negative of each gradient.")
 
     @classmethod
@@ -78,13 +81,14 @@ class Optimizer(BaseModel, ABC):
     @property
     def members(self) -> tuple["Optimizer", ...]:
         """What steps the parameters in no group, and those of each group. ConfigError where a group's options are wrong."""
-        main = self.model_dump(exclude={"groups"}, by_alias=True, exclude_unset=True)
-        alone = self.model_copy(update={"groups": ()}) if self.groups else self
+        main = self.model_dump(exclude={"groups", "averaged"}, by_alias=True, exclude_unset=True)
+        is_one = not self.groups and not self.averaged
+        alone = self if is_one else self.model_copy(update={"groups": (), "averaged": ()})
         return (alone, *(self._member(main, number) for number in range(len(self.groups))))
 
     def _member(self, main: dict[str, Any], number: int) -> "Optimizer":
         key, options = f"optimizer.groups.{number}", dict(self.groups[number].model_extra or {})
-        for other in {"name", "groups"} & options.keys():
+        for other in {"name", "groups", "averaged"} & options.keys():
             raise ConfigError(
                 f"{key}.{other}: got {options[other]!r}, but a group steps with the run's optimizer, {self.name}, and has "
                 f"none inside. Leave {other} out."
@@ -144,6 +148,22 @@ class Optimizer(BaseModel, ABC):
         """Writes the next weights to `out`, which may be `weights`, and changes the slots. `scale` makes the gradient
         what it should be (1 / examples of a sum); `lr` is this step's learning rate; `steps` counts the slice's steps,
         this one included."""
+
+
+class OwnSteps(Protocol):
+    """What a worker steps its own model with: an Optimizer, or a script's own."""
+
+    def new_slots(self, length: int) -> list[Vector]: ...
+    def step(
+        self,
+        weights: Vector,
+        out: Vector,
+        gradient: Vector,
+        scale: float,
+        lr: float,
+        slots: Sequence[Vector],
+        steps: int,
+    ) -> None: ...
 
 
 def build_optimizer(options: Options) -> Optimizer:

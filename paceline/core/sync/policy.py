@@ -16,7 +16,7 @@ from paceline.core.settings.config import Config, Options
 from paceline.core.steps.effective import Scaled
 from paceline.core.steps.groups import Grouping
 from paceline.core.steps.layout import Stretch
-from paceline.core.steps.optimizer import Optimizer
+from paceline.core.steps.optimizer import Optimizer, OwnSteps
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import AS_SET, Manner, Outcome, Push, Vector, Verdict
 
@@ -59,10 +59,10 @@ class Own:
     missed: Counter[int] = field(default_factory=Counter)
     """Own steps in which tensors were left alone, by their numbers."""
 
-    def step(self, optimizer: Optimizer, gradient: Vector, scale: float = 1.0) -> None:
-        """One step on the own model, in the gradient's manner."""
+    def step(self, optimizer: OwnSteps, gradient: Vector, scale: float = 1.0) -> None:
+        """One step on the own model, in the gradient's manner; a script's own optimizer knows that itself."""
         self.steps += 1
-        if self.grouping is not None:
+        if self.grouping is not None and isinstance(optimizer, Optimizer):
             optimizer = self.grouping.in_manner(optimizer, self.manner, self.missed)
         optimizer.step(self.local, self.local, gradient, scale, self.lr, self.slots, self.steps)
 

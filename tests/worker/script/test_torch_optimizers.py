@@ -108,7 +108,7 @@ def test_slices_that_are_told_what_is_described_step_as_torch_does(
     ours.load_state_dict(plain.state_dict())
     there, here = (MADE[name](groups, model) for model in (plain, ours))
     section = described(here, ours)
-    replica = replicas.ScriptReplica("train.py", ours, left_out(here, ours))
+    replica = replicas.ScriptReplica("train.py", ours, here, left_out(here, ours))
     plan = make_plan(replica.shapes, 3, PlanConfig(alignment=1))
     optimizer = build_optimizer(Options(**section))
     slices = [
@@ -175,7 +175,7 @@ def test_what_the_optimizer_does_not_step_is_left_out_of_the_run() -> None:
     found = left_out(optimizer, model)
 
     assert found == {"first.bias", "norm.weight", "aside.weight", "aside.bias"}
-    assert [name for name, _ in replicas.ScriptReplica("train.py", model, found).shapes] == [
+    assert [name for name, _ in replicas.ScriptReplica("train.py", model, optimizer, found, "own").shapes] == [
         "first.weight",
         "norm.bias",
     ]

@@ -1,0 +1,163 @@
+"""A script's model as one vector: other precisions, running statistics, models inside of others, own steps of torch's."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Options
+from paceline.core.steps.groups import grouped
+from paceline.core.steps.layout import Layout
+from paceline.core.steps.optimizer import build_optimizer
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+scripts = pytest.importorskip("paceline.worker.script.script_replica")
+steps = pytest.importorskip("paceline.worker.script.torch_steps")
+
+
+def normed() -> Any:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
+
+
+def replica_of(model: Any, **more: Any) -> Any:
+    return scripts.ScriptReplica("train.py", model, torch.optim.SGD(model.parameters(), lr=0.1), **more)
+
+
+def backward(model: Any, seed: int) -> None:
+    model(torch.randn(16, 3, generator=torch.Generator().manual_seed(seed)) + seed).square().sum().backward()
+
+
+# running statistics
+
+
+def test_the_vector_ends_with_running_statistics_and_their_gradient_is_how_far_they_went_back() -> None:
+    model = normed()
+    replica = replica_of(model)
+    assert [name for name, _ in replica.shapes[-2:]] == ["0.running_mean", "0.running_var"]
+
+    before = model[0].running_mean.clone()
+    backward(model, 1)
+    step = replica.gathered(None, 16)
+
+    assert step.gradient[-6:-3] == pytest.approx((before - model[0].running_mean).numpy())
+    assert replica.local[-6:-3] == pytest.approx(model[0].running_mean.numpy())
+
+
+def test_servers_keep_the_mean_of_the_workers_statistics_and_one_push_what_it_adds() -> None:
+    models = [normed(), normed()]
+    replicas = [replica_of(model) for model in models]
+    shapes = replicas[0].shapes
+    section = {"name": "adam", "lr": 0.01, "averaged": ["0.running_mean", "0.running_var"]}
+    optimizer = grouped(build_optimizer(Options(**section)), Layout.whole(shapes))
+    first = replicas[0].local.copy()
+    pushes = []
+    for seed, (model, replica) in enumerate(zip(models, replicas, strict=True)):
+        backward(model, seed)
+        pushes.append(replica.gathered(None, 16).gradient)
+
+    lock_step, loose = first.copy(), first.copy()
+    optimizer.step(lock_step, lock_step, pushes[0] + pushes[1], 0.5, 0.01, optimizer.new_slots(len(first)), 1)
+    optimizer.step(loose, loose, pushes[1], 1.0, 0.01, optimizer.new_slots(len(first)), 1)
+
+    both = np.mean([replica.local[-6:] for replica in replicas], axis=0)
+    assert lock_step[-6:] == pytest.approx(both, abs=1e-6)
+    assert loose[-6:] == pytest.approx(replicas[1].local[-6:], abs=1e-6)
+    assert not np.array_equal(lock_step[:-6], first[:-6])
+
+
+def test_first_counts_the_statistics_of_place_0_alone() -> None:
+    found = []
+    for place in (0, 1):
+        model = normed()
+        replica = replica_of(model, buffers="first")
+        replica.count_statistics(place, pushes=2)
+        backward(model, 1)
+        replica.thread.ask = lambda what: scripts.Answer(16)
+        found.append(replica.gradient(np.zeros(1), np.zeros(1), 0, None).gradient)
+
+    moved = 1 - 0.9  # BatchNorm's momentum
+    assert found[0][-6:-3] == pytest.approx(2 * -moved * _mean_of(1), abs=1e-5)
+    assert not found[1][-6:].any()
+    assert found[1][:-6].any()
+
+
+def _mean_of(seed: int) -> Any:
+    return (torch.randn(16, 3, generator=torch.Generator().manual_seed(seed)) + seed).mean(0).numpy()
+
+
+def test_own_statistics_stay_with_the_worker() -> None:
+    assert all("running" not in name for name, _ in replica_of(normed(), buffers="own").shapes)
+
+
+# precision
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "float64"])
+def test_parameters_of_other_precisions_are_rounded_from_float32(kind: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2).to(getattr(torch, kind)))
+    replica = replica_of(model)
+    assert replica.local.dtype == np.float32
+    (model[0](torch.ones(1, 3)).sum() + model[1](torch.ones(1, 3, dtype=getattr(torch, kind))).float().sum()).backward()
+
+    assert replica.gathered(None, 1).gradient.tolist() == [1.0] * 20
+    replica.local += 1e-5
+    before = model[1].weight.detach().clone()
+    for _ in range(400):
+        replica.local += 1e-4
+    replica.refresh()
+
+    assert model[1].weight.dtype == getattr(torch, kind)
+    moved = (model[1].weight.detach().float() - before.float()).mean()
+    assert float(moved) == pytest.approx(0.04, abs=4e-3)  # steps that bfloat16 alone would lose
+
+
+@pytest.mark.filterwarnings("ignore:Complex modules")
+def test_what_is_no_floating_number_can_not_be_trained() -> None:
+    model = nn.Linear(2, 2)
+    model.to(torch.complex64)
+    with pytest.raises(ConfigError, match="complex64"):
+        replica_of(model)
+
+
+# models inside of others
+
+
+def test_the_model_inside_of_data_parallel_and_compiled_ones_is_trained() -> None:
+    model = normed()
+
+    assert scripts.inner(nn.DataParallel(model)) is model
+    assert scripts.inner(torch.compile(nn.DataParallel(model))) is model
+
+
+def test_a_model_on_several_devices_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    with pytest.raises(ConfigError, match=r"The model of train\.py is on cpu, meta"):
+        replica_of(model)
+
+
+# own steps
+
+
+def test_own_steps_are_those_of_the_scripts_optimizer_at_what_the_run_makes_of_its_rate() -> None:
+    own, plain = normed(), normed()
+    optimizer, other = torch.optim.NAdam(own.parameters(), lr=0.01), torch.optim.NAdam(plain.parameters(), lr=0.005)
+    replica = scripts.ScriptReplica("train.py", own, optimizer)
+    stepper = replica.own_steps(build_optimizer(Options(name="sgd", lr=0.01)))
+    assert stepper is not None
+    assert replica.own_steps(None) is None
+
+    for seed in range(3):
+        for model in (own, plain):
+            model.zero_grad()
+            backward(model, seed)
+        other.step()
+        gradient = replica.gathered(None, 16).gradient
+        stepper.step(replica.local, replica.local, gradient, 1.0, 0.005, stepper.new_slots(replica.length), seed + 1)
+
+    expected = torch.cat([each.detach().flatten() for each in plain.parameters()])
+    assert replica.local[:-6] == pytest.approx(expected.numpy(), abs=1e-6)
+    assert optimizer.param_groups[0]["lr"] == 0.01
