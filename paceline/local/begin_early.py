@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from paceline.local.child_environment import child_environment
-from paceline.local.forker import LINEAR, SCRIPTS, SERVERS, WORKERS, Forker
+from paceline.local.forker import LINEAR, ROWS, SCRIPTS, SERVERS, WORKERS, Forker
 
 QUIET = ("torch", "numpy", "scipy", "sklearn", "PIL", "matplotlib")
 """Packages that start no threads and do nothing else while they load, so that a process that forks may have them."""
@@ -46,11 +46,11 @@ def beginning(what: str | None, loop: str | None) -> Iterator[Begun | None]:
     reads = any(name.partition(".")[0] == "torch" for name in wanted)
     beside = [*wanted, *libraries(loop)] if reads else libraries(loop)
     updates: Literal["dense", "sparse"] = "dense" if _needs_torch(file) or loop is not None else "sparse"
-    needed = LINEAR if updates == "sparse" else modules(loop)
+    needed, rows = (LINEAR, ROWS) if updates == "sparse" else (modules(loop), ())
     with ExitStack() as stack:
         servers, workers = (
             stack.enter_context(closing(Forker(loaded, child_environment(threads=1), more)))
-            for loaded, more in ((SERVERS, ()), (needed, beside))
+            for loaded, more in ((SERVERS, rows), (needed, (*rows, *beside)))
         )
         yield Begun(servers, workers, updates, reads)
 

@@ -7,7 +7,7 @@ import psutil
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
 from paceline.local.cpu_cores import cores
-from paceline.rpc.process import memory_limit
+from paceline.rpc.memory import memory_limit
 
 MOST_PER_CORE = 16
 """Processes that take turns on a core without anybody asking."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from paceline.core.errors import OUT_OF_MEMORY, OutOfMemory, error_classes
 from paceline.local import end_with_parent
 from paceline.local.forker import Forked, Forker
-from paceline.rpc.process import kernel_kills, memory_limit
+from paceline.rpc.memory import kernel_kills, memory_limit
 
 TAIL_LINES = 12
 TRACE_LINES = 40

@@ -39,6 +39,8 @@ LINEAR = (
     "paceline.worker.checking.check_linear",
 )
 """What workers and the evaluator of a linear model import: no torch."""
+ROWS = ("scipy.sparse",)
+"""What the sharder, workers and the evaluator of a linear model import beside, where it is there."""
 SCRIPTS = ("paceline.api", "paceline.worker.own_loop", "paceline.worker.checking.rehearsal")
 """What scripts with a training loop of their own import besides."""
 _PATIENCE = 10.0

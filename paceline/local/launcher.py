@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,7 +41,9 @@ from paceline.worker.command_line import ToldCheck, ToldEvaluator, ToldLaunched,
 
 T = TypeVar("T")
 POLL = 0.5
-"""Seconds between two questions to the chief."""
+"""Seconds between two questions to the chief while no worker ends."""
+TICK = 0.02
+"""Seconds between two looks at what is waited for."""
 FAREWELL = 30.0
 """Seconds that workers and evaluator have to end by themselves after the run is finished (the model is written)."""
 ANY_PORT = ("--port", "0")
@@ -378,7 +381,7 @@ class _Launch:
                 raise _Ended(
                     PacelineError.exit_code, "workers and evaluator have ended, but the servers never finished the run"
                 )
-            self._wait_for(lambda: False, POLL)
+            self._wait_for(partial(self._has_left, self._present()), POLL)
 
     def _note(self, status: StatusReply) -> None:
         """Takes in what the chief says."""
@@ -412,7 +415,7 @@ class _Launch:
             left = end - time.monotonic()
             if found or left <= 0:
                 return found or None
-            time.sleep(min(0.05, left))
+            time.sleep(min(TICK, left))
 
     def _let_end(self) -> None:
         """Workers leave and the evaluator writes the model; a signal cuts that short."""
@@ -468,6 +471,14 @@ class _Launch:
     def _is_unheard(self) -> bool:
         """Whether no script has said yet what it wants."""
         return self._config.is_script and described(self._folder.server(0)) is None
+
+    def _present(self) -> int:
+        """How many workers and evaluators run."""
+        return sum(child.running for child in self._clients())
+
+    def _has_left(self, before: int) -> bool:
+        """Whether one of them has ended: the run may be over."""
+        return self._present() < before
 
     def _clients(self) -> list[Child]:
         return [child for child in self._children if child.role in ("worker", "evaluator")]

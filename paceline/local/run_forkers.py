@@ -8,7 +8,7 @@ from paceline.core.settings.config import Config
 from paceline.local.begin_early import Begun, libraries, modules
 from paceline.local.child_environment import child_environment
 from paceline.local.cpu_cores import threads_of
-from paceline.local.forker import LINEAR, SERVERS, Forker
+from paceline.local.forker import LINEAR, ROWS, SERVERS, Forker
 from paceline.own_files import is_own
 from paceline.sharder.engine import build_engine
 from paceline.sharder.strategy import build_strategy
@@ -33,11 +33,12 @@ def forking(config: Config, begun: Begun | None = None) -> Iterator[Mapping[str,
 def _begun_or_new(config: Config, begun: Begun | None, stack: ExitStack) -> tuple[Forker, Forker]:
     """What servers and workers are forked from. What was begun for other workers than the config asks for is left alone."""
     environment = child_environment(threads_of(config))
-    servers = begun.servers if begun else stack.enter_context(closing(Forker(SERVERS, environment)))
+    rows = ROWS if config.updates == "sparse" else ()
+    servers = begun.servers if begun else stack.enter_context(closing(Forker(SERVERS, environment, rows)))
     if begun is not None and begun.updates == config.updates:
         return servers, begun.workers
     if config.updates == "sparse":
-        return servers, stack.enter_context(closing(Forker(LINEAR, environment)))
+        return servers, stack.enter_context(closing(Forker(LINEAR, environment, rows)))
     script = config.task if config.is_script else config.loop
     wanted = Forker(modules(script), environment, libraries(script))
     return servers, stack.enter_context(closing(wanted))

@@ -1,6 +1,5 @@
-"""What every Paceline process does alike: memory settings, logs, signals, and telling where it listens."""
+"""What every Paceline process does alike: logs, signals, metrics, and telling where it listens."""
 
-import contextlib
 import json
 import logging
 import os
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
-import psutil
 import structlog
 from prometheus_client import (
     CollectorRegistry,
@@ -27,6 +25,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from paceline.core.errors import ConfigError
+from paceline.rpc.memory import memory_limit
 
 
 def make_log(name: str) -> Callable[..., None]:
@@ -88,27 +87,6 @@ class _Labelled(Collector):
                     sample._replace(labels={**self._labels, **sample.labels}) for sample in family.samples
                 ]
                 yield family
-
-
-def memory_limit() -> int:
-    """Bytes this machine, or the container, has for all processes."""
-    limit = int(psutil.virtual_memory().total)
-    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            limit = min(limit, int(Path(file).read_text()))
-        except (OSError, ValueError):  # not there, or 'max'
-            continue
-    return limit
-
-
-def kernel_kills() -> int | None:
-    """How many processes the kernel has killed here because memory ran out; None where it does not tell."""
-    found = []
-    for file in ("/sys/fs/cgroup/memory.events", "/proc/vmstat"):
-        with contextlib.suppress(OSError, ValueError):
-            lines = (line.split() for line in Path(file).read_text().splitlines())
-            found += [int(count) for name, count in lines if name == "oom_kill"]
-    return sum(found) if found else None
 
 
 def stop_on_signals() -> tuple[threading.Event, list[int]]:

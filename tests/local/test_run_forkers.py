@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork is for Lin
 @pytest.fixture(autouse=True)
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (run_forkers, begin_early):
+        monkeypatch.setattr(module, "ROWS", ())
         for modules in ("SERVERS", "LINEAR"):
             monkeypatch.setattr(module, modules, ("json",))
     for modules in ("WORKERS", "SCRIPTS"):

@@ -1,0 +1,27 @@
+"""How much memory there is, and whether the kernel had to end somebody for lack of it."""
+
+import contextlib
+from pathlib import Path
+
+import psutil
+
+
+def memory_limit() -> int:
+    """Bytes this machine, or the container, has for all processes."""
+    limit = int(psutil.virtual_memory().total)
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limit = min(limit, int(Path(file).read_text()))
+        except (OSError, ValueError):  # not there, or 'max'
+            continue
+    return limit
+
+
+def kernel_kills() -> int | None:
+    """How many processes the kernel has killed here because memory ran out; None where it does not tell."""
+    found = []
+    for file in ("/sys/fs/cgroup/memory.events", "/proc/vmstat"):
+        with contextlib.suppress(OSError, ValueError):
+            lines = (line.split() for line in Path(file).read_text().splitlines())
+            found += [int(count) for name, count in lines if name == "oom_kill"]
+    return sum(found) if found else None
