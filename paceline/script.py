@@ -46,13 +46,16 @@ def steps(count: int) -> Iterator[int]:
     return current().steps(count)
 
 
-def evaluate(function: Callable[[], Any], *, every: int = 1, best: str | None = None) -> None:
+def evaluate(
+    function: Callable[[], Any], *, every: int = 1, best: str | None = None, patience: int | None = None
+) -> None:
     """Has `function()` score the newest global model, which is in the script's model then, in one process of its own.
 
     It returns metrics by name, or the loss as a number. `every`: whole epochs between two scores (steps, with
     `paceline.steps`). `best`: what chooses the best model, like "max f1"; else accuracy where it is measured, or the loss. Best
-    and last model are kept in the run's folder."""
-    current().evaluate(function, every, best)
+    and last model are kept in the run's folder. `patience`: so many scores in a row without a better one end the run. Without
+    the launcher the scores are printed, and no more."""
+    current().evaluate(function, every, best, patience)
 
 
 def rank() -> int:

@@ -113,6 +113,10 @@ class ChiefClient:
         reply: pb.EvaluateReply = self._retried(lambda: waiting_call(self._stub.Evaluate, request, 30.0, self._stop))
         return reply
 
+    def stop(self, reason: str) -> None:
+        """Ends the training early; the run is then scored."""
+        self._retried(lambda: call(self._stub.Stop, pb.StopRequest(reason=reason), 10.0))
+
     def await_finish(
         self, incarnation: int, state: Callable[[], tuple[int, str, float, dict[str, float]]], patience: float
     ) -> None:

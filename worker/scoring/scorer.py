@@ -127,6 +127,9 @@ class Scorer(ABC):
     def write(self, name: str, facts: dict[str, str]) -> None:
         """Writes the model that was scored to files of that name, with these facts."""
 
+    def kept(self, is_better: bool, final: bool) -> None:  # noqa: B027 - most have nothing to do
+        """A version was scored, and written where it is better than all before, or the final one."""
+
     def run(self) -> None:
         """Scores until the run is finished."""
         score: pb.Score | None = None
@@ -188,9 +191,11 @@ class Scorer(ABC):
         if due.final:
             self.write("last", facts)
         rank = _rank(metrics, self._measure)
-        if rank > self._best:
+        is_better = rank > self._best
+        if is_better:
             self._best = rank
             self.write("best", facts)
+        self.kept(is_better, due.final)
 
 
 def open_splits(shards: Shards, seed: int) -> Splits:

@@ -17,8 +17,8 @@ class Alone:
         self._evaluate: Callable[[], Any] | None = None
         self._every = 1
 
-    def evaluate(self, function: Callable[[], Any], every: int, best: str | None) -> None:
-        """What scores the model after every so many epochs."""
+    def evaluate(self, function: Callable[[], Any], every: int, best: str | None, patience: int | None) -> None:
+        """What scores the model after every so many epochs. No model is kept, and nothing stops early: that is the run's."""
         self._evaluate = function
         self._every = every
 

@@ -64,6 +64,7 @@ class ScriptRun:
         self._length: dict[str, Any] = {}
         self._evaluate: Evaluate | None = None
         self._every = 0
+        self._patience: int | None = None
         self._best: Measure | None = None
         self._has_joined = False
         self._sampler: Sampler | None = None
@@ -107,9 +108,13 @@ class ScriptRun:
             )
         self._data = data
 
-    def evaluate(self, function: Evaluate, every: int, best: str | None) -> None:
+    def evaluate(self, function: Evaluate, every: int, best: str | None, patience: int | None) -> None:
         """What scores the model."""
         self._refuse_late("paceline.evaluate")
+        if patience is not None and patience < 1:
+            raise ConfigError(
+                f"paceline.evaluate: patience is {patience}; it is scores without a better one, 1 or more."
+            )
         if not callable(function) or every < 1:
             raise ConfigError(
                 f"paceline.evaluate got {type(function).__name__} and every={every}; it takes a function without arguments "
@@ -117,6 +122,7 @@ class ScriptRun:
             )
         self._evaluate = function
         self._every = every
+        self._patience = patience
         self._best = None if best is None else Measure.parse(best, "paceline.evaluate: best")
 
     def epochs(self, count: int) -> Iterator[int]:
@@ -238,7 +244,7 @@ class ScriptRun:
         start = Start(self._told, config, self._credentials)
 
         def work(around: Any, shards: Any) -> None:
-            ScriptScorer(around, replica, self._told.models, self._evaluate, self._best).run()
+            ScriptScorer(around, replica, self._told.models, self._evaluate, self._best, self._patience).run()
 
         sys.exit(run_process(start, work, shards=data))
 

@@ -27,10 +27,14 @@ class ScriptScorer(Scorer):
         models: Path | None,
         evaluate: Evaluate | None = None,
         best: Measure | None = None,
+        patience: int | None = None,
     ) -> None:
+        """`patience`: scores in a row that may go by without a better one before the run is stopped."""
         config = around.config
         self._replica = replica
         self._evaluate = evaluate
+        self._patience = patience
+        self._waited = 0
         plan = make_plan(replica.shapes, config.servers, config.plan)
         super().__init__(around, plan, replica.local, models or Path("models"), best, {})
 
@@ -45,6 +49,11 @@ class ScriptScorer(Scorer):
         found = self._evaluate()
         self._replica.model.train(was_training)
         return by_split(found), {}
+
+    def kept(self, is_better: bool, final: bool) -> None:
+        self._waited = 0 if is_better else self._waited + 1
+        if self._patience is not None and self._waited >= self._patience and not final:
+            self._chief.stop(f"{self._waited} scores in a row were no better than the best one")
 
     def write(self, name: str, facts: dict[str, str]) -> None:
         save_model(self._models / f"{name}.safetensors", self._replica, facts)

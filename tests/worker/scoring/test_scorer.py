@@ -104,6 +104,7 @@ def test_where_the_measure_never_moves_the_loss_decides_which_model_is_the_best(
         _best=WORST,
         _average_from=None,
         _examples={"train": 3},
+        kept=lambda is_better, final: None,
         write=lambda name, facts: written.append(
             f"{name} {facts['epoch']} {facts['measure']} {facts['train_examples']}"
         ),

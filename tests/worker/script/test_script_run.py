@@ -141,11 +141,26 @@ def test_a_length_is_a_whole_number_from_1_on(told: Any, count: Any) -> None:
 def test_bad_evaluations_are_refused(told: Any) -> None:
     run = script_run.ScriptRun(told)
     with pytest.raises(ConfigError, match="a function without arguments"):
-        run.evaluate(3, 1, None)
+        run.evaluate(3, 1, None, None)
     with pytest.raises(ConfigError, match="a function without arguments"):
-        run.evaluate(dict, 0, None)
+        run.evaluate(dict, 0, None, None)
+    with pytest.raises(ConfigError, match="patience is 0"):
+        run.evaluate(dict, 1, None, 0)
     with pytest.raises(ConfigError, match="best is 'f1'"):
-        run.evaluate(dict, 1, "f1")
+        run.evaluate(dict, 1, "f1", None)
+
+
+def test_scores_without_a_better_one_end_the_run_when_patience_is_out() -> None:
+    stops: list[str] = []
+    waiting = SimpleNamespace(_patience=2, _waited=0, _chief=SimpleNamespace(stop=stops.append))
+
+    for is_better in (True, False, True, False):
+        scorer.ScriptScorer.kept(waiting, is_better, False)
+    assert not stops
+    scorer.ScriptScorer.kept(waiting, False, True)  # the last one needs no stop
+    assert not stops
+    scorer.ScriptScorer.kept(waiting, False, False)
+    assert stops == ["3 scores in a row were no better than the best one"]
 
 
 def test_scores_go_to_the_split_that_their_names_begin_with() -> None:
@@ -165,7 +180,7 @@ def test_alone_has_what_a_run_has() -> None:
 
 def test_alone_scores_after_every_so_many_epochs_and_the_last(capsys: pytest.CaptureFixture[str]) -> None:
     run = alone.Alone()
-    run.evaluate(lambda: {"loss": 0.25}, 2, None)
+    run.evaluate(lambda: {"loss": 0.25}, 2, None, None)
 
     assert list(run.epochs(5)) == [0, 1, 2, 3, 4]
     assert capsys.readouterr().out.splitlines() == [f"epoch {epoch} of 5: loss 0.25" for epoch in (2, 4, 5)]
