@@ -9,7 +9,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.errors import ConfigError, PacelineError, Stopped
 from paceline.own_files import where
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
@@ -51,7 +51,8 @@ def show_own(error: Exception, script: str) -> None:
 
 def _end(error: PacelineError) -> None:
     """The launcher tells by the exit code what another start would only repeat."""
-    print(f"{os.environ.get('HOSTNAME', 'script')}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    if not isinstance(error, Stopped):  # who told it to stop knows
+        print(f"script: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(error.exit_code)
 
