@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paceline.api import Result, connect, train
-    from paceline.script import epochs, evaluate, rank, steps, workers, wrap
+    from paceline.script import epochs, evaluate, loader, rank, sampler, split, steps, workers, wrap
 
 _HOME = {
     "Result": "api",
@@ -12,13 +12,29 @@ _HOME = {
     "train": "api",
     "epochs": "script",
     "evaluate": "script",
+    "loader": "script",
     "rank": "script",
+    "sampler": "script",
+    "split": "script",
     "steps": "script",
     "workers": "script",
     "wrap": "script",
 }
 """Where each public name is."""
-__all__ = ["Result", "connect", "epochs", "evaluate", "rank", "steps", "train", "workers", "wrap"]
+__all__ = [
+    "Result",
+    "connect",
+    "epochs",
+    "evaluate",
+    "loader",
+    "rank",
+    "sampler",
+    "split",
+    "steps",
+    "train",
+    "workers",
+    "wrap",
+]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there
 

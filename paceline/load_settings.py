@@ -136,7 +136,7 @@ def read_preset(name: str) -> dict[str, Any]:
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML mapping; ConfigError says what stands there instead."""
     try:
-        found = yaml.load(path.read_text(), _LOADER)  # noqa: S506 - a safe one
+        found = _LOADER(path.read_text()).get_single_data()
     except OSError as error:
         raise ConfigError(f"Can't read the config {path}: {error.strerror}. Give the path of a YAML file.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

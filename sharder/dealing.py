@@ -2,14 +2,14 @@
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from paceline.core.errors import DataError
+from paceline.core.errors import ConfigError, DataError
 from paceline.core.settings.config import Config, Options
 from paceline.data.dataset import Array, Labelled, Rows, Selection, is_sparse
 from paceline.data.manifest import Manifest, Recipe, Rule
@@ -18,7 +18,7 @@ from paceline.data.shard_writer import Dealt, already_there, write_shards
 from paceline.data.splits import Split
 from paceline.sharder.clustering import Clustering
 from paceline.sharder.engine import Engine, Source
-from paceline.sharder.strategy import ByClasses, ShardingStrategy, deal
+from paceline.sharder.strategy import ByClasses, ShardingStrategy, build_strategy, deal
 from paceline.tasks.task import load_task
 
 
@@ -124,6 +124,19 @@ def deal_out(
         found.sparse,
         time.perf_counter() - start,
     )
+
+
+def rows_of_shards(config: Config, train: Selection) -> Sequence[Rows]:
+    """The rows of each shard that the settings ask for, of examples that nobody writes anywhere: a script's. Errors as for
+    `deal`; ConfigError where the strategy goes by another task."""
+    strategy = build_strategy(config.data.strategy)
+    if other_task(strategy) is not None:
+        raise ConfigError(
+            f"data.strategy.by is {other_task(strategy)}, but a script brings examples of its own. Leave `by` out, and give "
+            "the labels to deal by in the script: paceline.loader(..., labels=...)."
+        )
+    weights = config.data.weights or (1.0,) * (config.data.shards or config.workers)
+    return deal(strategy, train, weights, config.seed).shards
 
 
 def alike(one: Selection, other: Selection) -> bool:

@@ -19,7 +19,9 @@ def is_map_style(found: Any) -> bool:
 def read_map_style(train: Any, test: Any = None) -> Dataset:
     """All rows, each a pair of features and label: torch tensors, numpy arrays, images or numbers, of one shape and type
     throughout. DataError where a row is otherwise."""
-    return Dataset(_rows(train, "training"), None if test is None else _rows(test, "test"))
+    return Dataset(
+        read_rows(train, "training set of data()"), None if test is None else read_rows(test, "test set of data()")
+    )
 
 
 def adapted(found: Any) -> Any:
@@ -31,10 +33,11 @@ def adapted(found: Any) -> Any:
     return found
 
 
-def _rows(source: Any, name: str) -> Labelled:
+def read_rows(source: Any, name: str) -> Labelled:
+    """All rows of one set, each a pair of features and label. `name`: what to call it, for people. DataError."""
     count = len(source)
     if not count:
-        raise DataError(f"The {name} set of data() has no rows.")
+        raise DataError(f"The {name} has no rows.")
     first = _row(source, 0, name)
     columns = [Growing(cell.dtype, cell.shape) for cell in first]
     for start, stop in ranges(count, sum(cell.nbytes for cell in first)):
@@ -43,7 +46,7 @@ def _rows(source: Any, name: str) -> Labelled:
             for block, cell in zip(blocks, _row(source, number, name), strict=True):
                 if (cell.shape, cell.dtype) != (block.shape[1:], block.dtype):
                     raise DataError(
-                        f"Row {number:,} of the {name} set of data() holds {cell.dtype} of shape {cell.shape}, row 0 "
+                        f"Row {number:,} of the {name} holds {cell.dtype} of shape {cell.shape}, row 0 "
                         f"{block.dtype} of shape {block.shape[1:]}; all rows must be alike."
                     )
                 block[number - start] = cell
@@ -55,8 +58,6 @@ def _rows(source: Any, name: str) -> Labelled:
 def _row(source: Any, number: int, name: str) -> tuple[Array, Array]:
     row = source[number]
     if not isinstance(row, (tuple, list)) or len(row) != 2:
-        raise DataError(
-            f"Row {number:,} of the {name} set of data() is {type(row).__name__}; expected a pair, features and label."
-        )
+        raise DataError(f"Row {number:,} of the {name} is {type(row).__name__}; expected a pair, features and label.")
     features, label = (np.asarray(cell) for cell in row)
     return features, label

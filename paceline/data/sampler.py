@@ -48,6 +48,17 @@ def proportions(count: int, weights: Sequence[float]) -> list[int]:
     return [int(number) for number in whole]
 
 
+def lens_of_epoch(shards: Sequence[Rows], weights: Sequence[float]) -> tuple[list[int], Rows, int]:
+    """Examples that one epoch takes from each shard; the examples that are in several of them; how many there are, each
+    counted once. `shards`: the ids in each; `weights`: their sizes in proportion, empty: all equal. Duplicates don't lengthen
+    the epoch."""
+    ids, holders = np.unique(np.concatenate(shards), return_counts=True)
+    twice = ids[holders > 1]
+    sizes = [len(one) for one in shards]
+    lens = proportions(len(ids), weights or (1,) * len(shards)) if len(twice) else sizes
+    return list(map(min, lens, sizes)), twice, len(ids)
+
+
 def starts_of(sizes: Sequence[int]) -> Rows:
     """Where each shard begins when they lie end to end, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -63,7 +74,8 @@ class Sampler:
     """One worker's mini-batches. Each epoch is a fresh seeded permutation of all its examples, cut into
     `steps_per_epoch` nearly equal batches: every example comes once per epoch, no batch is above `batch_size`;
     some are empty where a worker has fewer examples than steps. With a `length` below the examples, an epoch is so many
-    of the permutation. Keeps the last epoch's permutation. Not thread-safe."""
+    of the permutation. Without `shuffle` the examples keep their order; with `fills` each batch has `batch_size` before the
+    next one begins, as torch's BatchSampler cuts. Keeps the last epoch's permutation. Not thread-safe."""
 
     def __init__(
         self,
@@ -73,6 +85,9 @@ class Sampler:
         seed: int,
         worker: str,
         length: int | None = None,
+        *,
+        shuffle: bool = True,
+        fills: bool = False,
     ) -> None:
         """`sizes`: examples in each of the worker's shards; `length`: examples of an epoch (default: all). ConfigError
         where they don't fit into the steps."""
@@ -86,6 +101,8 @@ class Sampler:
             )
         self._starts = starts_of(sizes)
         self.steps = steps_per_epoch
+        self._shuffle = shuffle
+        self._cuts = batch_size * np.arange(1, steps_per_epoch) if fills else steps_per_epoch
         self._seed = [seed, zlib.crc32(worker.encode())]
         self._epoch = -1
         self._batches: list[Rows] = []
@@ -104,9 +121,11 @@ class Sampler:
         """The examples of that step, as positions in the worker's shards laid end to end."""
         epoch, offset = self.place(clock)
         if epoch != self._epoch:
-            order = np.random.default_rng([*self._seed, epoch]).permutation(self._starts[-1])
+            count = self._starts[-1]
+            rng = np.random.default_rng([*self._seed, epoch])
+            order = rng.permutation(count) if self._shuffle else np.arange(count, dtype=np.int64)
             self._epoch = epoch
-            self._batches = np.array_split(order[: self._length], self.steps)
+            self._batches = np.array_split(order[: self._length], self._cuts)
         return self._batches[offset]
 
     def batch(self, clock: int) -> Batch:

@@ -15,7 +15,7 @@ from paceline.data.columns import Columns
 from paceline.data.dataset import Array, PartName, Rows, Selection, is_class_label, is_sparse
 from paceline.data.manifest import MANIFEST, Manifest, Recipe, Rule, ShardEntry, render
 from paceline.data.progress import SILENT, Progress
-from paceline.data.sampler import proportions
+from paceline.data.sampler import lens_of_epoch
 from paceline.data.shard_arrays import Files, sync, write_arrays
 from paceline.data.shards import is_there, open_shards
 
@@ -70,9 +70,7 @@ def write_shards(
     `classes`, `columns` and `as_read` are those of the `Dataset`. DiskError where the disk is full or not writable, DataError
     where the folder holds other things; nothing is left behind then."""
     shards = dealt.shards
-    ids, holders = np.unique(np.concatenate([shard.ids for shard in shards]), return_counts=True)
-    twice = ids[holders > 1]
-    lens = proportions(len(ids), recipe.weights or (1,) * len(shards)) if len(twice) else [len(one) for one in shards]
+    lens, twice, count = lens_of_epoch([shard.ids for shard in shards], recipe.weights)
     everything = {f"shard-{number}": shard for number, shard in enumerate(shards)} | dict(parts)
     for number, shard in enumerate(shards):
         progress.shard(number, len(shard))
@@ -87,7 +85,7 @@ def write_shards(
             classes=classes,
             columns=columns,
             as_read=as_read,
-            train_examples=len(ids),
+            train_examples=count,
             train_weights=_weights(shards),
             duplicates=tuple(twice.tolist()),
             sparse=tuple(dealt.sparse),
@@ -95,7 +93,7 @@ def write_shards(
                 _entry(
                     shard,
                     files[f"shard-{number}"],
-                    epoch_len=min(lens[number], len(shard)),
+                    epoch_len=lens[number],
                     duplicates=int(np.isin(shard.ids, twice).sum()),
                     clusters=_counts(dealt.clusters[number]) if dealt.clusters else {},
                 )

@@ -32,6 +32,11 @@ class Shard:
 class Shards:
     """A folder of shards whose files are all there and have the right size."""
 
+    shuffle = True
+    """Whether a worker takes its examples in a new order in each epoch."""
+    fills = False
+    """Whether its mini-batches are full but for an epoch's last, instead of nearly equal."""
+
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest

@@ -137,3 +137,10 @@ def test_a_worker_without_examples_is_refused():
 def test_a_batch_size_below_one_is_refused():
     with pytest.raises(ConfigError, match="batch_size is 0"):
         steps_per_epoch([3], [[0]], batch_size=0)
+
+
+def test_without_a_shuffle_examples_keep_their_order_and_with_fills_mini_batches_are_full() -> None:
+    plain = Sampler([5, 4], batch_size=4, steps_per_epoch=3, seed=0, worker="worker-1", shuffle=False)
+    assert [plain.indices(clock).tolist() for clock in (1, 2, 3, 4)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [0, 1, 2]]
+    full = Sampler([5], batch_size=4, steps_per_epoch=3, seed=0, worker="worker-1", shuffle=False, fills=True)
+    assert [full.indices(clock).tolist() for clock in (1, 2, 3)] == [[0, 1, 2, 3], [4], []]

@@ -106,7 +106,16 @@ class Member(ABC):
             mine = list(everything if self.config.data.access == "all" else joined.shards)
             for shard in mine:
                 self._shards.verify(shard)
-            sampler = Sampler(self.sizes(mine), self.clock_batch, steps, self.config.seed, self.name, length)
+            sampler = Sampler(
+                self.sizes(mine),
+                self.clock_batch,
+                steps,
+                self.config.seed,
+                self.name,
+                length,
+                shuffle=self._shards.shuffle,
+                fills=self._shards.fills,
+            )
             self._take_seat(joined.incarnation, joined.place, mine, sampler)
             finished = True
         finally:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
 
 
@@ -33,12 +34,19 @@ class Part:
 class OwnBatches:
     """An epoch of so many steps, in each of which each worker draws one mini-batch."""
 
+    shuffle = True
+    fills = False
+
     def __init__(self, workers: int, steps: int) -> None:
         self.asks: dict[str, Any] = {"batch_size": workers}
         """What the run's settings must say for it."""
         self._steps = steps
         each = (steps,) * workers
         self.manifest = Facts(workers * steps, each, each, f"own batches, {steps} an epoch")
+
+    def dealt(self, config: Config) -> "OwnBatches":
+        """There is nothing to deal."""
+        return self
 
     def __len__(self) -> int:
         return len(self.manifest.sizes)

@@ -15,6 +15,7 @@ from paceline.data.dataset import Rows
 from paceline.data.sampler import Sampler
 from paceline.data.shards import take
 from paceline.load_settings import load
+from paceline.rpc.process import make_log
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.loop_thread import Stopping
 from paceline.worker.script.describe import describe
@@ -30,15 +31,14 @@ _SCORES = 10
 
 
 class TrainingRows(Protocol):
-    """What a script trains on: shards (paceline/data/shards.py) whose features are the data set's row numbers."""
+    """What a script trains on."""
 
-    asks: dict[str, Any]
-    """What the run's settings must say for it: batch_size of all workers together, and `batch`."""
-    manifest: Any
+    @property
+    def asks(self) -> dict[str, Any]:
+        """What the run's settings must say for it: batch_size of each mini-batch that the script gets, and `batch`."""
 
-    def __len__(self) -> int: ...
-    def shard(self, number: int) -> Any: ...
-    def verify(self, which: int) -> None: ...
+    def dealt(self, config: Config) -> Any:
+        """Shards (paceline/data/shards.py) whose features are the data set's row numbers; equal settings deal alike."""
 
 
 class ScriptRun:
@@ -58,6 +58,7 @@ class ScriptRun:
         self.threads = told.threads
         self.accumulate = 1
         """Mini-batches of the script for each step."""
+        self.say = make_log(told.name)
         self._replica: ScriptReplica | None = None
         self._optimizer: dict[str, Any] = {}
         self._data: TrainingRows | None = None
@@ -190,10 +191,11 @@ class ScriptRun:
         if self._has_joined:
             return
         replica, data, config = self._complete()
+        shards = data.dealt(config)
         self._has_joined = True
         self.settings = config
         start = Start(self._told, config, self._credentials)
-        replica.thread.start(lambda stopping: self._work(start, replica, data, stopping))
+        replica.thread.start(lambda stopping: self._work(start, replica, shards, stopping))
         self._wait()
 
     def _complete(self) -> tuple[ScriptReplica, TrainingRows, Config]:
@@ -203,15 +205,33 @@ class ScriptRun:
             (self._data, "paceline.loader(dataset, batch_size=...), or paceline.steps(n) without a data set"),
             (self._length, "paceline.epochs(n)"),
         ):
-            if not said and not isinstance(said, OwnBatches):
+            if said is None or said == {}:
                 raise ConfigError(f"{self.script} trains without {what}. Call it before the first mini-batch.")
         assert self._replica is not None
         assert self._data is not None
-        self._asked = {"evaluate_every": self._every, "optimizer": self._optimizer, **self._length, **self._data.asks}
-        self._asked["batch_size"] *= self.accumulate
-        return self._replica, self._data, load(self._told.config, self._told.overrides(), self._asked)
+        self._asked = self._said()
+        return self._replica, self._data, self.so_far()
 
-    def _work(self, start: Start[ToldLaunched], replica: ScriptReplica, data: TrainingRows, stopping: Stopping) -> int:
+    def so_far(self) -> Config:
+        """The run's settings; before the join with what the script has said so far."""
+        return self.settings if self._has_joined else load(self._told.config, self._told.overrides(), self._said())
+
+    def _said(self) -> dict[str, Any]:
+        """What the script asks for, below the run's file and flags."""
+        said = {"evaluate_every": self._every, **self._length}
+        if self._optimizer:
+            said["optimizer"] = self._optimizer
+        if self._data is not None:
+            said |= self._data.asks
+            said["batch_size"] *= self.accumulate
+        return said
+
+    @property
+    def can_join(self) -> bool:
+        """Whether the script has said what it trains and how long; a loader only gives a look at the data before."""
+        return self._replica is not None and bool(self._length) and not self._told.evaluates
+
+    def _work(self, start: Start[ToldLaunched], replica: ScriptReplica, data: Any, stopping: Stopping) -> int:
         """In the loop's thread: a whole worker's life; its exit code."""
         told = self._told
 

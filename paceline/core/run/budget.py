@@ -25,9 +25,17 @@ class Budget:
         DataError where another one's are others, ConfigError where there are none."""
         before = (self.examples_per_epoch, self.steps_per_epoch, self._fingerprint)
         if self.examples_per_epoch and (examples, steps, fingerprint) != before:
+            what, todo = "shards", "Point all workers at the same shards."
+            if self._config.is_script:
+                what = "data"
+                todo = (
+                    "Its script has made another data set, or another split of it; a run that is resumed keeps its own. Seed "
+                    "what is drawn at random: random_split(..., generator=torch.Generator().manual_seed(0)), or take "
+                    "paceline.split."
+                )
             raise DataError(
-                f"{worker} trains on other shards: {examples:,} examples in {steps:,} steps an epoch, the run has "
-                f"{self.examples_per_epoch:,} in {self.steps_per_epoch:,}. Point all workers at the same shards."
+                f"{worker} trains on other {what}: {examples:,} examples in {steps:,} steps an epoch, the run has "
+                f"{self.examples_per_epoch:,} in {self.steps_per_epoch:,}. {todo}"
             )
         if not examples:
             raise ConfigError(f"{worker} has no training examples; write shards first: paceline shard.")

@@ -63,6 +63,13 @@ def test_workers_with_other_data_are_refused_and_nothing_changes(other: tuple[in
     budget.agree("worker-2", 100, 10, "digest")
 
 
+def test_a_script_that_split_its_data_otherwise_hears_how_to_seed_the_split():
+    budget = agreed(data={"source": "script"})
+
+    with pytest.raises(DataError, match=r"worker-1 trains on other data: .* another split of it.*manual_seed\(0\)"):
+        budget.agree("worker-1", 100, 10, "others")
+
+
 def test_a_worker_without_examples_is_refused():
     with pytest.raises(ConfigError, match=r"worker-0 has no training examples; write shards first"):
         Budget(Config()).agree("worker-0", 0, 0, "")

@@ -1,0 +1,213 @@
+"""The mini-batches that a script draws with `paceline.loader`."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    default_collate,
+)
+
+from paceline.core.errors import ConfigError
+from paceline.worker.script.course import Course, Part, Run
+from paceline.worker.script.streams import StreamPart
+from paceline.worker.script.training_data import Asked, Brought, Deal, check_dataset, is_stream, length_of, shape_of
+
+_OPTIONS = (
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+    "prefetch_factor",
+    "persistent_workers",
+    "pin_memory_device",
+)
+"""What a DataLoader of the user's hands on."""
+
+
+def loader(
+    run: Run | None,
+    deal: Deal,
+    dataset: Any,
+    batch_size: int | None = None,
+    *,
+    shuffle: bool | None = None,
+    drop_last: bool | None = None,
+    labels: Any = None,
+    length: int | None = None,
+    deals_itself: bool = False,
+    **options: Any,
+) -> "DataLoader[Any]":
+    """A DataLoader of this worker's part, which begins at the worker's clock and ends with the run; `run` None: of the whole
+    set. `deal`: who gets what; the rest: see paceline/script.py. ConfigError where the arguments are none."""
+    if isinstance(dataset, DataLoader):
+        theirs = options_of(dataset)
+        dataset = theirs.pop("dataset")
+        batch_size = theirs.pop("batch_size") if batch_size is None else batch_size
+        shuffle = theirs.pop("shuffle") if shuffle is None else shuffle
+        drop_last = theirs.pop("drop_last") if drop_last is None else drop_last
+        options = {key: theirs[key] for key in theirs if key in _OPTIONS} | options
+    options = _checked(options)
+    check_dataset(dataset)
+    asked = Asked(checked_batch_size(batch_size), "global", shuffle is not False, bool(drop_last))
+    if deals_itself and not is_stream(dataset):
+        raise ConfigError("deals_itself=True is for streams (IterableDataset). Leave it out: rows are dealt by number.")
+    if run is None:
+        in_order = is_stream(dataset) or not (length_of(dataset, length, False) and asked.shuffle)
+        return DataLoader(dataset, asked.batch_size, not in_order, drop_last=asked.drop_last, **options)
+    brought = Brought(run, dataset, deal, lambda: asked, labels=labels, length=length)
+    run.bring(brought)
+    course = Course(run, brought)
+    if brought.is_stream:
+        return StreamLoader(course, StreamPart(dataset, deals_itself), options)
+    return PartLoader(course, dataset, batch_sampler=PartBatches(course), **options)
+
+
+class ScriptLoader(DataLoader[Any]):
+    """A DataLoader of a worker's part. Its `batch_size` is the one that was asked for, whoever makes the mini-batches."""
+
+    def __init__(self, course: Course, dataset: Any, **options: Any) -> None:
+        self._course = course
+        super().__init__(dataset, **options)
+
+    @property
+    def batch_size(self) -> int:
+        """Examples of a mini-batch, of all workers together."""
+        return self._course.brought.asked().batch_size
+
+    @batch_size.setter
+    def batch_size(self, value: int | None) -> None:
+        """torch sets what it was told; a batch_sampler or a stream decides here."""
+
+    def __len__(self) -> int:
+        return self._course.parts_per_epoch
+
+
+class PartLoader(ScriptLoader):
+    """This worker's part of a data set whose rows have numbers."""
+
+    def __iter__(self) -> Any:
+        is_training = self._course.begin()
+        for batch in super().__iter__():
+            if is_training and self._course.run.is_over:
+                return
+            yield batch
+
+
+class PartBatches(Sampler[list[int]]):
+    """The rows of this worker's mini-batches, one list each."""
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+
+    def __len__(self) -> int:
+        return self._course.parts_per_epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        parts = self._course.parts() if self._course.begin() else self._course.look()
+        return (part.rows.tolist() for part in parts)
+
+
+class StreamLoader(ScriptLoader):
+    """This worker's part of a stream."""
+
+    def __init__(self, course: Course, part: StreamPart, options: dict[str, Any]) -> None:
+        self._part = part
+        collate = options.get("collate_fn") or default_collate
+        super().__init__(course, part, **options | {"batch_size": None, "collate_fn": collate})
+
+    def __iter__(self) -> Any:
+        is_training = self._course.begin()
+        batches: Iterator[Any] = iter(())
+        ended = object()
+        for part in self._course.parts() if is_training else self._course.look():
+            batch = next(batches, ended)
+            if batch is ended:
+                self._tell(part)
+                batches = super().__iter__()
+                batch = next(batches)
+            if is_training and self._course.run.is_over:
+                return
+            yield batch
+
+    def _tell(self, part: Part) -> None:
+        """Has the stream begin anew, at this part. Its rows are numbers of every n-th example, which say where this worker is
+        among n."""
+        run = self._course.run
+        config = run.so_far()
+        lens, steps = shape_of(config, self._course.brought.dealt(config).manifest)
+        place = int(part.rows[0]) % len(lens)
+        done = (part.position - 1) % steps
+        self._part.tell(place, len(lens), lens[place], steps, run.accumulate, done * run.accumulate)
+
+
+def options_of(theirs: "DataLoader[Any]") -> dict[str, Any]:
+    """What a DataLoader of the user's was made with, to be dealt anew. ConfigError where its rows are drawn in a way of their
+    own."""
+    found = {name: getattr(theirs, name) for name in _OPTIONS if getattr(theirs, name, None)}
+    if theirs.num_workers == 0:
+        found.pop("prefetch_factor", None)
+    dataset: Any = theirs.dataset
+    shuffle = None
+    if not is_stream(dataset):
+        dataset, shuffle = _drawn(theirs)
+    elif theirs.batch_size is None:
+        del found["collate_fn"]  # it converts what comes one by one
+    return found | {
+        "dataset": dataset,
+        "batch_size": theirs.batch_size,
+        "shuffle": shuffle,
+        "drop_last": theirs.drop_last,
+    }
+
+
+def _drawn(theirs: "DataLoader[Any]") -> tuple[Any, bool]:
+    """The data set that a DataLoader draws from, and whether in random order."""
+    dataset, sampler = theirs.dataset, theirs.sampler
+    what = f"draws its rows with a {type(sampler).__name__}"
+    if type(theirs.batch_sampler) is not BatchSampler:
+        what = f"has a batch_sampler of its own ({type(theirs.batch_sampler).__name__})"
+    elif type(sampler) is SubsetRandomSampler:
+        return Subset(dataset, list(sampler.indices)), True
+    elif type(sampler) is SequentialSampler:
+        return dataset, False
+    elif type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(cast(Any, dataset)):
+        return dataset, True
+    raise ConfigError(
+        f"The DataLoader {what}, which can't be dealt to workers. Give the data set itself: paceline.loader(dataset, "
+        "batch_size=...), with torch.utils.data.Subset for some of its rows."
+    )
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of DataLoader that can be handed on; ConfigError for others, with what to do."""
+    for name in ("sampler", "batch_sampler"):
+        if options.get(name) is not None:
+            raise ConfigError(
+                f"paceline.loader deals the rows itself, so it takes no {name}. Leave {name} out; for some rows only give "
+                "torch.utils.data.Subset(dataset, indices), and to draw in your own DataLoader see paceline.sampler."
+            )
+    if not options.get("in_order", True):
+        raise ConfigError(
+            "in_order=False would hand mini-batches out in another order than the worker's. Leave it out."
+        )
+    return {name: value for name, value in options.items() if name not in ("sampler", "batch_sampler", "in_order")}
+
+
+def checked_batch_size(batch_size: Any) -> int:
+    """ConfigError where it is none."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ConfigError(
+            f"batch_size is {batch_size!r}; expected a whole number from 1: the examples of one step, of all workers together "
+            "(each takes batch_size / workers)."
+        )
+    return batch_size
