@@ -23,6 +23,7 @@ EXTRAS = {
     "onnx": "onnx",
     "onnxscript": "onnx",
     "matplotlib": "report",
+    "lightning": "lightning",
 }
 """By the name that is imported: the extra of pyproject.toml."""
 _CALLED = {"sklearn": "scikit-learn", "PIL": "pillow", "upath": "universal-pathlib"}

@@ -105,11 +105,16 @@ def test_the_extra_that_is_named_brings_the_library():
         assert brought.get(library, library) in distributions(PROJECT["optional-dependencies"][extra]), library
 
 
-def test_the_extra_all_brings_all_but_spark():
+def test_the_extra_all_brings_all_but_spark_and_lightning():
     (whole,) = PROJECT["optional-dependencies"]["all"]
     extras = set(re.fullmatch(r"paceline\[(.*)\]", whole)[1].split(","))
     brought = distributions([each for extra in extras for each in PROJECT["optional-dependencies"][extra]])
-    assert set(EXTRAS) - brought == {"pyspark", "py4j", "threadpoolctl"}  # the last one comes with scikit-learn
+    assert set(EXTRAS) - brought == {
+        "pyspark",
+        "py4j",
+        "lightning",
+        "threadpoolctl",
+    }  # the last one comes with scikit-learn
 
 
 def test_nobody_else_swallows_an_import_that_fails():
@@ -163,7 +168,7 @@ def test_a_bare_installation_names_what_each_command_lacks(tmp_path: Path):
     )
     commands = {
         "run digits -w 1 -s 1": "sharder",
-        "run svm --data rows.svm -w 1 -s 1": "sharder",
+        "run svm --data rows.svm -w 1 -s 1": "sparse",
         "run table.py --data rows.csv -w 1 -s 1": "sharder",
         "run svm --data memory://rows.svm -w 1 -s 1": "sharder",
         "shard xor --out shards": "sharder",
