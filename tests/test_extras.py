@@ -171,8 +171,8 @@ def test_a_bare_installation_names_what_each_command_lacks(tmp_path: Path):
         "run svm --data rows.svm -w 1 -s 1": "sparse",
         "run table.py --data rows.csv -w 1 -s 1": "sharder",
         "run svm --data memory://rows.svm -w 1 -s 1": "sharder",
-        "shard xor --out shards": "sharder",
-        "local svm --data rows.svm": "sharder",
+        "shard digits --out shards": "sharder",
+        "local svm --data rows.svm": "sparse",
         "plan digits": "worker",
     }
     paths = os.pathsep.join([str(tmp_path), str(ROOT)])
