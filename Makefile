@@ -10,6 +10,10 @@ EPOCHS ?=
 OVERLAY   ?= demo
 NAMESPACE ?= paceline
 WORKERS   ?=
+# With OVERLAY=script: a training script of yours, and its arguments
+SCRIPT    ?=
+ARGS      ?=
+OWN_SCRIPT = $(if $(SCRIPT),--script $(SCRIPT)) $(if $(ARGS),-- $(ARGS))
 OUT       ?= models
 E2E_DIGITS ?=
 # Images (docs/images.md): the program that builds them, what they are called, what they stand on, and more flags for the build
@@ -64,11 +68,11 @@ check: setup ## lint, format, types, layers, stale stubs and pages
 	$(BIN)/python -m tools.dashboard --check
 
 # On Kubernetes, by your kubectl; none of these needs torch here.
-deploy: $(VENV)/.cli ## a run on the cluster that kubectl points to (OVERLAY=demo NAMESPACE=paceline)
-	$(BIN)/paceline k8s deploy $(OVERLAY) -n $(NAMESPACE)
+deploy: $(VENV)/.cli ## a run on the cluster that kubectl points to (OVERLAY=demo NAMESPACE=paceline; OVERLAY=script SCRIPT=train.py ARGS=)
+	$(BIN)/paceline k8s deploy $(OVERLAY) -n $(NAMESPACE) $(OWN_SCRIPT)
 
 run: $(VENV)/.cli ## deploy, follow to the end, scale the servers to zero; ends with the run's exit code
-	$(BIN)/paceline k8s run $(OVERLAY) -n $(NAMESPACE)
+	$(BIN)/paceline k8s run $(OVERLAY) -n $(NAMESPACE) $(OWN_SCRIPT)
 
 status: $(VENV)/.cli ## where the run on the cluster is
 	$(BIN)/paceline k8s status -n $(NAMESPACE)

@@ -12,25 +12,31 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Train on Kubernetes, with your own kubectl.", no_args_is_help=True)
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="One run has one namespace.")]
 Overlay = Annotated[str, typer.Argument(help="A folder of k8s/overlays, or any folder with a kustomization.yaml.")]
+Script = Annotated[
+    Path | None, typer.Option(help="With the overlay script: your training script, up to 1 MiB, in place of its own.")
+]
+Arguments = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="The script's own, behind `--`.")
+]
 HERE = "paceline"
 
 
 @app.command()
-def deploy(overlay: Overlay, namespace: Namespace = HERE) -> None:
+def deploy(overlay: Overlay, arguments: Arguments = None, script: Script = None, namespace: Namespace = HERE) -> None:
     """Bring a run up, or go on with it under changed settings; back when all its parts run."""
     from paceline.k8s import deploy as deploying
 
     with _exits():
-        deploying.deploy(_kubectl(namespace), overlay, _say)
+        deploying.deploy(_kubectl(namespace), overlay, _say, script, arguments or ())
 
 
 @app.command()
-def run(overlay: Overlay, namespace: Namespace = HERE) -> None:
+def run(overlay: Overlay, arguments: Arguments = None, script: Script = None, namespace: Namespace = HERE) -> None:
     """Bring a run up, follow it to its end, and scale its servers to zero; the last line is the test accuracy."""
     from paceline.k8s.follow import run as go
 
     with _exits():
-        raise SystemExit(go(_kubectl(namespace), overlay, _say))
+        raise SystemExit(go(_kubectl(namespace), overlay, _say, script, arguments or ()))
 
 
 @app.command()

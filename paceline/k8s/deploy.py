@@ -3,8 +3,9 @@
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,6 +15,7 @@ from paceline.k8s.cluster_status import RESULT, State, look
 from paceline.k8s.findings import Finding, condition, told
 from paceline.k8s.kubectl import PARTS, SERVERS, SHARDS, TOKEN, WORKERS, Kubectl, NotThere
 from paceline.k8s.overlay import Overlay, read_overlay
+from paceline.k8s.script import is_script, script_of
 
 Say = Callable[[str], None]
 EVERY = 10.0
@@ -62,24 +64,42 @@ class Patience:
             raise Trouble.of(list(fatal.values()), lasting[0])
 
 
-def deploy(kubectl: Kubectl, name: str, say: Say, seconds: float = 600) -> Overlay:
+def deploy(
+    kubectl: Kubectl,
+    name: str,
+    say: Say,
+    script: Path | None = None,
+    arguments: Sequence[str] = (),
+    seconds: float = 600,
+) -> Overlay:
     """Applies the overlay and waits until all its parts run; a run that is there already goes on, with changed settings
-    where they may change. ConfigError and Trouble name the cause; `seconds`: longest wait."""
-    overlay = read_overlay(kubectl, name)
+    where they may change. `script`, `arguments`: in place of the overlay's own. ConfigError and Trouble name the cause;
+    `seconds`: longest wait."""
+    overlay = read_overlay(kubectl, name, script, arguments)
     make_namespace(kubectl, say)
     _check_same_run(kubectl, overlay)
     _make_token(kubectl, say)
     _keep_sizes(kubectl, overlay)
+    _check_same_script(kubectl, overlay)
     if kubectl.find(SERVERS) is not None:  # what joins must find the servers with the settings that it has
         rest = [document for document in overlay.documents if document["kind"] != "Job"]
-        kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump_all(rest))
+        _apply(kubectl, rest)
         wait_until(lambda state: state.serves, kubectl, say, seconds)
     _drop_jobs(kubectl, overlay, say)
-    kubectl.run("apply", "--filename=-", stdin=overlay.text)
+    _apply(kubectl, overlay.documents)
     servers = f"{overlay.config.servers} servers" if overlay.config.servers else "no servers but the chief"
     say(f"run {overlay.config.run} is in namespace {kubectl.namespace}: {overlay.config.workers} workers, {servers}")
     wait_until(lambda state: state.is_up, kubectl, say, seconds)
     return overlay
+
+
+def _apply(kubectl: Kubectl, documents: list[dict[str, Any]]) -> None:
+    """A script goes by itself: what is applied in the usual way is noted in an annotation, which takes 256 KiB."""
+    scripts = [one for one in documents if is_script(one)]
+    for one in scripts:
+        kubectl.run("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=yaml.safe_dump(one))
+    rest = [one for one in documents if one not in scripts]
+    kubectl.run("apply", "--filename=-", stdin=yaml.safe_dump_all(rest, sort_keys=False))
 
 
 def wait_until(
@@ -200,6 +220,20 @@ def _check_same_run(kubectl: Kubectl, overlay: Overlay) -> None:
         raise ConfigError(
             f"Namespace {kubectl.namespace} holds the volumes of run {', '.join(sorted(before))}, this overlay is run "
             f"{overlay.config.run}. Take another NAMESPACE, or begin anew: make teardown purge."
+        )
+
+
+def _check_same_script(kubectl: Kubectl, overlay: Overlay) -> None:
+    """A finished run does not begin again with a script that was changed since."""
+    servers, workers = kubectl.find(SERVERS), kubectl.find(WORKERS)
+    if servers is None or workers is None or RESULT not in servers["metadata"].get("annotations", {}):
+        return
+    new = overlay.find("Job", "paceline-worker")
+    before, now = script_of(workers), script_of(new) if new else ""
+    if before != now and condition(workers, "Complete") is not None:
+        raise ConfigError(
+            f"Namespace {kubectl.namespace} holds the finished run of another script, or of another version of this one "
+            f"({before}, now {now}). Take another NAMESPACE, or begin anew: make teardown purge."
         )
 
 

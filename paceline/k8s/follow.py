@@ -1,8 +1,9 @@
 """Follows a deployed run to its end, and shows where it is."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from rich.console import Console
 
@@ -22,9 +23,9 @@ ASKED = 8
 """How often `show` asks the chief, which may take its time on a busy node."""
 
 
-def run(kubectl: Kubectl, name: str, say: Say) -> int:
+def run(kubectl: Kubectl, name: str, say: Say, script: Path | None = None, arguments: Sequence[str] = ()) -> int:
     """Deploys, waits for the end and scales the servers to zero; the run's exit code. The last line is the test accuracy."""
-    deploy(kubectl, name, say)
+    deploy(kubectl, name, say, script, arguments)
     found = follow(kubectl, say)
     state = _let_end(kubectl, say)
     stop_servers(kubectl, found)

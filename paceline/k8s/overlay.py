@@ -11,6 +11,7 @@ import yaml
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.k8s.kubectl import Kubectl
+from paceline.k8s.script import put_script
 from paceline.load_settings import task_of
 from paceline.own_files import is_own
 from paceline.tasks.task import load_config
@@ -37,8 +38,9 @@ class Overlay(NamedTuple):
         return yaml.safe_dump_all(self.documents, sort_keys=False)
 
 
-def read_overlay(kubectl: Kubectl, name: str) -> Overlay:
-    """The overlay of that name in k8s/overlays, or in a folder. ConfigError lists what in it does not fit."""
+def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, arguments: Sequence[str] = ()) -> Overlay:
+    """The overlay of that name in k8s/overlays, or in a folder, with this script in place of its own. ConfigError lists what
+    in it does not fit."""
     folder = Path(name) if (Path(name) / "kustomization.yaml").is_file() else OVERLAYS / name
     if not (folder / "kustomization.yaml").is_file():
         known = ", ".join(sorted(path.parent.name for path in OVERLAYS.glob("*/kustomization.yaml"))) or "none here"
@@ -46,6 +48,8 @@ def read_overlay(kubectl: Kubectl, name: str) -> Overlay:
             f"There is no overlay '{name}': neither a folder of that path, nor one of k8s/overlays ({known})."
         )
     documents = [found for found in yaml.safe_load_all(kubectl.run("kustomize", str(folder))) if found]
+    if script is not None or arguments:
+        put_script(documents, folder, script, arguments)
     overlay = Overlay(documents, _config(documents, folder))
     if wrong := list(_mistakes(overlay)):
         raise ConfigError(f"The overlay {folder} can't be deployed: " + " ".join(wrong))

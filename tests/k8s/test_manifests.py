@@ -18,7 +18,8 @@ from paceline.core import registry
 from paceline.core.peers import peer_policy
 from paceline.load_settings import load, task_of
 from paceline.tasks.task import load_task
-from paceline.variables import TLS
+from paceline.variables import CONNECT, TLS
+from paceline.worker.command_line import ToldLaunched
 from tests.support.tree import ROOT
 from tools.rendered_manifests import FILE, FOLDER, is_fresh, objects, render
 
@@ -26,12 +27,27 @@ pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there i
 
 K8S, PAGE = ROOT / "k8s", ROOT / "docs" / "kubernetes.md"
 OVERLAYS = sorted(path.parent.name for path in K8S.glob("overlays/*/run.yaml"))
-COMPONENTS = ("data-server", "data", "shared-volume", "gpu", "spot", "autostop", "network-policy", "tls")
+COMPONENTS = (
+    "data-server",
+    "data",
+    "shared-volume",
+    "gpu",
+    "spot",
+    "autostop",
+    "network-policy",
+    "tls",
+    "script-data",
+    "script",
+)
+OF_SHARDS = ("data-server", "data", "shared-volume")
+"""Not with a script, which brings its data."""
 OLDEST, NEWEST = re.search(r"Kubernetes (1\.\d+) to (1\.\d+)", PAGE.read_text()).groups()
 NAME, PART = "app.kubernetes.io/name", "app.kubernetes.io/component"
 SHARDS, MIB, GIB = "paceline-shards", 1 << 20, 1 << 30
 read_schema = cache(utils.schema_contents)  # megabytes of JSON, which the library reads anew for each object
 PARTS = ("server", "worker", "evaluator", "sharder", "autostop")
+TASKS = [name for name in OVERLAYS if load(K8S / "overlays" / name / "run.yaml").data.source != "script"]
+"""The overlays that train a task; the others run a script."""
 
 
 def listed(overlay):
@@ -45,7 +61,8 @@ def cases():
     for overlay in OVERLAYS:
         yield (overlay,)
         if own := listed(overlay):
-            more = [component for component in COMPONENTS if component not in own]
+            without = (*own, *(OF_SHARDS if "script" in own else ("script", "script-data")))
+            more = [component for component in COMPONENTS if component not in without]
             yield from [*((overlay, component) for component in more), (overlay, *more)]
 
 
@@ -96,6 +113,21 @@ def config(overlay):
 
 def of_kind(found, *kinds):
     return [each for each in found if each["kind"] in kinds]
+
+
+def run_of(found):
+    """What pods read as run.yaml."""
+    return next(
+        yaml.safe_load(each["data"]["run.yaml"]) for each in of_kind(found, "ConfigMap") if "run.yaml" in each["data"]
+    )
+
+
+def is_script(found):
+    return run_of(found).get("data", {}).get("source") == "script"
+
+
+def parts_of(found):
+    return tuple(part for part in PARTS if part != "sharder" or not is_script(found))
 
 
 def named(found, kind, name):
@@ -201,7 +233,7 @@ def test_nothing_is_of_the_cluster_or_names_a_namespace(everything):
 
 
 def test_everything_carries_the_recommended_labels_and_the_runs_name(everything):
-    run = yaml.safe_load(of_kind(everything, "ConfigMap")[0]["data"]["run.yaml"])["run"]
+    run = run_of(everything)["run"]
     expected = {NAME: "paceline", "app.kubernetes.io/part-of": "paceline", "app.kubernetes.io/instance": run}
 
     for labels in [*pod_labels(everything), *(each["metadata"]["labels"] for each in everything)]:
@@ -233,7 +265,7 @@ def test_pods_get_no_variables_that_look_like_settings(everything):
     for _, _, spec in pods(everything):
         assert spec["enableServiceLinks"] is False
         found = {each["name"] for each in only_container(spec)["env"] if each["name"].startswith("PACELINE_")}
-        assert found <= {TLS}
+        assert found <= {TLS, CONNECT}
 
 
 def test_every_container_asks_for_no_more_than_its_limits(everything):
@@ -382,6 +414,7 @@ def test_the_cluster_has_as_many_servers_and_workers_as_the_config(config, plain
     assert (workers["completions"], workers["parallelism"]) == (config.workers, config.workers)
 
 
+@pytest.mark.parametrize("overlay", TASKS)
 def test_the_config_says_all_that_its_task_would(overlay, config):
     """Only the sharder adds a task's own settings; servers and workers take the file as it is."""
     path = K8S / "overlays" / overlay / "run.yaml"
@@ -421,10 +454,14 @@ def test_the_asynchronous_svm_is_as_published():
 
 
 def test_the_config_that_pods_read_is_the_overlays_file(overlay, plain):
-    (config,) = of_kind(plain, "ConfigMap")
+    config = named(plain, "ConfigMap", next(name for name in configs(plain) if name.startswith("paceline-config")))
 
     assert re.fullmatch(r"paceline-config-[a-z0-9]{10}", config["metadata"]["name"])
     assert config["data"] == {"run.yaml": (K8S / "overlays" / overlay / "run.yaml").read_text()}
+
+
+def configs(found):
+    return [each["metadata"]["name"] for each in of_kind(found, "ConfigMap")]
 
 
 @cache
@@ -437,6 +474,7 @@ def planned(overlay):
     return plan_report(config, shapes, 10)["servers"]
 
 
+@pytest.mark.parametrize("overlay", TASKS)
 def test_servers_may_use_the_memory_that_the_plan_suggests(overlay, plain):
     suggested = max(server["limit"] for server in planned(overlay))
     found = {key: quantity(each["memory"]) for key, each in container_of(plain, "server")["resources"].items()}
@@ -456,6 +494,7 @@ def test_the_svms_resources_start_from_the_papers(folder):
         assert (quantity(server["cpu"]), quantity(worker["cpu"]), worker["memory"]) == (workers, 1, "4Gi")
 
 
+@pytest.mark.parametrize("overlay", TASKS)
 def test_checkpoints_fit_into_their_claims(overlay, config, plain):
     largest = max(server["memory"]["weights"] + server["memory"]["optimizer"] for server in planned(overlay))
     (claim,) = named(plain, "StatefulSet", "paceline-server")["spec"]["volumeClaimTemplates"]
@@ -468,7 +507,20 @@ def test_threads_follow_the_cpu_limit(everything):
         container = only_container(spec)
         threads = next(each for each in container["env"] if each["name"] == "OMP_NUM_THREADS")
         assert threads["valueFrom"]["resourceFieldRef"]["resource"] == "limits.cpu"
-        assert ("--threads=$(OMP_NUM_THREADS)" in container.get("args", [])) is (part in ("worker", "evaluator"))
+        told = "--threads=$(OMP_NUM_THREADS)" in container.get(
+            "args", []
+        ) or '"threads": $(OMP_NUM_THREADS)' in told_in(container)
+        assert told is (part in ("worker", "evaluator"))
+
+
+def told_in(container):
+    """What a script is told where it runs; '' in other pods."""
+    return next((each["value"] for each in container["env"] if each["name"] == CONNECT), "")
+
+
+def told_script(container):
+    """The same, in a pod of rank 1 with one CPU."""
+    return ToldLaunched.model_validate(json.loads(re.sub(r"\$\(\w+\)", "1", told_in(container))))
 
 
 def command_of(module, args):
@@ -500,6 +552,10 @@ def test_processes_understand_their_arguments(everything):
         given = {"JOB_COMPLETION_INDEX"} if each["spec"].get("completionMode") == "Indexed" else set()
         given |= {variable["name"] for variable in container["env"]}
         assert set(re.findall(r"\$\((\w+)\)", " ".join(container["args"]))) <= given
+        if container["command"][3] == "paceline.worker.script":
+            assert (told_script(container).config, container["args"]) == (Path("/etc/paceline/run.yaml"), [])
+            assert told_script(container).name == {"worker": "worker-1", "evaluator": "evaluator"}[part]
+            continue
         command, args = command_of(
             container["command"][3], [re.sub(r"\$\(\w+\)", "1", arg) for arg in container["args"]]
         )
@@ -524,7 +580,8 @@ def test_processes_are_told_the_addresses_that_exist(everything):
         argument(only_container(spec), "chief") for part, _, spec in pods(everything) if part in ("server", "autostop")
     } == {address.format(0)}
     for part in ("worker", "evaluator"):
-        assert argument(container_of(everything, part), "servers") == address
+        container = container_of(everything, part)
+        assert (told_script(container).servers if is_script(everything) else argument(container, "servers")) == address
     assert (
         workers["template"]["spec"]["containers"][0]["env"][0]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
     )
@@ -569,7 +626,10 @@ def test_every_process_that_others_call_or_that_calls_gets_the_keys(case, folder
         assert {volume["name"]: volume for volume in spec["volumes"]}["tls"]["secret"]["secretName"] == "paceline-tls"
     assert workers["subdomain"] == names["metadata"]["name"]
     assert names["spec"]["clusterIP"] == "None"
-    assert argument(only_container(workers), "peer-host") == "paceline-worker-$(JOB_COMPLETION_INDEX).paceline-worker"
+    if not is_script(found):
+        assert (
+            argument(only_container(workers), "peer-host") == "paceline-worker-$(JOB_COMPLETION_INDEX).paceline-worker"
+        )
 
 
 def test_readers_mount_shards_and_data_read_only(everything):
@@ -578,13 +638,14 @@ def test_readers_mount_shards_and_data_read_only(everything):
         mounts = {mount["mountPath"]: mount for mount in only_container(spec)["volumeMounts"]}
         holder = next((volume for volume in spec["volumes"] if volume["name"] == "shards"), {})
         assert ("persistentVolumeClaim" in holder) is (
-            part == "sharder" or (part in ("worker", "evaluator") and not alone)
+            part == "sharder" or (part in ("worker", "evaluator") and not alone and not is_script(everything))
         )
         if part in ("worker", "evaluator"):
-            assert mounts["/shards"].get("readOnly", False) is not alone
+            place = "/script" if is_script(everything) else "/shards"
+            assert mounts[place].get("readOnly", False) is not alone
         assert all(
             mounts[path].get("readOnly")
-            for path in ("/data", "/etc/paceline", "/run/secrets/paceline")
+            for path in ("/data", "/etc/paceline", "/run/secrets/paceline", "/script")
             if path in mounts
         )
         assert ("/models" in mounts) is (part == "evaluator")
@@ -592,14 +653,17 @@ def test_readers_mount_shards_and_data_read_only(everything):
 
 def test_shards_are_written_beside_their_place_in_the_volume(everything):
     """What is renamed must be inside the volume, and not the volume itself."""
+    if is_script(everything):
+        assert "sharder" not in {part for part, _, _ in pods(everything)}
+        return
     for part, option in (("sharder", "out"), ("worker", "shards"), ("evaluator", "shards")):
         assert argument(container_of(everything, part), option) == "/shards/run"
 
 
 def test_data_of_ones_own_is_where_the_config_looks_for_it(everything):
-    (config,) = of_kind(everything, "ConfigMap")
-    path = yaml.safe_load(config["data"]["run.yaml"]).get("data", {}).get("path", "bundled")
-    mounts = {mount["mountPath"] for mount in container_of(everything, "sharder")["volumeMounts"]}
+    path = run_of(everything).get("data", {}).get("path", "bundled")
+    reader = "worker" if is_script(everything) else "sharder"
+    mounts = {mount["mountPath"] for mount in container_of(everything, reader)["volumeMounts"]}
 
     assert path == "bundled" or (Path("/data") in (Path(path), Path(path).parent) and "/data" in mounts)
 
@@ -713,11 +777,12 @@ def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder)
         "outside": None,
     }
     needed = {(source, "server", 50051) for source in ("worker", "evaluator", "server", "autostop")}
-    needed |= {(source, "sharder", 50051) for source in ("worker", "evaluator")}
+    parts = parts_of(found)
+    needed |= {(source, "sharder", 50051) for source in ("worker", "evaluator") if "sharder" in parts}
     needed |= {(source, "server", 50054) for source in ("worker", "evaluator")}
     needed |= {(source, "worker", 50053) for source in ("worker", "evaluator")}
-    needed |= {(source, part, 9464) for source, part in product(("prometheus", "prometheus-here"), PARTS)}
-    needed |= {(part, "dns", 53) for part in PARTS}
+    needed |= {(source, part, 9464) for source, part in product(("prometheus", "prometheus-here"), parts)}
+    needed |= {(part, "dns", 53) for part in parts}
     needed |= {("autostop", who, port) for who, port in product(strangers, (443, 6443))}
     everybody = places | strangers
 
@@ -728,9 +793,9 @@ def test_policies_let_through_what_the_parts_need_and_nothing_else(case, folder)
         and passes(policies, everybody[source], everybody[target], "TCP", port)
     }
 
-    assert set(places) == set(PARTS)
+    assert set(places) == set(parts)
     assert reached == needed
-    assert all(passes(policies, places[part], strangers["dns"], "UDP", 53) for part in PARTS)
+    assert all(passes(policies, places[part], strangers["dns"], "UDP", 53) for part in parts)
 
 
 @pytest.mark.parametrize("case", EVERYTHING, ids="+".join)

@@ -1,5 +1,5 @@
-"""`python -m paceline.worker.script SCRIPT.py [ARGS...]`: runs a script as one worker of a run, told where by
-PACELINE_CONNECT."""
+"""`python -m paceline.worker.script [SCRIPT.py ARGS...]`: runs a script as one worker of a run, told where by
+PACELINE_CONNECT; without a script the one that the run's settings name, with their arguments."""
 
 import paceline.first_process  # noqa: F401  # isort: skip
 
@@ -16,7 +16,7 @@ from paceline.worker.script.current import current
 from paceline.worker.training.model_and_gradient import use_threads
 
 
-def main(script: str) -> None:
+def main() -> None:
     """The script as Python runs it: its folder first on the path, `__main__` its own, and everything that is drawn at random
     until the first step alike in all workers."""
     import numpy as np
@@ -25,6 +25,14 @@ def main(script: str) -> None:
     run = current()
     if isinstance(run, Alone):
         raise ConfigError("This program is started by `paceline launch SCRIPT.py`, or in a pod, with PACELINE_CONNECT.")
+    if len(sys.argv) < 2:
+        sys.argv += [run.settings.task, *run.settings.arguments]
+    del sys.argv[0]
+    script = sys.argv[0]
+    if not Path(script).is_file():
+        raise ConfigError(
+            f"There is no script {script} here. `task` in the run's settings, or the command line, names it."
+        )
     use_threads(run.threads)
     random.seed(run.seed)
     np.random.seed(run.seed)
@@ -58,8 +66,7 @@ def _end(error: PacelineError) -> None:
 
 
 if __name__ == "__main__":
-    sys.argv = sys.argv[1:]
     try:
-        main(sys.argv[0])
+        main()
     except PacelineError as error:
         _end(error)

@@ -236,19 +236,23 @@ class ScriptRun:
         told = self._told
 
         def work(around: Any, shards: Any) -> None:
-            describe(
-                self._asked,
-                told.name,
-                around.addresses,
-                around.credentials,
-                around.config.deadline,
-                around.stop,
-                around.say,
-            )
+            self._describe(around)
             listen = (told.peer_host, told.peer_port)
             ScriptWorker(around, shards, replica, listen=listen, on_seat=self._seated, models=told.models).run()
 
         return run_process(start, work, stopping, shards=data)
+
+    def _describe(self, around: Any) -> None:
+        """Tells the servers what the script asks for; the evaluator too, which may be the first to come in a pod."""
+        describe(
+            self._asked,
+            self._told.name,
+            around.addresses,
+            around.credentials,
+            around.config.deadline,
+            around.stop,
+            around.say,
+        )
 
     def _seated(self, position: int, sampler: Sampler, shards: list[Any]) -> None:
         """In the loop's thread, while the script waits."""
@@ -264,6 +268,7 @@ class ScriptRun:
         start = Start(self._told, config, self._credentials)
 
         def work(around: Any, shards: Any) -> None:
+            self._describe(around)
             ScriptScorer(around, replica, self._told.models, self._evaluate, self._best, self._patience).run()
 
         sys.exit(run_process(start, work, shards=data))

@@ -46,8 +46,9 @@ class ScriptWorker(Worker):
         super().train(clock, place, seat, mine, sampler)
 
     def left(self, incarnation: int) -> None:
-        """Where nobody evaluates, the worker at place 0 takes the final version, for its script and for the run's folder."""
-        if self.config.evaluate_every or self._place != 0:
+        """Where nobody evaluates, the worker at place 0 takes the final version, for its script and for the run's folder; in
+        a pod, which has none, an evaluator does."""
+        if self.config.evaluate_every or self._place != 0 or self._models is None:
             super().left(incarnation)
             return
         assert isinstance(self.replica, ScriptReplica)

@@ -1,0 +1,110 @@
+"""A training script of the user's in an overlay: its text becomes a ConfigMap, its name and arguments settings of the run."""
+
+import ast
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from paceline.core.errors import ConfigError
+
+SCRIPT, CONFIG = "paceline-script", "paceline-config"
+FOLDER = Path("/script")
+MOST = 1 << 20
+"""What a ConfigMap takes (bytes)."""
+_IMAGE = 'Make an image of it: docs/kubernetes.md, "More than a ConfigMap takes".'
+Document = dict[str, Any]
+
+
+def put_script(documents: list[Document], folder: Path, script: Path | None, arguments: Sequence[str]) -> None:
+    """The overlay's documents with this script, None: its own, and these arguments. ConfigError: the overlay runs no script,
+    or the file is none that fits."""
+    config = _find(documents, CONFIG)
+    run = yaml.safe_load(config["data"]["run.yaml"]) if config is not None else None
+    if config is None or not isinstance(run, dict) or (run.get("data") or {}).get("source") != "script":
+        raise ConfigError(
+            f"The overlay {folder} runs no script, so it takes neither SCRIPT nor ARGS: take OVERLAY=script, or a copy of it."
+        )
+    run["arguments"] = list(arguments)
+    if script is not None:
+        run["task"] = str(FOLDER / script.name)
+        own = _find(documents, SCRIPT)
+        if own is None:
+            raise ConfigError(
+                f"The overlay {folder} has no ConfigMap {SCRIPT} for SCRIPT: copy that of OVERLAY=script."
+            )
+        _replace(documents, own, SCRIPT, _files(script))
+    _replace(documents, config, CONFIG, {**config["data"], "run.yaml": yaml.safe_dump(run, sort_keys=False)})
+
+
+def is_script(document: Document) -> bool:
+    """Whether it is the ConfigMap of a script."""
+    return document["kind"] == "ConfigMap" and str(document["metadata"]["name"]).startswith(SCRIPT)
+
+
+def script_of(job: Document) -> str:
+    """The name of the ConfigMap that a Job's script comes from, which changes with its content; '' for a task's Job."""
+    volumes = job["spec"]["template"]["spec"].get("volumes", [])
+    names = [str(volume.get("configMap", {}).get("name", "")) for volume in volumes]
+    return next((name for name in names if name.startswith(SCRIPT)), "")
+
+
+def _files(script: Path) -> dict[str, str]:
+    """The script, and the files beside it that it imports, by name. ConfigError: one is no Python file, they are too large,
+    or a folder is imported."""
+    if script.suffix != ".py" or not script.is_file():
+        raise ConfigError(f"SCRIPT: there is no Python file {script}. Give the path of your training script.")
+    found: dict[str, str] = {}
+    left = [script]
+    while left:
+        file = left.pop()
+        found[file.name], tree = _read(file)
+        for name in sorted(_imported(tree)):
+            beside = script.with_name(f"{name}.py")
+            if beside.is_file() and beside.name not in found:
+                left.append(beside)
+            elif (script.with_name(name) / "__init__.py").is_file():
+                raise ConfigError(f"SCRIPT: {file} imports the folder {name}, and a ConfigMap has none. {_IMAGE}")
+    if (size := sum(len(text.encode()) for text in found.values())) > MOST:
+        raise ConfigError(f"SCRIPT: {', '.join(found)}: {size:,} bytes, and a ConfigMap takes {MOST:,}. {_IMAGE}")
+    return found
+
+
+def _read(file: Path) -> tuple[str, ast.Module]:
+    try:
+        text = file.read_text(encoding="utf-8")
+        return text, ast.parse(text, str(file))
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"SCRIPT: {file} is not Python: {error}.") from error
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """The first words of all names that are imported."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {each.name.partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def _find(documents: list[Document], name: str) -> Document | None:
+    """The ConfigMap whose name begins so; generated ones have a suffix."""
+    return next(
+        (one for one in documents if one["kind"] == "ConfigMap" and one["metadata"]["name"].startswith(name)), None
+    )
+
+
+def _replace(documents: list[Document], old: Document, name: str, data: dict[str, str]) -> None:
+    """Other content, and a name that says so, as kustomize gives them: whoever mounts it is made anew."""
+    before = old["metadata"]["name"]
+    old["data"] = data
+    old["metadata"]["name"] = f"{name}-{hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:10]}"
+    for document in documents:
+        for volume in document.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", []):
+            if volume.get("configMap", {}).get("name") == before:
+                volume["configMap"]["name"] = old["metadata"]["name"]
