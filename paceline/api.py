@@ -63,8 +63,19 @@ def brief(function: Callable[P, T]) -> Callable[P, T]:
 @brief
 @installed_first()
 def train(
-    task: str | Path | ModuleType,
+    task: "str | Path | ModuleType | torch.nn.Module",
+    train: Any = None,
     *,
+    test: Any = None,
+    validation: Any = None,
+    loss: Callable[[Any, Any], Any] | None = None,
+    batch_loss: Callable[[Any, Any], Any] | None = None,
+    optimizer: Any = None,
+    scheduler: Any = None,
+    metrics: Mapping[str, Callable[..., Any]] | None = None,
+    batch_size: int | None = None,
+    collate_fn: Callable[..., Any] | None = None,
+    num_workers: int | None = None,
     workers: int | None = None,
     servers: int | None = None,
     policy: str | Path | Mapping[str, Any] | None = None,
@@ -78,7 +89,17 @@ def train(
 ) -> Result:
     """Trains with real processes on this machine, as `paceline run` does, and returns when the final version is scored.
 
-    `task`: a built-in task's name, the path of a task file, or its module. `policy`: like "ssp:3", or {"name": "ssp",
+    `task`: a model with its data set `train`, or a built-in task's name, the path of a task file, or its module.
+
+    With a model, everything else may be an object of your script or notebook, lambdas and classes of a cell included; the
+    model has the final weights afterwards. `train`, `test`, `validation`: torch data sets, DataLoaders, or (inputs, targets) as
+    tensors or arrays; without test and validation both are cut from `train`. `loss`: of outputs and targets; or `batch_loss`:
+    of model and mini-batch, whatever that is; left out: cross entropy or squared error, as fits. `optimizer`: one of torch over
+    the model's parameters, a function that makes it of them, or a name; left out: AdamW. `scheduler`: of that, stepped after
+    each epoch. `metrics`: by name, functions of outputs and targets (with batch_loss: of model and mini-batch); accuracy comes
+    by itself. `batch_size`: of all workers together. `collate_fn`, `num_workers`: as in DataLoader.
+
+    With both: `policy`: like "ssp:3", or {"name": "ssp",
     "bound": 3}, or a file of your own. `data`: where the data set is, or the whole section `data`. `epochs`: passes over
     the training data. `folder`: the run's folder, ./runs/NAME if not given; one with an unfinished run of the same settings
     is resumed, a finished one is returned as it is. `device`: what each worker computes on: auto, cpu, cuda or cuda:1.
@@ -91,10 +112,28 @@ def train(
     raises KeyboardInterrupt. Raises the PacelineError that the run ended with: ConfigError, DataError, ServersGone, ...;
     its text names the folder of the logs, where there are any."""
     _refuse_inside_task(sys._getframe(1))
+    given = {
+        "train": train,
+        "test": test,
+        "validation": validation,
+        "loss": loss,
+        "batch_loss": batch_loss,
+        "scheduler": scheduler,
+        "metrics": metrics,
+        "collate_fn": collate_fn,
+        "num_workers": num_workers,
+    }
     place = data if isinstance(data, Mapping) else None if data is None else {"path": str(data)}
     chosen = str(policy) if isinstance(policy, Path) else policy
-    named = {"workers": workers, "servers": servers, "policy": chosen, "data": place, "epochs": epochs}
-    overrides = settings | {key: value for key, value in named.items() if value is not None} | {"task": _name(task)}
+    named = {"workers": workers, "servers": servers, "policy": chosen, "data": place}
+    overrides = settings | {key: value for key, value in named.items() if value is not None}
+    live = {**given, "optimizer": optimizer, "batch_size": batch_size, "epochs": epochs}
+    if not isinstance(task, (str, Path, ModuleType)):
+        _check_model(task)
+        return _train_live(task, live, overrides, folder, device, yes, show)
+    _refuse_objects(task, given)
+    own = {"optimizer": optimizer, "batch_size": batch_size, "epochs": epochs, "task": _name(task)}
+    overrides |= {key: value for key, value in own.items() if value is not None}
     runs = RUNS
     if folder is not None:
         runs = Path(folder).parent
@@ -191,10 +230,62 @@ def _exit_as_a_worker(name: str) -> None:
     sys.excepthook = end
 
 
-def _run(config: Config, folder: RunFolder, device: str, show: Callable[[str], None]) -> None:
+def _check_model(found: Any) -> None:
+    """ConfigError where it is none; without torch nobody has one."""
+    if isinstance(found, type):
+        raise ConfigError(
+            f"The first argument is the class {found.__name__}; give an object of it: {found.__name__}()."
+        )
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(found, torch.nn.Module):
+        raise ConfigError(
+            f"The first argument is of type {type(found).__name__}; expected a model (torch.nn.Module) with its data set "
+            "train=..., a task's name, or the path of a task file."
+        )
+
+
+def _refuse_objects(task: str | Path | ModuleType, given: Mapping[str, Any]) -> None:
+    """ConfigError where what belongs to a model stands beside a task."""
+    if wrong := [key for key, value in given.items() if value is not None]:
+        raise ConfigError(
+            f"{wrong[0]}= goes with a model of yours: paceline.train(model, train=dataset). The task {_name(task)} brings its "
+            "own data, loss and metrics."
+        )
+
+
+def _train_live(
+    model: Any,
+    live: dict[str, Any],
+    overrides: dict[str, Any],
+    folder: str | Path | None,
+    device: str,
+    yes: bool,
+    show: Callable[[str], None] | None,
+) -> Result:
+    from paceline.train_live import train_live
+    from paceline.worker.live.given import Given
+
+    for key in ("accumulate", "precision", "compile"):  # what a task's worker does is the live loop's here
+        if key in overrides:
+            live[key] = overrides.pop(key)
+    say = show or (lambda line: None)
+    return train_live(
+        model,
+        Given(**live),
+        overrides,
+        None if folder is None else Path(folder),
+        yes,
+        say,
+        lambda config, place, objects: _run(config, place, device, say, objects),
+    )
+
+
+def _run(
+    config: Config, folder: RunFolder, device: str, show: Callable[[str], None], objects: int | None = None
+) -> None:
     """Trains; raises how it ended where it did not finish."""
     lines = PlainLines(show)
-    outcome = run_local(config, folder.path, lines.say, lines.show, device=device)
+    outcome = run_local(config, folder.path, lines.say, lines.show, device=device, objects=objects)
     if outcome.exit_code == CTRL_C:
         raise KeyboardInterrupt
     if outcome.exit_code:

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """A run in its folder; `Result("runs/NAME")` opens one of an earlier day. ConfigError where there is none."""
+    """A run in its folder; `Result("runs/NAME")` opens one of an earlier day. `model`: one like that which a run of live
+    objects or of a script has trained, for `model` and `best_model`; it is left as it is. ConfigError where there is no run."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, model: "torch.nn.Module | None" = None) -> None:
         self._place = RunFolder(Path(folder))
-        self._trained = Trained(self._place)
+        self._trained = Trained(self._place, model)
         self.config = self._trained.config
 
     def __repr__(self) -> str:
@@ -88,6 +89,11 @@ class Result:
         """The best one of all scored epochs on validation data, by what the task goes by: BEST, else accuracy where it is
         measured, else the loss."""
         return self._trained.module("best")
+
+    def load_into(self, model: "torch.nn.Module", best: bool = False) -> None:
+        """The trained weights, or the best ones, into a model of the same form, wherever its parameters are. ConfigError: it
+        has another form; DataError: the run was not scored."""
+        self._trained.load_into(model, "best" if best else "last")
 
     def export(self, path: str | Path, best: bool = False) -> Path:
         """Writes the trained model, or the best one, in the form that the ending names: .safetensors (weights), .pt2 (for

@@ -18,6 +18,7 @@ import paceline
 from paceline.api import brief
 from paceline.core.errors import ConfigError, DataError, PacelineError
 from paceline.core.settings.config import Config
+from paceline.load_settings import load
 from paceline.local.read_config import complete, read_config
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.variables import CONNECT
@@ -135,6 +136,54 @@ def test_without_the_onnx_packages_the_error_says_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'paceline\[onnx\]'"):
         trained[1].export(tmp_path / "model.onnx")
+
+
+# a model and its data
+@pytest.mark.parametrize(
+    ("first", "given", "said"),
+    [
+        (torch.nn.Linear, {}, r"the class Linear; give an object of it: Linear\(\)"),
+        (7, {"train": [1]}, r"of type int; expected a model \(torch.nn.Module\) with its data set train="),
+        ("digits", {"train": [1]}, r"train= goes with a model of yours: .* The task digits brings its own data"),
+        ("digits", {"loss": len}, "loss= goes with a model of yours"),
+        (torch.nn.Linear(1, 1), {}, r"no training data\. Give it: train="),
+        (torch.nn.Linear(1, 1), {"train": [1], "bound": 3}, "bound: there is no such setting"),
+    ],
+)
+def test_a_model_without_data_and_a_task_with_some_are_told_apart(
+    first: Any, given: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=said):
+        paceline.train(first, show=None, **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_result_of_a_script_needs_a_model_to_load_the_weights_into(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    model = torch.nn.Linear(2, 1)
+    config = load(None, {"task": "Linear", "data": {"source": "script"}, "run": "one"})
+    folder, _ = open_run(config, runs=tmp_path)
+    folder.models.mkdir()
+    for which in ("last", "best"):
+        save_file(
+            {name: torch.ones_like(value) for name, value in model.state_dict().items()},
+            folder.models / f"{which}.safetensors",
+        )
+
+    with pytest.raises(ConfigError, match=r"paceline\.Result\('.*one', model\); or load the weights into it"):
+        _ = paceline.Result(folder.path).model
+    result = paceline.Result(folder.path, model)
+    assert result.model.weight.tolist() == [[1.0, 1.0]]
+    assert not result.best_model.training
+    assert model.weight.tolist() != [[1.0, 1.0]]
+    result.load_into(model)
+    assert model.weight.tolist() == [[1.0, 1.0]]
+    with pytest.raises(ConfigError, match=r"does not fit this model: .*Make it as the run's script did"):
+        result.load_into(torch.nn.Linear(3, 1))
+    with pytest.raises(ConfigError, match=r"has a model of its script's; torch.export takes result.model"):
+        result.export(tmp_path / "model.pt2")
 
 
 def test_a_run_that_fails_raises_its_error_with_the_folder_of_the_logs(tmp_path: Path) -> None:

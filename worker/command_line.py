@@ -64,6 +64,10 @@ class ToldLaunched(ToldScript):
     shards: Path = Field(Path(), description="Not read: the script brings the data.")
     models: Path | None = Field(None, description="Folder for the last and the best model.")
     evaluates: bool = Field(False, description="Whether this process scores versions and does not train.")
+    objects: int | None = Field(
+        None,
+        description="Inherited descriptor of what is trained, where no script says it (paceline.train of live objects).",
+    )
 
     @property
     def name(self) -> str:

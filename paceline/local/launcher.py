@@ -72,19 +72,21 @@ def run_local(
     device: str = "auto",
     forkers: Mapping[str, Forker] | None = None,
     keep: bool = False,
+    objects: int | None = None,
 ) -> Outcome:
     """Trains as `config` says, in a folder that `open_run` has prepared; resumes what is there. `say` gets messages,
     `show` each status with the examples per second; `shards` of another run with the same data save the time to write
     them; `device` is what workers and evaluator compute on; `forkers` of another run start the processes quicker still.
     Ctrl-C and SIGTERM end it in order. Where a mistake ends its first start before anything was learned, the folder is
-    deleted, unless it is to `keep`. ConfigError: it runs now."""
+    deleted, unless it is to `keep`. `objects`: the descriptor of what is trained (paceline/live/packing.py), where that is no
+    task and no script. ConfigError: it runs now."""
     place = RunFolder(folder)
     is_new = not place.facts()
     with ExitStack() as stack:
         stack.enter_context(place.locked())
         signals = stack.enter_context(Signals())
         records = stack.enter_context(closing(Records(place.path, place.metrics)))
-        forkers = forkers or stack.enter_context(forking(config))
+        forkers = forkers or stack.enter_context(forking(config, inherited=() if objects is None else (objects,)))
         launch = _Launch(
             config,
             place,
@@ -96,6 +98,7 @@ def run_local(
             signals=signals,
             records=records,
             forkers=forkers,
+            objects=objects,
         )
         try:
             launch.train()
@@ -124,6 +127,7 @@ class _Launch:
         signals: Signals,
         records: Records,
         forkers: Mapping[str, Forker],
+        objects: int | None,
     ) -> None:
         self.outcome = Outcome()
         self._config = config
@@ -144,6 +148,7 @@ class _Launch:
         self._threads = threads_of(config)
         self._environment = child_environment(self._threads)
         self._forkers = forkers
+        self._objects = objects
         self._crashes = Crashes()
         self._printed: list[Printed] = []
 
@@ -316,7 +321,10 @@ class _Launch:
         """A process of the user's script; what the first worker and the evaluator print is shown."""
         if role == "evaluator" or told.rank == 0:
             self._printed.append(Printed(self._folder.log(name), self._say))
-        words, environment = script_words(self._folder, self._config), script_environment(self._environment, told)
+        words, environment = (
+            script_words(self._folder, self._config, self._objects),
+            script_environment(self._environment, told),
+        )
         return self._begin(name, role, words, environment, self._config.restarts)
 
     def _script(self, name: str, servers: list[str]) -> dict[str, Any]:
@@ -326,6 +334,7 @@ class _Launch:
             "models": self._folder.models,
             "threads": self._threads,
             "device": self._device,
+            "objects": self._objects,
         }
         return {**told, **self._shared(name)}
 
@@ -357,7 +366,8 @@ class _Launch:
         forker = self._forkers.get(role)
         if forker is not None:
             self._wait_for(lambda: forker.is_ready)
-        child = Child(name, role, command, self._folder.log(name), environment, restarts, forker)
+        inherited = () if self._objects is None or role == "server" else (self._objects,)
+        child = Child(name, role, command, self._folder.log(name), environment, restarts, forker, inherited)
         self._children.append(child)
         child.start()
         return child

@@ -1,7 +1,7 @@
 """What the processes of a run are forked from; some of it may have begun before the config was read."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
 from paceline.core.settings.config import Config
@@ -15,14 +15,16 @@ from paceline.sharder.strategy import build_strategy
 
 
 @contextmanager
-def forking(config: Config, begun: Begun | None = None) -> Iterator[Mapping[str, Forker]]:
+def forking(
+    config: Config, begun: Begun | None = None, inherited: Sequence[int] = ()
+) -> Iterator[Mapping[str, Forker]]:
     """What starts the processes of each role: what these import is loaded once for all. Nothing where fork is not safe.
-    `begun`: what `beginning` gave."""
+    `begun`: what `beginning` gave; `inherited`: descriptors that workers and the evaluator get, where nothing was begun."""
     if sys.platform != "linux":
         yield {}
         return
     with ExitStack() as stack:
-        servers, workers = _begun_or_new(config, begun, stack)
+        servers, workers = _begun_or_new(config, begun, inherited, stack)
         forkers = {"server": servers, "worker": workers, "evaluator": workers, "check": workers}
         reads = begun is not None and begun.workers is workers and begun.reads
         if (reads or not is_own(config.task)) and _shards_alone(config):
@@ -30,7 +32,9 @@ def forking(config: Config, begun: Begun | None = None) -> Iterator[Mapping[str,
         yield forkers
 
 
-def _begun_or_new(config: Config, begun: Begun | None, stack: ExitStack) -> tuple[Forker, Forker]:
+def _begun_or_new(
+    config: Config, begun: Begun | None, inherited: Sequence[int], stack: ExitStack
+) -> tuple[Forker, Forker]:
     """What servers and workers are forked from. What was begun for other workers than the config asks for is left alone."""
     environment = child_environment(threads_of(config))
     rows = ROWS if config.updates == "sparse" else ()
@@ -40,7 +44,7 @@ def _begun_or_new(config: Config, begun: Begun | None, stack: ExitStack) -> tupl
     if config.updates == "sparse":
         return servers, stack.enter_context(closing(Forker(LINEAR, environment, rows)))
     script = config.task if config.is_script else config.loop
-    wanted = Forker(modules(script), environment, libraries(script))
+    wanted = Forker(modules(script), environment, libraries(script), inherited)
     return servers, stack.enter_context(closing(wanted))
 
 

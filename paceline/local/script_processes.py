@@ -20,8 +20,10 @@ SILENT = (
 )
 
 
-def script_words(folder: RunFolder, config: Config) -> list[str]:
-    """What follows `python -P`."""
+def script_words(folder: RunFolder, config: Config, objects: int | None) -> list[str]:
+    """What follows `python -P`; `objects`: the descriptor of live ones, which a script of ours trains."""
+    if objects is not None:
+        return ["-m", "paceline.live_process"]
     return ["-m", "paceline.worker.script", folder.task(config.task), *config.arguments]
 
 

@@ -1,8 +1,9 @@
 """The model that a run has left, read from the run's folder, wherever that is now."""
 
+import copy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 
@@ -22,9 +23,11 @@ _MISSING = 3
 class Trained:
     """What the run in a folder has trained: its settings, task, and models. ConfigError where there is no run."""
 
-    def __init__(self, place: RunFolder) -> None:
+    def __init__(self, place: RunFolder, model: "torch.nn.Module | None" = None) -> None:
+        """`model`: one of the form that was trained, where no task says it."""
         self.place = place
         self.config = place.settings()
+        self._given = model
 
     @property
     def is_linear(self) -> bool:
@@ -47,10 +50,15 @@ class Trained:
     def module(self, which: str = "last") -> "torch.nn.Module":
         """A model of torch on the CPU, in evaluation mode. DataError: the run was not scored, or the file is damaged;
         ConfigError: it is no model of the task."""
+        model = self._new()
+        self.load_into(model, which)
+        return model.eval()
+
+    def load_into(self, model: "torch.nn.Module", which: str = "last") -> None:
+        """The weights that `module` would have, into this model, wherever its parameters are. Errors as there."""
         from safetensors.torch import load_file
 
         path = self.file(which)
-        model: Any = self.task.model()
         try:
             model.load_state_dict(load_file(path))
         except SafetensorError as error:
@@ -59,11 +67,30 @@ class Trained:
             ) from error
         except RuntimeError as error:
             told = "; ".join(line.strip() for line in str(error).splitlines()[1 : 1 + _MISSING])
+            raise ConfigError(f"{path} does not fit {self._owner}: {told} {self._changed}") from None
+
+    def _new(self) -> "torch.nn.Module":
+        """A model on the CPU without the trained weights."""
+        if self._given is not None:
+            return copy.deepcopy(self._given).cpu()
+        if self.config.data.source == "script":
             raise ConfigError(
-                f"{path} does not fit the model of task {self.config.task}: {told} Has the task file changed since? "
-                f"What trained it is in {self.place.kept_task(self.config.task)}."
-            ) from None
-        return model.eval()  # type: ignore[no-any-return]
+                f"Run '{self.place.name}' has trained a model that its script made, and the script is not run again. Give one "
+                f"like it: paceline.Result({str(self.place.path)!r}, model); or load the weights into it: "
+                f"model.load_state_dict(safetensors.torch.load_file({str(self.file())!r}))."
+            )
+        model: torch.nn.Module = self.task.model()
+        return model
+
+    @property
+    def _owner(self) -> str:
+        return "this model" if self.config.data.source == "script" else f"the model of task {self.config.task}"
+
+    @property
+    def _changed(self) -> str:
+        if self.config.data.source == "script":
+            return "Make it as the run's script did."
+        return f"Has the task file changed since? What trained it is in {self.place.kept_task(self.config.task)}."
 
     def inputs(self, which: str = "last") -> Inputs:
         """What it was trained on: as its file says, or for one of an earlier Paceline the run's shards."""

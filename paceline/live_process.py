@@ -1,0 +1,69 @@
+"""`python -m paceline.live_process`: a worker or the evaluator of a run that trains live objects, in the way of a script."""
+
+import json
+import os
+import random
+import sys
+import warnings
+
+import numpy as np
+import torch
+
+from paceline import script
+from paceline.live.packing import unpack
+from paceline.load_settings import exits
+from paceline.variables import CONNECT
+from paceline.worker.command_line import ToldLaunched
+from paceline.worker.live.live_training import LiveTraining
+from paceline.worker.live.own_faults import told as faults_told
+from paceline.worker.live.scores import score
+from paceline.worker.live.steps import Steps
+from paceline.worker.script.alone import Alone
+from paceline.worker.script.current import current
+from paceline.worker.training.device import choose_device
+from paceline.worker.training.model_and_gradient import use_threads
+
+
+def main() -> None:
+    """Takes the objects that this process has inherited and trains them."""
+    told = ToldLaunched.model_validate(json.loads(os.environ[CONNECT]))
+    with exits(told.name):
+        assert told.objects is not None
+        use_threads(told.threads)
+        device = choose_device(told.device.partition(":")[0], told.rank)  # of the GPUs it sees the one that was meant
+        live: LiveTraining = unpack(told.objects, device)
+        os.close(told.objects)
+        run = current()
+        assert not isinstance(run, Alone)
+        random.seed(run.seed)
+        np.random.seed(run.seed)
+        torch.manual_seed(run.seed)
+        try:
+            with faults_told():
+                train(live, device, run.seed)
+        finally:
+            run.close()
+
+
+def train(live: LiveTraining, device: torch.device, seed: int) -> None:
+    """The loop, as anybody would write it for `paceline launch`."""
+    warnings.filterwarnings("ignore", "Seems like `optimizer.step")  # a scheduler that was sent does not know better
+    model = live.model.to(device).train()
+    optimizer = script.wrap(live.optimizer, model, accumulate=live.accumulate)
+    scheduler = live.scheduler(optimizer) if callable(live.scheduler) else live.scheduler
+    loader = script.loader(live.train, batch_size=live.batch_size, **live.loading)
+    script.evaluate(lambda: score(live, device, seed), every=1)
+    steps = Steps(live, model, optimizer, device)
+    done = 0
+    for epoch in script.epochs(live.epochs):
+        while scheduler is not None and done < epoch:
+            scheduler.step()
+            done += 1
+        model.train()
+        for batch in loader:
+            steps.take(batch)
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()

@@ -1,0 +1,194 @@
+"""paceline.train(model, train=dataset) with real processes, from scripts and from the cells of a notebook."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.processes import eventually
+from tests.support.tree import ROOT
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.timeout(300)
+HEAD = """
+import json, os, sys, threading, time
+import torch
+from torch.nn import functional
+from torch.utils.data import TensorDataset
+import paceline
+
+torch.manual_seed(0)
+x = torch.randn(400, 5)
+y = (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+small = dict(workers=2, servers=1, policy="bsp", yes=True)
+
+def left():
+    "Own children that are still there."
+    return open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read().split()
+"""
+SCRIPT = (
+    HEAD
+    + """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(5, 3)
+    def forward(self, x):
+        return self.inner(x)
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return len(x)
+    def __getitem__(self, row):
+        return {"x": x[row], "y": y[row]}
+
+weight = torch.ones(3)
+def collate(rows):
+    return {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
+
+before = len(os.listdir("/proc/self/fd"))
+model = Net()
+said = []
+first = paceline.train(
+    model, TensorDataset(x[:300], y[:300]), test=(x[300:], y[300:]), epochs=4, batch_size=20,
+    loss=lambda outputs, targets: functional.cross_entropy(outputs, targets, weight=weight),
+    optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5),
+    scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 4),
+    metrics={"ones": lambda outputs, targets: (outputs.argmax(1) == 1).float().mean()}, show=said.append, **small)
+with torch.no_grad():
+    own = (model(x[300:]).argmax(1) == y[300:]).double().mean()
+dicts = Net()
+second = paceline.train(
+    dicts, Rows(), epochs=1, batch_size=20, collate_fn=collate, show=None, optimizer="adam",
+    batch_loss=lambda net, batch: functional.cross_entropy(net(batch["x"]), batch["y"]), **small)
+print(json.dumps({
+    "metrics": first.metrics, "own": float(own), "same": bool((first.model.inner.weight == model.inner.weight).all()),
+    "best": type(first.best_model).__name__, "history": len(first.history), "said": said, "second": second.metrics,
+    "moved": bool((dicts.inner.weight != Net().inner.weight).any()), "left": left(),
+    "descriptors": len(os.listdir("/proc/self/fd")) - before, "threads": threading.active_count()}))
+"""
+)
+CELLS = (
+    HEAD + "import linecache\n",
+    """
+class Fragile:
+    def __len__(self):
+        return len(x)
+    def __getitem__(self, row):
+        if row == 111:
+            raise KeyError("row 111 has no label")
+        return x[row], y[row]
+""",
+    """
+result = paceline.train(torch.nn.Linear(5, 3), Fragile(), test=(x, y), show=None, **small)
+""",
+)
+NOTEBOOK = """
+import json, linecache, sys, traceback
+for number, cell in enumerate(json.load(open(sys.argv[1])), 1):
+    name = f"/tmp/ipykernel_1/{number}.py"
+    linecache.cache[name] = (len(cell), None, cell.splitlines(keepends=True), name)
+    exec(compile(cell, name, "exec"), sys.modules["__main__"].__dict__)
+"""
+KILLS = (
+    HEAD
+    + """
+def kill():
+    while True:
+        time.sleep(0.05)
+        try:
+            pid = json.load(open("runs/one/run.json"))["pids"]["worker-0"]
+            if '"event": "training"' in open("runs/one/logs/worker-0.log").read():
+                break
+        except (OSError, KeyError, ValueError):
+            pass
+    time.sleep(0.3)
+    os.kill(pid, 9)
+
+class Slow(TensorDataset):
+    def __getitem__(self, row):
+        time.sleep(0.003)
+        return super().__getitem__(row)
+
+threading.Thread(target=kill, daemon=True).start()
+said = []
+result = paceline.train(torch.nn.Linear(5, 3), Slow(x, y), test=(x, y), epochs=3, folder="runs/one", show=said.append, **small)
+print(json.dumps({"metrics": result.metrics, "said": said, "left": left()}))
+"""
+)
+FOREVER = (
+    HEAD
+    + """
+try:
+    paceline.train(torch.nn.Linear(5, 3), (x, y), epochs=100_000, show=lambda line: print(line, flush=True), **small)
+except KeyboardInterrupt:
+    print(json.dumps({"left": left()}), flush=True)
+"""
+)
+
+
+def python(text: str, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    script = folder / "script.py"
+    script.write_text(text)
+    line = [sys.executable, str(script), *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(line, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def told(text: str, folder: Path, *arguments: str) -> Any:
+    """What the script's last line holds."""
+    out, error = python(text, folder, *arguments).communicate(timeout=240)
+    assert out, error
+    return json.loads(out.splitlines()[-1])
+
+
+def test_a_script_trains_its_own_classes_lambdas_and_dict_batches_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    found = told(SCRIPT, tmp_path)
+    assert found["metrics"]["test_accuracy"] > 0.7
+    assert found["own"] == pytest.approx(found["metrics"]["test_accuracy"])
+    assert found["same"]
+    assert found["best"] == "Net"
+    assert found["history"] >= 1
+    assert 0 <= found["metrics"]["test_ones"] <= 1
+    assert found["second"].keys() == {f"{split}_loss" for split in ("train", "validation", "test")}
+    assert found["moved"]
+    assert (found["left"], found["descriptors"], found["threads"]) == ([], 0, 1)
+
+
+def test_a_mistake_in_a_cells_class_is_shown_with_the_cells_own_line(tmp_path: Path) -> None:
+    cells = tmp_path / "cells.json"
+    cells.write_text(json.dumps(CELLS))
+    _, error = python(NOTEBOOK, tmp_path, str(cells)).communicate(timeout=240)
+    assert "ConfigError: KeyError: 'row 111 has no label'" in error
+    assert 'raise KeyError("row 111 has no label")' in error.rpartition("ConfigError")[2]
+    assert "starting it again" not in error
+
+
+def test_a_killed_worker_gets_its_objects_again(tmp_path: Path) -> None:
+    found = told(KILLS, tmp_path)
+    assert any("worker-0 was killed" in line and "starting it again" in line for line in found["said"])
+    assert found["metrics"]["test_loss"] > 0
+    assert found["left"] == []
+
+
+def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
+    process = python(FOREVER, tmp_path)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("training"):
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.stdout.read()
+    assert json.loads(rest.splitlines()[-1]) == {"left": []}
+    eventually(lambda: process.poll() is not None, "its end")
+
+
+def test_the_example_trains_and_its_model_has_the_weights(tmp_path: Path) -> None:
+    out, error = python((ROOT / "examples" / "train_live.py").read_text(), tmp_path, "2").communicate(timeout=240)
+    assert "nobody trains on these" in out, error
+    assert float(out.splitlines()[-1].split()[2].rstrip(";")) > 0.8

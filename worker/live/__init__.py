@@ -1,0 +1,1 @@
+"""Training of live objects: a model, data sets and functions that `paceline.train(model, train=...)` was given."""

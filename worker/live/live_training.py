@@ -1,0 +1,41 @@
+"""What is sent to each process of a run that trains live objects."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from paceline.worker.live.computing import Computing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveTraining:
+    """Everything that a training in plain torch is made of. Checked by `given`."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    """Over the model's parameters."""
+    computing: Computing
+    train: Any
+    """The data set that is trained on, map-style or iterable."""
+    epochs: int
+    batch_size: int
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    """Data sets that nobody trains on: validation, test."""
+    loading: Mapping[str, Any] = field(default_factory=dict)
+    """What goes to DataLoader besides: collate_fn, num_workers, ..."""
+    scheduler: Any = None
+    """Of the optimizer's rate, stepped after each epoch; or a function that makes one of the optimizer."""
+    accumulate: int = 1
+    precision: str = "float32"
+    compile: bool = False
+
+    @property
+    def collate(self) -> Callable[[list[Any]], Any]:
+        """Examples to one mini-batch."""
+        from torch.utils.data import default_collate
+
+        found: Callable[[list[Any]], Any] | None = self.loading.get("collate_fn")
+        return found or default_collate

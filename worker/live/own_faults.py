@@ -1,0 +1,39 @@
+"""What a user's function failed with in a process of a run, told with its own lines."""
+
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from paceline.core.errors import ConfigError, PacelineError, is_out_of_memory
+from paceline.own_files import said
+
+_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+_OURS = tuple(str(folder.resolve()) for folder in (Path(__file__).parents[2],))
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """A mistake in a user's code becomes a ConfigError with the lines that led to it, since another start would only repeat it.
+    What may pass, a file that can't be read or memory, stays as it is."""
+    try:
+        yield
+    except (PacelineError, OSError):
+        raise
+    except Exception as error:
+        lines = own_lines(error)
+        if not lines or is_out_of_memory(error):
+            raise
+        raise ConfigError(f"{said(error)}\n{lines.rstrip()}") from error
+
+
+def own_lines(error: BaseException) -> str:
+    """The frames of an error that are the user's, as a traceback shows them; empty where there are none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
+    return "".join(traceback.format_list(frames))
+
+
+def is_own(file: str) -> bool:
+    """Whether it is neither installed nor a part of Paceline."""
+    return not file.startswith((*_INSTALLED, *_OURS, "<frozen")) or "ipykernel" in file
