@@ -25,7 +25,7 @@ from paceline.extras import lacking
 from paceline.own_extensions import OWN
 from paceline.own_files import blamed
 from paceline.presets import PRESETS, presets
-from paceline.variables import CONNECT, PREFIX, TLS
+from paceline.variables import CONNECT, KEY, PREFIX, TLS
 
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where it is there: every process of a run reads the settings, and Python's own takes ten times as long."""
@@ -220,7 +220,7 @@ def _environment() -> dict[str, Any]:
         name
         for name in os.environ
         if name.startswith(PREFIX)
-        and name not in (CONNECT, TLS)
+        and name not in (CONNECT, KEY, TLS)
         and name[len(PREFIX) :].lower().split("__")[0] not in Config.model_fields
     ]
     if unknown:

@@ -51,6 +51,7 @@ def _workers(run: Run, clocks: Clocks, now: float) -> Iterator[pb.WorkerStatus]:
             silent=now - report.seen,
             figures=report.figures,
             member=is_member,
+            host=run.workers.hosts.get(worker, ""),
         )
 
 

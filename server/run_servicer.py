@@ -49,6 +49,7 @@ class RunServicer(RunServiceServicer):
                 request.fingerprint,
                 time.monotonic(),
                 request.address,
+                request.host,
             )
             self._chief.settle()
             shards = run.membership.shards(request.worker, request.shards)

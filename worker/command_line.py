@@ -41,6 +41,7 @@ class ToldWorker(ToldClient):
         description="cpu, cuda, cuda:1 or auto: the GPUs that are visible in turn, by rank. Several workers may share one.",
     )
     peer_host: str = Field("127.0.0.1", description="Host or IP under which others reach this worker's local model.")
+    host: str = Field("", description="What to call this worker's machine in the run's status; empty: it is not said.")
     peer_port: Port = Field(0, description="Port for that; 0 for any free one.")
     residuals: Path | None = Field(
         None, description="Folder to keep what pushes leave out in, for when this worker is started again."

@@ -27,6 +27,8 @@ class Surroundings:
     """Writes an event with its facts to the log."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     """What Prometheus is told from."""
+    host: str = ""
+    """What this machine is called in the run's status; empty: it is not said."""
     residuals: Path | None = None
     """Folder for what pushes have left out, so that it outlives the process (see codecs.md)."""
     deadline: float = 0.0

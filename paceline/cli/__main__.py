@@ -36,6 +36,18 @@ from paceline.cli.arguments import (
 )
 from paceline.cli.exits import exits as _exits
 from paceline.cli.exits import print_json as _json
+from paceline.cli.machines import (
+    SERVED,
+    Here,
+    HostsFile,
+    Listen,
+    ListenAddress,
+    ListenPort,
+    ServersHere,
+    join,
+    other_machines,
+    refuse_machines,
+)
 from paceline.cli.model_commands import export, predict
 from paceline.core.errors import UsageError
 from paceline.tls_option import Tls
@@ -91,6 +103,12 @@ def run(
         ),
     ] = None,
     device: Device = "auto",
+    listen: Listen = False,
+    here: Here = None,
+    servers_here: ServersHere = None,
+    port: ListenPort = None,
+    address: ListenAddress = None,
+    hosts: HostsFile = None,
     tls: Tls = None,
     fresh: Fresh = False,
     yes: Yes = False,
@@ -116,7 +134,7 @@ def run(
                 "workers": workers,
                 "servers": servers,
                 "policy": policy,
-                "sets": sets or [],
+                "sets": [*SERVED, *(sets or [])] if listen or hosts else sets or [],
                 "slow": slow or [],
                 "epochs": epochs,
                 "data": data,
@@ -125,12 +143,14 @@ def run(
                 "loop": loop,
             }
             config = read_forked(begun.workers, given) if begun and begun.reads else read_config(**given)
+            machines = other_machines(config, listen, here, servers_here, port, address, hosts)
             refuse_too_many(config, yes)
             if repeats is not None:
+                refuse_machines(machines, "--repeats")
                 from paceline.cli.repeats import repeat
 
                 sys.exit(repeat(config, repeats, fresh, as_json, device, begun))
-            sys.exit(go(config, fresh, as_json, device, runs if name is None else RUNS, begun))
+            sys.exit(go(config, fresh, as_json, device, runs if name is None else RUNS, begun, machines=machines))
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -146,6 +166,12 @@ def launch(
     slow: Slow = None,
     name: Name = None,
     device: Device = "auto",
+    listen: Listen = False,
+    here: Here = None,
+    servers_here: ServersHere = None,
+    port: ListenPort = None,
+    address: ListenAddress = None,
+    hosts: HostsFile = None,
     tls: Tls = None,
     fresh: Fresh = False,
     yes: Yes = False,
@@ -172,8 +198,9 @@ def launch(
             slow=slow or [],
             run=name,
         )
+        machines = other_machines(config, listen, here, servers_here, port, address, hosts)
         refuse_too_many(config, yes)
-        sys.exit(go(config, fresh, as_json, device, given=given))
+        sys.exit(go(config, fresh, as_json, device, given=given, machines=machines))
 
 
 @app.command()
@@ -365,6 +392,7 @@ def local(
         _json(report.plain()) if as_json else print("\n".join(report.lines()))
 
 
+app.command()(join)
 app.command()(predict)
 app.command()(export)
 

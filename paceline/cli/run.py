@@ -16,6 +16,7 @@ from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.core.steps.effective import told
 from paceline.core.sync.policy import build_policy
+from paceline.hosts.listening import Listening, listening
 from paceline.local.begin_early import Begun
 from paceline.local.forker import Forker
 from paceline.local.launcher import run_local
@@ -36,13 +37,15 @@ def run(
     runs: Path = RUNS,
     begun: Begun | None = None,
     given: Mapping[str, Any] | None = None,
+    machines: Listening | None = None,
 ) -> int:
     """Starts or resumes the run; returns the exit code. With `as_json` stdout gets one object, people read stderr. Raises what
-    ended it before anything was learned. `begun`: as in `forking`; `given`: as in `open_run`."""
+    ended it before anything was learned. `begun`: as in `forking`; `given`: as in `open_run`; `machines`: as in
+    `listening`."""
     console = Console(stderr=as_json, highlight=False)
     with ExitStack() as stack:
         forkers = None if begun is None else stack.enter_context(forking(config, begun))
-        folder, outcome = finish(config, fresh, console, device, forkers, runs, given)
+        folder, outcome = finish(config, fresh, console, device, forkers, runs, given, machines)
     if config.is_script and folder.config.exists():
         config = folder.settings()  # by now the script has said the rest
     if as_json:
@@ -67,9 +70,10 @@ def finish(
     forkers: Mapping[str, Forker] | None = None,
     runs: Path = RUNS,
     given: Mapping[str, Any] | None = None,
+    machines: Listening | None = None,
 ) -> tuple[RunFolder, Outcome]:
     """Trains, shown while it goes on, unless the run has been finished before. `forkers`: as in `run_local`;
-    `runs`, `given`: as in `open_run`."""
+    `runs`, `given`: as in `open_run`; `machines`: as in `listening`."""
     folder, config = open_run(config, fresh, runs, given)
     facts = folder.facts()
     if facts.get("finished"):
@@ -90,8 +94,10 @@ def finish(
     _print(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
     for line in [] if config.is_script else told(config, build_policy(config.policy)):
         _print(console, line)
-    with _display(console) as display:
-        return folder, run_local(config, folder.path, display.say, display.show, device=device, forkers=forkers)
+    with listening(config, folder, machines) as others, _display(console) as display:
+        return folder, run_local(
+            config, folder.path, display.say, display.show, device=device, forkers=forkers, others=others
+        )
 
 
 def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:

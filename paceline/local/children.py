@@ -76,6 +76,16 @@ class Child:
             )
 
     @property
+    def is_here(self) -> bool:
+        """Whether it is a process of this machine."""
+        return True
+
+    @property
+    def listens_at(self) -> str:
+        """host:port of a server on another machine; empty while it is not known, and here, where it is reported in a file."""
+        return ""
+
+    @property
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 

@@ -19,8 +19,10 @@ from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
 from paceline.local.cpu_cores import cores, threads_of
 from paceline.local.forker import Forker
+from paceline.local.others import NoOthers, Others
 from paceline.local.outcome import Outcome
-from paceline.local.process_ports import kept_port, ports_of
+from paceline.local.process_ports import kept_port, listening_at, ports_of
+from paceline.local.process_words import server_words, worker_words
 from paceline.local.repeated_crashes import Crashes
 from paceline.local.run_folder import RunFolder
 from paceline.local.run_forkers import forking
@@ -30,14 +32,13 @@ from paceline.local.script_processes import SILENT, Printed, script_environment,
 from paceline.local.signals import Signals
 from paceline.local.stalled_run import Stall
 from paceline.own_extensions import own_files
-from paceline.server.command_line import ToldServer
 from paceline.server.description import described, settings_with
 from paceline.sharder.command_line import ToldShardServer
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline.variables import CONNECT, TLS
+from paceline.variables import TLS
 from paceline.watch import chief_status
 from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, accuracy
-from paceline.worker.command_line import ToldCheck, ToldEvaluator, ToldLaunched, ToldScript, ToldWorker
+from paceline.worker.command_line import ToldCheck, ToldEvaluator, ToldLaunched
 
 T = TypeVar("T")
 POLL = 0.5
@@ -71,12 +72,14 @@ def run_local(
     shards: Path | None = None,
     device: str = "auto",
     forkers: Mapping[str, Forker] | None = None,
+    others: Others | None = None,
     keep: bool = False,
     objects: int | None = None,
 ) -> Outcome:
     """Trains as `config` says, in a folder that `open_run` has prepared; resumes what is there. `say` gets messages,
     `show` each status with the examples per second; `shards` of another run with the same data save the time to write
-    them; `device` is what workers and evaluator compute on; `forkers` of another run start the processes quicker still.
+    them; `device` is what workers and evaluator compute on; `forkers` of another run start the processes quicker still;
+    `others`: machines that lend processes to this run.
     Ctrl-C and SIGTERM end it in order. Where a mistake ends its first start before anything was learned, the folder is
     deleted, unless it is to `keep`. `objects`: the descriptor of what is trained (paceline/live/packing.py), where that is no
     task and no script. ConfigError: it runs now."""
@@ -99,6 +102,7 @@ def run_local(
             records=records,
             forkers=forkers,
             objects=objects,
+            others=others or NoOthers(),
         )
         try:
             launch.train()
@@ -128,6 +132,7 @@ class _Launch:
         records: Records,
         forkers: Mapping[str, Forker],
         objects: int | None,
+        others: Others,
     ) -> None:
         self.outcome = Outcome()
         self._config = config
@@ -149,6 +154,7 @@ class _Launch:
         self._environment = child_environment(self._threads)
         self._forkers = forkers
         self._objects = objects
+        self._others = others
         self._crashes = Crashes()
         self._printed: list[Printed] = []
 
@@ -167,6 +173,7 @@ class _Launch:
             finished=False,
             tls=str(Path(keys).resolve()) if (keys := os.environ.get(TLS)) else None,
         )
+        self._others.open(self._say)
         sharder = None if self._config.is_script else self._begin_shards()
         servers = self._begin_servers()
         if not self._config.is_script:
@@ -198,6 +205,7 @@ class _Launch:
         """No process is left after this."""
         end_all(self._children, self._signals.hurry)
         self._tell_printed()
+        self._others.end(self.outcome.exit_code, self.outcome.reason)
         if self._chief is not None:
             self._chief.close()
         out = self.outcome
@@ -261,25 +269,47 @@ class _Launch:
         name, folder = f"server-{index}", self._folder.server(index)
         folder.mkdir(exist_ok=True)
         self._folder.ports(name).unlink(missing_ok=True)
-        told = ToldServer(index=index, folder=folder, chief=chief, **self._shared(name))
-        return self._start(name, "server", [*told.arguments(), *ANY_PORT])
+        if index >= self._others.servers_here(self._config):
+            return self._lent_server(index, chief)
+        words = server_words({"index": index, "folder": folder, "chief": chief, **self._shared(name)})
+        return self._begin(name, "server", [*words, *ANY_PORT], self._environment, self._config.restarts)
+
+    def _lent_server(self, index: int, chief: str) -> Child:
+        """A server on another machine, which may be still to come."""
+        log, restarts = self._folder.log(f"server-{index}"), self._config.restarts
+        child = self._wait_for(
+            lambda: self._others.lend_server(index, {"chief": chief}, log, restarts), self._config.start_timeout
+        )
+        if child is None:
+            raise _Ended(
+                ServersGone.exit_code, f"no machine with room for server-{index} has joined: paceline join -s 1"
+            )
+        self._children.append(child)
+        child.start()
+        return child
 
     def _address(self, server: Child, index: int) -> str:
         """Where the server listens, once it does."""
         report = self._folder.ports(server.name)
-        ports = self._wait_for(lambda: ports_of(report, server.pid), self._config.start_timeout)
-        if ports is None:
+        found = self._wait_for(lambda: listening_at(server, report), self._config.start_timeout)
+        if found is None:
             seconds = f"{self._config.start_timeout:.0f} s"
             raise _Ended(
                 ServersGone.exit_code, f"{server.name} did not listen within {seconds}. Its last lines:{server.tail()}"
             )
-        return kept_port(server, ports)
+        return found
 
     def _work(self, servers: list[str]) -> None:
         """Starts workers and evaluator together."""
         self._folder.models.mkdir(exist_ok=True)
-        for rank in range(self._config.workers):
+        here = self._others.workers_here(self._config)
+        for rank in range(here):
             self._start_worker(rank, servers)
+        lent = range(here, self._config.workers)
+        if self._config.is_script and 0 in lent:
+            self._printed.append(Printed(self._folder.log("worker-0"), self._say))
+        told = {"servers": ",".join(servers), "shard_server": self._shard_server}
+        self._others.want_workers(lent, told, self._folder.log, self._config.restarts)
         if not self._config.is_script:
             evaluator = ToldEvaluator(models=self._folder.models, **self._client("evaluator", servers))
             self._start("evaluator", "evaluator", evaluator.arguments())
@@ -301,30 +331,26 @@ class _Launch:
 
     def _refuse_silence(self) -> dict[str, Any] | None:
         """_Ended where all scripts have ended and none has trained."""
-        if all(child.code == 0 for child in self._clients()):
+        if not self._others.awaited() and all(child.code == 0 for child in self._clients()):
             raise _Ended(ConfigError.exit_code, f"{self._config.task} {SILENT}")
         return None
 
     def _start_worker(self, rank: int, servers: list[str]) -> Child:
-        """A worker, or the user's script as one, in which `paceline.connect()` finds the run through one variable."""
-        name, script = f"worker-{rank}", self._config.loop
-        own = {"rank": rank, "threads": self._threads, "residuals": self._folder.residuals}
+        """A worker, or the user's script as one."""
+        name = f"worker-{rank}"
+        own = {"rank": rank, "threads": self._threads, "residuals": self._folder.residuals, **self._others.told_here()}
         if self._config.is_script:
             return self._run_script(name, "worker", ToldLaunched(**{**self._script(name, servers), **own}))
-        given = {**self._client(name, servers), **own}
-        if script is None:
-            return self._start(name, "worker", ToldWorker(**given).arguments())
-        environment = {**self._environment, CONNECT: ToldScript(**given).json_text()}
-        return self._begin(name, "worker", [script], environment, self._config.restarts)
+        words, environment = worker_words(self._config, {**self._client(name, servers), **own}, self._environment)
+        return self._begin(name, "worker", words, environment, self._config.restarts)
 
     def _run_script(self, name: str, role: str, told: ToldLaunched) -> Child:
         """A process of the user's script; what the first worker and the evaluator print is shown."""
         if role == "evaluator" or told.rank == 0:
             self._printed.append(Printed(self._folder.log(name), self._say))
-        words, environment = (
-            script_words(self._folder, self._config, self._objects),
-            script_environment(self._environment, told),
-        )
+        script = self._folder.task(self._config.task)
+        words = script_words(script, self._config, self._objects)
+        environment = script_environment(self._environment, told)
         return self._begin(name, role, words, environment, self._config.restarts)
 
     def _script(self, name: str, servers: list[str]) -> dict[str, Any]:
@@ -440,6 +466,10 @@ class _Launch:
     def _attend(self) -> None:
         """Names dead children and starts them again where that can help; shows what a script prints."""
         self._tell_printed()
+        try:
+            self._others.attend(self._children)
+        except PacelineError as error:
+            raise _Ended(error.exit_code, str(error)) from error
         for child in self._children:
             code = child.poll()
             if code is None or child.given_up or (code == 0 and child.role != "server"):
@@ -468,7 +498,7 @@ class _Launch:
             return
         child.given_up = True
         workers = [other for other in self._children if other.role == "worker"]
-        if child.role != "worker" or all(worker.given_up for worker in workers):
+        if child.role != "worker" or (all(worker.given_up for worker in workers) and not self._others.awaited()):
             last = "the last worker, " if child.role == "worker" else ""
             raise _Ended(
                 code if code > 0 else PacelineError.exit_code,

@@ -19,3 +19,11 @@ def kept_port(child: Child, ports: dict[str, int]) -> str:
     """The child's address; it keeps that port when it is started again."""
     child.arguments[child.arguments.index("--port") + 1] = str(ports["port"])
     return f"127.0.0.1:{ports['port']}"
+
+
+def listening_at(server: Child, report: Path) -> str | None:
+    """The address of a server on this machine, or on another one, once it listens."""
+    if not server.is_here:
+        return server.listens_at or None
+    ports = ports_of(report, server.pid)
+    return None if ports is None else kept_port(server, ports)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from paceline.core.settings.config import Config
 from paceline.local.children import printable
-from paceline.local.run_folder import RunFolder
 from paceline.variables import CONNECT
 from paceline.worker.command_line import ToldLaunched
 
@@ -20,11 +19,11 @@ SILENT = (
 )
 
 
-def script_words(folder: RunFolder, config: Config, objects: int | None) -> list[str]:
+def script_words(script: str, config: Config, objects: int | None = None) -> list[str]:
     """What follows `python -P`; `objects`: the descriptor of live ones, which a script of ours trains."""
     if objects is not None:
         return ["-m", "paceline.live_process"]
-    return ["-m", "paceline.worker.script", folder.task(config.task), *config.arguments]
+    return ["-m", "paceline.worker.script", script, *config.arguments]
 
 
 def script_environment(before: Mapping[str, str], told: ToldLaunched) -> dict[str, str]:

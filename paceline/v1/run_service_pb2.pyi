@@ -74,6 +74,7 @@ class JoinRequest(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker, like "worker-3"."""
     was_fenced: _builtins.bool
@@ -90,6 +91,8 @@ class JoinRequest(_message.Message):
     """host:port of the worker's PeerService; empty where it has none."""
     protocol: _builtins.int
     """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
+    host: _builtins.str
+    """What the worker's machine is called, where the run has several; empty: it is not said."""
     @_builtins.property
     def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Settings that worker and server must share, as "key=value"."""
@@ -106,10 +109,11 @@ class JoinRequest(_message.Message):
         settings: _abc.Iterable[_builtins.str] | None = ...,
         address: _builtins.str = ...,
         protocol: _builtins.int = ...,
+        host: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "examples", b"examples", "fingerprint", b"fingerprint", "protocol", b"protocol", "settings", b"settings", "shards", b"shards", "steps", b"steps", "was_fenced", b"was_fenced", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "examples", b"examples", "fingerprint", b"fingerprint", "host", b"host", "protocol", b"protocol", "settings", b"settings", "shards", b"shards", "steps", b"steps", "was_fenced", b"was_fenced", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -848,6 +852,7 @@ class WorkerStatus(_message.Message):
     SILENT_FIELD_NUMBER: _builtins.int
     FIGURES_FIELD_NUMBER: _builtins.int
     MEMBER_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker."""
     clock: _builtins.int
@@ -862,6 +867,8 @@ class WorkerStatus(_message.Message):
     """Time since its last heartbeat (seconds)."""
     member: _builtins.bool
     """Whether it counts."""
+    host: _builtins.str
+    """What its machine is called; empty where that is not said."""
     @_builtins.property
     def figures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """As in HeartbeatRequest."""
@@ -877,10 +884,11 @@ class WorkerStatus(_message.Message):
         silent: _builtins.float = ...,
         figures: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         member: _builtins.bool = ...,
+        host: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "lead", b"lead", "member", b"member", "phase", b"phase", "phase_seconds", b"phase_seconds", "silent", b"silent", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "host", b"host", "lead", b"lead", "member", b"member", "phase", b"phase", "phase_seconds", b"phase_seconds", "silent", b"silent", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

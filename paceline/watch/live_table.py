@@ -151,7 +151,11 @@ def _row(worker: WorkerStatus) -> list[RenderableType]:
     ]
     phase = f"{worker.phase} {worker.phase_seconds:.1f} s" if worker.phase_seconds >= 1 else worker.phase
     late = worker.silent > LATE and worker.member
-    return [worker.worker, *numbers, Text(f"{phase}, silent {worker.silent:.0f} s", style="red") if late else phase]
+    return [
+        f"{worker.worker} {worker.host}".strip(),
+        *numbers,
+        Text(f"{phase}, silent {worker.silent:.0f} s", style="red") if late else phase,
+    ]
 
 
 def _figure(figures: Mapping[str, float], name: str, form: str) -> str:

@@ -32,6 +32,7 @@ class ChiefClient:
         self._settings = joining_settings(around.config)
         self._worker = around.name
         self._peer = peer
+        self._host = around.host
         self._deadline = around.deadline
         self._stop = around.stop
         self._say = around.say
@@ -48,6 +49,7 @@ class ChiefClient:
             settings=self._settings,
             address=self._peer,
             protocol=PROTOCOL,
+            host=self._host,
         )
         said = -_SAY_EVERY
         while True:

@@ -48,6 +48,7 @@ def run_process(
             stop=stop,
             say=say,
             registry=registry,
+            host=told.host if isinstance(told, ToldWorker) else "",
             residuals=told.residuals if isinstance(told, ToldWorker) else None,
         )
         work(around, shards)

@@ -52,13 +52,21 @@ class Run:
 
     # workers
     def join(
-        self, worker: str, was_fenced: bool, examples: int, steps: int, fingerprint: str, now: float, address: str = ""
+        self,
+        worker: str,
+        was_fenced: bool,
+        examples: int,
+        steps: int,
+        fingerprint: str,
+        now: float,
+        address: str = "",
+        host: str = "",
     ) -> int:
         """Admits a worker whose shards hold `examples` in all and take `steps` an epoch; all must have the same data."""
         self.budget.agree(worker, examples, steps, fingerprint)
         incarnation = self.membership.join(worker, was_fenced, now)
         self.membership.examples_per_epoch = examples
-        self.workers.joined(worker, address, now)
+        self.workers.joined(worker, address, now, host)
         return incarnation
 
     def seat(self, worker: str, incarnation: int, clock: int, clocks: Clocks, now: float) -> bool:

@@ -28,14 +28,17 @@ class Workers:
         """Incarnations of the workers that the run began with."""
         self.finished: set[str] = set()
         """Workers that have left with their last clock behind them."""
+        self.hosts: dict[str, str] = {}
+        """The machine of each worker that has joined; empty where it has not said."""
         self._addresses: dict[str, str] = {}
         """Where each worker that has joined serves its local model; empty where it does not."""
         self._deserted: float | None = None
         """Since when nobody has a seat."""
 
-    def joined(self, worker: str, address: str, now: float) -> None:
-        """A process has joined under this name."""
+    def joined(self, worker: str, address: str, now: float, host: str = "") -> None:
+        """A process has joined under this name, on the machine `host`."""
         self.reports[worker] = WorkerReport(seen=now)
+        self.hosts[worker] = host
         self._addresses[worker] = address
 
     def started(self) -> None:

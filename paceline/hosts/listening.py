@@ -1,0 +1,99 @@
+"""Opens a run to other machines: keys, the door, and what its launcher needs to know of them."""
+
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from paceline.core.errors import UsageError
+from paceline.core.settings.config import Config
+from paceline.hosts.hosts import Hosts
+from paceline.hosts.lent import LentProcesses
+from paceline.hosts.slurm import told_to_tasks
+from paceline.hosts.ssh import SshHost, begin_by_ssh
+from paceline.local.others import Others
+from paceline.local.read_config import use_keys
+from paceline.local.run_folder import RunFolder
+from paceline.variables import TLS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """How a run is open to other machines."""
+
+    port: int | None = None
+    """None: the usual one, or a free one where that is taken."""
+    address: str = ""
+    """Under which other machines reach this one; empty: found out."""
+    workers_here: int = 0
+    servers_here: int | None = None
+    """None: all of them."""
+    hosts: Sequence[SshHost] = ()
+    """Machines to begin on by ssh."""
+
+
+def check_listening(config: Config, wish: Listening, has_keys: bool) -> None:
+    """UsageError: what was asked for does not go together."""
+    if has_keys:
+        raise UsageError(
+            "A run that listens makes keys of its own for all its machines; leave --tls (PACELINE_TLS) out."
+        )
+    if not 0 <= wish.workers_here <= config.workers:
+        raise UsageError(
+            f"--here {wish.workers_here}: the run has {config.workers} workers (-w); expected 0 to that many."
+        )
+    servers = config.server_processes
+    if wish.servers_here is not None and not 1 <= wish.servers_here <= servers:
+        raise UsageError(
+            f"--servers-here {wish.servers_here}: expected 1 to {servers}, the run's servers (-s); server 0 stays here."
+        )
+
+
+@contextmanager
+def listening(config: Config, folder: RunFolder, wish: Listening | None) -> Iterator[Others | None]:
+    """Other machines may join while this is open; all keys are forgotten at the end. None: it is open to nobody."""
+    if wish is None:
+        yield None
+        return
+    from paceline.hosts.certificates import RunAuthority
+    from paceline.hosts.door import Door, HostServicer, own_addresses
+    from paceline.hosts.key_files import write_keys
+    from paceline.hosts.packed_files import packed
+
+    known = own_addresses()
+    address = wish.address or known[0]
+    with ExitStack() as stack:
+        files = cache(lambda: packed(config, folder.path))
+        files()  # what can't be sent is said before anything is started
+        authority = RunAuthority()
+        keys = Path(tempfile.mkdtemp(prefix="paceline-keys-"))
+        stack.callback(shutil.rmtree, keys, ignore_errors=True)
+        pair = authority.pair(dict.fromkeys([address, *known]))
+        use_keys(write_keys(keys, authority.certificate, *pair))
+        stack.callback(os.environ.pop, TLS, None)
+        servers_here = config.server_processes if wish.servers_here is None else wish.servers_here
+        wanted = {"worker": config.workers - wish.workers_here, "server": config.server_processes - servers_here}
+        hosts = Hosts(folder.name, wanted, time.monotonic)
+        servicer = HostServicer(hosts, authority, folder.read_token(), folder.name, files, folder.models)
+        door = Door(wish.port, servicer)
+        stack.callback(door.close)
+        where = f"{f'[{address}]' if ':' in address else address}:{door.port}"
+        also: Sequence[Callable[[], None]] = ()
+        stack.enter_context(told_to_tasks(os.environ, where, door.key.text()))
+        if wish.hosts:
+            also = [stack.enter_context(begin_by_ssh(wish.hosts, where, door.key, hosts, folder.log))]
+        yield LentProcesses(
+            hosts,
+            workers_here=wish.workers_here,
+            servers_here=servers_here,
+            address=address,
+            command=f"paceline join {where} --key {door.key.text()}",
+            name=socket.gethostname(),
+            also=also,
+        )

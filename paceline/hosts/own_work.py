@@ -1,0 +1,200 @@
+"""The processes that a host runs for the head: made of what it is told, started, watched, and told of."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.core.settings.config import Config
+from paceline.hosts.gpus import VISIBLE, visible_gpus
+from paceline.hosts.packed_files import GIVEN, SETTINGS
+from paceline.local.child_environment import child_environment
+from paceline.local.children import Child, end_all
+from paceline.local.cpu_cores import cores
+from paceline.local.forker import Forker
+from paceline.local.process_ports import ports_of
+from paceline.local.process_words import server_words, worker_words
+from paceline.local.script_processes import script_environment, script_words
+from paceline.v1 import host_service_pb2 as pb
+from paceline.worker.command_line import ToldLaunched
+
+LOG_PART = 256 << 10
+"""Most of a log in one report (bytes)."""
+HEAD = "127.0.0.1:"
+"""How the head calls itself in addresses."""
+
+
+@dataclass(slots=True)
+class _Process:
+    child: Child
+    start: int
+    report: Path
+    told: dict[str, Any]
+    signal: int = 0
+    sent: int = 0
+    """How much of its log the head has (bytes)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What all processes of this host share."""
+
+    folder: Path
+    """Only this host's: files, keys, logs, copies of shards."""
+    config: Config
+    head: str
+    """IP of the head, as this host sees it."""
+    address: str
+    """Under which others reach this host."""
+    name: str
+    device: str
+    workers: int
+    forkers: Mapping[str, Forker] = field(default_factory=dict)
+
+    @property
+    def threads(self) -> int:
+        return max(1, cores() // max(1, self.workers))
+
+
+class OwnWork:
+    """What this host runs. Of one thread, that lives as long as the host."""
+
+    def __init__(self, place: Place, say: Callable[[str], None]) -> None:
+        self._place = place
+        self._say = say
+        self._processes: dict[str, _Process] = {}
+        self._environment = child_environment(place.threads)
+        self._gpus: dict[str, str] = {}
+        """The GPU of each worker."""
+        self.models = place.folder / "models"
+        """Where a script's worker writes the model that the run ends with."""
+        self.models.mkdir(exist_ok=True)
+
+    def carry_out(self, orders: Iterable[pb.ChildOrder]) -> None:
+        """Starts what is to run, passes signals on, ends what is to be no more."""
+        wanted = {order.name: order for order in orders}
+        for name in [name for name in self._processes if name not in wanted]:
+            end_all([self._processes.pop(name).child])
+        for order in wanted.values():
+            found = self._processes.get(order.name)
+            if order.start and (found is None or order.start > found.start) and self._is_ready(order.role):
+                found = self._started(order, found)
+            if found is None:
+                continue
+            found.sent = order.log_size
+            if order.signal and order.signal != found.signal:
+                found.signal = order.signal
+                found.child.signal(order.signal)
+
+    def note(self, orders: Iterable[pb.ChildOrder]) -> None:
+        """Learns how much of the logs the head has, and no more."""
+        for order in orders:
+            if (found := self._processes.get(order.name)) is not None:
+                found.sent = order.log_size
+
+    def reports(self) -> list[pb.ChildReport]:
+        """How all of them are."""
+        return [self._report(process) for process in self._processes.values()]
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the head has all that was written, as far as is known."""
+        return all(_size(process.child.log) <= process.sent for process in self._processes.values())
+
+    def end(self, hurry: Callable[[], bool] = lambda: False) -> None:
+        """No process is left after this."""
+        end_all([process.child for process in self._processes.values()], hurry)
+
+    def _is_ready(self, role: str) -> bool:
+        """Whether a start would not wait, while the head hears nothing of this host."""
+        forker = self._place.forkers.get(role)
+        return forker is None or forker.is_ready
+
+    def _started(self, order: pb.ChildOrder, before: _Process | None) -> _Process:
+        told = {**json.loads(order.told), **({"port": before.told["port"]} if before and "port" in before.told else {})}
+        report = self._place.folder / "ports" / f"{order.name}.json"
+        report.unlink(missing_ok=True)
+        arguments, environment = self._words(order, told, report)
+        log = self._place.folder / "logs" / f"{order.name}.log"
+        child = Child(order.name, order.role, arguments, log, environment, 0, self._place.forkers.get(order.role))
+        child.start()
+        again = " again" if order.start > 1 else ""
+        self._say(f"{order.name} is started{again} (process {child.pid})")
+        found = _Process(child, order.start, report, told)
+        self._processes[order.name] = found
+        return found
+
+    def _words(self, order: pb.ChildOrder, told: dict[str, Any], report: Path) -> tuple[list[str], Mapping[str, str]]:
+        """What follows `python -P`, and the environment."""
+        place = self._place
+        given = place.folder / GIVEN
+        settings = given if place.config.is_script and given.exists() else place.folder / SETTINGS
+        shared = {"config": settings, "token_file": place.folder / "token", "report": report}
+        there = {
+            key: told[key].replace(HEAD, f"{_bracketed(place.head)}:")
+            for key in ("servers", "shard_server", "chief")
+            if told.get(key)
+        }
+        if order.role == "server":
+            own = {"folder": place.folder / order.name, "index": told["index"], "port": told.get("port", 0)}
+            own["folder"].mkdir(exist_ok=True)
+            return server_words({**own, "chief": there["chief"], **shared}), self._environment
+        own = {
+            "rank": told["rank"],
+            "threads": place.threads,
+            "device": place.device,
+            "peer_host": place.address,
+            "host": place.name,
+            "residuals": place.folder / "residuals",
+            "shards": place.folder / "copies" / order.name,
+        }
+        environment = {**self._environment, **self._gpu(order.name)}
+        told = {"shard_server": "", **there, **own, **shared}
+        if place.config.is_script:
+            told["models"] = self.models
+            words = script_words(place.config.task, place.config)
+            return words, script_environment(environment, ToldLaunched(**told))
+        return worker_words(place.config, told, environment)
+
+    def _gpu(self, name: str) -> dict[str, str]:
+        """Of several GPUs another one for each worker here, whatever its rank is."""
+        there = visible_gpus(os.environ, Path("/dev"))
+        if self._place.device != "auto" or len(there) < 2:
+            return {}
+        taken = {each for one, each in self._gpus.items() if one != name}
+        self._gpus.setdefault(name, next((each for each in there if each not in taken), there[len(taken) % len(there)]))
+        return {VISIBLE: self._gpus[name]}
+
+    def _report(self, process: _Process) -> pb.ChildReport:
+        child = process.child
+        code, size = child.poll(), _size(child.log)
+        new = b""
+        if child.log is not None and size > process.sent:
+            with child.log.open("rb") as log:
+                log.seek(process.sent)
+                new = log.read(LOG_PART)
+        if not process.told.get("port") and child.role == "server" and (ports := ports_of(process.report, child.pid)):
+            process.told["port"] = ports["port"]
+        said = pb.ChildReport(
+            name=child.name,
+            start=process.start,
+            pid=child.pid or 0,
+            log_from=process.sent,
+            log=new,
+            port=process.told.get("port", 0),
+        )
+        if code is not None and process.sent + len(new) >= size:
+            said.code = code
+            said.ended = child.how_it_ended()
+            said.lacked_memory = child.lacked_memory
+        return said
+
+
+def _size(log: Path | None) -> int:
+    return log.stat().st_size if log is not None and log.exists() else 0
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

@@ -1,0 +1,99 @@
+"""What Slurm tells a task of its job: how much it has, and where it finds its run."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from paceline.core.errors import ConfigError, ServersGone
+from paceline.hosts.gpus import VISIBLE, visible_gpus
+from paceline.hosts.key_files import write_secret
+
+JOB, SUBMIT = "SLURM_JOB_ID", "SLURM_SUBMIT_DIR"
+NODE, TASK = "SLURMD_NODENAME", "SLURM_PROCID"
+GPUS = "SLURM_GPUS_ON_NODE"
+WAIT = 300.0
+"""Longest that tasks wait for their job's run to begin (seconds)."""
+
+
+class SlurmTask(NamedTuple):
+    """This task, as Slurm describes it."""
+
+    job: str
+    name: str
+    """Node, and the task's number where the job has several on a node."""
+    workers: int
+    """One for each of its GPUs; without GPUs one, with all its CPUs."""
+    folder: Path
+    """That the job was submitted from."""
+
+    @property
+    def file(self) -> Path:
+        return join_file(self.job, self.folder)
+
+
+def this_task(environment: Mapping[str, str]) -> SlurmTask | None:
+    """None outside of a job."""
+    job = environment.get(JOB)
+    if not job:
+        return None
+    node, number = environment.get(NODE, "node"), environment.get(TASK, "0")
+    return SlurmTask(job, f"{node}-{number}", max(1, _gpus(environment)), Path(environment.get(SUBMIT) or Path.cwd()))
+
+
+def join_file(job: str, folder: Path) -> Path:
+    """What the head of a job writes for its other tasks: address and key."""
+    return folder / f"paceline-{job}.join"
+
+
+def wait_for_run(
+    task: SlurmTask, say: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
+) -> tuple[str, str]:
+    """Address and key of the job's run, once its head has written them. ServersGone: it never did; ConfigError: something
+    else stands there."""
+    waited = 0.0
+    while not task.file.exists():
+        if not waited:
+            say(f"waiting for {task.file}, which the run of this job writes when it listens")
+        if waited >= WAIT:
+            raise ServersGone(
+                f"There was no {task.file} within {WAIT:.0f} s. Start the run first, in the same job and from the folder that "
+                "the job was submitted from: paceline launch --listen ... &"
+            )
+        sleep(1.0)
+        waited += 1.0
+    words = task.file.read_text().split()
+    if len(words) != 2:
+        raise ConfigError(
+            f"{task.file} holds {len(words)} words; expected an address and a key. Is it of an older job?"
+        )
+    return words[0], words[1]
+
+
+@contextmanager
+def told_to_tasks(environment: Mapping[str, str], where: str, key: str) -> Iterator[None]:
+    """In a job, the file with address and key is there while this is open."""
+    task = this_task(environment)
+    if task is None:
+        yield
+        return
+    file = task.file
+    draft = file.with_suffix(".new")
+    try:
+        write_secret(draft, f"{where} {key}\n".encode())
+        draft.replace(file)
+    except OSError as error:
+        raise ConfigError(f"Can't write {file} for the other tasks of this job: {error.strerror}.") from error
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _gpus(environment: Mapping[str, str]) -> int:
+    """GPUs of this task."""
+    if VISIBLE in environment:
+        return len(visible_gpus(environment, Path("/dev")))
+    given = environment.get(GPUS, "0")
+    return int(given) if given.isdecimal() else 0

@@ -1,0 +1,100 @@
+"""What a host does with what it is told: starts, restarts, signals, logs; with small programs in place of workers."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from paceline.core.settings.config import Config
+from paceline.hosts import own_work
+from paceline.hosts.own_work import OwnWork, Place
+from paceline.v1 import host_service_pb2 as pb
+
+
+class Rig:
+    """A host whose workers are one line of Python."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+        self.told: list[dict[str, object]] = []
+
+        def words(config: Config, told: dict[str, object], environment: dict[str, str]) -> object:
+            self.told.append(told)
+            return ["-c", program], environment
+
+        monkeypatch.setattr(own_work, "worker_words", words)
+        self.said: list[str] = []
+        place = Place(
+            folder=folder,
+            config=Config(),
+            head="10.0.0.1",
+            address="10.0.0.2",
+            name="b",
+            device="cpu",
+            workers=2,
+        )
+        self.work = OwnWork(place, self.said.append)
+
+    def order(self, start: int = 1, signal: int = 0, log_size: int = 0) -> pb.ChildOrder:
+        told = json.dumps({"rank": 3, "servers": "127.0.0.1:5,10.0.0.7:6", "shard_server": "127.0.0.1:8"})
+        return pb.ChildOrder(name="worker-3", start=start, role="worker", told=told, signal=signal, log_size=log_size)
+
+    def ended(self) -> pb.ChildReport:
+        end = time.monotonic() + 20
+        while not (said := self.work.reports()[0]).HasField("code"):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        return said
+
+
+def test_a_worker_is_told_of_the_head_by_the_address_that_this_host_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path, monkeypatch, "print('hello')")
+    rig.work.carry_out([rig.order()])
+    told = rig.told[0]
+    assert (told["servers"], told["shard_server"]) == ("10.0.0.1:5,10.0.0.7:6", "10.0.0.1:8")
+    assert (told["peer_host"], told["host"], told["rank"]) == ("10.0.0.2", "b", 3)
+    said = rig.ended()
+    assert (said.code, said.log, said.ended) == (0, b"hello\n", "ended with exit code 0")
+    assert not rig.work.is_told
+    rig.work.carry_out([rig.order(log_size=6)])
+    assert rig.work.is_told
+    assert rig.said[0].startswith("worker-3 is started (process ")
+
+
+def test_a_start_is_made_once_and_a_later_one_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(tmp_path, monkeypatch, "raise SystemExit(3)")
+    rig.work.carry_out([rig.order()])
+    assert rig.ended().code == 3
+    rig.work.carry_out([rig.order()])
+    assert len(rig.told) == 1
+    rig.work.carry_out([rig.order(start=2)])
+    assert (len(rig.told), rig.ended().start) == (2, 2)
+
+
+def test_a_signal_is_passed_on_and_what_is_wanted_no_more_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path, monkeypatch, "import time; time.sleep(600)")
+    rig.work.carry_out([rig.order()])
+    rig.work.carry_out([rig.order(signal=9)])
+    assert rig.ended().code == -9
+    rig.work.carry_out([rig.order(start=2)])
+    rig.work.carry_out([])
+    assert rig.work.reports() == []
+
+
+def test_an_end_is_told_only_with_the_last_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_work, "LOG_PART", 4)
+    rig = Rig(tmp_path, monkeypatch, "print('123456789')")
+    rig.work.carry_out([rig.order()])
+    end = time.monotonic() + 20
+    while rig.work.reports()[0].log != b"1234":
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert not rig.work.reports()[0].HasField("code")
+    rig.work.note([rig.order(log_size=8)])
+    said = rig.ended()
+    assert (said.log, said.log_from, said.code) == (b"9\n", 8, 0)
