@@ -33,8 +33,6 @@ class WrappedOptimizer(Optimizer):
         self._run = run
         self._replica = replica
         self._section = section
-        self.grad_scale: Tensor | None = None
-        self.found_inf: Tensor | None = None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -43,9 +41,13 @@ class WrappedOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        finite = self.found_inf is None or not bool(self.found_inf)
-        if self.grad_scale is not None and finite:
-            self._unscale(self.grad_scale)
+        scale: Tensor | None = getattr(
+            self, "grad_scale", None
+        )  # a GradScaler's, during its step(), which then deletes them
+        found_inf: Tensor | None = getattr(self, "found_inf", None)
+        finite = found_inf is None or not bool(found_inf)
+        if scale is not None and finite:
+            self._unscale(scale)
         self._run.step(None if loss is None else float(loss), finite, self._rates())
         return loss
 

@@ -1,0 +1,42 @@
+"""A wrapped optimizer in the hands of torch's GradScaler."""
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from paceline.worker.script.wrapped_optimizer import WrappedOptimizer  # noqa: E402
+
+
+class Run:
+    """Notes what would be pushed."""
+
+    def __init__(self, parameter: Any) -> None:
+        self.steps: list[tuple[bool, float]] = []
+        self._parameter = parameter
+
+    def step(self, loss: float | None, finite: bool, rates: Any) -> None:
+        self.steps.append((finite, float(self._parameter.grad)))
+
+
+class Replica:
+    steps_itself = True
+
+
+@pytest.mark.parametrize("unscales", [False, True])
+def test_a_grad_scaler_steps_with_gradients_of_the_right_size_and_says_which_are_not_finite(unscales: bool) -> None:
+    parameter = torch.nn.Parameter(torch.ones(()))
+    run: Any = Run(parameter)
+    optimizer = WrappedOptimizer(torch.optim.SGD([parameter], lr=0.1), run, Replica(), {})  # type: ignore[arg-type]
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for factor in (2.0, 3.0, float("inf"), 4.0):
+        optimizer.zero_grad()
+        scaler.scale(parameter * factor).backward()
+        if unscales:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+
+    assert [finite for finite, _ in run.steps] == [True, True, False, True]
+    assert [gradient for finite, gradient in run.steps if finite] == [2.0, 3.0, 4.0]
+    assert scaler.get_scale() == 512.0
