@@ -156,6 +156,7 @@ class _Launch:
         self._objects = objects
         self._others = others
         self._crashes = Crashes()
+        self._began = time.monotonic()
         self._printed: list[Printed] = []
 
     def train(self) -> None:
@@ -175,6 +176,8 @@ class _Launch:
         )
         self._others.open(self._say)
         sharder = None if self._config.is_script else self._begin_shards()
+        count = self._config.server_processes
+        self._stage(f"starting {count} server{'s' * (count != 1)}")
         servers = self._begin_servers()
         if not self._config.is_script:
             self._await_shards(sharder)
@@ -233,6 +236,7 @@ class _Launch:
             return self._start("sharder", "shard server", [*told.arguments(), *ANY_PORT])
         if self._has_shards:
             return None
+        self._stage("writing shards")
         return self._start("sharder", "sharder", ["--config", str(self._folder.config), "--out", str(self._shards)])
 
     def _await_shards(self, sharder: Child | None) -> None:
@@ -250,6 +254,7 @@ class _Launch:
     def _check(self) -> None:
         """One mini-batch through all that the task needs, in one process, before anything is trained."""
         told = ToldCheck(config=self._folder.config, shards=self._shards, device=self._device, threads=cores())
+        self._stage("checking the task")
         check = self._start("check", "check", told.arguments())
         self._wait_for(lambda: check.poll() == 0)
 
@@ -303,6 +308,7 @@ class _Launch:
         """Starts workers and evaluator together."""
         self._folder.models.mkdir(exist_ok=True)
         here = self._others.workers_here(self._config)
+        self._stage(f"starting {here} worker{'s' * (here != 1)}")
         for rank in range(here):
             self._start_worker(rank, servers)
         lent = range(here, self._config.workers)
@@ -397,6 +403,10 @@ class _Launch:
         self._children.append(child)
         child.start()
         return child
+
+    def _stage(self, what: str) -> None:
+        """Says what begins, with the time since the launch."""
+        self._say(f"{time.monotonic() - self._began:5.1f} s  {what}")
 
     # watching
     def _watch(self, server: Chief) -> None:

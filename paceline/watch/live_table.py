@@ -1,10 +1,11 @@
 """What a run shows while it goes on: a live table on a terminal, plain lines elsewhere."""
 
 import json
+import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -13,9 +14,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from paceline.core.run.best_model import beside, measure_of, number, scores_of
+from paceline.core.run.straggler import Straggler, straggler
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
 from paceline.watch.chief_status import loss
 
+WIDTH = 80
+"""Columns of a terminal that nobody has made wider."""
 EVERY = 5.0
 """Seconds between plain lines while nothing but numbers changes."""
 LATE = 5.0
@@ -84,16 +88,35 @@ class PlainLines:
 
 
 def headline(status: StatusReply, rate: float) -> str:
-    """The run in one line."""
+    """Where the run is, in lines of `WIDTH`."""
     if status.phase == "waiting":
-        return f"waiting for {', and '.join(status.missing) or 'the start'}"
-    parts = [status.phase, *_policy(status), f"version {status.version:,}", f"epoch {status.epoch:.1f}"]
-    parts += [f"{rate:,.0f} examples/s"]
+        return folded(f"waiting for {', and '.join(status.missing) or 'the start'}")
+    parts = [f"{status.phase}{done(status, ' ')}", f"elapsed {spell(status.seconds)}", *_remaining(status, rate)]
+    parts += [*_policy(status), f"epoch {status.epoch:.1f}", f"version {status.version:,}", f"{rate:,.0f} examples/s"]
     mean, score = loss(status), newest_score(status)
     parts += [f"loss {mean:.4f}" if abs(mean) < 1e6 else f"loss {mean:.4g}"] if mean is not None else []
     parts += [score] if score else []
     parts += [f"{', '.join(status.queued)} waiting for a seat"] if status.queued else []
-    return ", ".join(parts)
+    return folded(", ".join(parts))
+
+
+def folded(text: str) -> str:
+    """The text in lines of at most `WIDTH`, those after the first one indented."""
+    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+
+
+def spell(seconds: float) -> str:
+    """'8.2 s', '75 s', '12 min', '3 h 20 min'."""
+    if seconds < 100:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _remaining(status: StatusReply, rate: float) -> list[str]:
+    """How long it will train on at this rate; nothing while that is not known."""
+    left = status.budget - status.examples
+    return [f"remaining {spell(left / rate)}"] if status.phase == "training" and rate > 0 and left > 0 else []
 
 
 def _policy(status: StatusReply) -> list[str]:
@@ -126,37 +149,63 @@ def done(status: StatusReply, before: str) -> str:
 
 
 def picture(status: StatusReply, rate: float) -> RenderableType:
-    """The run's line and progress, and a table of its workers."""
-    head = Text(f"{headline(status, rate)}{done(status, '  ')}  {status.seconds:.1f} s", style="bold")
-    numbers = (Column(name, justify="right", no_wrap=True) for name in _COLUMNS)
-    table = Table(Column("worker", no_wrap=True), *numbers, "phase", box=SIMPLE_HEAD)
+    """The run's line and progress, a table of its workers, and which of them holds the others up."""
+    head = Text(headline(status, rate), style="bold", no_wrap=True)
+    slow = slowest(status)
+    mixes = any(worker.figures.get("alpha", 1.0) != 1.0 for worker in status.workers)
+    columns = [column for column in _COLUMNS if column.name != "alpha" or mixes]
+    table = Table(
+        Column("worker", no_wrap=True),
+        *(Column(column.name, justify="right", no_wrap=True) for column in columns),
+        Column("phase", no_wrap=True, overflow="ellipsis"),
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=0,
+    )
     for worker in status.workers:
-        table.add_row(*_row(worker), style=None if worker.member else "dim")
+        is_slow = slow is not None and slow.worker == worker.worker
+        style = "yellow" if is_slow else None if worker.member else "dim"
+        name = f"{worker.worker} {worker.host}".strip()
+        table.add_row(name, *(column.cell(worker) for column in columns), _phase(worker, is_slow), style=style)
     for name in status.queued:
-        table.add_row(name, *["-"] * len(_COLUMNS), "waits for a seat: the pool is full")
-    return Group(head, table)
+        table.add_row(name, *["-"] * len(columns), "pool is full")
+    told = [] if slow is None else [Text(folded(str(slow)), style="yellow", no_wrap=True)]
+    return Group(head, Text(), table, *told)
 
 
-_COLUMNS = ("clock", "lead", "staleness", "alpha", "waiting")
+def slowest(status: StatusReply) -> Straggler | None:
+    """The worker that holds the others up, if there is one."""
+    members = [worker for worker in status.workers if worker.member and "step_seconds" in worker.figures]
+    steps = {worker.worker: worker.figures["step_seconds"] for worker in members}
+    return straggler(steps, {worker.worker: worker.figures.get("wait_seconds", 0.0) for worker in members})
 
 
-def _row(worker: WorkerStatus) -> list[RenderableType]:
-    figures = worker.figures
-    numbers = [
-        f"{worker.clock:,}",
-        str(worker.lead) if worker.member else "-",
-        _figure(figures, "staleness", "{:.0f}"),
-        _figure(figures, "alpha", "{:.2f}"),
-        _figure(figures, "wait_seconds", "{:.1f} s"),
-    ]
-    phase = f"{worker.phase} {worker.phase_seconds:.1f} s" if worker.phase_seconds >= 1 else worker.phase
-    late = worker.silent > LATE and worker.member
-    return [
-        f"{worker.worker} {worker.host}".strip(),
-        *numbers,
-        Text(f"{phase}, silent {worker.silent:.0f} s", style="red") if late else phase,
-    ]
+def _phase(worker: WorkerStatus, is_slow: bool) -> RenderableType:
+    """What it does, and what is odd about it."""
+    if worker.silent > LATE and worker.member:
+        return Text(f"silent {spell(worker.silent)}", style="red")
+    if is_slow:
+        return "straggler"
+    return f"{worker.phase} {spell(worker.phase_seconds)}" if worker.phase_seconds >= 1 else worker.phase
 
 
-def _figure(figures: Mapping[str, float], name: str, form: str) -> str:
-    return form.format(figures[name]) if name in figures else "-"
+def _figure(name: str, form: str, times: float = 1.0) -> Callable[[WorkerStatus], str]:
+    """The cell of one of the worker's figures."""
+    return lambda worker: form.format(times * worker.figures[name]) if name in worker.figures else "-"
+
+
+class _Column(NamedTuple):
+    name: str
+    cell: Callable[[WorkerStatus], str]
+
+
+_COLUMNS = (
+    _Column("clock", lambda worker: f"{worker.clock:,}"),
+    _Column("lead", lambda worker: str(worker.lead) if worker.member else "-"),
+    _Column("stale", _figure("staleness", "{:.0f}")),
+    _Column("alpha", _figure("alpha", "{:.2f}")),
+    _Column("examples/s", _figure("examples_per_second", "{:,.0f}")),
+    _Column("step", _figure("step_seconds", "{:.3g} ms", 1000)),
+    _Column("waited", _figure("wait_seconds", "{:.1f} s")),
+)

@@ -1,7 +1,6 @@
 """The command line: options, exit codes, the run folder, the plan, status, what people get to see."""
 
 import json
-import re
 import stat
 import subprocess
 import sys
@@ -260,7 +259,8 @@ def training(version: int = 12) -> StatusReply:
             phase_seconds=4.2,
             silent=7.0,
             member=True,
-            figures={"loss": 0.25, "alpha": 0.5, "staleness": 3, "wait_seconds": 1.5},
+            figures={"loss": 0.25, "alpha": 0.5, "staleness": 3, "wait_seconds": 1.5}
+            | {"examples_per_second": 250.0, "step_seconds": 0.012},
         ),
         WorkerStatus(worker="worker-1", clock=6, phase="compute", member=True, figures={"loss": 0.75}),
     ]
@@ -280,7 +280,10 @@ def training(version: int = 12) -> StatusReply:
 def test_the_headline_has_version_speed_loss_and_accuracy() -> None:
     line = headline(training(), 166.6)
 
-    assert line == "training, version 12, epoch 1.5, 167 examples/s, loss 0.5000, validation accuracy 0.9000"
+    assert line.splitlines() == [
+        "training 50%, elapsed 3.0 s, remaining 3.0 s, epoch 1.5, version 12, 167",
+        "  examples/s, loss 0.5000, validation accuracy 0.9000",
+    ]
 
 
 def test_before_the_start_it_says_what_is_waited_for() -> None:
@@ -295,14 +298,16 @@ def test_the_table_shows_each_worker() -> None:
     screen.print(picture(training(), 166.6))
 
     row = next(line for line in text.getvalue().splitlines() if "worker-0" in line)
-    assert re.split(r" {2,}", row.strip()) == [
+    assert row.split() == [
         "worker-0",
         "8",
         "2",
         "3",
         "0.50",
-        "1.5 s",
-        "exchange 4.2 s, silent 7 s",
+        "250",
+        *("12", "ms"),
+        *("1.5", "s"),
+        *("silent", "7.0", "s"),
     ]
     assert "50%" in text.getvalue()
 
@@ -318,7 +323,7 @@ def test_plain_lines_come_at_changes_and_every_few_seconds() -> None:
     lines.show(training(3), 1.0)
     lines.show(StatusReply(phase="finished"), 1.0)
 
-    assert [line.split(",")[0] for line in written] == ["training", "training", "finished"]
+    assert [line.split(",")[0] for line in written] == ["training 50%", "training 50%", "finished"]
 
 
 def test_speed_is_examples_over_the_last_seconds() -> None:
@@ -467,8 +472,9 @@ def test_watching_ends_with_the_run(folder: RunFolder) -> None:
 
     status.watch(folder, screen, as_json=False, connect=lambda *_: Series(None), every=0.0)
 
-    assert "training, version 1" in text.getvalue()
-    assert "finished, version 3" in text.getvalue()
+    assert "version 1," in text.getvalue()
+    assert "finished, elapsed 0.0 s" in text.getvalue()
+    assert "version 3," in text.getvalue()
 
 
 def test_stop_asks_the_chief(folder: RunFolder) -> None:

@@ -96,6 +96,8 @@ class Progress:
             with self._lock:
                 rate, known = examples / seconds, self.figures.get("compute_rate")
                 self.figures["compute_rate"] = rate if known is None else 0.9 * known + 0.1 * rate
+                before = self.figures.get("step_seconds", seconds)
+                self.figures["step_seconds"] = 0.9 * before + 0.1 * seconds
 
     @property
     def speed(self) -> float:
