@@ -192,3 +192,21 @@ def test_the_example_trains_and_its_model_has_the_weights(tmp_path: Path) -> Non
     out, error = python((ROOT / "examples" / "train_live.py").read_text(), tmp_path, "2").communicate(timeout=240)
     assert "nobody trains on these" in out, error
     assert float(out.splitlines()[-1].split()[2].rstrip(";")) > 0.8
+
+
+PEERS = (
+    HEAD
+    + """
+model = torch.nn.Linear(5, 3)
+result = paceline.train(model, (x, y), test=(x, y), epochs=3, show=None, optimizer={"name": "sgd", "lr": 0.3},
+                        **{**small, "servers": 0, "policy": "allreduce"})
+print(json.dumps({"first": float(functional.cross_entropy(torch.nn.Linear(5, 3)(x), y)), "metrics": result.metrics,
+                  "own": float(functional.cross_entropy(model(x), y))}))
+"""
+)
+
+
+def test_without_servers_the_mean_of_the_workers_models_is_scored_and_comes_back(tmp_path: Path) -> None:
+    found = told(PEERS, tmp_path)
+    assert found["metrics"]["test_loss"] < 0.8 < found["first"]
+    assert found["own"] == pytest.approx(found["metrics"]["test_loss"], rel=1e-4)

@@ -8,6 +8,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.run.best_model import SPLITS, Measure
 from paceline.core.slice.plan import make_plan
 from paceline.v1 import run_service_pb2 as pb
+from paceline.worker.scoring.mean_and_vote import LocalModels
 from paceline.worker.scoring.model_file import save_model
 from paceline.worker.scoring.scorer import Scorer, Scores
 from paceline.worker.script.script_replica import ScriptReplica
@@ -37,11 +38,15 @@ class ScriptScorer(Scorer):
         self._waited = 0
         plan = make_plan(replica.shapes, config.servers, config.plan)
         super().__init__(around, plan, replica.local, models or Path("models"), best, {})
+        self._locals = LocalModels(around, replica, plan)
 
     def baseline(self) -> dict[str, float]:
         return {}
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
+        """Without servers the workers' models are all there is: their mean is scored and kept."""
+        if "global" not in self._in_force.policy.scores:
+            self._take_mean(due)
         self._replica.refresh()
         if self._evaluate is None:
             return {}, {}
@@ -49,6 +54,13 @@ class ScriptScorer(Scorer):
         found = self._evaluate()
         self._replica.model.train(was_training)
         return by_split(found), {}
+
+    def _take_mean(self, due: pb.EvaluateReply) -> None:
+        before = self._replica.local.copy()
+        found = self._locals.mean(due.peers)
+        if found is None:
+            self._say("no local model could be had", epoch=due.epoch)
+        self._replica.local[:] = before if found is None else found
 
     def kept(self, is_better: bool, final: bool) -> None:
         self._waited = 0 if is_better else self._waited + 1
