@@ -4,15 +4,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paceline.api import Result, connect, train
+    from paceline.callback import Callback
+    from paceline.log_values import log
     from paceline.script import epochs, evaluate, loader, rank, sampler, split, steps, workers, wrap
 
 _HOME = {
+    "Callback": "callback",
     "Result": "api",
     "connect": "api",
     "train": "api",
     "epochs": "script",
     "evaluate": "script",
     "loader": "script",
+    "log": "log_values",
     "rank": "script",
     "sampler": "script",
     "split": "script",
@@ -22,11 +26,13 @@ _HOME = {
 }
 """Where each public name is."""
 __all__ = [
+    "Callback",
     "Result",
     "connect",
     "epochs",
     "evaluate",
     "loader",
+    "log",
     "rank",
     "sampler",
     "split",

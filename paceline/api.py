@@ -6,19 +6,21 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pydantic import ValidationError
 
+from paceline.callback import Callback
 from paceline.core.errors import ConfigError, PacelineError, in_brief
 from paceline.core.registry import explain
 from paceline.core.settings.config import Config
 from paceline.extras import lacking
 from paceline.local.capacity import refuse_too_many
 from paceline.local.launcher import run_local
+from paceline.local.loggers import check_callbacks
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RUNS, RunFolder, open_run
 from paceline.local.signals import CTRL_C
@@ -85,6 +87,7 @@ def train(
     device: str = "auto",
     show: Callable[[str], None] | None = print,
     yes: bool = False,
+    callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Result:
     """Trains with real processes on this machine, as `paceline run` does, and returns when the final version is scored.
@@ -105,13 +108,15 @@ def train(
     is resumed, a finished one is returned as it is. `device`: what each worker computes on: auto, cpu, cuda or cuda:1.
     `show` gets a line every few seconds; None: silence. What goes wrong although the run goes on is shown when it is seen,
     stands in the result's `warnings`, and is a Python warning at the end. `yes`: start even if this machine has too few
-    cores or too little memory for it. `settings`: any other key of docs/settings.md, sections as dicts: optimizer={"name":
+    cores or too little memory for it. `callbacks`: hear how the run goes, each in a thread of its own; loggers=["mlflow"] are
+    ready-made ones. `settings`: any other key of docs/settings.md, sections as dicts: optimizer={"name":
     "adam", "lr": 0.001}, schedule={"name": "cosine"}. Keys left out are the task's own.
 
     No `if __name__ == "__main__"` is needed, unless the script is the task file itself. Ctrl-C ends all processes and
     raises KeyboardInterrupt. Raises the PacelineError that the run ended with: ConfigError, DataError, ServersGone, ...;
     its text names the folder of the logs, where there are any."""
     _refuse_inside_task(sys._getframe(1))
+    check_callbacks(callbacks)
     given = {
         "train": train,
         "test": test,
@@ -130,7 +135,7 @@ def train(
     live = {**given, "optimizer": optimizer, "batch_size": batch_size, "epochs": epochs}
     if not isinstance(task, (str, Path, ModuleType)):
         _check_model(task)
-        return _train_live(task, live, overrides, folder, device, yes, show)
+        return _train_live(task, live, overrides, folder, device, yes, show, callbacks)
     _refuse_objects(task, given)
     own = {"optimizer": optimizer, "batch_size": batch_size, "epochs": epochs, "task": _name(task)}
     overrides |= {key: value for key, value in own.items() if value is not None}
@@ -142,7 +147,7 @@ def train(
     refuse_too_many(wanted, yes, "yes=True")
     found, config = open_run(wanted, runs=runs)
     if not found.facts().get("finished"):
-        _run(config, found, device, show or (lambda line: None))
+        _run(config, found, device, show or (lambda line: None), callbacks)
     return Result(found.path)
 
 
@@ -261,6 +266,7 @@ def _train_live(
     device: str,
     yes: bool,
     show: Callable[[str], None] | None,
+    callbacks: Sequence[Callback],
 ) -> Result:
     from paceline.train_live import train_live
     from paceline.worker.live.given import Given
@@ -276,16 +282,21 @@ def _train_live(
         None if folder is None else Path(folder),
         yes,
         say,
-        lambda config, place, objects: _run(config, place, device, say, objects),
+        lambda config, place, objects: _run(config, place, device, say, callbacks, objects),
     )
 
 
 def _run(
-    config: Config, folder: RunFolder, device: str, show: Callable[[str], None], objects: int | None = None
+    config: Config,
+    folder: RunFolder,
+    device: str,
+    show: Callable[[str], None],
+    callbacks: Sequence[Callback],
+    objects: int | None = None,
 ) -> None:
     """Trains; raises how it ended where it did not finish."""
     lines = PlainLines(show)
-    outcome = run_local(config, folder.path, lines.say, lines.show, device=device, objects=objects)
+    outcome = run_local(config, folder.path, lines.say, lines.show, device=device, callbacks=callbacks, objects=objects)
     if outcome.exit_code == CTRL_C:
         raise KeyboardInterrupt
     if outcome.exit_code:

@@ -177,6 +177,9 @@ def _names(config: BaseModel, prefix: str = "") -> dict[str, str]:
             found[f"{prefix}{key}"] = value.name
         elif isinstance(value, BaseModel):
             found |= _names(value, f"{prefix}{key}.")
+        elif isinstance(value, tuple):
+            several = [each.name for each in value if isinstance(each, Options)]
+            found |= {f"{prefix}{key}.{number}": name for number, name in enumerate(several)}
     return found
 
 

@@ -11,12 +11,15 @@ from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
 from paceline.core.rules.check_rules import refuse
+from paceline.data.shards import Shards
 from paceline.tasks.task import load_task
 from paceline.worker.command_line import ToldScript
 from paceline.worker.loop_thread import LoopThread
 from paceline.worker.module_worker import worker_of
 from paceline.worker.startup.run_process import run_process
 from paceline.worker.startup.start import Start
+from paceline.worker.surroundings import Surroundings
+from paceline.worker.training.logged_values import LOGGED
 from paceline.worker.training.model_and_gradient import Array, Replica, use_threads
 from paceline.worker.training.step_result import Step
 
@@ -66,11 +69,13 @@ class Session:
     def _join(self, start: Start[ToldScript]) -> None:
         """Until the first mini-batch is there, or the run is over."""
         replica = self._replica
-        replica.thread.start(
-            lambda stopping: run_process(
-                start, lambda around, shards: worker_of(start, around, shards, replica).run(), stopping
-            )
-        )
+
+        def work(around: Surroundings, shards: Shards) -> None:
+            worker = worker_of(start, around, shards, replica)
+            worker.progress.logged = LOGGED
+            worker.run()
+
+        replica.thread.start(lambda stopping: run_process(start, work, stopping))
         self._await()
 
     @property

@@ -20,6 +20,7 @@ from paceline.cli.arguments import (
     Fresh,
     Grid,
     Json,
+    Log,
     Loop,
     Name,
     Policy,
@@ -96,6 +97,7 @@ def run(
     data: Data = None,
     name: Name = None,
     loop: Loop = None,
+    log: Log = None,
     repeats: Annotated[
         int | None,
         typer.Option(
@@ -141,6 +143,7 @@ def run(
                 "run": name,
                 "preset": preset,
                 "loop": loop,
+                "log": log or [],
             }
             config = read_forked(begun.workers, given) if begun and begun.reads else read_config(**given)
             machines = other_machines(config, listen, here, servers_here, port, address, hosts)
@@ -165,6 +168,7 @@ def launch(
     sets: Sets = None,
     slow: Slow = None,
     name: Name = None,
+    log: Log = None,
     device: Device = "auto",
     listen: Listen = False,
     here: Here = None,
@@ -197,6 +201,7 @@ def launch(
             sets=sets or [],
             slow=slow or [],
             run=name,
+            log=log or [],
         )
         machines = other_machines(config, listen, here, servers_here, port, address, hosts)
         refuse_too_many(config, yes)

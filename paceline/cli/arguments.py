@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from paceline.cli import completions
-from paceline.core.folders import PEERS, POLICIES, names
+from paceline.cli.completions import LOGGERS
+from paceline.core.folders import PEERS, POLICIES, listed, names
 from paceline.presets import paper_grids, presets
 
 WHAT = typer.Argument(
@@ -76,6 +77,15 @@ Name = Annotated[
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start the named run over; what it had is deleted.")]
 Loop = Annotated[
     str | None, typer.Option(metavar="SCRIPT.py", help="Your own training loop for the workers (see docs/api.md).")
+]
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        metavar="NAME|FILE.py",
+        help=f"Tell {listed(names(LOGGERS))}, or a logger of your own, how the run goes (docs/loggers.md); may be repeated.",
+        autocompletion=completions.loggers,
+    ),
 ]
 Device = Annotated[
     str,

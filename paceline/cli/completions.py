@@ -12,6 +12,7 @@ from paceline.core.folders import PEERS, POLICIES, names
 from paceline.presets import presets
 
 TASKS = "paceline.tasks.builtin"
+LOGGERS = "paceline.loggers"
 
 
 def tasks(begun: str) -> list[str]:
@@ -23,6 +24,11 @@ def tasks(begun: str) -> list[str]:
 def policies(begun: str) -> list[str]:
     """Policies with servers and without."""
     return _fitting(begun, sorted({*names(POLICIES), *names(PEERS)}))
+
+
+def loggers(begun: str) -> list[str]:
+    """Those that there are, and files in the folder that may be one."""
+    return _fitting(begun, [*names(LOGGERS), *(str(file) for file in sorted(Path().glob("*.py")))])
 
 
 def paper_presets(begun: str) -> list[str]:

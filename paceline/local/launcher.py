@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from paceline.callback import Callback
 from paceline.core.errors import ConfigError, DataError, OutOfMemory, PacelineError, ServersGone, UsageError
 from paceline.core.settings.config import Config
 from paceline.core.steps.effective import told as rates_told
@@ -75,11 +76,13 @@ def run_local(
     others: Others | None = None,
     keep: bool = False,
     objects: int | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Outcome:
     """Trains as `config` says, in a folder that `open_run` has prepared; resumes what is there. `say` gets messages,
     `show` each status with the examples per second; `shards` of another run with the same data save the time to write
     them; `device` is what workers and evaluator compute on; `forkers` of another run start the processes quicker still;
     `others`: machines that lend processes to this run.
+    `callbacks` hear what the loggers hear that the settings name.
     Ctrl-C and SIGTERM end it in order. Where a mistake ends its first start before anything was learned, the folder is
     deleted, unless it is to `keep`. `objects`: the descriptor of what is trained (paceline/live/packing.py), where that is no
     task and no script. ConfigError: it runs now."""
@@ -88,7 +91,7 @@ def run_local(
     with ExitStack() as stack:
         stack.enter_context(place.locked())
         signals = stack.enter_context(Signals())
-        records = stack.enter_context(closing(Records(place.path, place.metrics)))
+        records = stack.enter_context(closing(Records(place, config, callbacks)))
         forkers = forkers or stack.enter_context(forking(config, inherited=() if objects is None else (objects,)))
         launch = _Launch(
             config,
@@ -187,6 +190,7 @@ class _Launch:
         self._work(addresses)
         if self._config.is_script:
             self._hear_script(addresses)
+        self._records.begin(self._config)
         self._watch(self._chief)
         self.outcome.exit_code = 0
         self._let_end()
@@ -227,6 +231,8 @@ class _Launch:
             warnings=[asdict(each) for each in out.warnings],
             pids={},
         )
+        self._records.end(out, self._signals.hurry, self._say)
+        self._folder.write_facts(warnings=[asdict(each) for each in out.warnings])
 
     # starting
     def _begin_shards(self) -> Child | None:
@@ -436,7 +442,7 @@ class _Launch:
         out.examples = status.examples
         out.version = status.version
         out.reason = status.reason
-        out.warnings = chief_status.warnings(status)
+        out.warnings = [*chief_status.warnings(status), *self._records.warnings]
         for line in self._news.of(out.warnings):
             self._say(line)
         out.scores = chief_status.scores(status)

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from paceline.core.errors import PacelineError, error_of
+from paceline.callback import End
+from paceline.core.errors import PacelineError, Stopped, error_of
 from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import RunWarning
+from paceline.local.signals import CTRL_C
 
 
 @dataclass(slots=True)
@@ -33,6 +35,13 @@ class Outcome:
     """What went wrong although the run went on, oldest first."""
     refused: bool = False
     """Whether a mistake ended it before anything was learned."""
+
+    @property
+    def how(self) -> End:
+        """In one word."""
+        if self.exit_code in (CTRL_C, Stopped.exit_code):
+            return End.STOPPED
+        return End.FAILED if self.exit_code else End.FINISHED
 
     def error(self) -> PacelineError:
         """What to raise where it did not finish."""

@@ -12,6 +12,7 @@ from paceline.core.settings.slow import CLUSTERS
 from paceline.load_settings import given, load, parse_sets
 from paceline.local.check_script import check_script
 from paceline.local.cpu_cores import processes_here
+from paceline.local.loggers import check_loggers
 from paceline.local.run_folder import RUNS, RunFolder
 from paceline.own_extensions import KEPT, check_own
 from paceline.variables import TLS
@@ -32,6 +33,7 @@ def read_config(
     run: str | None = None,
     preset: str | None = None,
     loop: str | None = None,
+    log: Sequence[str] = (),
 ) -> Config:
     """The config of a task or a YAML file, or of a preset alone, and the flags; `sets` win over the other flags."""
     if what is None and preset is None:
@@ -50,7 +52,7 @@ def read_config(
         "loop": loop,
     }
     pairs += [_pair(key, value) for key, value in flags.items() if value is not None]
-    pairs += _slow_pairs(slow)
+    pairs += [*_slow_pairs(slow), *_log_pairs(log)]
     try:
         return complete(parse_sets([*pairs, *sets]), path, preset)
     except ConfigError as error:
@@ -71,6 +73,7 @@ def read_launch(
     sets: Sequence[str] = (),
     slow: Sequence[str] = (),
     run: str | None = None,
+    log: Sequence[str] = (),
 ) -> tuple[Config, dict[str, Any]]:
     """The config of a script's run, as far as it is known before the script describes it, and all that was given of it.
     ConfigError where there is no such script, or it can't be read as Python."""
@@ -80,9 +83,10 @@ def read_launch(
     flags = {"workers": workers or processes_here(), "servers": servers, "policy": policy, "run": run}
     pairs = [_pair("task", script), _pair("data.source", "script"), _pair("arguments", list(arguments))]
     pairs += [_pair(key, value) for key, value in flags.items() if value is not None]
-    overrides = parse_sets([*pairs, *_slow_pairs(slow), *sets])
+    overrides = parse_sets([*pairs, *_slow_pairs(slow), *_log_pairs(log), *sets])
     config = load(None, overrides)
     check_own(config)
+    check_loggers(config)
     return config, given(overrides)
 
 
@@ -126,6 +130,7 @@ def complete(overrides: Mapping[str, Any], path: Path | None = None, preset: str
 
     config = load_config(path, overrides, preset)
     check_own(config)
+    check_loggers(config)
     if config.loop is not None:
         if not config.loop.endswith(".py") or not Path(config.loop).is_file():
             raise ConfigError(f"loop: there is no Python file {config.loop}. Give the path of your training script.")
@@ -148,6 +153,10 @@ def _slow_pairs(texts: Sequence[str]) -> list[str]:
                 f"name and nothing else: {', '.join(CLUSTERS)}."
             )
     return [_pair(f"slow.{who}", how) for who, _, how in found]
+
+
+def _log_pairs(names: Sequence[str]) -> list[str]:
+    return [_pair("loggers", list(names))] if names else []
 
 
 def use_keys(folder: Path) -> None:

@@ -298,10 +298,11 @@ def _check_is_run(folder: RunFolder) -> None:
 
 def _check_same(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) -> None:
     if given is None:
-        found = differences(folder.settings().model_dump(mode="json"), config.model_dump(mode="json"))
+        before, now = folder.settings().model_dump(mode="json"), config.model_dump(mode="json")
     else:
-        before = read_yaml(folder.given) if folder.given.exists() else {}
-        found = differences(before, {**given, "run": folder.name})
+        before, now = read_yaml(folder.given) if folder.given.exists() else {}, {**given, "run": folder.name}
+    without = {"loggers": ()}  # who listens does not change the run
+    found = differences({**before, **without}, {**now, **without})
     if found:
         listed = "".join(f"\n    {line}" for line in found)
         raise ConfigError(

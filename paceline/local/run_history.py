@@ -1,21 +1,49 @@
-"""Keeps what a run did: one JSON line for each change, and TensorBoard curves."""
+"""Keeps what a run did: one JSON line for each change in metrics.jsonl; tells loggers and callbacks the same."""
 
 import json
 import time
-from pathlib import Path
-from typing import Any, TextIO
+from collections.abc import Callable, Mapping, Sequence
+from typing import TextIO
 
+from paceline.callback import LEFT_OUT, LOG_PREFIX, Callback, RunBegin, RunEnd, Status, WorkerState, flat
+from paceline.core.run.warnings import RunWarning
+from paceline.core.settings.config import Config
+from paceline.local.listener import Listener, close_all
+from paceline.local.loggers import loggers_of
+from paceline.local.outcome import Outcome
+from paceline.local.run_folder import RunFolder
 from paceline.v1.run_service_pb2 import StatusReply
-from paceline.watch.chief_status import loss, plain, scores
+from paceline.watch.chief_status import plain, policy_name, scores, warnings
 
 
 class Records:
-    """Writes metrics.jsonl and the event file of a run folder; close it at the end."""
+    """Writes metrics.jsonl of a run folder, and tells whoever listens; close it at the end."""
 
-    def __init__(self, folder: Path, metrics: Path) -> None:
-        self._lines: TextIO = metrics.open("a")
-        self._curves = _Curves(folder)
+    def __init__(self, place: RunFolder, config: Config, callbacks: Sequence[Callback] = ()) -> None:
+        """ConfigError where a logger that the settings name can't be had."""
+        known = place.last_status()
+        self._scored, self._warned = len(known.get("scores", [])), {each["kind"] for each in known.get("warnings", [])}
+        """What an earlier start has told already."""
+        self._place = place
+        self._is_resumed = bool(place.facts())
+        self._listeners = [Listener(callback, name) for name, callback in loggers_of(config)]
+        self._listeners += [Listener(callback, type(callback).__name__) for callback in callbacks]
+        self._lines: TextIO = place.metrics.open("a")
         self._last: object = None
+        self._left_out: RunWarning | None = None
+
+    def begin(self, config: Config) -> None:
+        """The run's servers are up, and these are its whole settings."""
+        settings = flat(config.model_dump(mode="json"))
+        begun = RunBegin(self._place.name, self._place.path, settings, self._is_resumed)
+        for listener in self._listeners:
+            listener.begin(begun)
+
+    @property
+    def warnings(self) -> list[RunWarning]:
+        """What has failed of loggers and callbacks, and what scripts log that is not kept."""
+        failed = [listener.failed for listener in self._listeners if listener.failed is not None]
+        return [*failed, *([] if self._left_out is None else [self._left_out])]
 
     def note(self, status: StatusReply, rate: float) -> None:
         """Takes down a status that says something new."""
@@ -24,7 +52,7 @@ class Records:
             status.version,
             len(status.scores),
             len(status.warnings),
-            tuple(worker.phase for worker in status.workers),
+            [(worker.phase, *_logged(worker.figures).items()) for worker in status.workers],
         )
         if here == self._last:
             return
@@ -32,50 +60,73 @@ class Records:
         line = {"time": round(time.time(), 3), "examples_per_second": round(rate, 3), **plain(status)}
         self._lines.write(json.dumps(line) + "\n")
         self._lines.flush()
-        self._curves.note(status, rate)
+        self._tell(status, rate)
+
+    def _tell(self, status: StatusReply, rate: float) -> None:
+        now, fresh = status_value(status, rate), scores(status)[self._scored :]
+        news = [each for each in warnings(status) if each.kind not in self._warned]
+        self._scored += len(fresh)
+        self._warned.update(each.kind for each in news)
+        self._left_out = self._left_out or _left_out(now)
+        for listener in self._listeners:
+            listener.tell("status", now)
+            for score in fresh:
+                listener.tell("scored", score)
+            for warning in news:
+                listener.tell("warned", warning)
+
+    def end(self, outcome: Outcome, hurry: Callable[[], bool], say: Callable[[str], None]) -> None:
+        """The run is over: all who listen hear it, and have some seconds to end. What fails of them is said, and stands in
+        the outcome's warnings."""
+        model = self._place.models / "last.safetensors"
+        end = RunEnd(
+            outcome.how,
+            outcome.exit_code,
+            outcome.reason,
+            outcome.seconds,
+            outcome.version,
+            dict(outcome.metrics),
+            tuple(outcome.warnings),
+            model if model.is_file() else None,
+        )
+        close_all(self._listeners, end, hurry)
+        for warning in self.warnings:
+            if warning not in outcome.warnings:
+                outcome.warnings.append(warning)
+                say(str(warning))
 
     def close(self) -> None:
         self._lines.close()
-        self._curves.close()
 
 
-class _Curves:
-    """TensorBoard scalars over the version; does nothing where the tensorboard package is not installed."""
-
-    def __init__(self, folder: Path) -> None:
-        self._writer: Any = None
-        self._scored = 0
-        try:
-            from tensorboard.summary.writer.event_file_writer import EventFileWriter
-        except ImportError:
-            return
-        self._writer = EventFileWriter(str(folder), flush_secs=5)
-
-    def note(self, status: StatusReply, rate: float) -> None:
-        if self._writer is None:
-            return
-        mean = loss(status)
-        values = {"train/examples_per_second": rate, "train/epoch": status.epoch}
-        self._add(status.version, values if mean is None else values | {"train/loss": mean})
-        for score in scores(status)[self._scored :]:
-            self._add(
-                score.versions[0] if score.versions else status.version,
-                {_tag(name): value for name, value in score.metrics.items()},
-            )
-        self._scored = len(status.scores)
-
-    def _add(self, step: int, values: dict[str, float]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+def _left_out(status: Status) -> RunWarning | None:
+    """What to say where a script logs more names than a run takes."""
+    for worker in status.workers:
+        if LEFT_OUT in worker.figures:
+            more = f"{worker.figures[LEFT_OUT]:.0f} names or more"
+            said = f"{worker.name}: paceline.log got {more} beyond those that a run takes, which are not kept"
+            return RunWarning(LEFT_OUT, said, "fewer names, the same ones at every step", [], round(status.epoch, 2))
+    return None
 
 
-def _tag(name: str) -> str:
-    """'test_accuracy' as 'test/accuracy', so that TensorBoard groups by split."""
-    return name.replace("_", "/", 1)
+def _logged(figures: Mapping[str, float]) -> dict[str, float]:
+    """What a script has logged, among a worker's figures."""
+    return {name.removeprefix(LOG_PREFIX): value for name, value in figures.items() if name.startswith(LOG_PREFIX)}
+
+
+def status_value(status: StatusReply, rate: float) -> Status:
+    """The message as callbacks get it."""
+    workers = tuple(
+        WorkerState(
+            worker.worker,
+            worker.clock,
+            worker.lead,
+            worker.phase,
+            worker.member,
+            {name: value for name, value in worker.figures.items() if not name.startswith(LOG_PREFIX)},
+            _logged(worker.figures),
+        )
+        for worker in status.workers
+    )
+    facts = (status.phase, status.version, status.epoch, status.examples, status.seconds)
+    return Status(*facts, rate, policy_name(status), workers)

@@ -1,5 +1,6 @@
 """Asks the chief where the run is, and turns its answers into plain values for people and files."""
 
+import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -96,6 +97,11 @@ def loss(status: StatusReply) -> float | None:
     """Mean of the members' newest training losses."""
     losses = [worker.figures["loss"] for worker in status.workers if "loss" in worker.figures]
     return sum(losses) / len(losses) if losses else None
+
+
+def policy_name(status: StatusReply) -> str:
+    """The name of the policy in force; empty where the chief does not say it."""
+    return str(json.loads(status.policy)["name"]) if status.policy else ""
 
 
 def accuracy(metrics: Mapping[str, float], split: str = "test") -> float | None:

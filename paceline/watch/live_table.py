@@ -1,6 +1,5 @@
 """What a run shows while it goes on: a live table on a terminal, plain lines elsewhere."""
 
-import json
 import textwrap
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from rich.text import Text
 from paceline.core.run.best_model import beside, measure_of, number, scores_of
 from paceline.core.run.straggler import Straggler, straggler
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
-from paceline.watch.chief_status import loss
+from paceline.watch.chief_status import loss, policy_name
 
 WIDTH = 80
 """Columns of a terminal that nobody has made wider."""
@@ -123,7 +122,7 @@ def _policy(status: StatusReply) -> list[str]:
     """The policy's name, and whether it is just changing."""
     if not status.policy:
         return []
-    return [f"{json.loads(status.policy)['name']}{' (changing)' if status.switching else ''}"]
+    return [f"{policy_name(status)}{' (changing)' if status.switching else ''}"]
 
 
 def newest_score(status: StatusReply) -> str:

@@ -537,7 +537,7 @@ def test_tensorboard_can_read_the_curves(stage: Stage) -> None:
 
     events = accumulator.EventAccumulator(str(stage.run.path)).Reload()
     assert events.Scalars("test/accuracy")[0].value == pytest.approx(0.97)
-    assert events.Scalars("train/loss")[0].step == 3
+    assert events.Scalars("run/loss")[0].step == 3
 
 
 def test_a_stalled_run_says_where_each_worker_is() -> None:

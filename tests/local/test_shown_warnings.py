@@ -126,7 +126,7 @@ def test_the_end_of_a_run_repeats_what_stands_and_proposes_what_to_try(folder: R
 
 
 def test_a_warning_is_taken_down_when_nothing_else_has_changed(tmp_path: Path) -> None:
-    records = Records(tmp_path, tmp_path / "metrics.jsonl")
+    records = Records(RunFolder(tmp_path), Config())
     for found in ((), (), (ROSE,)):
         records.note(reply(*found), 1.0)
     records.close()

@@ -57,6 +57,7 @@ WORKER = [
     "epoch",
     "retries_total",
     "sparsity_ratio",
+    "logged",
 ]
 METHODS = [
     method.name
@@ -80,6 +81,7 @@ PLAIN = {
     "lead",
     "warnings",
     "metric",
+    "logged",
 }
 """Numbers that have no unit."""
 

@@ -13,6 +13,7 @@ from paceline.worker.module_worker import Worker
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.script.script_scorer import ScriptScorer
 from paceline.worker.surroundings import Surroundings
+from paceline.worker.training.logged_values import LOGGED
 
 OnSeat = Callable[[int, Sampler, list[Any]], None]
 """Called with the mini-batches that are done, where the next ones come from, and the shards that these are of."""
@@ -36,6 +37,7 @@ class ScriptWorker(Worker):
         self._models = models
         self._around = around
         self._place = -1
+        self.progress.logged = LOGGED
 
     def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
         self._place = place

@@ -4,14 +4,17 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from paceline.callback import LEFT_OUT, LOG_PREFIX
 from paceline.core.errors import DataError
 from paceline.core.run.warnings import ROW
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.training.bad_steps import Rows
+from paceline.worker.training.logged_values import LoggedValues
 from paceline.worker.training.step_result import Step
 
 _FIRST_WARNING, _WARN_EVERY, _GIVE_UP = 10, 100, 1000
@@ -41,6 +44,8 @@ class Progress:
         """Completed since this process began."""
         self._waited = 0.0
         """Time of the present exchange that the policy let the reply wait (seconds)."""
+        self.logged = LoggedValues()
+        """What the script of this process logs; nothing, where it has none."""
         self.fastest = 0.0
         """Examples per second of computation of the run's fastest worker, as the chief says; 0: not known."""
 
@@ -74,6 +79,9 @@ class Progress:
         self._loss = gauge("loss", "Loss of the last mini-batch; NaN while it is not known, or where it is none")
         self._loss.set(math.nan)
         self._epoch = gauge("epoch", "Epoch of the last step, from 0")
+        self._log = Gauge(
+            "paceline_worker_logged", "Newest value that the script gave to paceline.log", ["name"], registry=registry
+        )
 
     def enter(self, phase: str) -> None:
         """The loop goes over to another phase: joining, waiting, data, compute, exchange or done."""
@@ -140,13 +148,23 @@ class Progress:
     def state(self) -> tuple[int, str, float, dict[str, float]]:
         """Clock, phase, seconds in it, figures."""
         now = time.monotonic()
+        logged = self._logged()
         with self._lock:
             passed = now - self._rate_since
             if passed > 1:
                 self.figures["examples_per_second"] = self._rate_examples / passed
                 self._rate_since = now
                 self._rate_examples = 0
-            return self.clock, self.phase, now - self._since, {**self.figures, **self._rows.figures()}
+            return self.clock, self.phase, now - self._since, {**self.figures, **self._rows.figures(), **logged}
+
+    def _logged(self) -> dict[str, float]:
+        """Figures of what the script logs."""
+        values = self.logged.read()
+        values.pop("loss", None)  # counts with the step
+        for name, value in values.items():
+            self._log.labels(name).set(value)
+        left_out = {LEFT_OUT: float(self.logged.left_out)} if self.logged.left_out else {}
+        return {f"{LOG_PREFIX}{name}": value for name, value in values.items()} | left_out
 
     def _note_drops(self, heads: Sequence[pb.PullHead]) -> None:
         """Counts a push that a slice dropped; says so where that has become the rule: such a worker computes for nothing."""
@@ -170,6 +188,8 @@ class Progress:
         self.figures["staleness_mean"] += (staleness - self.figures["staleness_mean"]) / self._clocks
 
     def _note(self, step: Step) -> None:
+        if math.isnan(step.loss) and (loss := self.logged.loss()) is not None:
+            step = replace(step, loss=loss)
         if not math.isnan(step.loss):  # not known, where a loop of one's own does not say it
             self.figures["loss"] = step.loss
         if not (math.isnan(step.loss) and step.finite):

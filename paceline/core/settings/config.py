@@ -224,6 +224,11 @@ class Config(Section):
         ge=0,
         description="Whole epochs between two scores; the last version is always scored. 0: scripts without any.",
     )
+    loggers: tuple[Named, ...] = Field(
+        (),
+        description="Who is told how the run goes, beside metrics.jsonl: mlflow, wandb, tensorboard, or the file of one of "
+        "yours (see loggers.md).",
+    )
     on_lost_worker: Literal["shrink", "wait"] = Field(
         "shrink",
         description="shrink: go on without it after its lease; wait: hold its place until it is back (same bits).",
@@ -246,6 +251,11 @@ class Config(Section):
     nominal_step: Seconds = Field(0.02, description="A step's length that `slow` multiplies (seconds).")
     restarts: int = Field(3, ge=0, description="Times that `paceline run` starts a dead process again.")
     seed: int = Field(0, ge=0, description="Seed of splits, shards, first weights and batches.")
+
+    @field_validator("loggers", mode="before")
+    @classmethod
+    def _one_or_more(cls, value: Any) -> Any:
+        return value.split(",") if isinstance(value, str) else value
 
     @field_validator("slow", mode="before")
     @classmethod

@@ -1,0 +1,71 @@
+"""Which loggers a run has: those that its settings name, and TensorBoard's where it is installed."""
+
+import inspect
+from importlib.util import find_spec
+
+from paceline.callback import PACKAGE, Callback
+from paceline.core import registry
+from paceline.core.errors import ConfigError
+from paceline.core.settings.config import Config, Options
+from paceline.own_files import is_own, said, where
+
+ALWAYS = "tensorboard"
+"""Written for every run, where its library is there."""
+
+
+def check_loggers(config: Config) -> None:
+    """ConfigError where a logger can't be had: nobody knows it, its library lacks, or it takes other options."""
+    seen = set[str]()
+    for wanted in config.loggers:
+        if wanted.name in seen:
+            raise ConfigError(f"loggers names {wanted.name} twice. Name it once.")
+        seen.add(wanted.name)
+        _checked(wanted)
+
+
+def check_callbacks(callbacks: object) -> None:
+    """ConfigError where these are no callbacks."""
+    for each in callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]:
+        if isinstance(each, type) and issubclass(each, Callback):
+            raise ConfigError(f"callbacks has the class {each.__name__} itself. Give one of it: {each.__name__}().")
+        if not isinstance(each, Callback):
+            got = f"{each!r} of type {type(each).__name__}"
+            raise ConfigError(f"callbacks has {got}; expected a list of what inherits from paceline.Callback.")
+    if not isinstance(callbacks, (list, tuple)):
+        raise ConfigError(f"callbacks must be a list: [{type(callbacks).__name__}()].")
+
+
+def loggers_of(config: Config) -> list[tuple[str, Callback]]:
+    """The run's loggers by their names. ConfigError where one can't be had."""
+    found = [(wanted.name, _made(wanted)) for wanted in config.loggers]
+    if find_spec(ALWAYS) is not None and ALWAYS not in dict(found):
+        found.insert(0, (ALWAYS, _made(Options(name=ALWAYS))))
+    return found
+
+
+def _made(wanted: Options) -> Callback:
+    kind = _checked(wanted)
+    try:
+        return kind(**wanted.options)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"loggers: {_place(wanted.name, error)} can't be made: {said(error)}.") from error
+
+
+def _checked(wanted: Options) -> type[Callback]:
+    kind = registry.find(PACKAGE, Callback, wanted.name)
+    if kind.needs and find_spec(kind.needs) is None:
+        ours = wanted.name in registry.names(PACKAGE)
+        package = f"'paceline[{wanted.name}]'" if ours else kind.needs
+        raise ConfigError(
+            f"loggers: {wanted.name} needs the library {kind.needs}, which is not installed here. Install it: "
+            f"pip install {package}; or leave this logger out."
+        )
+    try:
+        inspect.signature(kind).bind(**wanted.options)
+    except TypeError as error:
+        raise ConfigError(f"loggers: {wanted.name} takes other options: {error}.") from error
+    return kind
+
+
+def _place(name: str, error: BaseException) -> str:
+    return where(error, name) if is_own(name) else name
