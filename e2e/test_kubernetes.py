@@ -12,7 +12,7 @@ import yaml
 from safetensors import safe_open
 from sklearn.datasets import dump_svmlight_file
 
-from e2e.cluster import REGISTRY, TAG, overlay, paceline, pool, put_rows, status, until
+from e2e.cluster import REGISTRY, REPOSITORY, TAG, overlay, paceline, pool, put_rows, status, until
 from paceline.data.dataset import Dataset
 from paceline.k8s.cluster_status import look
 from paceline.k8s.findings import condition
@@ -210,6 +210,30 @@ def test_digits_train_with_torch(namespace: str, tmp_path: Path):
 
     assert done.returncode == 0
     assert accuracy_of(done.stdout) >= ACCURACY["digits"]
+
+
+@pytest.mark.usefixtures("torch_image")
+@pytest.mark.skipif((REGISTRY, TAG) != ("localhost", "0.1.0"), reason="the overlay is taken with its own images")
+def test_a_script_of_ones_own_trains_through_the_death_of_a_server_and_a_worker(namespace: str, tmp_path: Path):
+    kubectl = Kubectl(namespace)
+    script = tmp_path / "mine.py"
+    script.write_text((REPOSITORY / "k8s/overlays/script/train.py").read_text())
+    told = ("script", "-n", namespace, "--script", str(script), "--", "--steps", "6000")
+
+    assert paceline("k8s", "deploy", *told).returncode == 0
+    until("the first steps", lambda: (found := status(kubectl)) and found.version > 200)
+    kill(kubectl, "paceline-server-1")
+    kill(kubectl, pod_of(kubectl, "worker"))
+    done = paceline("k8s", "run", *told)
+
+    assert done.returncode == 0
+    last = done.stdout.strip().splitlines()[-1]
+    assert last.startswith("validation accuracy ")
+    assert float(last.split()[2]) > 0.9
+    assert paceline("k8s", "fetch-model", "--out", str(tmp_path / "models"), "-n", namespace).returncode == 0
+    assert (tmp_path / "models" / "last.safetensors").stat().st_size > 0
+    script.write_text(script.read_text() + "# changed\n")
+    assert "finished run of another script" in paceline("k8s", "deploy", *told).stderr
 
 
 def rank(kubectl: Kubectl, index: int) -> str:
