@@ -1,5 +1,6 @@
 """A torch optimizer whose steps the servers take."""
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
@@ -33,6 +34,7 @@ class WrappedOptimizer(Optimizer):
         self._run = run
         self._replica = replica
         self._section = section
+        self._has_stepped = False
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -41,15 +43,25 @@ class WrappedOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        scale: Tensor | None = getattr(
-            self, "grad_scale", None
-        )  # a GradScaler's, during its step(), which then deletes them
+        # a GradScaler's, during its step(), which then deletes them
+        scale: Tensor | None = getattr(self, "grad_scale", None)
         found_inf: Tensor | None = getattr(self, "found_inf", None)
         finite = found_inf is None or not bool(found_inf)
         if scale is not None and finite:
             self._unscale(scale)
+        self._note_state()
         self._run.step(None if loss is None else float(loss), finite, self._rates())
         return loss
+
+    def _note_state(self) -> None:
+        """Says once what a checkpoint has brought in vain."""
+        if not self._has_stepped and self.state and not self._replica.steps_itself:
+            print(
+                f"paceline: the optimizer brings the state of {len(self.state)} parameters, of a checkpoint perhaps. The "
+                "servers step, and begin with theirs anew; a run that goes on (--run NAME) keeps it.",
+                file=sys.stderr,
+            )
+        self._has_stepped = True
 
     def _rates(self) -> tuple[float, ...]:
         """What schedulers make of the described ones; where workers take the steps, torch's optimizer knows them."""

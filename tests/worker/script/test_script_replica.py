@@ -1,5 +1,6 @@
 """A script's model as one vector: other precisions, running statistics, models inside of others, own steps of torch's."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -161,3 +162,28 @@ def test_own_steps_are_those_of_the_scripts_optimizer_at_what_the_run_makes_of_i
     expected = torch.cat([each.detach().flatten() for each in plain.parameters()])
     assert replica.local[:-6] == pytest.approx(expected.numpy(), abs=1e-6)
     assert optimizer.param_groups[0]["lr"] == 0.01
+
+
+@pytest.mark.parametrize(
+    ("steps_itself", "has_state", "is_said"), [(False, True, 1), (False, False, 0), (True, True, 0)]
+)
+def test_state_that_servers_do_not_take_is_told_once(
+    steps_itself: bool, has_state: bool, is_said: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from paceline.worker.script.wrapped_optimizer import WrappedOptimizer
+
+    model = normed()
+    optimizer = torch.optim.Adam(model.parameters())
+    if has_state:
+        backward(model, 1)
+        optimizer.step()
+    pushed: list[object] = []
+    run = SimpleNamespace(step=lambda *what: pushed.append(what))
+    section = {"name": "adam", "lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "maximize": False}
+    wrapped = WrappedOptimizer(optimizer, run, SimpleNamespace(steps_itself=steps_itself), section)
+
+    for _ in range(2):
+        wrapped.step()
+
+    assert len(pushed) == 2
+    assert capsys.readouterr().err.count("begin with theirs anew") == is_said
