@@ -1,6 +1,7 @@
 """The mini-batches that a script draws with `paceline.loader`."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, cast
 
 from torch.utils.data import (
@@ -63,13 +64,27 @@ def loader(
         raise ConfigError("deals_itself=True is for streams (IterableDataset). Leave it out: rows are dealt by number.")
     if run is None:
         in_order = is_stream(dataset) or not (length_of(dataset, length, False) and asked.shuffle)
-        return DataLoader(dataset, asked.batch_size, not in_order, drop_last=asked.drop_last, **options)
+        kind = DataLoader if length is None else partial(LongLoader, length)
+        return kind(dataset, batch_size=asked.batch_size, shuffle=not in_order, drop_last=asked.drop_last, **options)
     brought = Brought(run, dataset, deal, lambda: asked, labels=labels, length=length)
     run.bring(brought)
     course = Course(run, brought)
     if brought.is_stream:
         return StreamLoader(course, StreamPart(dataset, deals_itself), options)
     return PartLoader(course, dataset, batch_sampler=PartBatches(course), **options)
+
+
+class LongLoader(DataLoader[Any]):
+    """Alone, a stream whose length the script has said."""
+
+    def __init__(self, length: int, dataset: Any, **options: Any) -> None:
+        self._length = length
+        super().__init__(dataset, **options)
+
+    def __len__(self) -> int:
+        assert self.batch_size is not None
+        whole, rest = divmod(self._length, self.batch_size)
+        return whole + bool(rest and not self.drop_last)
 
 
 class ScriptLoader(DataLoader[Any]):

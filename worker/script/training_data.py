@@ -134,7 +134,7 @@ class Brought:
                 seed=config.seed,
                 examples=self._identity(),
             ),
-            train_examples=count,
+            train_examples=sum(lens) if asked.drop_last else count,
             duplicates=tuple(twice.tolist()),
             shards=tuple(_entry(rows, length, twice) for rows, length in zip(examples, lens, strict=True)),
             parts={},

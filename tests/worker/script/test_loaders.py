@@ -188,6 +188,13 @@ def test_a_stream_is_dealt_by_rank_each_example_once(case: dict[str, Any]) -> No
         assert flat(mine) == list(range(rank, case["count"], case["workers"]))
 
 
+def test_an_epoch_with_drop_last_counts_what_is_trained_on() -> None:
+    run = FakeRun(workers=2)
+    theirs = run.loader(Numbers(600), 32, drop_last=True)
+    manifest = theirs._course.brought.dealt(run.so_far()).manifest
+    assert (manifest.train_examples, manifest.epoch_lens, len(theirs)) == (576, [288, 288], 18)
+
+
 def test_a_step_of_all_workers_in_order_is_the_next_rows_of_the_set() -> None:
     found = epoch_of_all(2, Numbers(24), lambda run, dataset: run.loader(dataset, 8, shuffle=False))
     assert [sorted(one + other) for one, other in zip(*found, strict=True)] == [
@@ -396,7 +403,10 @@ def test_alone_it_is_a_dataloader_of_torch() -> None:
     assert flat(batch.tolist() for batch in loaders.loader(None, None, Numbers(20), 8, shuffle=False)) == list(
         range(20)
     )
-    assert flat(batch.tolist() for batch in loaders.loader(None, None, Stream(9), 4, length=9)) == list(range(9))
+    stream = loaders.loader(None, None, Stream(9), 4, length=9)
+    assert flat(batch.tolist() for batch in stream) == list(range(9))
+    assert len(stream) == 3
+    assert len(loaders.loader(None, None, Stream(9), 4, length=9, drop_last=True)) == 2
     again = loaders.loader(None, None, data.DataLoader(Numbers(20), batch_size=5), drop_last=True)
     assert flat(batch.tolist() for batch in again) == list(range(20))
 
