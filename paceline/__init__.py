@@ -55,7 +55,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         with installed_first():
             home = import_module(f"paceline.{_HOME[name]}")
 
-        return getattr(home, name)
+        found = globals()[name] = getattr(home, name)  # the next time it is here: a script logs at every step
+        return found
 
 
 def __dir__() -> list[str]:

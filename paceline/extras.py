@@ -24,6 +24,9 @@ EXTRAS = {
     "onnxscript": "onnx",
     "matplotlib": "report",
     "lightning": "lightning",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
+    "cryptography": "hosts",
 }
 """By the name that is imported: the extra of pyproject.toml."""
 _CALLED = {"sklearn": "scikit-learn", "PIL": "pillow", "upath": "universal-pathlib"}
@@ -61,4 +64,7 @@ def needing(purpose: str) -> Iterator[None]:
 
 def is_installed(library: str) -> bool:
     """Whether it is installed."""
-    return importlib.util.find_spec(library) is not None
+    try:
+        return importlib.util.find_spec(library) is not None
+    except ModuleNotFoundError:  # somebody hides it
+        return False

@@ -281,7 +281,7 @@ def test_a_task_file_that_trains_when_it_is_loaded_is_refused(tmp_path: Path) ->
 def test_importing_paceline_loads_nothing_heavy(tmp_path: Path) -> None:
     done = python("-c", "import sys, paceline; dir(paceline); print(*sys.modules)", cwd=tmp_path)
     assert not {"torch", "grpc", "numba", "pydantic"} & set(done.stdout.split())
-    with pytest.raises(AttributeError, match="it has Result, connect, train"):
+    with pytest.raises(AttributeError, match="it has Callback, Result, connect, "):
         paceline.trian  # noqa: B018
 
 
@@ -352,19 +352,36 @@ with paceline.connect() as session:
             Path("killed").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         session.zero_grad()
-        functional.cross_entropy(session.model(inputs), targets).backward()
+        loss = functional.cross_entropy(session.model(inputs), targets)
+        loss.backward()
+        paceline.log(loss=loss, number=number)
         session.step()
 """
+
+
+class Heard(paceline.Callback):
+    """What a run was told to have ended with."""
+
+    end: Any = None
+
+    def ended(self, end: Any) -> None:
+        self.end = end
 
 
 def test_an_own_loop_that_is_killed_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop.py").write_text(KILLED_ONCE)
-    result = paceline.train("digits", loop="loop.py", epochs=2, policy="bsp", folder="runs/killed", **SMALL)
+    heard = Heard()
+    told: dict[str, Any] = {"loop": "loop.py", "folder": "runs/killed", "callbacks": [heard], **SMALL}
+    result = paceline.train("digits", epochs=2, policy="bsp", **told)
     log = (result.folder / "logs/worker-0.log").read_text().splitlines()
     starts = [json.loads(line)["clock"] for line in log if '"event": "training"' in line]
     assert starts == [0, 5]
     assert result.metrics["test_accuracy"] > 0.5
+    assert heard.end.metrics == result.metrics
+    figures = RunFolder(result.folder).last_status()["workers"][0]["figures"]
+    assert figures["log.number"] > 5
+    assert 0 < figures["loss"] < 3
 
 
 def test_connect_outside_of_a_run_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:

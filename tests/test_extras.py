@@ -105,7 +105,7 @@ def test_the_extra_that_is_named_brings_the_library():
         assert brought.get(library, library) in distributions(PROJECT["optional-dependencies"][extra]), library
 
 
-def test_the_extra_all_brings_all_but_spark_and_lightning():
+def test_the_extra_all_brings_all_but_spark_lightning_and_loggers():
     (whole,) = PROJECT["optional-dependencies"]["all"]
     extras = set(re.fullmatch(r"paceline\[(.*)\]", whole)[1].split(","))
     brought = distributions([each for extra in extras for each in PROJECT["optional-dependencies"][extra]])
@@ -113,6 +113,8 @@ def test_the_extra_all_brings_all_but_spark_and_lightning():
         "pyspark",
         "py4j",
         "lightning",
+        "mlflow",
+        "wandb",
         "threadpoolctl",
     }  # the last one comes with scikit-learn
 

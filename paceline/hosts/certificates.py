@@ -5,20 +5,15 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from paceline.core.errors import ConfigError
+from paceline.extras import needing
 from paceline.hosts.reach_head import DOOR
 
-try:
+with needing("A run on several machines"):
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-except ModuleNotFoundError as _error:  # a bare installation
-    raise ConfigError(
-        "A run on several machines makes certificates, for which the package cryptography is missing on this machine: "
-        "pip install 'paceline[hosts]'. Machines that join don't need it."
-    ) from _error
 
 _EARLIER = timedelta(days=1)
 """Clocks of machines may differ by so much."""

@@ -1,12 +1,12 @@
 """Which loggers a run has: those that its settings name, and TensorBoard's where it is installed."""
 
 import inspect
-from importlib.util import find_spec
 
 from paceline.callback import PACKAGE, Callback
 from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config, Options
+from paceline.extras import is_installed
 from paceline.own_files import is_own, said, where
 
 ALWAYS = "tensorboard"
@@ -38,7 +38,7 @@ def check_callbacks(callbacks: object) -> None:
 def loggers_of(config: Config) -> list[tuple[str, Callback]]:
     """The run's loggers by their names. ConfigError where one can't be had."""
     found = [(wanted.name, _made(wanted)) for wanted in config.loggers]
-    if find_spec(ALWAYS) is not None and ALWAYS not in dict(found):
+    if is_installed(ALWAYS) and ALWAYS not in dict(found):
         found.insert(0, (ALWAYS, _made(Options(name=ALWAYS))))
     return found
 
@@ -53,7 +53,7 @@ def _made(wanted: Options) -> Callback:
 
 def _checked(wanted: Options) -> type[Callback]:
     kind = registry.find(PACKAGE, Callback, wanted.name)
-    if kind.needs and find_spec(kind.needs) is None:
+    if kind.needs and not is_installed(kind.needs):
         ours = wanted.name in registry.names(PACKAGE)
         package = f"'paceline[{wanted.name}]'" if ours else kind.needs
         raise ConfigError(

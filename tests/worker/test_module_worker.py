@@ -25,6 +25,8 @@ class Manifest:
 
 
 class Shards(SimpleNamespace):
+    shuffle, fills = True, False
+
     def __len__(self) -> int:
         return len(self.manifest.sizes)
 
