@@ -52,7 +52,7 @@ class Noted(paceline.Callback):
 @pytest.fixture(autouse=True)
 def _no_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which takes time to load, and has tests of its own."""
-    monkeypatch.setattr(loggers, "find_spec", lambda name: None)
+    monkeypatch.setattr(loggers, "is_installed", lambda name: False)
 
 
 @pytest.fixture
