@@ -129,7 +129,7 @@ def test_a_script_trains_on_four_machines_and_one_is_killed(machines: dict[str, 
     facts = json.loads((head.folder / "runs/mine/run.json").read_text())
     assert facts["finished"]
     assert f"({machines['d'].address}) has joined; it lends 1 worker" in words
-    assert "worker-3 is started" in d.words.read_text()
+    assert re.search(r"worker-[1-3] is started", d.words.read_text())
     assert "accuracy 0.9" in words
     assert (head.folder / "runs/mine/models/last.safetensors").stat().st_size > 1000
     assert {path.name for path in (head.folder / "runs/mine/logs").glob("worker-*.log")} >= {

@@ -3,9 +3,9 @@
 import random
 import resource
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 
 import psutil
@@ -19,6 +19,7 @@ from paceline.rpc.lane.frames import Code, Kind, Setting
 from paceline.rpc.lane.grpc_texts import STATUS
 from paceline.rpc.lane.messages import MOST
 from paceline.rpc.lane.stream import UNOPENED
+from paceline.rpc.retries import retried
 from paceline.rpc.watchdog import IDLE, TOTAL
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.support.lane_peer import SOON, TOKEN, VALUES, Lane, Peer, data, pull, push
@@ -557,10 +558,14 @@ def test_a_client_of_a_server_that_turns_it_away_may_try_again(lane: Lane, monke
     with pytest.raises(TryAgain):
         transport.resume(pb.ResumeRequest(clock=3), SOON)
     monkeypatch.setattr(server, "CONNECTIONS", 8)
-    found = pb.ResumeReply()
-    for _ in range(50):
-        with suppress(TryAgain):  # while the client has not seen the first connection's end
-            found = transport.resume(pb.ResumeRequest(clock=3), SOON)
-            break
+    # again while the client has not seen the first connection's end
+    until, quiet = time.monotonic() + 20, threading.Event()
+    found = retried(
+        lambda: transport.resume(pb.ResumeRequest(clock=3), SOON),
+        until,
+        "the server",
+        quiet,
+        lambda event, **facts: None,
+    )
     assert found.clock == 3
     transport.close()

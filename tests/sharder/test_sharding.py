@@ -142,7 +142,7 @@ def test_shards_that_are_there_are_found_without_cutting_the_data_again(task, tm
 
 
 def test_folds_without_scikit_learn_say_what_to_install(task, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.model_selection", None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
 
     with pytest.raises(ConfigError, match="Cutting folds needs scikit-learn"):
         make_shards(load(None, {"task": str(task), "data": {"fold": [0, 3]}}), tmp_path / "new")
