@@ -59,7 +59,9 @@ class RemoteProcess:
             self.log_size += len(new)
         if said.start != self.start:
             return
-        self.running, self.pid, self.port = said.start, said.pid or None, said.port
+        self.running = said.start
+        self.pid = said.pid or None
+        self.port = said.port
         if said.HasField("code"):
             self.code = said.code
             self.ended = said.ended

@@ -61,7 +61,9 @@ class LentProcesses(Others):
 
     def want_workers(self, ranks: range, told: Mapping[str, Any], log: Callable[[str], Path], restarts: int) -> None:
         self._vacant = dict.fromkeys(ranks)
-        self._told, self._log, self._restarts = told, log, restarts
+        self._told = told
+        self._log = log
+        self._restarts = restarts
 
     def lend_server(self, index: int, told: Mapping[str, Any], log: Path, restarts: int) -> Child | None:
         self._greet()

@@ -41,7 +41,9 @@ class _File:
     """A file that is read, not run."""
 
     def __init__(self, file: Path, tree: ast.Module, given: Mapping[str, Any]) -> None:
-        self._file, self._tree, self._given = file, tree, given
+        self._file = file
+        self._tree = tree
+        self._given = given
         self._values: dict[str, list[ast.expr]] = {}
         for name, value in _assigned(tree.body):
             self._values.setdefault(name, []).append(value)

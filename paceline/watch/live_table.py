@@ -82,7 +82,8 @@ class PlainLines:
     def show(self, status: StatusReply, rate: float) -> None:
         here = (status.phase, tuple(status.missing))
         if here != self._last or self._now() - self._at >= EVERY:
-            self._last, self._at = here, self._now()
+            self._last = here
+            self._at = self._now()
             self._write(headline(status, rate))
 
 

@@ -80,4 +80,7 @@ class Budget:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on where `state` was."""
-        self.examples_per_epoch, self.steps_per_epoch, self._fingerprint = state["facts"]
+        examples, steps, fingerprint = state["facts"]
+        self.examples_per_epoch = examples
+        self.steps_per_epoch = steps
+        self._fingerprint = fingerprint
