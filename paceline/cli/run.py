@@ -138,18 +138,15 @@ def _loading(config: Config, folder: RunFolder) -> list[str]:
     """What to do with the model, in code."""
     if config.updates == "sparse":
         return [f"    paceline predict {folder.name} FILE  # LIBSVM text, with labels or without"]
-    if config.is_script:
-        return [
-            "    from safetensors.torch import load_file",
-            f"    model = ...  # as {config.task} makes it",
-            f'    model.load_state_dict(load_file("{_model(folder)}"))',
-        ]
-    return [
+    made = f"as {config.task} makes it" if config.is_script else f"model() of the task {config.task}"
+    lines = [
         "    from safetensors.torch import load_file",
-        f"    model = ...  # model() of the task {config.task}",
+        f"    model = ...  # {made}",
         f'    model.load_state_dict(load_file("{_model(folder)}"))',
-        f"Apply it to a file of examples, with labels or without: paceline predict {folder.name} FILE",
     ]
+    if config.is_script:
+        return lines
+    return [*lines, f"Apply it to a file of examples, with labels or without: paceline predict {folder.name} FILE"]
 
 
 def _model(folder: RunFolder) -> object:
