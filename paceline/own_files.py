@@ -68,6 +68,14 @@ def where(error: BaseException, file: str) -> str:
     return f"{file}, line {lines[-1]}" if lines else file
 
 
+def show_own(error: Exception, script: str) -> None:
+    """Prints what a script fails with as Python does, from the script's own lines on, without what has started it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != script:
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
 class _Source(SourceFileLoader):
     """Always reads the source: stored bytecode is told apart by second and size, so a quick edit would not be seen."""
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.local import end_with_parent
+from paceline.own_files import show_own
 
 SERVERS = ("grpc_health.v1.health", "paceline.server.server", "paceline.sharder.sharding")
 """What servers import, and the sharder, which needs little more."""
@@ -284,14 +285,11 @@ def flush_files() -> None:
 
 
 def run_script(file: str) -> None:
-    """What it fails with is shown as its own, without what has started it."""
+    """The file as Python runs it; what it fails with is shown as its own."""
     try:
         runpy.run_path(file, run_name="__main__")
     except Exception as error:
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename != file:
-            trace = trace.tb_next
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        show_own(error, file)
         sys.exit(1)
 
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from paceline.core.errors import ConfigError, PacelineError, Stopped
-from paceline.own_files import where
+from paceline.own_files import show_own, where
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
 from paceline.worker.training.model_and_gradient import use_threads
@@ -47,14 +47,6 @@ def main() -> None:
         sys.exit(1)
     finally:
         run.close()
-
-
-def show_own(error: Exception, script: str) -> None:
-    """What a script fails with is shown as its own, without what has started it."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != script:
-        trace = trace.tb_next
-    sys.excepthook(type(error), error.with_traceback(trace), trace)
 
 
 def _end(error: PacelineError) -> None:
