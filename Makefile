@@ -58,7 +58,7 @@ demo: setup ## train for real: servers, workers and evaluator, three policies, s
 test: setup spark ## all tests (those of the spark engine only where there is Java)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -rfEs
 
-check: setup ## lint, format, types, layers, stale stubs and pages
+check: setup ## lint, format, types, layers, stale stubs and pages, prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -66,6 +66,7 @@ check: setup ## lint, format, types, layers, stale stubs and pages
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos --check
 	$(BIN)/python -m tools.settings_page --check
 	$(BIN)/python -m tools.dashboard --check
+	$(BIN)/python -m tools.prose
 
 # On Kubernetes, by your kubectl; none of these needs torch here.
 deploy: $(VENV)/.cli ## a run on the cluster that kubectl points to (OVERLAY=demo NAMESPACE=paceline; OVERLAY=script SCRIPT=train.py ARGS=)

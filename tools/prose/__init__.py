@@ -1,0 +1,1 @@
+"""Checks of the prose in README and docs: rules, and how much of each page still breaks them."""

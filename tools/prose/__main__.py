@@ -1,0 +1,66 @@
+"""`python -m tools.prose [PAGE...] [--counts] [--less]`: where README and docs break the style, more often than before."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tools.prose import left
+from tools.prose.pages import pages, read_page
+from tools.prose.rules import ADVICE, Finding, findings
+
+RULES = ("sentence", "cell", "phrase", "word", "line", "page")
+
+
+def main() -> int:
+    """0 where no page breaks the style more often than left.yaml says, and none less often."""
+    parser = argparse.ArgumentParser(prog="python -m tools.prose", description=__doc__)
+    parser.add_argument("page", nargs="*", type=Path, help="show all findings of these pages, and advice")
+    parser.add_argument("--counts", action="store_true", help="a table: how often each page breaks each rule")
+    parser.add_argument("--less", action="store_true", help="keep the numbers of today, which must not be larger")
+    asked = parser.parse_args()
+    if asked.page:
+        return _show([finding for path in asked.page for finding in findings(read_page(path))])
+    found = [finding for page in pages() for finding in findings(page)]
+    now, before = left.counts(found), left.read()
+    if asked.counts:
+        return _table(now)
+    if not asked.less:
+        return _compare(found, now, before)
+    if worse := left.grown(now, before):
+        sys.exit("\n".join(["Not kept, because the pages got worse:", *worse]))
+    left.write(now)
+    return 0
+
+
+def _show(found: list[Finding]) -> int:
+    print("\n".join(map(str, found)))
+    counted = sum(finding.rule != ADVICE for finding in found)
+    print(f"{counted} findings, {len(found) - counted} pieces of advice")
+    return 0
+
+
+def _compare(found: list[Finding], now: left.Counts, before: left.Counts) -> int:
+    worse = better = 0
+    for page, rule, is_now, was in left.differences(now, before):
+        if is_now > was:
+            worse += 1
+            print(f"{page}: {rule}: {is_now}, but {was} were left. One of these is new:")
+            print("\n".join(f"  {finding}" for finding in found if (finding.page, finding.rule) == (page, rule)))
+        else:
+            better += 1
+            print(f"{page}: {rule}: {is_now}, and tools/prose/left.yaml says {was}")
+    if better:
+        print("Pages got better, or have moved. Keep that: python -m tools.prose --less")
+    return int(bool(worse or better))
+
+
+def _table(now: left.Counts) -> int:
+    print(f"{'page':<45}" + "".join(f"{rule:>10}" for rule in RULES))
+    for page, row in sorted(now.items(), key=lambda item: -sum(item[1].values())):
+        print(f"{page:<45}" + "".join(f"{row.get(rule, ''):>10}" for rule in RULES))
+    print(f"{'all':<45}" + "".join(f"{sum(row.get(rule, 0) for row in now.values()):>10}" for rule in RULES))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
