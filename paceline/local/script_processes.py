@@ -1,19 +1,24 @@
-"""The processes of a user's script: what they are started with, and what they print."""
+"""The processes of a user's script: what they are started with, and the settings that the first of them brings."""
 
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
-from paceline.local.children import printable
+from paceline.core.steps.effective import told as rates_told
+from paceline.core.sync.policy import build_policy
+from paceline.local.children import Child
+from paceline.local.launch_settings import LaunchSettings
+from paceline.local.others import Others
+from paceline.local.processes import Ended, Processes
+from paceline.server.description import described, settings_with
 from paceline.variables import CONNECT
 from paceline.worker.command_line import ToldLaunched
 
-_EVENT = b'{"process": "'
-"""What our own lines in a log begin with."""
-_TRACEBACK = b"Traceback (most recent call last)"
 _GPU = re.compile(r"nvidia\d+")
-SILENT = (
+_SILENT = (
     "ended without training. Wrap the optimizer (paceline.wrap), take the training data from paceline.loader, and train in "
     "`for epoch in paceline.epochs(10):`."
 )
@@ -42,26 +47,60 @@ def _gpu(before: Mapping[str, str], told: ToldLaunched) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": told.device.removeprefix("cuda").removeprefix(":") if told.device != "cpu" else ""}
 
 
-class Printed:
-    """What a script prints, as it comes: the whole lines of its log that are not ours."""
+class ScriptProcesses:
+    """Workers and evaluator of a run whose script brings model, data and loop."""
 
-    def __init__(self, log: Path, say: Callable[[str], None]) -> None:
-        self._log = log
+    def __init__(
+        self, settings: LaunchSettings, processes: Processes, others: Others, say: Callable[[str], None]
+    ) -> None:
+        self._settings = settings
+        self._folder = settings.folder
+        self._processes = processes
+        self._others = others
         self._say = say
-        self._read = log.stat().st_size if log.exists() else 0
 
-    def tell(self) -> None:
-        """Says what is new."""
-        try:
-            with self._log.open("rb") as log:
-                log.seek(self._read)
-                text = log.read()
-        except OSError:  # not begun yet
-            return
-        whole = text[: text.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.split(b"\n")[:-1]:
-            if line.startswith(_TRACEBACK):  # how it ended is told with the error
-                break
-            if not line.startswith(_EVENT):
-                self._say(printable(line.decode(errors="replace").rpartition("\r")[2]))
+    def start_worker(self, rank: int, own: Mapping[str, Any], servers: list[str]) -> Child:
+        """The script as that worker; `own`: what it is told beside what all are. What the first one prints is shown."""
+        name = f"worker-{rank}"
+        return self._start(name, "worker", ToldLaunched(**{**self._told(name, servers), **own}))
+
+    def settle(self, servers: list[str]) -> Config:
+        """Waits until the script has told the servers what it wants: the whole settings. Starts the evaluator where the script
+        has anything for it."""
+        found = self._processes.wait_for(self._described)
+        assert found is not None
+        config = settings_with(found, self._folder.given)
+        self._folder.rewrite(config.model_dump(mode="json"))
+        for line in rates_told(config, build_policy(config.policy)):
+            self._say(line)
+        if config.evaluate_every:
+            told = ToldLaunched(evaluates=True, **self._told("evaluator", servers))
+            self._start("evaluator", "evaluator", told)
+            self._processes.note_pids()
+        return config
+
+    def _described(self) -> dict[str, Any] | None:
+        """What the script has told. Ended where all of its processes have ended and none has trained."""
+        found = described(self._folder.server(0))
+        if found is None and not self._others.awaited() and all(one.code == 0 for one in self._processes.clients()):
+            raise Ended(ConfigError.exit_code, f"{self._settings.config.task} {_SILENT}")
+        return found
+
+    def _start(self, name: str, role: str, told: ToldLaunched) -> Child:
+        if role == "evaluator" or told.rank == 0:
+            self._processes.show_log(name)
+        config = self._settings.config
+        words = script_words(self._folder.task(config.task), config, self._settings.objects)
+        environment = script_environment(self._settings.environment, told)
+        return self._processes.begin(name, role, words, environment, config.restarts)
+
+    def _told(self, name: str, servers: list[str]) -> dict[str, Any]:
+        """What all of the script's processes are told alike."""
+        told = {
+            "servers": ",".join(servers),
+            "models": self._folder.models,
+            "threads": self._settings.threads,
+            "device": self._settings.device,
+            "objects": self._settings.objects,
+        }
+        return {**told, **self._settings.told(name)}

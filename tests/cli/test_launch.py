@@ -11,7 +11,8 @@ import pytest
 from paceline.core.errors import ConfigError
 from paceline.local.read_config import read_launch
 from paceline.local.run_folder import RunFolder
-from paceline.local.script_processes import Printed, script_environment
+from paceline.local.script_output import Printed
+from paceline.local.script_processes import script_environment
 from paceline.variables import CONNECT
 from paceline.worker.command_line import ToldLaunched
 

@@ -1,0 +1,42 @@
+"""What all processes of one launch have in common."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.core.settings.config import Config
+from paceline.local.child_environment import child_environment
+from paceline.local.cpu_cores import threads_of
+from paceline.local.run_folder import RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSettings:
+    """Settings of the run, as far as they are known when it is launched, and of this machine."""
+
+    config: Config
+    folder: RunFolder
+    device: str
+    """What workers and evaluator compute on."""
+    shards: Path
+    """Folder of the shards, which may be another run's."""
+    objects: int | None = None
+    """The descriptor of what is trained (paceline/live/packing.py), where that is no task and no script."""
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of each process that computes."""
+        return threads_of(self.config)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What processes see, if nothing is added for them."""
+        return child_environment(self.threads)
+
+    def told(self, name: str) -> dict[str, Any]:
+        """What all processes of the run are told alike, the one of that name where to report."""
+        folder, config = self.folder, self.folder.config
+        if self.config.is_script and folder.given.exists():
+            config = folder.given
+        return {"config": config, "token_file": folder.token, "report": folder.ports(name)}

@@ -1,0 +1,170 @@
+"""The processes of a run on this machine: begun, waited for, and started again where that can help."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from paceline.core.errors import ConfigError, DataError, PacelineError, UsageError
+from paceline.local.children import Child, end_all
+from paceline.local.forker import Forker
+from paceline.local.others import Others
+from paceline.local.repeated_crashes import Crashes
+from paceline.local.run_folder import RunFolder
+from paceline.local.script_output import Printed
+from paceline.local.signals import Signals
+
+T = TypeVar("T")
+TICK = 0.02
+"""Seconds between two looks at what is waited for."""
+HOPELESS = (UsageError.exit_code, DataError.exit_code, ConfigError.exit_code)
+"""Exit codes of mistakes that a second start would only repeat."""
+
+
+class Ended(Exception):
+    """The run can't or must not go on."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class Processes:
+    """All of one launch. Lives in the main thread, because children end with the thread that started them."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        *,
+        say: Callable[[str], None],
+        signals: Signals,
+        forkers: Mapping[str, Forker],
+        others: Others,
+        objects: int | None,
+        is_unheard: Callable[[], bool],
+        has_begun: Callable[[], bool],
+    ) -> None:
+        """`objects`: the descriptor that all but servers inherit; `is_unheard`: whether a script has yet to say what it wants;
+        `has_begun`: whether anything was pushed."""
+        self._folder = folder
+        self._say = say
+        self._signals = signals
+        self._forkers = forkers
+        self._others = others
+        self._inherited = () if objects is None else (objects,)
+        self._is_unheard = is_unheard
+        self._has_begun = has_begun
+        self._crashes = Crashes()
+        self._children: list[Child] = []
+        self._printed: list[Printed] = []
+
+    # starting
+    def begin(self, name: str, role: str, command: list[str], environment: Mapping[str, str], restarts: int) -> Child:
+        """Starts one; `command`: what follows `python -P`."""
+        forker = self._forkers.get(role)
+        if forker is not None:
+            self.wait_for(lambda: forker.is_ready)
+        inherited = () if role == "server" else self._inherited
+        child = Child(name, role, command, self._folder.log(name), environment, restarts, forker, inherited)
+        return self.take(child)
+
+    def take(self, child: Child) -> Child:
+        """Starts one that others have made."""
+        self._children.append(child)
+        child.start()
+        return child
+
+    def show_log(self, name: str) -> None:
+        """From now on people see what this one prints."""
+        self._printed.append(Printed(self._folder.log(name), self._say))
+
+    # looking after them
+    def wait_for(self, ready: Callable[[], T], seconds: float = float("inf")) -> T | None:
+        """Looks after the children until `ready` gives something, or None when the time is over. Ended on a signal."""
+        end = time.monotonic() + seconds
+        while True:
+            if self._signals.exit_code is not None:
+                raise Ended(self._signals.exit_code, "stopped on request")
+            self._attend()
+            found = ready()
+            left = end - time.monotonic()
+            if found or left <= 0:
+                return found or None
+            time.sleep(min(TICK, left))
+
+    def let_end(self, seconds: float) -> None:
+        """Workers leave and the evaluator writes the model; a signal cuts that short."""
+        end = time.monotonic() + seconds
+        while self.present() and time.monotonic() < end and not self._signals.seen:
+            time.sleep(0.05)
+        for child in self.clients():
+            if child.role == "evaluator" and child.poll():
+                how = f"{child.name} {child.how_it_ended()} after the end; its model may be missing"
+                self._say(f"{how}. It said:{child.tail()}")
+
+    def end(self) -> None:
+        """None is left after this."""
+        end_all(self._children, self._signals.hurry)
+        self._tell_printed()
+
+    # looking things up
+    def clients(self) -> list[Child]:
+        """Workers and the evaluator."""
+        return [child for child in self._children if child.role in ("worker", "evaluator")]
+
+    def present(self) -> int:
+        """How many workers and evaluators run."""
+        return sum(child.running for child in self.clients())
+
+    def note_pids(self) -> None:
+        """Writes into the run's folder which are there."""
+        running = {child.name: child.pid for child in self._children if child.pid is not None and child.running}
+        self._folder.write_facts(pids=running)
+
+    # what becomes of those that end
+    def _attend(self) -> None:
+        """Names dead children and starts them again where that can help; shows what a script prints."""
+        self._tell_printed()
+        try:
+            self._others.attend(self._children)
+        except PacelineError as error:
+            raise Ended(error.exit_code, str(error)) from error
+        for child in self._children:
+            code = child.poll()
+            if code is None or child.given_up or (code == 0 and child.role != "server"):
+                continue
+            self._died(child, code)
+
+    def _tell_printed(self) -> None:
+        for each in self._printed:
+            each.tell()
+
+    def _died(self, child: Child, code: int) -> None:
+        what = f"{child.name} {child.how_it_ended()}"
+        if code in HOPELESS or child.role in ("sharder", "check"):
+            reason = child.sentence() or f"{what}. It said:{child.tail()}"
+            raise Ended(code if code > 0 else PacelineError.exit_code, reason)
+        if child.role == "worker" and code > 0 and self._is_unheard():
+            reason = f"{what} before it had begun to train.{child.tail()}"
+            raise Ended(ConfigError.exit_code if code == 1 else code, reason)
+        if child.role == "worker" and not self._has_begun() and (again := self._crashes.repeated(child, code)):
+            raise Ended(Crashes.exit_code(code), again)
+        if child.restarts_left:
+            child.restarts_left -= 1
+            self._say(f"{what}; starting it again ({child.restarts_left} restarts left). Its last lines:{child.tail()}")
+            child.start()
+            self.note_pids()
+            return
+        self._give_up(child, code, what)
+
+    def _give_up(self, child: Child, code: int, what: str) -> None:
+        """The run goes on without a worker, as long as there is another one; without any other process it can't."""
+        child.given_up = True
+        workers = [other for other in self._children if other.role == "worker"]
+        if child.role != "worker" or (all(worker.given_up for worker in workers) and not self._others.awaited()):
+            last = "the last worker, " if child.role == "worker" else ""
+            raise Ended(
+                code if code > 0 else PacelineError.exit_code,
+                f"{last}{what}, and has no restarts left. Its last lines:{child.tail()}",
+            )
+        self._say(f"{what} and has no restarts left; the others go on without it. Its last lines:{child.tail()}")

@@ -1,0 +1,35 @@
+"""What a user's script prints, told while it runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from paceline.local.children import printable
+
+_EVENT = b'{"process": "'
+"""What our own lines in a log begin with."""
+_TRACEBACK = b"Traceback (most recent call last)"
+
+
+class Printed:
+    """What a script prints, as it comes: the whole lines of its log that are not ours."""
+
+    def __init__(self, log: Path, say: Callable[[str], None]) -> None:
+        self._log = log
+        self._say = say
+        self._read = log.stat().st_size if log.exists() else 0
+
+    def tell(self) -> None:
+        """Says what is new."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(self._read)
+                text = log.read()
+        except OSError:  # not begun yet
+            return
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.split(b"\n")[:-1]:
+            if line.startswith(_TRACEBACK):  # how it ended is told with the error
+                break
+            if not line.startswith(_EVENT):
+                self._say(printable(line.decode(errors="replace").rpartition("\r")[2]))
