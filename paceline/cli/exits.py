@@ -5,7 +5,10 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @contextmanager
@@ -27,3 +30,10 @@ def print_json(values: Mapping[str, Any]) -> None:
     import json
 
     print(json.dumps(values, indent=1))
+
+
+def console() -> "Console":
+    """What shows text to people on stdout."""
+    from rich.console import Console
+
+    return Console()

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,33 +75,50 @@ HostsFile = Annotated[
 ]
 
 
-def other_machines(
-    config: "Config",
-    listen: bool,
-    here: int | None,
-    servers_here: int | None,
-    port: int | None,
-    address: str | None,
-    hosts: Path | None,
-) -> "Listening | None":
-    """What the options say, checked; None: the run is on this machine alone. UsageError."""
-    if not listen and hosts is None:
-        given = {"--here": here, "--servers-here": servers_here, "--port": port, "--address": address}
-        if said := [name for name, value in given.items() if value is not None]:
-            raise UsageError(f"{said[0]} goes with --listen or --hosts; this run is on this machine alone.")
-        return None
-    from paceline.hosts.listening import Listening, check_listening
-    from paceline.hosts.ssh import read_hosts
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Options by which other machines take part."""
 
-    wish = Listening(
-        port=port,
-        address=address or "",
-        workers_here=here or 0,
-        servers_here=servers_here,
-        hosts=() if hosts is None else read_hosts(hosts),
-    )
-    check_listening(config, wish, TLS in os.environ)
-    return wish
+    listen: Listen = False
+    here: Here = None
+    servers_here: ServersHere = None
+    port: ListenPort = None
+    address: ListenAddress = None
+    hosts: HostsFile = None
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether the run is not on this machine alone."""
+        return self.listen or self.hosts is not None
+
+    def checked(self, config: "Config") -> "Listening | None":
+        """What the options say; None: the run is on this machine alone. UsageError."""
+        if not self.are_wanted:
+            self._refuse_details()
+            return None
+        from paceline.hosts.listening import Listening, check_listening
+        from paceline.hosts.ssh import read_hosts
+
+        wish = Listening(
+            port=self.port,
+            address=self.address or "",
+            workers_here=self.here or 0,
+            servers_here=self.servers_here,
+            hosts=() if self.hosts is None else read_hosts(self.hosts),
+        )
+        check_listening(config, wish, TLS in os.environ)
+        return wish
+
+    def _refuse_details(self) -> None:
+        """UsageError where an option says how to listen, and none says that the run listens."""
+        details = {
+            "--here": self.here,
+            "--servers-here": self.servers_here,
+            "--port": self.port,
+            "--address": self.address,
+        }
+        if said := [name for name, value in details.items() if value is not None]:
+            raise UsageError(f"{said[0]} goes with --listen or --hosts; this run is on this machine alone.")
 
 
 def refuse_machines(machines: "Listening | None", option: str) -> None:

@@ -1,0 +1,89 @@
+"""The commands before a run: shards, a look at them, and what the run will need."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline.cli.arguments import WHAT, Data, Json, Policy, Servers, Sets, What, Workers
+from paceline.cli.exits import console, exits, print_json
+from paceline.core.errors import UsageError
+
+
+def shard(
+    out: Annotated[Path, typer.Option(help="Folder for the shards; made if it is not there.")],
+    what: Annotated[str | None, WHAT] = None,
+    workers: Workers = None,
+    sets: Sets = None,
+    data: Data = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace shards that are there already.")] = False,
+    literal: Annotated[bool, typer.Option("--literal", help="Deal exactly as [Sharding] writes it.")] = False,
+    old: Annotated[
+        Path | None, typer.Option("--from", help="Deal the examples of these shards anew, instead of a task's data.")
+    ] = None,
+) -> None:
+    """Cut a data set into one shard for each worker, a validation and a test part."""
+    with exits():
+        from paceline.local.read_config import anew, read_config
+        from paceline.sharder.progress_bars import progress_of
+        from paceline.sharder.reshard import reshard, settings_of
+        from paceline.sharder.sharding import LITERAL, make_shards
+
+        sets = [*(sets or []), *([LITERAL] if literal else [])]
+        with progress_of(console()) as progress:
+            if old is None:
+                make_shards(read_config(what, workers=workers, sets=sets, data=data), out, fresh, progress)
+                return
+            if what is not None:
+                raise UsageError(f"--from {old} and {what}: the task is that of the shards; leave one of them out.")
+            reshard(old, anew(settings_of(old), workers, sets, data), out, fresh, progress)
+
+
+def shard_report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Folders of shards, of the same data set.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the report; made if it is not there.")] = Path("report"),
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TASK", help="Show the labels of this task, of the same examples, instead of the shards' own."
+        ),
+    ] = None,
+    data: Annotated[str | None, typer.Option(metavar="PATH", help="The data set of --by.")] = None,
+) -> None:
+    """Show how evenly shards are dealt, several ways of dealing beside each other: pictures and one HTML page."""
+    with exits():
+        if data is not None and by is None:
+            raise UsageError("--data is the data set of --by's task; give --by TASK too, or leave --data out.")
+        from paceline.data.files import BUNDLED
+        from paceline.sharder.report.report import write_report
+
+        print(write_report(folders, out, by, data or BUNDLED))
+
+
+def plan(
+    what: What,
+    workers: Workers = None,
+    servers: Servers = None,
+    policy: Policy = None,
+    sets: Sets = None,
+    shapes: Annotated[
+        Path | None,
+        typer.Option(
+            help='JSON file with the model\'s shapes, [["layer.weight", [64, 64]], ...]; then torch is not needed.'
+        ),
+    ] = None,
+    gbit: Annotated[float, typer.Option(help="Speed of a network link (Gbit/s).", min=0.001)] = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Show what a run will need: each server's slice and memory, and how many steps the network allows."""
+    with exits():
+        from paceline.local.read_config import read_config
+
+        config = read_config(what, workers=workers, servers=servers, policy=policy, sets=sets or [])
+        from paceline.cli import plan as planning
+
+        found = planning.read_shapes(shapes) if shapes else planning.task_shapes(config)
+        report = planning.plan_report(config, found, gbit)
+        print_json(report) if as_json else planning.print_report(report, console())

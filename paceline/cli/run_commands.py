@@ -1,0 +1,69 @@
+"""The commands for a run that is going on: where it is, its end, another policy."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.cli import completions
+from paceline.cli.arguments import ChiefAddress, Json, Run, TokenFile
+from paceline.cli.exits import console, exits
+from paceline.core.errors import UsageError
+from paceline.tls_option import Tls
+
+if TYPE_CHECKING:
+    from paceline.local.run_folder import RunFolder
+
+
+def status(
+    name: Run = None,
+    address: ChiefAddress = None,
+    token_file: TokenFile = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every second until the run ends.")] = False,
+    tls: Tls = None,
+    as_json: Json = False,
+) -> None:
+    """Show where a run is, how fast it goes, and how each worker does."""
+    with exits():
+        from paceline.local import run_status as looking
+
+        look = looking.watch if watch else looking.show_status
+        look(_run_of(name, address, token_file, tls), console(), as_json)
+
+
+def stop(name: Run = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:
+    """End a run early but properly: the model is scored and kept as it is then."""
+    with exits():
+        from paceline.local.run_status import stop_run
+
+        if not name and not address:
+            raise UsageError("Which run is to end? Name it, or give --chief HOST:PORT.")
+        print(stop_run(_run_of(name, address, token_file, tls)))
+
+
+def set_(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="Name of the run; not with --chief.", autocompletion=completions.runs),
+    ],
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="policy.name=ssp policy.bound=5")
+    ] = None,
+    address: ChiefAddress = None,
+    token_file: TokenFile = None,
+    tls: Tls = None,
+) -> None:
+    """Change the policy of a run, or its bounds, while it trains: paceline set RUN policy.name=ssp policy.bound=5."""
+    with exits():
+        from paceline.cli.set_policy import set_policy
+
+        wanted = [name, *(settings or [])] if address else settings or []
+        print(set_policy(_run_of(name, address, token_file, tls), wanted))
+
+
+def _run_of(name: str | None, address: str | None, token_file: Path | None, tls: Path | None) -> "RunFolder":
+    """The run of that name, which knows its own token and keys, or the one whose chief is at the address."""
+    from paceline.local.run_folder import find_run
+    from paceline.local.run_status import Elsewhere
+
+    return Elsewhere(Path(address), token_file, tls) if address else find_run(name)

@@ -1,0 +1,222 @@
+"""The commands that train: a task, a script, a grid of settings; on this machine, or with others."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from paceline.cli.arguments import (
+    WHAT,
+    By,
+    Cores,
+    Data,
+    Device,
+    Engine,
+    Epochs,
+    Folds,
+    Fresh,
+    Grid,
+    Json,
+    Log,
+    Loop,
+    Name,
+    Policy,
+    Preset,
+    SearchFolder,
+    Servers,
+    Sets,
+    Slow,
+    What,
+    Workers,
+    Yes,
+)
+from paceline.cli.exits import console, exits, print_json
+from paceline.cli.machines import SERVED, Machines, refuse_machines
+from paceline.cli.option_groups import with_groups
+from paceline.tls_option import Tls
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How a run trains, whatever it trains."""
+
+    workers: Workers = None
+    servers: Servers = None
+    policy: Policy = None
+    sets: Sets = None
+    slow: Slow = None
+    name: Name = None
+    log: Log = None
+
+    def words(self) -> dict[str, Any]:
+        """As `read_config` and `read_launch` take them."""
+        return {
+            "workers": self.workers,
+            "servers": self.servers,
+            "policy": self.policy,
+            "sets": self.sets or [],
+            "slow": self.slow or [],
+            "run": self.name,
+            "log": self.log or [],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """How a run is started and shown."""
+
+    device: Device = "auto"
+    tls: Tls = None
+    fresh: Fresh = False
+    yes: Yes = False
+    as_json: Json = False
+
+    def use_keys(self) -> None:
+        """From now on all is encrypted, where a folder of keys was given."""
+        if self.tls is not None:
+            from paceline.local.read_config import use_keys
+
+            use_keys(self.tls)
+
+
+@with_groups
+def run(
+    what: Annotated[str | None, WHAT] = None,
+    *,
+    training: Training,
+    preset: Preset = None,
+    epochs: Epochs = None,
+    data: Data = None,
+    loop: Loop = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            help="Train so often, with seeds that count up, and print mean and variance of the results.", min=1
+        ),
+    ] = None,
+    going: Going,
+    machines: Machines,
+) -> None:
+    """Train a model on this machine: starts servers and workers, shows how it goes, says where the model is."""
+    with exits():
+        from paceline.local.begin_early import beginning
+
+        with beginning(what, loop) as begun:
+            from paceline.cli.resume import resumed
+            from paceline.cli.run import run as go
+            from paceline.local.capacity import refuse_too_many
+            from paceline.local.read_config import read_config
+            from paceline.local.read_config_forked import read_forked
+            from paceline.local.run_folder import RUNS
+
+            going.use_keys()
+            what, runs = resumed(what, lambda line: print(line, file=sys.stderr))
+            given = {**training.words(), "what": what, "preset": preset, "epochs": epochs, "data": data, "loop": loop}
+            if machines.are_wanted:
+                given["sets"] = [*SERVED, *given["sets"]]
+            config = read_forked(begun.workers, given) if begun and begun.reads else read_config(**given)
+            others = machines.checked(config)
+            refuse_too_many(config, going.yes)
+            fresh, as_json, device = going.fresh, going.as_json, going.device
+            if repeats is not None:
+                refuse_machines(others, "--repeats")
+                from paceline.cli.repeats import repeat
+
+                sys.exit(repeat(config, repeats, fresh, as_json, device, begun))
+            runs = runs if training.name is None else RUNS
+            sys.exit(go(config, fresh, as_json, device, runs, begun, machines=others))
+
+
+@with_groups
+def launch(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT.py", help="Your training script (docs/scripts.md).")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]...", help="What the script finds in sys.argv.")
+    ] = None,
+    *,
+    training: Training,
+    going: Going,
+    machines: Machines,
+) -> None:
+    """Run a training script of your own as several workers: starts servers and the script as each worker, shows how it goes.
+
+    Options of Paceline stand before SCRIPT.py, the script's own behind it. Without `paceline launch` the same script runs
+    alone, as plain torch."""
+    with exits():
+        from paceline.cli.run import run as go
+        from paceline.local.capacity import refuse_too_many
+        from paceline.local.read_config import read_launch
+
+        going.use_keys()
+        config, given = read_launch(script, arguments or [], **training.words())
+        others = machines.checked(config)
+        refuse_too_many(config, going.yes)
+        sys.exit(go(config, going.fresh, going.as_json, going.device, given=given, machines=others))
+
+
+def search(
+    what: Annotated[str | None, WHAT] = None,
+    grid: Grid = None,
+    workers: Workers = None,
+    servers: Servers = None,
+    policy: Policy = None,
+    sets: Sets = None,
+    preset: Preset = None,
+    epochs: Epochs = None,
+    data: Data = None,
+    folds: Folds = None,
+    cores: Cores = None,
+    by: By = None,
+    engine: Engine = "runs",
+    out: SearchFolder = None,
+    device: Device = "auto",
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start the search in --out over; what it had is deleted.")
+    ] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Train with every combination of some settings, several runs at a time, and compare: a table and a picture."""
+    with exits():
+        from paceline.local.read_config import reader_of
+        from paceline.search.grid import read_grid
+        from paceline.search.search import search as go
+
+        found = read_grid(grid or [])
+        read = reader_of(what, workers, servers, policy, sets or [], epochs, data, preset or found.preset)
+        sys.exit(go(found, read, folds, cores, out, fresh, as_json, device=device, by=by, engine=engine, yes=yes))
+
+
+def local(
+    what: What,
+    data: Data = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads on one array of weights; with 1 the same bits each time.")
+    ] = 1,
+    average: Annotated[
+        bool, typer.Option("--average", help="Take the mean of the weights during the last epoch.")
+    ] = False,
+    epochs: Epochs = None,
+    sets: Sets = None,
+    out: Annotated[Path, typer.Option(help="Folder for the model; made if it is not there.")] = Path("model"),
+    as_json: Json = False,
+) -> None:
+    """Train a linear model (task svm, rcv1 or a sparse one of yours) on this machine alone, without servers."""
+    with exits():
+        from paceline.local.linear_without_servers import train_here
+        from paceline.local.read_config import read_config
+
+        report = train_here(read_config(what, epochs=epochs, sets=sets or [], data=data), threads, average, out)
+        print_json(report.plain()) if as_json else print("\n".join(report.lines()))
+
+
+def demo(
+    data: Data = None, epochs: Annotated[int | None, typer.Option(help="Epochs of each run.", min=1)] = None
+) -> None:
+    """Train the same model under several policies with slow workers, and compare; with --data ResNet-20 on CIFAR-10."""
+    with exits():
+        from paceline.cli.demo import cifar_demo, digits_demo
+
+        sys.exit(cifar_demo(console(), data, epochs or 1) if data else digits_demo(console(), epochs))
