@@ -4,7 +4,6 @@ flags."""
 import contextlib
 import difflib
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,6 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from paceline.core import registry
 from paceline.core.errors import ConfigError, OutOfMemory, PacelineError, UsageError, is_out_of_memory, out_of_memory
@@ -32,22 +30,6 @@ _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _USAGE_OF_TYPER = 2
 _BY_NAME = ("policy", "optimizer", "schedule", "strategy", "engine", "push", "pull")
 """Sections that may be written as a name alone: `optimizer: adam`."""
-
-
-class _Environment(BaseSettings, Config):
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
-
-
-class _Variables(EnvSettingsSource):
-    """Whole sections are JSON, or a name where a section may be written as one."""
-
-    def decode_complex_value(self, field_name: str, field: Any, value: Any) -> Any:
-        try:
-            return super().decode_complex_value(field_name, field, value)
-        except ValueError:
-            if field_name not in _BY_NAME or value[:1] in ("{", "["):
-                raise
-            return _section(field_name, value)
 
 
 def load(
@@ -216,25 +198,12 @@ def run_command(main: Callable[..., None]) -> None:
 
 
 def _environment() -> dict[str, Any]:
-    unknown = [
-        name
-        for name in os.environ
-        if name.startswith(PREFIX)
-        and name not in (CONNECT, KEY, TLS)
-        and name[len(PREFIX) :].lower().split("__")[0] not in Config.model_fields
-    ]
-    if unknown:
-        raise ConfigError(
-            f"{unknown[0]} is not a setting: after {PREFIX} comes a key of the config, inner keys after '__'."
-        )
-    try:
-        return _Variables(_Environment)()
-    except SettingsError as error:
-        field = re.search(r'field "(\w+)"', str(error))
-        name = PREFIX + (field[1].upper() if field else "*")
-        raise ConfigError(
-            f"{name} can't be read: whole sections are JSON; single keys are shorter, like {PREFIX}POLICY__NAME=ssp."
-        ) from error
+    """What PACELINE_* variables say. Most processes have none, and are spared the library that reads them."""
+    if not any(name.upper().startswith(PREFIX) and name not in (CONNECT, KEY, TLS) for name in os.environ):
+        return {}
+    from paceline.environment_settings import environment_settings
+
+    return environment_settings(lambda field, text: _section(field, text) if field in _BY_NAME else None)
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

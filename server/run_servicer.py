@@ -182,8 +182,8 @@ class RunServicer(RunServiceServicer):
             )
         differing = sorted(set(joining_settings(self._config)) ^ set(request.settings))
         if differing:
-            task, is_script = self._config.task, self._config.data.source == "script"
-            own = f" SETTINGS count where {task} is found." if is_own(task) and not is_script else ""
+            task = self._config.task
+            own = f" SETTINGS count where {task} is found." if is_own(task) and not self._config.is_script else ""
             raise ConfigError(
                 f"{request.worker} has other settings than the servers: {'; '.join(differing)}. Use one config, with the same "
                 f"files, for all.{own}"

@@ -6,17 +6,18 @@ from typing import Any
 
 from paceline.core.errors import BadPush, ConfigError, Stopped
 from paceline.core.settings.config import Config
-from paceline.load_settings import differences
+from paceline.load_settings import differences, load
 from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.process import report_ports
 from paceline.rpc.protocol_version import check_protocol
 from paceline.server.command_line import ToldServer
-from paceline.server.description import described, keep, settings_with
+from paceline.server.description import described, keep
 from paceline.v1 import script_service_pb2 as pb
 from paceline.v1.script_service_pb2_grpc import ScriptServiceServicer, add_ScriptServiceServicer_to_server
 
 _TICK = 0.2
+"""Seconds until it is noticed that the server shall stop."""
 _THREADS = 16
 
 
@@ -25,6 +26,9 @@ class ScriptServicer(ScriptServiceServicer):
 
     def __init__(self, told: ToldServer, is_ready: bool) -> None:
         """`is_ready`: whether the server serves its slice already."""
+        self.description: dict[str, Any] = {}
+        """The one that this object has kept, once `is_kept` is set."""
+        self.is_kept = threading.Event()
         self._told = told
         self._is_ready = is_ready
         self._lock = threading.Lock()
@@ -35,8 +39,10 @@ class ScriptServicer(ScriptServiceServicer):
             found = _parsed(request.settings)
             before = described(self._told.folder)
             if before is None:
-                settings_with(found, self._told.config, self._told.overrides())  # ConfigError: no run is made by these
+                load(self._told.config, self._told.overrides(), found)  # ConfigError: no run is made by these
                 keep(self._told.folder, found)
+                self.description = found
+                self.is_kept.set()
             elif differing := differences(before, found):
                 raise ConfigError(
                     f"{request.worker}'s script asks for another run than the first one that came: {'; '.join(differing)}. All "
@@ -50,30 +56,30 @@ def await_description(told: ToldServer, credentials: Credentials, stop: threadin
     Stopped where it is told to stop before."""
     found = described(told.folder)
     if found is None:
-        told = told.model_copy(update={"port": _listen(told, credentials, stop)})
-        found = described(told.folder)
-    assert found is not None
-    return settings_with(found, told.config, told.overrides()), told
+        found, port = _listen(told, credentials, stop)
+        told = told.model_copy(update={"port": port})
+    return load(told.config, told.overrides(), found), told
 
 
-def _listen(told: ToldServer, credentials: Credentials, stop: threading.Event) -> int:
-    """Answers descriptions until one is kept; the port."""
+def _listen(told: ToldServer, credentials: Credentials, stop: threading.Event) -> tuple[dict[str, Any], int]:
+    """Answers descriptions until one is kept; that one, and the port. Stopped."""
     told.folder.mkdir(parents=True, exist_ok=True)
     server = make_server(_THREADS, authentication(credentials.token), lambda method, status, seconds: None)
-    add_ScriptServiceServicer_to_server(ScriptServicer(told, is_ready=False), server)
+    servicer = ScriptServicer(told, is_ready=False)
+    add_ScriptServiceServicer_to_server(servicer, server)
     port = bind(server, told.port, "gRPC", credentials.tls)
     health = Health(told.health_port)
     server.start()
     health.serving(True)
     report_ports(told.report, port=port, metrics_port=0, health_port=health.port)
     try:
-        while described(told.folder) is None:
-            if stop.wait(_TICK):
+        while not servicer.is_kept.wait(_TICK):
+            if stop.is_set():
                 raise Stopped("The server was told to stop before a script had described the run.")
     finally:
         server.stop(1.0).wait()
         health.stop()
-    return port
+    return servicer.description, port
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config
 from paceline.core.steps.effective import told as rates_told
 from paceline.core.sync.policy import build_policy
+from paceline.load_settings import load
 from paceline.local.children import Child
 from paceline.local.launch_settings import LaunchSettings
 from paceline.local.others import Others
 from paceline.local.processes import Ended, Processes
-from paceline.server.description import described, settings_with
+from paceline.server.description import described
 from paceline.variables import CONNECT
 from paceline.worker.command_line import ToldLaunched
 
@@ -69,7 +70,7 @@ class ScriptProcesses:
         has anything for it."""
         found = self._processes.wait_for(self._described)
         assert found is not None
-        config = settings_with(found, self._folder.given)
+        config = load(self._folder.given, task=found)
         self._folder.rewrite(config.model_dump(mode="json"))
         for line in rates_told(config, build_policy(config.policy)):
             self._say(line)

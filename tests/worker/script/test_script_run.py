@@ -10,10 +10,10 @@ import pytest
 
 from paceline.core.errors import BadPush, ConfigError, OtherProtocol
 from paceline.core.settings.config import Config
-from paceline.load_settings import write_yaml
+from paceline.load_settings import load, write_yaml
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.command_line import ToldServer
-from paceline.server.description import described, settings_with
+from paceline.server.description import described
 from paceline.server.script_settings import ScriptServicer
 from paceline.v1 import script_service_pb2 as pb
 from paceline.variables import CONNECT
@@ -53,8 +53,11 @@ def describe(
 def test_the_first_description_is_kept_and_the_same_again_is_welcome(given: Path, tmp_path: Path) -> None:
     servicer = ScriptServicer(ToldServer(config=given, folder=tmp_path), is_ready=False)
 
+    assert not servicer.is_kept.is_set()
     assert not describe(servicer, ASKED).ready
     assert described(tmp_path) == ASKED
+    assert servicer.is_kept.is_set(), "who waits for it goes on at once"
+    assert servicer.description == ASKED
     assert (
         ScriptServicer(ToldServer(config=given, folder=tmp_path), is_ready=True)
         .Describe(pb.DescribeRequest(worker="worker-1", settings=json.dumps(ASKED), protocol=PROTOCOL), None)
@@ -96,7 +99,7 @@ def test_what_makes_no_run_is_refused_and_not_kept(given: Path, tmp_path: Path) 
 def test_what_was_given_wins_over_what_the_script_asks(given: Path) -> None:
     given.write_text(GIVEN + "epochs: 7\n")
 
-    config = settings_with(ASKED, given, {"optimizer": {"lr": 0.5}})
+    config = load(given, {"optimizer": {"lr": 0.5}}, ASKED)
 
     assert (config.epochs, config.batch_size, config.workers) == (7, 16, 2)
     assert (config.optimizer.name, config.optimizer.options["lr"]) == ("adam", 0.5)
