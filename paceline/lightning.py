@@ -1,7 +1,8 @@
-"""Lightning on Paceline: `Trainer(strategy=PacelineStrategy())` in a script that `paceline launch` starts. Needs Lightning, the
-extra `lightning`; without the launcher the same Trainer trains alone, on one device."""
+"""Lightning on Paceline: `Trainer(strategy="paceline")`, or `PacelineStrategy()`, in a script that `paceline launch` starts.
+Needs Lightning, the extra `lightning`; without the launcher the same Trainer trains alone, on one device."""
 
 import importlib
+import math
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _BOTH = ("lightning.pytorch", "pytorch_lightning")
 """The same under two names, whose classes don't know each other."""
+_NEVER = sys.maxsize
+"""Steps between two of a scheduler that has ended."""
 
 
 def _chosen() -> str:
@@ -27,21 +30,27 @@ def _chosen() -> str:
 
 
 with needing("paceline.lightning"):
-    _Base: Any = importlib.import_module(f"{_chosen()}.strategies").SingleDeviceStrategy
+    _strategies: Any = importlib.import_module(f"{_chosen()}.strategies")
     _rank_zero: Any = importlib.import_module(f"{_chosen()}.utilities.rank_zero").rank_zero_only
+_Base: Any = _strategies.SingleDeviceStrategy
 
 
 class PacelineStrategy(_Base):  # type: ignore[misc]
     """This process's Trainer as one worker of the run. Optimizer, rates and weights are the servers'; the training DataLoader
-    is dealt to the workers, those of validation and test are read whole by each; worker 0 alone writes logs and checkpoints."""
+    is dealt to the workers, those of validation and test are read whole by each; worker 0 alone writes logs and checkpoints,
+    and decides whether the run ends early."""
 
     strategy_name = "paceline"
     optimizers: Any
 
     def __init__(self, accelerator: Any = None, checkpoint_io: Any = None, precision_plugin: Any = None) -> None:
         super().__init__("cpu", accelerator, checkpoint_io, precision_plugin)
-        self._run = current()
+        self._run: Any = current()
         self._epochs: Iterator[int] = iter(())
+        self._epoch: int | None = None
+        """The one that the run has told and the Trainer has not begun."""
+        self._count = 0
+        """Of the run's epochs."""
         self.global_rank = self.local_rank = self._run.rank
         self.world_size = self._run.workers
         _rank_zero.rank = self.global_rank
@@ -60,57 +69,170 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
             return torch.device("cuda", self.local_rank % torch.cuda.device_count())
         return torch.device("mps" if kind == "MPSAccelerator" else "cpu")
 
+    @property
+    def _trainer(self) -> Any:
+        return self.lightning_module.trainer
+
     def setup_optimizers(self, trainer: Any) -> None:
         """The servers step. ConfigError: the module has several optimizers, or none."""
-        super().setup_optimizers(trainer)
         if self._run.is_alone:
+            super().setup_optimizers(trainer)
             return
+        self._run.accumulate = trainer.accumulate_grad_batches  # configure_optimizers may ask for the epoch's length
+        super().setup_optimizers(trainer)
         if len(self.optimizers) != 1:
             raise ConfigError(
                 f"configure_optimizers of {type(self.lightning_module).__name__} gives {len(self.optimizers)} optimizers; "
                 "PacelineStrategy trains with one. Put all parameters into groups of one optimizer."
             )
         own = self.optimizers[0]
-        self.optimizers = [script.wrap(own, self.lightning_module, accumulate=trainer.accumulate_grad_batches)]
+        wrapped: Any = script.wrap(own, self.lightning_module, accumulate=trainer.accumulate_grad_batches)
+        wrapped._step_supports_amp_scaling = False  # Lightning clips what is unscaled before
+        self.optimizers = [wrapped]
         own._opt_called = True  # its schedulers watch it; the servers step instead
 
     def process_dataloader(self, dataloader: Any) -> Any:
         """The training data, dealt to the workers; other data as they are."""
-        if self._run.is_alone or not self.lightning_module.trainer.training:
+        if self._run.is_alone or not self._trainer.training:
             return dataloader
-        return _Dealt(script.loader(dataloader), lambda: self._epochs)
+        _refuse_parts_of_epochs(self._trainer)
+        return _Dealt(script.loader(dataloader), self._begin_epoch)
 
     def on_train_start(self) -> None:
-        """The run says when it is over: a fast worker has more epochs than the Trainer was told, a slow one less."""
+        """Joins the run, which says from then on where it is and when it is over. A worker that was started again goes on
+        there: its Trainer's epochs and steps, and its schedulers."""
         super().on_train_start()
         if self._run.is_alone:
             return
-        loop = self.lightning_module.trainer.fit_loop
-        if loop.max_epochs == -1:
-            raise ConfigError("PacelineStrategy needs the length of the run in epochs: Trainer(max_epochs=...).")
-        self._epochs = self._run.epochs(loop.max_epochs)
-        loop.max_epochs = -1
+        loop = self._trainer.fit_loop
+        self._count = _length(loop, self._trainer.accumulate_grad_batches)
+        self._epochs = self._run.epochs(self._count)
+        self._epoch = next(self._epochs, None)
+        loop.max_epochs = self._count
         loop.min_epochs = loop.epoch_loop.min_steps = None
+        if not self.is_global_zero:
+            loop.epoch_loop.max_steps = -1  # worker 0 ends the run for all
+        if self._epoch is None:
+            self._trainer.should_stop = True
+        elif self._run.position:
+            _go_on_from(self._trainer, self._epoch, self._run.position)
+
+    def _begin_epoch(self) -> bool:
+        """Has the Trainer count the mini-batches of an epoch that begins, or of the rest of it; False: the run is over. The
+        last one has no end but the run's, for slower workers may still have to finish theirs."""
+        epoch = next(self._epochs, None) if self._epoch is None else self._epoch
+        self._epoch = None
+        if epoch is None:
+            return False
+        trainer, loop = self._trainer, self._trainer.fit_loop
+        done = self._run.position % self._run.steps_per_epoch * self._run.accumulate
+        _set(loop.epoch_loop.batch_progress.current, done)
+        loop._data_fetcher.fetched = done
+        if epoch >= self._count - 1:
+            if trainer.val_check_batch == loop.max_batches:
+                trainer.val_check_batch = math.inf  # at the end of the epoch
+            loop.max_batches = math.inf
+            loop._data_fetcher.length = None
+        return True
 
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **options: Any) -> Any:
-        """One exchange with the servers. After the run's last one, the Trainer stops."""
+        """One exchange with the servers. After the run's last one, the Trainer ends its epoch and stops."""
+        before = None if self._run.is_alone else self._run.position
         found = super().optimizer_step(optimizer, closure, model, **options)
+        if before is None:
+            return found
+        if self._run.position == before and not self._run.is_over:
+            self._run.step(finite=False)  # a scaler has left the step out; every worker makes as many
+        if self._run.position >= self._count * self._run.steps_per_epoch:
+            for config in self._trainer.lr_scheduler_configs:
+                if config.interval == "step":
+                    config.frequency = _NEVER  # its schedule ends here; this worker goes on for slower ones
         if self._run.is_over:
-            self.lightning_module.trainer.should_stop = True
+            self._trainer.fit_loop.epoch_loop.batch_progress.is_last_batch = True
+            self._trainer.should_stop = True
         return found
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
+        """What any worker may decide for all, as EarlyStopping has it, worker 0 decides."""
+        return decision and (all or self.is_global_zero)
+
+    def on_train_end(self) -> None:
+        """Where the Trainer of worker 0 ends early, the run does."""
+        super().on_train_end()
+        if self._run.is_alone or self._run.is_over or not self.is_global_zero:
+            return
+        self._run.stop("the Trainer of worker 0 has stopped")
+
+    def load_checkpoint(self, checkpoint_path: Any, *more: Any, **options: Any) -> Any:
+        """Its own workers read only what is there: worker 0 writes."""
+        try:
+            return super().load_checkpoint(checkpoint_path, *more, **options)
+        except FileNotFoundError as error:
+            if self.is_global_zero:
+                raise
+            raise ConfigError(
+                f"Worker {self.global_rank} has no checkpoint {checkpoint_path}: worker 0 alone writes them, by its own "
+                "scores. Put `if trainer.is_global_zero:` before what reads the best one."
+            ) from error
 
 
 class _Dealt:
-    """This worker's mini-batches of each epoch. Nothing is drawn, and no run joined, before the first is asked for: Lightning
-    makes an iterator earlier."""
+    """This worker's mini-batches of each epoch. Nothing is drawn before the first is asked for: Lightning makes an iterator
+    earlier."""
 
-    def __init__(self, loader: Any, epochs: Callable[[], Iterator[int]]) -> None:
+    def __init__(self, loader: Any, begin: Callable[[], bool]) -> None:
         self._loader = loader
-        self._epochs = epochs
+        self._begin = begin
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        if next(self._epochs(), None) is not None:
+        if self._begin():
             yield from self._loader
+
+
+def _refuse_parts_of_epochs(trainer: Any) -> None:
+    """ConfigError where the Trainer would leave out a part of each epoch, which is the run's to count."""
+    for option, whole in (("fast_dev_run", False), ("overfit_batches", 0.0), ("limit_train_batches", 1.0)):
+        value = getattr(trainer, option, whole)
+        if value != whole and value is not None:
+            raise ConfigError(
+                f"Trainer({option}={value!r}) takes a part of each epoch, which the run counts. Launched, leave {option} out "
+                "and give fewer rows (torch.utils.data.Subset); without the launcher it works as ever."
+            )
+
+
+def _length(loop: Any, accumulate: int) -> int:
+    """The run's, in epochs. ConfigError where the Trainer has none."""
+    if loop.max_epochs != -1:
+        return int(loop.max_epochs)
+    if loop.max_steps != -1:
+        return int(-(-loop.max_steps * accumulate // loop.max_batches))
+    raise ConfigError("PacelineStrategy needs the length of the run: Trainer(max_epochs=...), or max_steps.")
+
+
+def _go_on_from(trainer: Any, epoch: int, steps: int) -> None:
+    """Has a Trainer that begins anew count from there, and its schedulers say the rate that they had."""
+    loop = trainer.fit_loop
+    _set(loop.epoch_progress.current, epoch)
+    _set(loop.epoch_progress.total, epoch)
+    inner = loop.epoch_loop
+    inner._batches_that_stepped = steps
+    _set(inner.automatic_optimization.optim_progress.optimizer.step.total, steps)
+    _set(inner.manual_optimization.optim_step_progress.total, steps)
+    for config in trainer.lr_scheduler_configs:
+        if not config.reduce_on_plateau:  # that one goes by scores that are gone
+            for _ in range((epoch if config.interval == "epoch" else steps) // config.frequency):
+                config.scheduler.step()
+
+
+def _set(counts: Any, value: int) -> None:
+    """All that Lightning counts of an event."""
+    for name in vars(counts):
+        setattr(counts, name, value)
+
+
+_strategies.StrategyRegistry.register(
+    PacelineStrategy.strategy_name, PacelineStrategy, description="One worker of a run of Paceline", override=True
+)

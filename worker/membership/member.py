@@ -50,6 +50,7 @@ class Member(ABC):
             joined = self.chief.join(was_fenced, self.train_examples, steps, manifest.fingerprint, len(manifest.shards))
             if joined is None:
                 self.say("the run is over; nothing left to do")
+                self.late()
                 return
             try:
                 self._session(joined, steps, lens[joined.place])
@@ -86,6 +87,9 @@ class Member(ABC):
 
     def left(self, incarnation: int) -> None:  # noqa: B027 - most have nothing to do
         """The worker has left; it may have something to do still."""
+
+    def late(self) -> None:  # noqa: B027 - most have nothing to do
+        """The run was over before this worker had a seat."""
 
     def _session(self, joined: JoinReply, steps: int, length: int) -> None:
         """From Join to Leave."""

@@ -76,6 +76,7 @@ class ScriptRun:
         """Mini-batches of this worker that are done, those of earlier starts, too."""
         self.steps_per_epoch = 0
         self.is_over = False
+        self._worker: ScriptWorker | None = None
 
     @property
     def script(self) -> str:
@@ -197,6 +198,13 @@ class ScriptRun:
         start = Start(self._told, config, self._credentials)
         replica.thread.start(lambda stopping: self._work(start, replica, shards, stopping))
         self._wait()
+        if self.is_over and not (self._worker and self._worker.has_model):
+            print(
+                "paceline: the run was over before this worker could join it. Its script ends here, since its model is "
+                "untrained.",
+                file=sys.stderr,
+            )
+            sys.exit(0)
 
     def _complete(self) -> tuple[ScriptReplica, TrainingRows, Config]:
         """What is needed to join, and the whole settings. ConfigError names what the script has not said."""
@@ -238,7 +246,10 @@ class ScriptRun:
         def work(around: Any, shards: Any) -> None:
             self._describe(around)
             listen = (told.peer_host, told.peer_port)
-            ScriptWorker(around, shards, replica, listen=listen, on_seat=self._seated, models=told.models).run()
+            self._worker = ScriptWorker(
+                around, shards, replica, listen=listen, on_seat=self._seated, models=told.models
+            )
+            self._worker.run()
 
         return run_process(start, work, stopping, shards=data)
 
@@ -311,6 +322,15 @@ class ScriptRun:
         """Until the loop wants a gradient, or the run is over."""
         assert self._replica is not None
         self.is_over = self._replica.thread.wait() is None
+
+    def stop(self, reason: str) -> None:
+        """Ends the run early, for all workers; returns when it is over. This worker's steps until then are left out."""
+        self.join()
+        if not self.is_over:
+            assert self._worker is not None
+            self._worker.chief.stop(reason)
+        while not self.is_over:
+            self.step(finite=False)
 
     def close(self) -> None:
         """Leaves the run; the others go on."""

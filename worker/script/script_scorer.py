@@ -36,6 +36,8 @@ class ScriptScorer(Scorer):
         self._evaluate = evaluate
         self._patience = patience
         self._waited = 0
+        self.has_taken = False
+        """Whether a version has been scored, or taken."""
         plan = make_plan(replica.shapes, config.servers, config.plan)
         super().__init__(around, plan, replica.local, models or Path("models"), best, {})
         self._locals = LocalModels(around, replica, plan)
@@ -48,6 +50,7 @@ class ScriptScorer(Scorer):
         if "global" not in self._in_force.policy.scores:
             self._take_mean(due)
         self._replica.refresh()
+        self.has_taken = True
         if self._evaluate is None:
             return {}, {}
         was_training = self._replica.model.training

@@ -12,7 +12,7 @@ from paceline.v1.run_service_pb2 import SeatReply
 from paceline.worker.module_worker import Worker
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.script.script_scorer import ScriptScorer
-from paceline.worker.surroundings import Surroundings
+from paceline.worker.surroundings import Surroundings, rank_of
 from paceline.worker.training.logged_values import LOGGED
 
 OnSeat = Callable[[int, Sampler, list[Any]], None]
@@ -37,10 +37,13 @@ class ScriptWorker(Worker):
         self._models = models
         self._around = around
         self._place = -1
+        self.has_model = False
+        """Whether the script's model has had weights of the run."""
         self.progress.logged = LOGGED
 
     def train(self, clock: int, place: int, seat: SeatReply, mine: Sequence[int], sampler: Sampler) -> None:
         self._place = place
+        self.has_model = True
         policy = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch)).policy
         assert isinstance(self.replica, ScriptReplica)
         self.replica.count_statistics(place, policy.step_pushes(self.config.workers))
@@ -50,8 +53,18 @@ class ScriptWorker(Worker):
     def left(self, incarnation: int) -> None:
         """Where nobody evaluates, the worker at place 0 takes the final version, for its script and for the run's folder; in
         a pod, which has none, an evaluator does."""
-        if self.config.evaluate_every or self._place != 0 or self._models is None:
-            super().left(incarnation)
+        if self._place == 0:
+            self._take_final()
+
+    def late(self) -> None:
+        """Started again, perhaps, while the others trained to the end: worker 0's final version is wanted all the same."""
+        if rank_of(self.name) == 0:
+            self._take_final()
+
+    def _take_final(self) -> None:
+        if self.config.evaluate_every or self._models is None:
             return
         assert isinstance(self.replica, ScriptReplica)
-        ScriptScorer(self._around, self.replica, self._models).run()
+        scorer = ScriptScorer(self._around, self.replica, self._models)
+        scorer.run()
+        self.has_model |= scorer.has_taken

@@ -174,6 +174,37 @@ def test_scores_go_to_the_split_that_their_names_begin_with() -> None:
         scorer.by_split("good")
 
 
+@pytest.mark.parametrize("has_model", [False, True])
+def test_a_worker_that_comes_after_the_end_ends_its_script_unless_it_has_the_final_model(
+    told: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], has_model: bool
+) -> None:
+    """Else what follows the loop would save an untrained model over a good one."""
+    run = script_run.ScriptRun(told)
+    thread = SimpleNamespace(start=lambda work: None, wait=lambda: None)
+    data = SimpleNamespace(dealt=lambda config: None)
+    run._complete = lambda: (SimpleNamespace(thread=thread), data, run.settings)
+    run._replica = SimpleNamespace(thread=thread)
+    run._worker = SimpleNamespace(has_model=has_model)
+
+    if has_model:
+        run.join()
+    else:
+        with pytest.raises(SystemExit) as ended:
+            run.join()
+        assert ended.value.code == 0
+    assert ("the run was over before this worker could join it" in capsys.readouterr().err) != has_model
+
+
+def test_of_workers_that_come_after_the_end_worker_0_takes_the_final_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+    late = pytest.importorskip("paceline.worker.script.script_worker").ScriptWorker.late
+
+    for name in ("worker-1", "worker-0"):
+        late(SimpleNamespace(name=name, _take_final=lambda name=name: taken.append(name)))
+
+    assert taken == ["worker-0"]
+
+
 def test_alone_has_what_a_run_has() -> None:
     def public(kind: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
