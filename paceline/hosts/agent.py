@@ -20,6 +20,7 @@ from paceline.hosts.packed_files import SETTINGS, script_folder, unpack
 from paceline.hosts.private_folder import private_folder
 from paceline.hosts.reach_head import Head, metadata, reach
 from paceline.load_settings import read_yaml
+from paceline.local.cpu_cores import threads_each
 from paceline.local.read_config import use_keys
 from paceline.local.run_forkers import forking
 from paceline.local.signals import Signals
@@ -47,6 +48,8 @@ class Offer:
     address: str = ""
     """Under which others reach it; empty: where its calls come from."""
     device: str = "auto"
+    cpus: int | None = None
+    """For all workers; None: all cores that this process may use."""
 
 
 class HeadCalls:
@@ -139,7 +142,7 @@ def _lend(
             address=joined.address,
             name=joined.name,
             device=offer.device,
-            workers=offer.workers,
+            threads=threads_each(offer.workers, offer.cpus),
             forkers=stack.enter_context(forking(config)),
         )
         work = OwnWork(place, say)

@@ -85,7 +85,7 @@ def listening(config: Config, folder: RunFolder, wish: Listening | None) -> Iter
         stack.callback(door.close)
         where = f"{f'[{address}]' if ':' in address else address}:{door.port}"
         also: Sequence[Callable[[], None]] = ()
-        stack.enter_context(told_to_tasks(os.environ, where, door.key.text()))
+        told = stack.enter_context(told_to_tasks(os.environ, where, door.key.text()))
         if wish.hosts:
             also = [stack.enter_context(begin_by_ssh(wish.hosts, where, door.key, hosts, folder.log))]
         yield LentProcesses(
@@ -93,7 +93,9 @@ def listening(config: Config, folder: RunFolder, wish: Listening | None) -> Iter
             workers_here=wish.workers_here,
             servers_here=servers_here,
             address=address,
-            command=f"paceline join {where} --key {door.key.text()}",
+            command=f"paceline join {where} --key {door.key.text()}"
+            if told is None
+            else f"srun paceline join  # in this job; address and key are in {told}",
             name=socket.gethostname(),
             also=also,
         )

@@ -27,7 +27,8 @@ def make_offer(
     if chosen < 0 or servers < 0 or not chosen + servers:
         raise UsageError(f"-w {chosen} -s {servers}: a machine that joins lends at least one worker or server.")
     called = name or (task.name if task is not None else socket.gethostname())
-    return Offer(name=called, workers=chosen, servers=servers, device=device, address=address), why
+    cpus = task.cpus if task is not None else None
+    return Offer(name=called, workers=chosen, servers=servers, device=device, address=address, cpus=cpus), why
 
 
 def _workers(device: str, task: SlurmTask | None) -> tuple[int, str]:

@@ -12,7 +12,6 @@ from paceline.hosts.gpus import VISIBLE, visible_gpus
 from paceline.hosts.packed_files import GIVEN, SETTINGS
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
-from paceline.local.cpu_cores import cores
 from paceline.local.forker import Forker
 from paceline.local.process_ports import ports_of
 from paceline.local.process_words import server_words, worker_words
@@ -50,12 +49,9 @@ class Place:
     """Under which others reach this host."""
     name: str
     device: str
-    workers: int
+    threads: int
+    """Of each worker."""
     forkers: Mapping[str, Forker] = field(default_factory=dict)
-
-    @property
-    def threads(self) -> int:
-        return max(1, cores() // max(1, self.workers))
 
 
 class OwnWork:

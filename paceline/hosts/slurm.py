@@ -13,6 +13,9 @@ from paceline.hosts.key_files import write_secret
 JOB, SUBMIT = "SLURM_JOB_ID", "SLURM_SUBMIT_DIR"
 NODE, TASK = "SLURMD_NODENAME", "SLURM_PROCID"
 GPUS = "SLURM_GPUS_ON_NODE"
+CPUS = "SLURM_CPUS_PER_TASK"
+RESTARTS = "SLURM_RESTART_COUNT"
+"""How often the job was requeued: its number stays the same."""
 WAIT = 300.0
 """Longest that tasks wait for their job's run to begin (seconds)."""
 
@@ -27,10 +30,23 @@ class SlurmTask(NamedTuple):
     """One for each of its GPUs; without GPUs one, with all its CPUs."""
     folder: Path
     """That the job was submitted from."""
+    cpus: int | None = None
+    """For all of its workers; None: nobody says."""
+    restarts: int = 0
 
     @property
     def file(self) -> Path:
-        return join_file(self.job, self.folder)
+        """What the head of the job writes for the other tasks: address and key. A requeued job has another one, for a head that
+        was killed leaves its own behind."""
+        return self._file(self.restarts)
+
+    @property
+    def stale(self) -> list[Path]:
+        """Those that its earlier starts may have left."""
+        return [self._file(before) for before in range(self.restarts)]
+
+    def _file(self, restarts: int) -> Path:
+        return self.folder / f"paceline-{self.job}{f'-{restarts}' if restarts else ''}.join"
 
 
 def this_task(environment: Mapping[str, str]) -> SlurmTask | None:
@@ -39,12 +55,14 @@ def this_task(environment: Mapping[str, str]) -> SlurmTask | None:
     if not job:
         return None
     node, number = environment.get(NODE, "node"), environment.get(TASK, "0")
-    return SlurmTask(job, f"{node}-{number}", max(1, _gpus(environment)), Path(environment.get(SUBMIT) or Path.cwd()))
-
-
-def join_file(job: str, folder: Path) -> Path:
-    """What the head of a job writes for its other tasks: address and key."""
-    return folder / f"paceline-{job}.join"
+    return SlurmTask(
+        job=job,
+        name=f"{node}-{number}",
+        workers=max(1, _gpus(environment)),
+        folder=Path(environment.get(SUBMIT) or Path.cwd()),
+        cpus=_count(environment, CPUS) or None,
+        restarts=_count(environment, RESTARTS),
+    )
 
 
 def wait_for_run(
@@ -72,11 +90,11 @@ def wait_for_run(
 
 
 @contextmanager
-def told_to_tasks(environment: Mapping[str, str], where: str, key: str) -> Iterator[None]:
-    """In a job, the file with address and key is there while this is open."""
+def told_to_tasks(environment: Mapping[str, str], where: str, key: str) -> Iterator[Path | None]:
+    """In a job, the file with address and key, which is there while this is open; None outside of one."""
     task = this_task(environment)
     if task is None:
-        yield
+        yield None
         return
     file = task.file
     draft = file.with_suffix(".new")
@@ -85,8 +103,10 @@ def told_to_tasks(environment: Mapping[str, str], where: str, key: str) -> Itera
         draft.replace(file)
     except OSError as error:
         raise ConfigError(f"Can't write {file} for the other tasks of this job: {error.strerror}.") from error
+    for stale in task.stale:
+        stale.unlink(missing_ok=True)
     try:
-        yield
+        yield file
     finally:
         file.unlink(missing_ok=True)
 
@@ -95,5 +115,9 @@ def _gpus(environment: Mapping[str, str]) -> int:
     """GPUs of this task."""
     if VISIBLE in environment:
         return len(visible_gpus(environment, Path("/dev")))
-    given = environment.get(GPUS, "0")
+    return _count(environment, GPUS)
+
+
+def _count(environment: Mapping[str, str], name: str) -> int:
+    given = environment.get(name, "0")
     return int(given) if given.isdecimal() else 0

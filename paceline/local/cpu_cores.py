@@ -7,7 +7,12 @@ from paceline.core.settings.config import Config
 
 def threads_of(config: Config) -> int:
     """Threads of each worker: its share of the cores."""
-    return max(1, cores() // config.workers)
+    return threads_each(config.workers)
+
+
+def threads_each(workers: int, given: int | None = None) -> int:
+    """The same of so many workers on this machine; `given`: cores that they may use at most."""
+    return max(1, min(cores(), given or cores()) // max(1, workers))
 
 
 def processes_here() -> int:

@@ -31,7 +31,7 @@ class Rig:
             address="10.0.0.2",
             name="b",
             device="cpu",
-            workers=2,
+            threads=1,
         )
         self.work = OwnWork(place, self.said.append)
 

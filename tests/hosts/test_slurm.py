@@ -31,6 +31,7 @@ def test_a_task_lends_one_worker_and_is_called_by_its_node_and_number(tmp_path: 
     assert (task.name, task.workers, task.file) == ("gnode7-3", 1, tmp_path / "paceline-4711.join")
     offer, why = make_offer(None, 0, "auto", "", "", task)
     assert (offer.name, offer.workers, why) == ("gnode7-3", 1, "task of Slurm job 4711")
+    assert offer.cpus == 8
 
 
 @pytest.mark.parametrize(
@@ -58,9 +59,27 @@ def test_the_head_writes_address_and_key_for_the_jobs_tasks_alone_and_removes_th
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_requeued_job_has_a_file_of_its_own_and_its_head_removes_that_of_a_head_that_was_killed(
+    tmp_path: Path,
+) -> None:
+    before, task = this_task(job(tmp_path)), this_task(job(tmp_path, SLURM_RESTART_COUNT="1"))
+    assert before is not None
+    assert task is not None
+    before.file.write_text("10.1.0.1:7077 old-key")
+    other = tmp_path / "paceline-47110.join"
+    other.touch()
+    with pytest.raises(ServersGone):
+        wait_for_run(task, print, lambda seconds: None)
+    with told_to_tasks(job(tmp_path, SLURM_RESTART_COUNT="1"), "10.1.0.2:7077", "some-key") as written:
+        assert written == task.file != before.file
+        assert set(tmp_path.iterdir()) == {task.file, other}
+        assert wait_for_run(task, print) == ("10.1.0.2:7077", "some-key")
+
+
 def test_outside_of_a_job_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with told_to_tasks({}, "10.1.0.1:7077", "some-key"):
+    with told_to_tasks({}, "10.1.0.1:7077", "some-key") as written:
+        assert written is None
         assert list(tmp_path.iterdir()) == []
 
 
