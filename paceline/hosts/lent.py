@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline.core.settings.config import Config
 from paceline.hosts.hosts import LOST, Host, Hosts, lent
+from paceline.hosts.nobody_there import NobodyThere
 from paceline.hosts.remote_child import RemoteChild
 from paceline.local.children import Child
 from paceline.local.others import Others
@@ -29,15 +30,20 @@ class LentProcesses(Others):
         address: str,
         command: str,
         name: str,
+        limit: float,
+        now: Callable[[], float] = time.monotonic,
         also: Sequence[Callable[[], None]] = (),
     ) -> None:
-        """`address`: of this machine; `command`: what people type on others; `also`: looked at each time, like ssh."""
+        """`address`: of this machine; `command`: what people type on others; `limit`: the run ends when no worker has been
+        there for so long (seconds); `also`: looked at each time, like ssh."""
         self._hosts = hosts
         self._workers_here = workers_here
         self._servers_here = servers_here
         self._address = address
         self._command = command
         self._name = name
+        self._now = now
+        self._nobody = NobodyThere(limit, command)
         self._also = also
         self._say: Callable[[str], None] = print
         self._vacant: dict[int, RemoteChild | None] = {}
@@ -84,9 +90,14 @@ class LentProcesses(Others):
                 self._vacate(child, children)
         for rank in sorted(self._vacant):
             self._fill(rank, children)
+        if self._told:
+            self._look_for_workers(children)
 
     def awaited(self) -> bool:
         return bool(self._vacant)
+
+    def waits(self) -> str:
+        return self._nobody.waits()
 
     def end(self, code: int, reason: str) -> None:
         self._hosts.end(code, reason)
@@ -94,6 +105,14 @@ class LentProcesses(Others):
         while self._hosts.there and time.monotonic() < end:
             time.sleep(0.05)
             self._hosts.gone()
+
+    def _look_for_workers(self, children: list[Child]) -> None:
+        """Says where there is none; ServersGone when that has lasted too long."""
+        workers = [child for child in children if child.role == "worker"]
+        is_over = any(child.poll() == 0 for child in workers)  # they end well only with the run
+        is_there = not self._vacant or is_over or any(child.running for child in workers)
+        if told := self._nobody.check(is_there, self._now()):
+            self._say(told)
 
     def _greet(self) -> None:
         for host in self._hosts.came():

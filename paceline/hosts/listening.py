@@ -97,5 +97,6 @@ def listening(config: Config, folder: RunFolder, wish: Listening | None) -> Iter
             if told is None
             else f"srun paceline join  # in this job; address and key are in {told}",
             name=socket.gethostname(),
+            limit=config.start_timeout,
             also=also,
         )

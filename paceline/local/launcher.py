@@ -159,6 +159,7 @@ class _Launch:
             home=str(Path.cwd()),
             launcher=os.getpid(),
             exit_code=None,
+            waits="",
             chief=None,
             finished=False,
             tls=str(Path(keys).resolve()) if (keys := os.environ.get(TLS)) else None,

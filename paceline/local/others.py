@@ -47,6 +47,10 @@ class Others(ABC):
         """Whether a worker has no host just now, so that another machine may take it."""
 
     @abstractmethod
+    def waits(self) -> str:
+        """What the whole run waits for, in words, where no machine lends a worker; else ''."""
+
+    @abstractmethod
     def end(self, code: int, reason: str) -> None:
         """The run is over, and its processes have ended: all hosts are told so."""
 
@@ -77,6 +81,9 @@ class NoOthers(Others):
 
     def awaited(self) -> bool:
         return False
+
+    def waits(self) -> str:
+        return ""
 
     def end(self, code: int, reason: str) -> None:
         return

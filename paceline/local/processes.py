@@ -54,6 +54,8 @@ class Processes:
         self._inherited = () if objects is None else (objects,)
         self._is_unheard = is_unheard
         self._has_begun = has_begun
+        self._waits = ""
+        """What all wait for, as the run's folder says."""
         self._crashes = Crashes()
         self._children: list[Child] = []
         self._printed: list[Printed] = []
@@ -129,6 +131,9 @@ class Processes:
             self._others.attend(self._children)
         except PacelineError as error:
             raise Ended(error.exit_code, str(error)) from error
+        if (waits := self._others.waits()) != self._waits:
+            self._waits = waits
+            self._folder.write_facts(waits=waits)
         for child in self._children:
             code = child.poll()
             if code is None or child.given_up or (code == 0 and child.role != "server"):

@@ -211,6 +211,15 @@ class RunFolder:
         """Only one launcher drives a run; ConfigError for the second one."""
         return held(self.path, self._busy)
 
+    @property
+    def is_driven(self) -> bool:
+        """Whether a launcher is at it just now."""
+        try:
+            with self.locked():
+                return False
+        except ConfigError:
+            return True
+
     def _busy(self) -> str:
         return (
             f"Run '{self.name}' is going on already (process {self.facts().get('launcher', '?')}). Watch it with: "

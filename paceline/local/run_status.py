@@ -60,7 +60,7 @@ def _last_look(folder: RunFolder, console: Console, as_json: bool, status: Statu
             ended["said"], markup=False, highlight=False, soft_wrap=True
         )
     elif as_json:
-        _print(console, {"run": folder.name, "folder": str(folder.path), **plain(status)})
+        _print(console, {"run": folder.name, "folder": str(folder.path), **plain(status), **_waits(folder)})
     else:
         _picture(folder, status, console)
 
@@ -111,12 +111,14 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
     """What is known of a run whose chief does not answer."""
     facts = folder.facts()
     code = facts.get("exit_code")
-    if code is None:
+    if code is None and not (facts.get("waits") and folder.is_driven):
         raise folder.gone()
     if facts.get("finished"):
         metrics = facts.get("metrics", {})
         scored = result(metrics, facts.get("measure", "")) if metrics else "not scored"
         said = f"finished: {scored} after {facts.get('seconds', 0):.1f} s; the model is in {folder.models}"
+    elif code is None:
+        said = f"is waiting: {facts['waits']}"
     else:
         said = f"ended with exit code {code}: {facts.get('reason')}. Resume it with: paceline run {folder.config}"
     warned = standing(RunWarning(**each) for each in facts.get("warnings", []))
@@ -129,8 +131,15 @@ def _picture(folder: RunFolder, status: StatusReply, console: Console, rate: flo
     for line in folder.facts().get("as_read", ()):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(picture(status, pace(status) if rate is None else rate))
+    for line in _waits(folder).values():
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     for line in standing(warnings(status)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _waits(folder: RunFolder) -> dict[str, str]:
+    """What the run waits for, of other machines; nothing where it does not."""
+    return {"waits": told} if (told := folder.facts().get("waits")) else {}
 
 
 def _print(console: Console, values: dict[str, Any]) -> None:

@@ -63,7 +63,9 @@ class Starting:
         """Starts workers and evaluator together; the run's settings, which a script completes."""
         self._folder.models.mkdir(exist_ok=True)
         here = self._others.workers_here(self._config)
-        self._stage(f"starting {here} worker{'s' * (here != 1)}")
+        self._stage(
+            f"starting {here} worker{'s' * (here != 1)}" if here else "waiting for the workers of other machines"
+        )
         for rank in range(here):
             self._start_worker(rank, servers)
         self._want_others(range(here, self._config.workers), servers)

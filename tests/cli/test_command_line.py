@@ -440,6 +440,22 @@ def test_status_of_a_run_whose_chief_is_gone_is_an_error_that_says_how_to_resume
         status.show_status(folder, console()[0], as_json=False, connect=lambda *_: OneAnswer(None))
 
 
+def test_status_says_that_the_run_waits_for_other_machines(folder: RunFolder) -> None:
+    line = "no machine is left that lends workers to this run"
+    folder.write_facts(waits=line)
+    screen, text = console()
+    status.show_status(folder, screen, as_json=False, connect=lambda *_: OneAnswer(training()))
+    assert line in text.getvalue()
+
+    screen, text = console()
+    with folder.locked():  # by its launcher; its servers do not answer before a script has come
+        status.show_status(folder, screen, as_json=False, connect=lambda *_: OneAnswer(None))
+    assert f"is waiting: {line}" in text.getvalue()
+
+    with pytest.raises(ServersGone, match="resume it with"):
+        status.show_status(folder, screen, as_json=False, connect=lambda *_: OneAnswer(None))
+
+
 def test_status_says_how_a_table_was_read_while_the_run_goes_on_and_afterwards(folder: RunFolder) -> None:
     line = "a.csv: a feature for each text of 'towns [all]' (3)"
     folder.write_facts(as_read=[line])

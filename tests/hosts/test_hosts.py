@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paceline.core.errors import PoolFull, Stopped, UsageError
+from paceline.core.errors import PoolFull, ServersGone, Stopped, UsageError
 from paceline.hosts.hosts import LOST, Host, Hosts, RemoteProcess
 from paceline.hosts.lent import LentProcesses
 from paceline.hosts.remote_child import RemoteChild
@@ -28,6 +28,8 @@ class Rig:
             address="10.0.0.1",
             command="paceline join X --key Y",
             name="head",
+            limit=300.0,
+            now=lambda: self.now,
         )
         self.lent.open(self.said.append)
         self.children: list[Child] = []
@@ -85,7 +87,7 @@ def test_a_silent_host_is_dead_and_the_next_one_takes_its_workers(rig: Rig) -> N
 
     assert rig.attend() == []
 
-    assert rig.said[-1] == (
+    assert rig.said[-2] == (
         "host b (10.0.0.2) has not answered for 10 s; worker-0, worker-1, worker-2 went with it. Another machine may take "
         "their place: paceline join X --key Y"
     )
@@ -226,3 +228,47 @@ def test_all_hosts_hear_the_end_and_the_exit_code(rig: Rig) -> None:
     reply = rig.report(host, worker_0=0, worker_1=0, worker_2=143)
     assert (reply.is_over, reply.exit_code, reply.reason) == (True, 70, "it broke")
     assert rig.hosts.there == [], "the head need not wait for it any longer"
+
+
+def test_a_run_that_nobody_joins_says_so_and_ends_after_its_start_timeout(rig: Rig) -> None:
+    rig.attend()
+    assert (
+        rig.lent.waits() == "no machine has come that lends workers to this run; it waits 300 s for one (start_timeout)"
+    )
+    rig.now = 61
+    rig.attend()
+    assert rig.said[-1] == (
+        "no machine has come that lends workers to this run for 61 s; it waits another 239 s for one: paceline join X --key Y"
+    )
+    rig.now = 300
+    with pytest.raises(ServersGone, match=r"no machine has come .* for 300 s \(start_timeout\), so the run has ended"):
+        rig.attend()
+
+
+def test_a_run_whose_machines_are_all_gone_waits_as_long_for_the_next_one(rig: Rig) -> None:
+    rig.hosts.join("b", 3, 0, "10.0.0.2")
+    rig.attend()
+    assert rig.lent.waits() == ""
+    rig.now = LOST + 1
+    rig.attend()
+    assert "no machine is left that lends workers to this run; it waits another 300 s for one" in rig.said[-1]
+    rig.now += 299
+    rig.hosts.join("c", 1, 0, "10.0.0.3")
+    rig.attend()
+    assert rig.lent.waits() == "", "one worker is enough to go on"
+    rig.now += LOST + 1
+    rig.attend()
+    rig.now += 300
+    with pytest.raises(ServersGone, match=r"no machine is left .* --run NAME, .*--set start_timeout=SECONDS"):
+        rig.attend()
+
+
+def test_a_run_that_is_scored_waits_for_nobody(rig: Rig) -> None:
+    first = rig.hosts.join("b", 2, 0, "10.0.0.2")
+    rig.attend()
+    rig.report(first, worker_0=0, worker_1=0)
+    rig.now = 400
+    rig.report(first)
+    rig.attend()
+    assert rig.lent.awaited()
+    assert rig.lent.waits() == ""

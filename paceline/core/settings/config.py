@@ -178,7 +178,9 @@ class Config(Section):
     servers: int = Field(2, ge=0, le=256, description="Servers, each with one slice of the model; 0: workers only.")
     start_when: int | None = Field(None, ge=1, description="Workers that must have joined; default: all of `workers`.")
     start_timeout: Seconds = Field(
-        300.0, description="This long after the first worker, start with those who came (seconds)."
+        300.0,
+        description="This long after the first worker, start with those who came; a run of several machines that has had none "
+        "with a worker for so long ends (seconds).",
     )
     policy: Options = Options(name="ssp")
     optimizer: Options = Options(name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
