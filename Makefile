@@ -16,7 +16,7 @@ ARGS      ?=
 OWN_SCRIPT = $(if $(SCRIPT),--script $(SCRIPT)) $(if $(ARGS),-- $(ARGS))
 OUT       ?= models
 E2E_DIGITS ?=
-# Images (docs/images.md): the program that builds them, what they are called, what they stand on, and more flags for the build
+# Images (docs/run/images.md): the program that builds them, what they are called, what they stand on, and more flags for the build
 ENGINE ?=
 REGISTRY ?= localhost
 TAG    ?= 0.1.0
@@ -137,7 +137,7 @@ experiments: setup ## tables of all policies and of sharding strategies, [Hogwil
 protos: setup ## the stubs in paceline/v1, from protos/
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos
 
-docs: setup ## docs/settings.md, the dashboard and the alerts' PrometheusRule anew, from the code
+docs: setup ## docs/reference/settings.md, the dashboard and the alerts' PrometheusRule anew, from the code
 	$(BIN)/python -m tools.settings_page
 	$(BIN)/python -m tools.dashboard
 

@@ -9,7 +9,7 @@ SETTINGS = {"epochs": 30, "batch_size": 8, "workers": 2, "optimizer": {"name": "
 
 
 def data(path):
-    """Other readers: docs/tasks.md, "Readers"."""
+    """Other readers: docs/start/own-data.md, "Readers"."""
     return read_table(path, label="species")
 
 

@@ -109,7 +109,7 @@ def train(
     `show` gets a line every few seconds; None: silence. What goes wrong although the run goes on is shown when it is seen,
     stands in the result's `warnings`, and is a Python warning at the end. `yes`: start even if this machine has too few
     cores or too little memory for it. `callbacks`: hear how the run goes, each in a thread of its own; loggers=["mlflow"] are
-    ready-made ones. `settings`: any other key of docs/settings.md, sections as dicts: optimizer={"name":
+    ready-made ones. `settings`: any other key of docs/reference/settings.md, sections as dicts: optimizer={"name":
     "adam", "lr": 0.001}, schedule={"name": "cosine"}. Keys left out are the task's own.
 
     No `if __name__ == "__main__"` is needed, unless the script is the task file itself. Ctrl-C ends all processes and

@@ -127,7 +127,7 @@ class Callback:
 
     Calls come one at a time, in the order of what happened, in a thread of the callback's own: one that is slow does not
     slow the run, but misses some of the statuses. What a method raises is said once, and the run goes on; where `begun`
-    raises, the callback hears nothing more. After `ended` it has some seconds to return (docs/loggers.md)."""
+    raises, the callback hears nothing more. After `ended` it has some seconds to return (docs/watch/loggers.md)."""
 
     needs: ClassVar[str] = ""
     """A library that must be installed; the extra of Paceline that brings it has the logger's name."""
@@ -142,7 +142,7 @@ class Callback:
         """The evaluator has scored a version: at most once an epoch, and the final one."""
 
     def warned(self, warning: RunWarning) -> None:
-        """Something goes wrong although the run goes on (docs/failures.md): once for each kind."""
+        """Something goes wrong although the run goes on (docs/failures/promises-and-failures.md): once for each kind."""
 
     def ended(self, end: RunEnd) -> None:
         """The run is over; comes last, and once."""

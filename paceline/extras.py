@@ -31,7 +31,7 @@ EXTRAS = {
 """By the name that is imported: the extra of pyproject.toml."""
 _CALLED = {"sklearn": "scikit-learn", "PIL": "pillow", "upath": "universal-pathlib"}
 """What pip calls them, where that is another name."""
-_IMAGES = " In containers the image paceline-worker has it, paceline-worker-slim does not (docs/images.md)."
+_IMAGES = " In containers the image paceline-worker has it, paceline-worker-slim does not (docs/run/images.md)."
 
 
 def lacking(error: BaseException | None, purpose: str = "This") -> str | None:

@@ -32,7 +32,7 @@ _MODULE = "paceline_own_"
 """What the name of the module begins with that a user's file becomes."""
 _ASKED = ("policy", "topology", "optimizer", "codec")
 """Kinds whose `rules` are asked of every config (`chosen_by`)."""
-_PAGES = {"policy": "docs/first-policy.md", "codec": "docs/first-codec.md"}
+_PAGES = {"policy": "docs/extend/first-policy.md", "codec": "docs/extend/first-codec.md"}
 
 
 class _Loaded(NamedTuple):
@@ -263,7 +263,7 @@ def _check_complete(kind: Any, base: type, word: str) -> None:
     if word not in _ASKED and hasattr(kind, "rules"):
         raise ConfigError(f"{at} has `rules`, but only a {registry.listed(_ASKED)} is asked for them. Leave them out.")
     if wrong := fault_in_rules(kind):
-        raise ConfigError(f"{at} {wrong} (docs/settings.md, which settings go together).")
+        raise ConfigError(f"{at} {wrong} (docs/reference/settings.md, which settings go together).")
     if word == "codec" and (needed := [name for name, field in kind.model_fields.items() if field.is_required()]):
         raise ConfigError(f"{at} has no default for {needed[0]}. Give it one: who decodes knows no options.")
     for name, own in vars(kind).items():

@@ -17,7 +17,9 @@ settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = "Run the contract tests on this policy, codec, ... of your own, and nothing else (docs/first-policy.md)."
+    text = (
+        "Run the contract tests on this policy, codec, ... of your own, and nothing else (docs/extend/first-policy.md)."
+    )
     parser.addoption("--own", metavar="FILE.py", action="append", default=[], help=text)
 
 

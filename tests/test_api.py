@@ -337,7 +337,7 @@ def test_the_page_shows_the_lines_that_change() -> None:
     names = ["examples/own_loop_plain.py", "examples/own_loop.py"]
     before, after = ((ROOT / name).read_text().splitlines() for name in names)
     diff = "\n".join(difflib.unified_diff(before, after, *names, lineterm=""))
-    assert f"```diff\n{diff}\n```" in (ROOT / "docs/api.md").read_text()
+    assert f"```diff\n{diff}\n```" in (ROOT / "docs/reference/api.md").read_text()
 
 
 KILLED_ONCE = """

@@ -1,5 +1,5 @@
 """`python -m tools.dashboard_pictures`: does a run with servers and one without, a Prometheus beside them, and draws the
-dashboard's rows from what that has seen, for docs/dashboard.md (three minutes; needs prometheus)."""
+dashboard's rows from what that has seen, for docs/watch/grafana.md (three minutes; needs prometheus)."""
 
 import io
 import sys

@@ -236,7 +236,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Resets on the lane", "Calls that either side ended early, and connections that either side cut off, at the "
             "servers. CANCEL: a deadline, or a process that left; REFUSED_STREAM: too many calls at once; others: a peer that "
-            "does not behave (docs/lane.md).", "suffix: /s",
+            "does not behave (docs/understand/lane.md).", "suffix: /s",
             (Query(f"sum by (code) (rate(paceline_lane_resets_total{_SERVERS}))", "reset: {{code}}"),
              Query(f"sum by (code) (rate(paceline_lane_cut_offs_total{_SERVERS}))", "cut off: {{code}}")),
         ),

@@ -1,5 +1,6 @@
-"""`python -m tools.settings_page [--check]`: writes docs/settings.md from the code, or tells whether it is stale."""
+"""`python -m tools.settings_page [--check]`: writes docs/reference/settings.md from the code, or tells whether it is stale."""
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from paceline.core.steps.optimizer import Group, Optimizer
 from paceline.core.sync.policy import PACKAGE as POLICIES
 from paceline.core.sync.policy import Policy
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs/reference/settings.md"
 HEAD = """# Settings
 
 Made by `make docs` from the descriptions in the code. Every key can stand in the YAML file
@@ -36,7 +37,8 @@ written as that alone: `policy: bsp`, `policy: ssp:3`, `optimizer: adam`, `sched
 
 `paceline run` writes the whole config, the task's own settings included, into the run folder and
 gives that file to all its processes. Others, started by hand (`python -m paceline.server`, ...),
-read a task file's [as they are written](tasks.md#settings-by-hand), or take that whole config.
+read a task file's [as they are written](docs/start/own-data.md#settings-by-hand), or take that whole
+config.
 
 | key | default | meaning |
 |---|---|---|
@@ -80,7 +82,7 @@ def page() -> str:
         rules |= {f"{title} {name}": vars(kind).get("rules", ()) for name, kind in kinds.items()}
     told = [f"| {subject} | {rule.outline} |" for subject, found in rules.items() for rule in found]
     lines.insert(1, TOGETHER + "\n".join(told))
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, ""]).replace("](docs/", "](../")
 
 
 def _rows(model: type[BaseModel], prefix: str) -> list[str]:
@@ -89,10 +91,15 @@ def _rows(model: type[BaseModel], prefix: str) -> list[str]:
         key, section = prefix + (field.alias or name), registry.section_of(field)
         is_open = section not in (None, Options, Group)
         if not is_open or field.default is None:
-            rows.append(f"| `{key}` | `{_shown(field.default)}` | {field.description or 'see below'} |")
+            rows.append(f"| `{key}` | `{_shown(field.default)}` | {_linked(field.description or 'see below')} |")
         if section is not None and is_open:
             rows += _rows(section, f"{key}.")
     return rows
+
+
+def _linked(description: str) -> str:
+    """A setting's description; the pages of docs/ that it names are links."""
+    return re.sub(r"docs/([\w-]+/([\w-]+)\.md)", r"[\2](docs/\1)", description)
 
 
 def _shown(value: Any) -> str:
@@ -105,4 +112,4 @@ if __name__ == "__main__":
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(page())
     elif PAGE.read_text() != page():
-        sys.exit("docs/settings.md is stale. Run: make docs")
+        sys.exit("docs/reference/settings.md is stale. Run: make docs")

@@ -30,7 +30,7 @@ class Surroundings:
     host: str = ""
     """What this machine is called in the run's status; empty: it is not said."""
     residuals: Path | None = None
-    """Folder for what pushes have left out, so that it outlives the process (see codecs.md)."""
+    """Folder for what pushes have left out, so that it outlives the process (see docs/choose/codecs.md)."""
     deadline: float = 0.0
     """When calls that nobody answers are given up (time.monotonic seconds); 0: the config's `deadline` from now on."""
 

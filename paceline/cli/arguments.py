@@ -22,8 +22,9 @@ Policy = Annotated[
     str | None,
     typer.Option(
         metavar="NAME[:VALUE]|FILE.py",
-        help="When workers wait for each other: ssp, ssp:3, ... (docs/policies.md); with servers "
-        f"{', '.join(names(POLICIES))}, without {', '.join(names(PEERS))}; or a file of your own (docs/first-policy.md).",
+        help="When workers wait for each other: ssp, ssp:3, ... (docs/choose/policies.md); with servers "
+        f"{', '.join(names(POLICIES))}, without {', '.join(names(PEERS))}; or a file of your own "
+        "(docs/extend/first-policy.md).",
         autocompletion=completions.policies,
     ),
 ]
@@ -76,14 +77,16 @@ Name = Annotated[
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start the named run over; what it had is deleted.")]
 Loop = Annotated[
-    str | None, typer.Option(metavar="SCRIPT.py", help="Your own training loop for the workers (see docs/api.md).")
+    str | None,
+    typer.Option(metavar="SCRIPT.py", help="Your own training loop for the workers (see docs/reference/api.md)."),
 ]
 Log = Annotated[
     list[str] | None,
     typer.Option(
         "--log",
         metavar="NAME|FILE.py",
-        help=f"Tell {listed(names(LOGGERS))}, or a logger of your own, how the run goes (docs/loggers.md); may be repeated.",
+        help=f"Tell {listed(names(LOGGERS))}, or a logger of your own, how the run goes (docs/watch/loggers.md); "
+        "may be repeated.",
         autocompletion=completions.loggers,
     ),
 ]

@@ -23,7 +23,7 @@ Listen = Annotated[
     bool,
     typer.Option(
         "--listen",
-        help="Let other machines lend workers: prints the command to type there (docs/several-machines.md).",
+        help="Let other machines lend workers: prints the command to type there (docs/run/several-machines.md).",
         rich_help_panel="Several machines",
     ),
 ]

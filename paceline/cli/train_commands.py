@@ -131,7 +131,9 @@ def run(
 
 @with_groups
 def launch(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT.py", help="Your training script (docs/scripts.md).")],
+    script: Annotated[
+        str, typer.Argument(metavar="SCRIPT.py", help="Your training script (docs/start/own-script.md).")
+    ],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[ARGS]...", help="What the script finds in sys.argv.")
     ] = None,

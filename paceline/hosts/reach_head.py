@@ -78,7 +78,7 @@ def _look(host: str, port: int) -> tuple[str, bytes]:
             said.append(f"{place[0]} port {port}: {_words(error)}")
     raise ServersGone(
         f"No run answers at {host}:{port} (tried {'; '.join(dict.fromkeys(said))}). Is the run still going? Is this address "
-        "one that this machine can reach, and does the head's firewall let the port through (docs/several-machines.md)?"
+        "one that this machine can reach, and does the head's firewall let the port through (docs/run/several-machines.md)?"
     )
 
 

@@ -15,7 +15,7 @@ SCRIPT, CONFIG = "paceline-script", "paceline-config"
 FOLDER = Path("/script")
 MOST = 1 << 20
 """What a ConfigMap takes (bytes)."""
-_IMAGE = 'Make an image of it: docs/kubernetes.md, "More than a ConfigMap takes".'
+_IMAGE = 'Make an image of it: docs/run/kubernetes.md, "More than a ConfigMap takes".'
 Document = dict[str, Any]
 
 

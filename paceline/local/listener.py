@@ -72,7 +72,7 @@ class Listener:
     def _fail(self, what: str) -> None:
         if self.failed is None:
             told = f"the callback {self._name} {what}; the run does not need it"
-            advice = "correcting what it says, or leaving it out (docs/loggers.md)"
+            advice = "correcting what it says, or leaving it out (docs/watch/loggers.md)"
             self.failed = RunWarning(f"callback {self._name}", told, advice, [], 0.0)
 
     def _said(self, error: BaseException) -> str:

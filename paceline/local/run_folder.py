@@ -149,7 +149,7 @@ class RunFolder:
 
     @property
     def residuals(self) -> Path:
-        """Where workers keep what their pushes have left out (see codecs.md)."""
+        """Where workers keep what their pushes have left out (see docs/choose/codecs.md)."""
         return self.path / "residuals"
 
     def facts(self) -> dict[str, Any]:

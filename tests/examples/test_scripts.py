@@ -15,7 +15,7 @@ from tests.support.tree import ROOT
 
 pytest.importorskip("torch")
 SCRIPTS = ROOT / "examples/scripts"
-PAGE = ROOT / "docs/scripts.md"
+PAGE = ROOT / "docs/start/own-script.md"
 PAIRS = sorted(path.name.removesuffix("_plain.py") for path in SCRIPTS.glob("*_plain.py"))
 MOST = 6
 """Lines that may change."""

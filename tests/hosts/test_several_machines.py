@@ -19,7 +19,7 @@ from tests.support.tree import ROOT
 
 pytest.importorskip("torch")
 pytest.importorskip("cryptography")
-PAGE = (ROOT / "docs/several-machines.md").read_text()
+PAGE = (ROOT / "docs/run/several-machines.md").read_text()
 LAUNCH, PRINTED, JOIN = re.findall(r"^(paceline (?:launch|join)[^\n]*)\n```", PAGE, re.MULTILINE)[:3]
 SCRIPT = """
 import torch, paceline

@@ -25,7 +25,7 @@ from tools.rendered_manifests import FILE, FOLDER, is_fresh, objects, render
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
 
-K8S, PAGE = ROOT / "k8s", ROOT / "docs" / "kubernetes.md"
+K8S, PAGE = ROOT / "k8s", ROOT / "docs/run/kubernetes.md"
 OVERLAYS = sorted(path.parent.name for path in K8S.glob("overlays/*/run.yaml"))
 COMPONENTS = (
     "data-server",

@@ -259,7 +259,7 @@ def test_an_alert_stays_quiet(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", RULES)
 def test_every_alert_is_tried_both_ways_and_says_what_to_do(name: str) -> None:
     assert {case.alert for case in FIRES} >= {name} <= {case.alert for case in QUIET}
-    annotations, page = RULES[name]["annotations"], (ALERTS.parents[3] / "docs" / "dashboard.md").read_text()
+    annotations, page = RULES[name]["annotations"], (ALERTS.parents[3] / "docs/watch/grafana.md").read_text()
     assert re.search(r"\b([Ll]ook|[Ss]ee|[Ll]ower|[Mm]ake room|raise)\b", annotations["description"])
     assert f"| {name} |" in page
 

@@ -172,8 +172,8 @@ def test_labels_are_few_and_hold_only_names(live: list[Any]) -> None:
 
 
 def test_the_page_shows_a_picture_of_every_row() -> None:
-    page = (ROOT / "docs" / "dashboard.md").read_text()
-    pictures = re.findall(r"\]\((pictures/[\w-]+\.png)\)", page)
+    page = (ROOT / "docs/watch/grafana.md").read_text()
+    pictures = re.findall(r"\]\(\.\./(pictures/[\w-]+\.png)\)", page)
     assert len(pictures) == len(ROWS)
     sizes = [(ROOT / "docs" / name).stat().st_size for name in pictures]
     assert all(0 < size < 120_000 for size in sizes)

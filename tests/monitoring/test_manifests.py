@@ -14,7 +14,8 @@ from tools.rendered_manifests import objects, render
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
 
-OLDEST, NEWEST = re.search(r"Kubernetes (1\.\d+) to (1\.\d+)", (ROOT / "docs" / "kubernetes.md").read_text()).groups()  # type: ignore[union-attr]
+PAGE = (ROOT / "docs/run/kubernetes.md").read_text()
+OLDEST, NEWEST = re.search(r"Kubernetes (1\.\d+) to (1\.\d+)", PAGE).groups()  # type: ignore[union-attr]
 PART, NAME = "app.kubernetes.io/component", "app.kubernetes.io/name"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.tree import ROOT
 
+SOURCES = "docs/papers/sources.md"
 KINDS = {".py", ".md", ".proto", ".yaml", ".yml", ".toml", ".sh"}
 WRITTEN = {"full.md", "results.md", "both/results.md"}
 """Pages that programs write: such a name is no citation."""
@@ -63,17 +64,20 @@ def wrong(path: Path, text: str) -> Iterator[str]:
         cited = [(page, anchor[1:]) for page, anchor in PAGE.findall(line) if page not in WRITTEN]
         if path.suffix == ".md":
             shown = re.sub(r"`[^`]*`", "", line)
-            links = [link.partition("#") for link in LINK.findall(shown) if not re.match(r"\w+:", link)]
-            cited += [(page or path.name, anchor) for page, _, anchor in links]
-            known = (ROOT / "docs" / "sources.md").read_text()
+            links = [link.partition("#") for link in LINK.findall(line) if not re.match(r"\w+:", link)]
             yield from (
-                f"{number}: [{name}] is not in docs/sources.md"
-                for name in SOURCE.findall(shown)
-                if f"[{name}]" not in known
+                f"{number}: there is no {page} beside the page"
+                for page, _, _ in links
+                if not (path.parent / page).exists()
+            )
+            cited += [(page or path.name, anchor) for page, _, anchor in links]
+            known = (ROOT / SOURCES).read_text()
+            yield from (
+                f"{number}: [{name}] is not in {SOURCES}" for name in SOURCE.findall(shown) if f"[{name}]" not in known
             )
         yield from (f"{number}: {found}: say which page of docs/" for found in NUMBERED.findall(line))
         for page, anchor in cited:
-            there = [base / page for base in (path.parent, ROOT, ROOT / "docs") if (base / page).exists()]
+            there = [base / page for base in (path.parent, ROOT) if (base / page).exists()]
             if not there:
                 yield f"{number}: there is no {page}"
             elif anchor and not any(anchor in anchors(found) for found in there if found.suffix == ".md"):
@@ -91,12 +95,14 @@ def test_every_page_and_heading_that_a_line_cites_is_there():
     [
         ("core/x.py", "# as design/lane.md says", "there is no design/lane.md"),
         ("core/x.py", "# (performance.md, part three)", "there is no performance.md"),
-        ("core/x.py", "# docs/protocol.md#nowhere", "docs/protocol.md has no heading #nowhere"),
+        ("core/x.py", "# docs/understand/protocol.md#nowhere", "docs/understand/protocol.md has no heading #nowhere"),
         ("core/x.py", "# as protocol 12 has it", "say which page"),
+        ("core/x.py", "# docs/lane.md", "there is no docs/lane.md"),
         ("docs/x.md", "[that](gone.md)", "there is no gone.md"),
         ("docs/x.md", "[that](../paceline/gone.py)", "there is no ../paceline/gone.py"),
-        ("docs/x.md", "as [Nobody] found", "[Nobody] is not in docs/sources.md"),
-        ("docs/x.md", "[lane](lane.md#nowhere)", "lane.md has no heading #nowhere"),
+        ("docs/x.md", "as [Nobody] found", "[Nobody] is not in docs/papers/sources.md"),
+        ("docs/understand/x.md", "[lane](lane.md#nowhere)", "lane.md has no heading #nowhere"),
+        ("docs/run/x.md", "[lane](docs/understand/lane.md)", "there is no docs/understand/lane.md beside the page"),
     ],
 )
 def test_a_citation_of_what_is_not_there_is_found(name: str, line: str, words: str):
@@ -106,5 +112,8 @@ def test_a_citation_of_what_is_not_there_is_found(name: str, line: str, words: s
 
 
 def test_citations_that_lead_somewhere_are_left_alone():
-    assert not list(wrong(ROOT / "paceline/x.py", "# docs/protocol.md#clocks, docs/lane.md and the Makefile"))
-    assert not list(wrong(ROOT / "docs/x.md", "[SHAT] in [policies](policies.md), `[Nobody]`, [x](https://a.b/c.md)"))
+    assert not list(
+        wrong(ROOT / "paceline/x.py", "# docs/understand/protocol.md#clocks, docs/understand/lane.md and the Makefile")
+    )
+    page = "[SHAT] in [policies](policies.md), `[Nobody]`, [x](https://a.b/c.md)"
+    assert not list(wrong(ROOT / "docs/choose/x.md", page))

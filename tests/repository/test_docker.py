@@ -196,7 +196,7 @@ def test_an_image_sets_malloc_as_paceline_run_does_and_caches_where_it_may_write
         ".env",
         "k8s/base/kustomization.yaml",
         "docker/run.yaml",
-        "docs/images.md",
+        "docs/run/images.md",
         "paceline/core/__pycache__/run.cpython-311.pyc",
         "server/__pycache__/app.cpython-311.pyc",
     ],

@@ -13,7 +13,7 @@ from paceline.load_settings import load
 from paceline.own_extensions import OWN, OwnExtensions
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"leash.py": "first-policy.md", "fixed16.py": "first-codec.md"}
+PAGES = {"leash.py": "docs/extend/first-policy.md", "fixed16.py": "docs/extend/first-codec.md"}
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def written(tmp_path, monkeypatch):
     for name, value in vars(OwnExtensions()).items():
         monkeypatch.setattr(OWN, name, value)
     for name, page in PAGES.items():
-        (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+        (code,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
         (tmp_path / name).write_text(code)
     return tmp_path
 

@@ -1,5 +1,5 @@
-"""docs/protocol.md: each example of the page runs on the real slices and the real book of seats, and each row of its tables
-must be what they give."""
+"""docs/understand/protocol.md: each example of the page runs on the real slices and the real book of seats, and each row of
+its tables must be what they give."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ from tests.support.in_process import SHAPES, Cluster, Context, config_of, join_r
 from tests.support.one_slice import OneSlice
 from tests.support.tree import ROOT
 
-PAGE = ROOT / "docs" / "protocol.md"
+PAGE = ROOT / "docs/understand/protocol.md"
 SGD = Sgd(lr=0.1, momentum=0.0, weight_decay=0.0)
 W0, W1, W2 = "worker-0", "worker-1", "worker-2"
 CALL = Context()

@@ -1,5 +1,5 @@
-"""Changes of policy in mid-run (docs/protocol.md#changes-of-policy), in virtual time: nothing stalls, nothing acknowledged
-is lost or folded twice, all slices begin at the same version with all members level, and every worker ends up
+"""Changes of policy in mid-run (docs/understand/protocol.md#changes-of-policy), in virtual time: nothing stalls, nothing
+acknowledged is lost or folded twice, all slices begin at the same version with all members level, and every worker ends up
 with the new policy."""
 
 import random

@@ -203,7 +203,8 @@ class Loop:
                 self._model.rebase(np.arange(start, stop), pulled[start:stop])
 
     def _adopt(self, message: Switch) -> None:
-        """Goes on under another policy, with the weights that it begins with (docs/protocol.md#changes-of-policy)."""
+        """Goes on under another policy, with the weights that it begins with
+        (docs/understand/protocol.md#changes-of-policy)."""
         switch = switch_value(message)
         if switch is not None and self._in_force.adopt(switch):
             self._view = max(self._view, message.view)

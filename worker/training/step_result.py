@@ -16,7 +16,7 @@ class Step:
     examples: int
     finite: bool
     """False where the loss or any element of the gradient is not finite: push an empty update instead
-    (docs/protocol.md#clocks)."""
+    (docs/understand/protocol.md#clocks)."""
     size: float = math.nan
     """The gradient's largest element, before clipping; NaN where it is not known."""
     rates: tuple[float, ...] = ()

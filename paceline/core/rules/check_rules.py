@@ -1,5 +1,5 @@
 """Which settings go together: one table of those that do not, each with what is said of it. `load` walks it once for every
-config, and docs/settings.md prints it."""
+config, and docs/reference/settings.md prints it."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -12,7 +12,8 @@ from paceline.core.sync.policy import build_policy
 
 class PolicyChange:
     """Lets another policy follow where that goes, and has the membership name the clocks for it
-    (docs/protocol.md#changes-of-policy). The view keeps the change, and `restore` reads the policy there. Not thread-safe."""
+    (docs/understand/protocol.md#changes-of-policy). The view keeps the change, and `restore` reads the
+    policy there. Not thread-safe."""
 
     def __init__(self, config: Config, membership: Membership) -> None:
         self._config = config

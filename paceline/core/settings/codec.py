@@ -16,14 +16,14 @@ _WARMUP = 4.0
 
 
 class CodecConfig(Section):
-    """What travels instead of float32; lossy but for 'none' (see codecs.md)."""
+    """What travels instead of float32; lossy but for 'none' (see docs/choose/codecs.md)."""
 
     push: Named = Field(
         Options(name="none"), description="Codec of updates, worker to server: a name, or a name with options."
     )
     pull: Named = Field(
         Options(name="none"),
-        description="Codec of weights, server to worker: one that keeps all values (see codecs.md).",
+        description="Codec of weights, server to worker: one that keeps all values (see docs/choose/codecs.md).",
     )
     error_feedback: bool | None = Field(
         None,

@@ -67,11 +67,12 @@ class DataConfig(Section):
     )
     strategy: Named = Field(
         Options(name="random"),
-        description="How training examples are dealt to shards: a name, or a name with options (see sharding.md).",
+        description="How training examples are dealt to shards: a name, or a name with options (see docs/choose/sharding.md).",
     )
     engine: Named = Field(
         Options(name="local"),
-        description="Where shards are made: local (this machine), or spark (see sharding.md); the shards are the same.",
+        description="Where shards are made: local (this machine), or spark (see docs/choose/sharding.md); "
+        "the shards are the same.",
     )
     shards: int | None = Field(None, ge=1, description="Number of shards; default: one for each worker.")
     weights: Weights = Field(
@@ -80,7 +81,7 @@ class DataConfig(Section):
     source: Literal["files", "server", "script"] = Field(
         "files",
         description="How examples come to workers: files, shards on a volume that all mount; server, shards from `sharder "
-        "serve`; script, each worker's own script brings them (see scripts.md).",
+        "serve`; script, each worker's own script brings them (see docs/start/own-script.md).",
     )
     access: Literal["shard", "all"] = Field(
         "shard",
@@ -91,7 +92,7 @@ class DataConfig(Section):
     fold: tuple[int, int] | None = Field(
         None,
         description="[i, K]: cut the training examples into K parts, test on part i (from 0) and train on the others; a test "
-        "set of the data's own is left alone (see search.md).",
+        "set of the data's own is left alone (see docs/run/search.md).",
     )
 
     @field_validator("fold")
@@ -151,7 +152,8 @@ class ScheduleConfig(Section):
     lr_scale: Literal["auto", "none", "linear", "sqrt", "inverse", "half", "adascale"] = Field(
         "auto",
         description="auto: optimizer.lr and momentum are meant for one process with batch_size, and are translated for the "
-        "policy and its workers (see policies.md); others take both as they are, times a factor for n live workers: 1, n, "
+        "policy and its workers (see docs/choose/policies.md); others take both as they are, "
+        "times a factor for n live workers: 1, n, "
         "sqrt n, 1/n, n/2, AdaScale's gain.",
     )
 
@@ -220,7 +222,7 @@ class Config(Section):
         False,
         description="Compute the next gradient while a push is on its way; policies that wait for replies refuse it.",
     )
-    loop: str | None = Field(None, description="Your own training script for the workers (see docs/api.md).")
+    loop: str | None = Field(None, description="Your own training script for the workers (see docs/reference/api.md).")
     evaluate_every: int = Field(
         1,
         ge=0,
@@ -229,7 +231,7 @@ class Config(Section):
     loggers: tuple[Named, ...] = Field(
         (),
         description="Who is told how the run goes, beside metrics.jsonl: mlflow, wandb, tensorboard, or the file of one of "
-        "yours (see loggers.md).",
+        "yours (see docs/watch/loggers.md).",
     )
     on_lost_worker: Literal["shrink", "wait"] = Field(
         "shrink",

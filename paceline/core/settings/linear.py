@@ -37,7 +37,7 @@ class SvmConfig(Section):
     steps: Literal["plain", "fitted"] = Field(
         "plain",
         description="plain: as [Hogwild] has them, pushes are summed; fitted: the rate fits any rows and any number of workers "
-        "(see svm.md).",
+        "(see docs/choose/linear-models.md).",
     )
     intercept: bool = Field(False, description="Whether the model has one; pulled towards zero as a weight is.")
     class_weights: Literal["balanced"] | dict[str, ClassWeight] | None = Field(
@@ -77,7 +77,7 @@ class SvmConfig(Section):
 
     def slowdown(self, workers: int) -> float:
         """How many times the epochs of up to four workers these need: what many each move a little comes together more slowly
-        [ours, measured: docs/svm.md]."""
+        [ours, measured: docs/choose/linear-models.md]."""
         return max(FEW, min(workers, MANY)) / FEW if self.steps == "fitted" else 1.0
 
     def judges(self, epoch: int, epochs: int) -> bool:

@@ -45,7 +45,7 @@ class Scaled(Extension):
 
     def caution(self, optimizer: Optimizer, members: int) -> str:
         """Why several workers may end below plain torch with the same settings, in words; empty: they don't
-        (docs/policies.md). `optimizer`: the user's."""
+        (docs/choose/policies.md). `optimizer`: the user's."""
         return ""
 
 
@@ -137,7 +137,7 @@ def _slower(config: Config) -> list[str]:
     if times == 1:
         return []
     need = f"{config.workers} workers with fitted steps need about {times:g} times the epochs of up to {FEW}"
-    return [f"{need} (docs/svm.md); this run has {config.epochs}."]
+    return [f"{need} (docs/choose/linear-models.md); this run has {config.epochs}."]
 
 
 def _words(optimizer: Optimizer, rate: float) -> str:

@@ -66,7 +66,7 @@ class Optimizer(BaseModel, ABC):
     groups: tuple[Group, ...] = Field(
         (),
         description="Parameters with options of their own, like [{parameters: ['*.bias'], weight_decay: 0}] "
-        "(see policies.md).",
+        "(see docs/choose/policies.md).",
     )
     averaged: tuple[str, ...] = Field(
         (), description="Tensors that are no weights, like BatchNorm's statistics: servers keep the workers' mean."

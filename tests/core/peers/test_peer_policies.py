@@ -1,5 +1,5 @@
-"""Peer policies against the worked examples of docs/decentralised.md and others by hand, what mixing keeps under any schedule,
-and one contract for all in the folder."""
+"""Peer policies against the worked examples of docs/choose/without-servers.md and others by hand, what mixing keeps under any
+schedule, and one contract for all in the folder."""
 
 from random import Random
 

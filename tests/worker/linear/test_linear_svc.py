@@ -100,7 +100,7 @@ def test_many_workers_take_more_epochs_unless_the_user_says_how_many() -> None:
     for epochs in (7, 60):
         asked = read_config("svm", workers=8, epochs=epochs)
         assert told(asked, build_policy(asked.policy))[-1] == (
-            "8 workers with fitted steps need about 2 times the epochs of up to 4 (docs/svm.md); "
+            "8 workers with fitted steps need about 2 times the epochs of up to 4 (docs/choose/linear-models.md); "
             f"this run has {epochs}."
         )
     few = read_config("svm", workers=4)

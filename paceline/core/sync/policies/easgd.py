@@ -32,7 +32,7 @@ class Easgd(Policy):
 
     def step_pushes(self, members: int) -> float:
         """Own steps: of models that are tied after each one they take a whole mini-batch's rate, of others too much of it is
-        noise (docs/policies.md)."""
+        noise (docs/choose/policies.md)."""
         return members if self.tau == 1 else math.sqrt(members)
 
     def caution(self, optimizer: Optimizer, members: int) -> str:
