@@ -5,6 +5,19 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+_BESIDE: list[str] = []
+"""Folders of task files, which stay at the end of the path."""
+
+
+def find_beside(file: Path) -> None:
+    """From now on, what a task's file imports is also looked for beside it, after all else: a `queue.py` there stays the
+    user's, and neither libraries nor we get it."""
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+        _BESIDE.append(folder)
 
 
 @contextmanager
@@ -22,4 +35,9 @@ def installed_first() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.path[:] = [*(entry for entry in sys.path if entry not in kept), *kept]  # a task's file may have added some
+        added = [entry for entry in sys.path if entry not in kept]  # by a task's file, or for it
+        sys.path[:] = [
+            *(entry for entry in added if entry not in _BESIDE),
+            *kept,
+            *(entry for entry in added if entry in _BESIDE),
+        ]

@@ -22,6 +22,7 @@ from paceline.core.settings.config import Config
 from paceline.data.dataset import Dataset, dense
 from paceline.load_settings import given, is_script, load, task_of
 from paceline.own_files import is_own, load_file, where
+from paceline.own_folder import find_beside
 from paceline.tasks.best_measure import are_means, best_of, with_best
 from paceline.tasks.checks import PROBABILITIES, RULES, guarded, kind, told
 from paceline.tasks.written_settings import written_settings
@@ -164,6 +165,7 @@ def _load_file(path: Path) -> ModuleType:
     if not path.is_file() or path.suffix != ".py":
         seen = "is not a Python file" if path.exists() else "does not exist"
         raise ConfigError(f"The task file {path} {seen}. Give the path of a .py file with data() and model().")
+    find_beside(path)
     try:
         return load_file(f"{FILE_MODULE}{path.stem}", str(path))
     except (Exception, SystemExit) as error:

@@ -71,6 +71,43 @@ def test_a_run_trains_from_a_folder_of_files_with_our_names(fresh: Path, folder:
     assert json.loads(done)["metrics"]["test_accuracy"] > 0.5
 
 
+TASK = """
+import neighbour
+
+SETTINGS = {"batch_size": 16}
+
+def data(path):
+    return neighbour.rows()
+
+def model():
+    import random
+
+    from nets import net
+
+    random.random()
+    return net()
+"""
+
+
+def test_a_task_imports_the_modules_beside_it_and_nobody_else_its_files(fresh: Path, folder: Path) -> None:
+    """At the top of the file, and in its functions, whatever folder the command is given in."""
+    tasks = folder / "mine"
+    tasks.mkdir()
+    for file in folder.glob("*.py"):
+        shutil.copy(file, tasks)
+    (tasks / "task.py").write_text(TASK)
+    (tasks / "nets.py").write_text("import torch\n\ndef net():\n    return torch.nn.Linear(2, 2)\n")
+    (tasks / "neighbour.py").write_text(
+        "import numpy\n"
+        "from paceline.data.dataset import Dataset, Labelled\n\n"
+        "def rows():\n"
+        "    features = numpy.arange(400, dtype='float32').reshape(200, 2) % 7\n"
+        "    return Dataset(train=Labelled(features, (features[:, 0] > 3).astype('int64')))\n"
+    )
+    done = said([fresh / "paceline", "run", "mine/task.py", "-w", "1", "-s", "1", "--epochs", "1", "--json"], folder)
+    assert any(name.endswith("accuracy") for name in json.loads(done)["metrics"])
+
+
 def test_a_script_that_trains_imports_none_of_the_files_beside_it(fresh: Path, folder: Path) -> None:
     script = folder / "script.py"
     script.write_text(
