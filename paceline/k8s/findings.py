@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.core.errors import ConfigError, PacelineError, ServersGone, UsageError
+from paceline.local.children import printable
 
 Item = dict[str, Any]
 _PULL = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable")
 _FATAL_CODES = (UsageError.exit_code, 65, ConfigError.exit_code)
 """Exit codes that the next start gives again."""
 _STOPPED = (0, 75, 130, 143)
+_TRACEBACK = "Traceback (most recent call last)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +240,19 @@ def _lacks(message: str) -> str:
 
 
 def _cause(lines: str) -> str:
-    """The sentence with which a process of Paceline ends, else its last line."""
+    """The sentence with which a process of Paceline ends, else its last line; below that a script's traceback."""
     told = [line for line in lines.splitlines() if line.strip()]
     for line in reversed(told):
         if re.match(r"[a-z][a-z0-9-]*: [A-Z]\w+: ", line):
             return line
-    return told[-1] if told else ""
+    return f"{printable(told[-1])}{_trace(told)}" if told else ""
+
+
+def _trace(lines: Sequence[str]) -> str:
+    """The last traceback, indented; '' where the last line belongs to none. `lines`: not empty."""
+    begins = [number for number, line in enumerate(lines) if line.startswith(_TRACEBACK)]
+    own = [line for line in lines[begins[-1] :] if not line.startswith("{")] if begins else []
+    return "".join(f"\n    {printable(line)}" for line in own if own[-1] == lines[-1])
 
 
 def _limit(pod: Item, name: str) -> str:

@@ -83,7 +83,7 @@ class Kubectl:
         except NotThere:
             return None
 
-    def logs(self, pod: str, lines: int = 20, previous: bool = False) -> str:
+    def logs(self, pod: str, lines: int = 40, previous: bool = False) -> str:
         """The pod's last lines; nothing where there are none (yet, or any more)."""
         try:
             return self.run("logs", pod, f"--tail={lines}", *(["--previous"] if previous else []))

@@ -171,6 +171,19 @@ def test_a_mount_that_failed_before_the_pod_ran_is_over():
     assert findings(Seen([pod(phase="Running")], events=[why])) == []
 
 
+def test_a_script_that_ended_gives_its_traceback():
+    ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
+    trace = 'Traceback (most recent call last):\n  File "/script/train.py", line 9, in <module>\n    step()'
+    log = f'step 1\n{trace}\n{{"event": "x"}}\nValueError: my own \x1bmistake\n'
+
+    found = only(Seen([pod(phase="Failed", containerStatuses=[container(state=ended)])]), log)
+
+    assert found.what == (
+        "ended with exit code 1: ValueError: my own ?mistake\n    Traceback (most recent call last):\n      File "
+        '"/script/train.py", line 9, in <module>\n        step()\n    ValueError: my own ?mistake'
+    )
+
+
 def test_a_process_that_ended_gives_its_own_words_and_exit_code():
     ended = {"terminated": {"exitCode": 78, "reason": "Error"}}
     log = '{"event": "x"}\nworker-0: ConfigError: policy.naem: there is no such setting.\n'

@@ -16,6 +16,7 @@ from kubernetes_validate import utils
 from paceline.cli.plan import plan_report, task_shapes
 from paceline.core import registry
 from paceline.core.peers import peer_policy
+from paceline.core.settings.config import Config
 from paceline.load_settings import load, task_of
 from paceline.tasks.task import load_task
 from paceline.variables import CONNECT, TLS
@@ -405,6 +406,12 @@ def test_one_lost_worker_ends_no_run(everything):
     assert workers["backoffLimitPerIndex"] >= 1
     assert "backoffLimit" not in workers
     assert workers["maxFailedIndexes"] == 1  # may not be above `completions`, which may be scaled down to 1
+
+
+def test_a_scripts_mistake_ends_a_run_as_soon_as_on_one_machine(everything):
+    if is_script(everything):
+        workers, evaluator = (named(everything, "Job", f"paceline-{part}")["spec"] for part in ("worker", "evaluator"))
+        assert workers["backoffLimitPerIndex"] == evaluator["backoffLimit"] == Config().restarts
 
 
 def test_the_cluster_has_as_many_servers_and_workers_as_the_config(config, plain):
