@@ -17,7 +17,7 @@ from paceline.hosts.key import JoinKey
 from paceline.hosts.key_files import write_keys, write_secret
 from paceline.hosts.own_work import OwnWork, Place
 from paceline.hosts.packed_files import SETTINGS, script_folder, unpack
-from paceline.hosts.private_folder import private_folder
+from paceline.hosts.private_folder import JOINER, private_folder
 from paceline.hosts.reach_head import Head, metadata, reach
 from paceline.load_settings import read_yaml
 from paceline.local.cpu_cores import threads_each
@@ -123,7 +123,7 @@ def _lend(
     with ExitStack() as stack:
         stack.callback(head.channel.close)
         calls = HeadCalls(head, key)
-        folder = stack.enter_context(private_folder())
+        folder = stack.enter_context(private_folder(JOINER))
         joined = calls.join(offer)
         say(f"joined run {joined.run} at {where[0]}:{where[1]} as host {joined.name}")
         for difference in joined.differences:

@@ -1,20 +1,18 @@
 """Opens a run to other machines: keys, the door, and what its launcher needs to know of them."""
 
 import os
-import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
 from paceline.hosts.hosts import Hosts
 from paceline.hosts.lent import LentProcesses
+from paceline.hosts.private_folder import KEYS, private_folder
 from paceline.hosts.slurm import told_to_tasks
 from paceline.hosts.ssh import SshHost, begin_by_ssh
 from paceline.local.others import Others
@@ -72,8 +70,7 @@ def listening(config: Config, folder: RunFolder, wish: Listening | None) -> Iter
         files = cache(lambda: packed(config, folder.path))
         files()  # what can't be sent is said before anything is started
         authority = RunAuthority()
-        keys = Path(tempfile.mkdtemp(prefix="paceline-keys-"))
-        stack.callback(shutil.rmtree, keys, ignore_errors=True)
+        keys = stack.enter_context(private_folder(KEYS))
         pair = authority.pair(dict.fromkeys([address, *known]))
         use_keys(write_keys(keys, authority.certificate, *pair))
         stack.callback(os.environ.pop, TLS, None)
