@@ -147,15 +147,19 @@ def launch(
     Options of Paceline stand before SCRIPT.py, the script's own behind it. Without `paceline launch` the same script runs
     alone, as plain torch."""
     with exits():
-        from paceline.cli.run import run as go
-        from paceline.local.capacity import refuse_too_many
-        from paceline.local.read_config import read_launch
+        from paceline.local.begin_early import beginning
 
-        going.use_keys()
-        config, given = read_launch(script, arguments or [], **training.words())
-        others = machines.checked(config)
-        refuse_too_many(config, going.yes)
-        sys.exit(go(config, going.fresh, going.as_json, going.device, given=given, machines=others))
+        with beginning(script, script) as begun:
+            from paceline.cli.run import run as go
+            from paceline.local.capacity import refuse_too_many
+            from paceline.local.read_config import read_launch
+
+            going.use_keys()
+            config, given = read_launch(script, arguments or [], **training.words())
+            others = machines.checked(config)
+            refuse_too_many(config, going.yes)
+            fresh, as_json, device = going.fresh, going.as_json, going.device
+            sys.exit(go(config, fresh, as_json, device, begun=begun, given=given, machines=others))
 
 
 def search(

@@ -4,14 +4,14 @@ reason: it imports no settings and no numpy."""
 import ast
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from paceline.local.child_environment import child_environment
-from paceline.local.forker import LINEAR, ROWS, SCRIPTS, SERVERS, WORKERS, Forker
+from paceline.local.forker import LINEAR, ROWS, SCRIPTS, SERVERS, WORKERS, Forker, Loads
 
 QUIET = ("torch", "numpy", "scipy", "sklearn", "PIL", "matplotlib")
 """Packages that start no threads and do nothing else while they load, so that a process that forks may have them."""
@@ -22,7 +22,7 @@ _TASK = re.compile(r"^task: *([\w./-]+) *(?:#.*)?$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Two processes that fork. Each loads at its own core, while the config is read at another one."""
+    """Two processes that fork. They load at one core, while the config is read at another one."""
 
     servers: Forker
     workers: Forker
@@ -34,9 +34,9 @@ class Begun:
 
 @contextmanager
 def beginning(what: str | None, loop: str | None) -> Iterator[Begun | None]:
-    """What servers and workers are forked from, for a task or a YAML file that names one; with what a user's file that imports
-    torch as it is loaded, and the script `loop`, import beside it. Workers set their number of threads themselves. None where
-    there is no such task, or fork is not safe."""
+    """What servers and workers are forked from, for a task or a YAML file that names one, or a launched script, which is
+    `loop` too; with what a user's file that imports torch as it is loaded, and `loop`, import beside it. Workers set their
+    number of threads themselves. None where there is no such task, or fork is not safe."""
     file = _file(what)
     if sys.platform != "linux" or file is None:
         yield None
@@ -44,15 +44,23 @@ def beginning(what: str | None, loop: str | None) -> Iterator[Begun | None]:
     is_own = what is not None and what.endswith(".py")
     wanted = libraries(what) if is_own else []
     reads = any(name.partition(".")[0] == "torch" for name in wanted)
-    beside = [*wanted, *libraries(loop)] if reads else libraries(loop)
+    beside = tuple(dict.fromkeys([*(wanted if reads else []), *libraries(loop)]))
     updates: Literal["dense", "sparse"] = "dense" if _needs_torch(file) or loop is not None else "sparse"
     needed, rows = (LINEAR, ROWS) if updates == "sparse" else (modules(loop), ())
-    with ExitStack() as stack:
-        servers, workers = (
-            stack.enter_context(closing(Forker(loaded, child_environment(threads=1), more)))
-            for loaded, more in ((SERVERS, rows), (needed, (*rows, *beside)))
-        )
+    with two_forkers(child_environment(threads=1), Loads(SERVERS, rows), Loads(needed, beside)) as (servers, workers):
         yield Begun(servers, workers, updates, reads)
+
+
+@contextmanager
+def two_forkers(
+    environment: Mapping[str, str], servers: Loads, workers: Loads, inherited: Sequence[int] = ()
+) -> Iterator[tuple[Forker, Forker]]:
+    """What servers and workers are forked from. Both need most of what servers do, which is loaded once. `inherited`:
+    descriptors that workers get."""
+    with closing(Forker(servers.modules, environment, servers.libraries, inherited, workers)) as first:
+        assert first.second is not None
+        with closing(first.second) as second:
+            yield first, second
 
 
 def modules(loop: str | None) -> tuple[str, ...]:

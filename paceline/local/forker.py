@@ -1,29 +1,23 @@
 """Python processes by fork from one that has imported what they import: they start in 0.1 s instead of one to ten.
 
-This file is both sides: `Forker`, and the program that forks (`python -P forker.py MODULE ... --beside LIBRARY ...`). What it
-starts is a process as any other, with its own pid, process group, signals, threads, log and exit code; only the imports were
-made before. Fork is safe, because a process that only imports has no threads, no gRPC channel and no GPU."""
+`fork_program.py` is the program that forks. What it starts is a process as any other, with its own pid, process group, signals,
+threads, log and exit code; only the imports were made before. Fork is safe, because a process that only imports has no threads,
+no gRPC channel and no GPU."""
 
 import atexit
-import gc
-import io
 import json
 import os
-import random
-import runpy
-import select
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib import import_module
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol, TextIO
 
-from paceline.local import end_with_parent
-from paceline.own_files import show_own
+from paceline.local import end_with_parent, fork_program
 
 SERVERS = ("grpc_health.v1.health", "paceline.server.server", "paceline.sharder.sharding")
 """What servers import, and the sharder, which needs little more."""
@@ -48,11 +42,17 @@ _PATIENCE = 10.0
 """Longest that a fork may take (seconds)."""
 _ALONE = {"OPENBLAS_NUM_THREADS": "1"}
 """So that numpy starts no threads when it is loaded."""
-_BESIDE = "--beside"
-"""Between modules that must be there and others."""
 
 
-# who wants processes
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """What a process that forks imports."""
+
+    modules: tuple[str, ...]
+    libraries: Sequence[str] = ()
+    """More of them, each of which may be missing."""
+
+
 class Forked:
     """One child, as subprocess.Popen has it."""
 
@@ -83,9 +83,22 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+class _Process(Protocol):
+    """The process that forks, as its `Forker` needs it."""
+
+    @property
+    def stdin(self) -> IO[str] | None: ...
+    @property
+    def stdout(self) -> IO[str] | None: ...
+    def kill(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 class Forker:
     """The process that forks; it ends, and its children with it, when this process does. `environment`: what modules see
     while they load; `libraries`: more of them, each of which may be missing; `inherited`: descriptors that all children get.
+    `then`: what `second` loads beside, another such process, forked from this one once it has loaded its own; it ends with this
+    one, and only its children get what is `inherited`.
     For the main thread: the kernel ends it with the thread that started it. OSError: it can't be started."""
 
     def __init__(
@@ -94,18 +107,36 @@ class Forker:
         environment: Mapping[str, str],
         libraries: Sequence[str] = (),
         inherited: Sequence[int] = (),
+        then: Loads | None = None,
     ) -> None:
+        asked: dict[str, Any] = {"modules": modules, "libraries": libraries, "then": None}
+        passed, kept = [], []
+        if then is not None:
+            (requests, ours), (theirs, told) = os.pipe(), os.pipe()
+            passed, kept = [requests, told], [ours, theirs]
+            more = {"modules": then.modules, "libraries": then.libraries, "inherited": inherited}
+            asked["then"] = {**more, "requests": requests, "told": told}
         tethered = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid())]
-        self._process = subprocess.Popen(
-            [*tethered, sys.executable, "-P", __file__, *modules, _BESIDE, *libraries],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**environment, **_ALONE},
-            text=True,
-            bufsize=1,
-            start_new_session=True,
-            pass_fds=inherited,
-        )
+        try:
+            process = subprocess.Popen(
+                [*tethered, sys.executable, "-P", fork_program.__file__, json.dumps(asked)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**environment, **_ALONE},
+                text=True,
+                bufsize=1,
+                start_new_session=True,
+                pass_fds=[*inherited, *passed],
+            )
+        finally:
+            for end in passed:
+                os.close(end)
+        self._follow(process)
+        self.second = _Second(*kept) if kept else None
+
+    def _follow(self, process: _Process) -> None:
+        """Listens to what it tells."""
+        self._process = process
         self.is_ready = False
         """Whether all is loaded, or will never be: `start` does not have to wait for it any more."""
         self.codes: dict[int, int] = {}
@@ -174,160 +205,35 @@ class Forker:
             self.changed.notify_all()
 
 
-# in the process that forks
-def own_channel() -> int:
-    """What stdout was, for `tell` alone: what modules print while they load goes to stderr."""
-    channel = os.dup(1)
-    os.dup2(2, 1)
-    return channel
+class _Second(Forker):
+    """One that another one has forked."""
+
+    def __init__(self, requests: int, told: int) -> None:
+        self.second = None
+        self._follow(_Grandchild(os.fdopen(requests, "w", buffering=1), os.fdopen(told)))
+
+    def _note(self, told: Mapping[str, int]) -> None:
+        if "forker" in told:
+            assert isinstance(self._process, _Grandchild)
+            self._process.pid = told["forker"]
+        super()._note(told)
 
 
-def tell(channel: int, **facts: int) -> None:
-    os.write(channel, json.dumps(facts).encode() + b"\n")
+@dataclass(slots=True)
+class _Grandchild:
+    """What `_Second` speaks with. The first one has it for a child and asks for no code, so that its number stays its own."""
 
+    stdin: TextIO
+    stdout: TextIO
+    pid: int = 0
+    """0: it still loads, and is left to the first one's end."""
 
-def reap(channel: int, running: set[int]) -> None:
-    """Tells who has ended."""
-    for pid in list(running):
-        ended, status, usage = os.wait4(pid, os.WNOHANG)
-        if ended:
-            running.remove(pid)
-            tell(channel, ended=pid, code=os.waitstatus_to_exitcode(status), peak=usage.ru_maxrss * 1024)
+    def kill(self) -> None:
+        if self.pid:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self.pid = 0
 
-
-def next_child(channel: int) -> dict[str, Any]:
-    """Forks once for each line until whoever writes them is gone; returns in the child, with what it is to run."""
-    this = os.getpid()
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    running, text = set[int](), b""
-    while True:
-        ready, _, _ = select.select([0, woken], [], [])
-        if woken in ready:
-            os.read(woken, 4096)
-        reap(channel, running)
-        if 0 not in ready:
-            continue
-        more = os.read(0, 1 << 16)
-        if not more:
-            for pid in running:
-                os.kill(pid, signal.SIGKILL)
-            os._exit(0)
-        *lines, text = (text + more).split(b"\n")
-        for line in lines:
-            pid = os.fork()
-            if not pid:
-                os.setpgid(0, 0)
-                end_with_parent.end_with(this)
-                signal.set_wakeup_fd(-1)
-                os.close(channel)
-                os.close(woken)
-                os.close(wake)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-                request: dict[str, Any] = json.loads(line)
-                return request
-            with suppress(OSError):  # the child has done it itself
-                os.setpgid(pid, pid)
-            running.add(pid)
-            tell(channel, started=pid)
-
-
-def run(arguments: list[str], log: str, folder: str, environment: dict[str, str]) -> None:
-    """In the child: becomes what `python -P ARGUMENTS` is; without a log it writes to stderr."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log else os.dup(2)
-    for target, source in ((0, nothing), (1, file), (2, file)):
-        os.dup2(source, target)
-    os.close(nothing)
-    os.close(file)
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    random.seed()  # otherwise all would pause for the same times, and draw the same numbers
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
-    if arguments[0] == "-m":
-        sys.argv = arguments[1:]
-        run_program(arguments[1])
-    else:
-        sys.argv = arguments
-        run_script(arguments[0])
-
-
-def run_program(module: str) -> None:
-    """Ends with what the module ends with, but leaves all memory to the kernel: to free what was loaded before the fork would
-    take 0.4 s of CPU."""
-    code: object = None
-    try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        code = end.code
-    if code is not None and not isinstance(code, int):
-        print(code, file=sys.stderr)
-        code = 1
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    flush_files()
-    os._exit((code or 0) & 0xFF)
-
-
-def flush_files() -> None:
-    """What was written to files that nobody has closed. The garbage collector does not show those that were there before the
-    fork, as stdout was."""
-    for each in (sys.stdout, sys.stderr, *gc.get_objects()):
-        if type(each) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
-            with suppress(OSError, ValueError):  # closed, or nobody reads it
-                each.flush()
-
-
-def run_script(file: str) -> None:
-    """The file as Python runs it; what it fails with is shown as its own."""
-    try:
-        runpy.run_path(file, run_name="__main__")
-    except Exception as error:
-        show_own(error, file)
-        sys.exit(1)
-
-
-def main(modules: list[str], libraries: list[str]) -> None:
-    channel = own_channel()
-    gc.disable()  # nothing that modules make is garbage, and to look for it takes a sixth of the time
-    try:
-        for module in modules:
-            import_module(module)
-    except Exception:  # whatever needs it says so itself
-        sys.exit(1)
-    for library in libraries:
-        with suppress(Exception):  # a file that needs it says so; or it is a name, and no module
-            import_module(library)
-    warm()
-    gc.freeze()  # or the first collection in each child would copy every page
-    gc.enable()
-    for printed in (sys.stdout, sys.stderr):
-        printed.flush()  # or each child would print it again
-    if len(os.listdir("/proc/self/task")) > 1:  # a fork would lose them
-        sys.exit(1)
-    tell(channel, threads=1)
-    run(**next_child(channel))
-
-
-def warm() -> None:
-    """The first compiled loop of a process takes 0.6 s."""
-    import numpy as np
-
-    from paceline.core import kernels
-
-    values = np.zeros(1, np.float32)
-    kernels.scale_into(values, values, 1.0)
-    kernels.add_scaled(values, values, 1.0)
-    kernels.mix(values, values, 0.5)
-    kernels.all_finite(values)
-
-
-if __name__ == "__main__":
-    cut = sys.argv.index(_BESIDE)
-    main(sys.argv[1:cut], sys.argv[cut + 1 :])
+    def wait(self, timeout: float | None = None) -> int:
+        """The first one is its parent, and ends with it."""
+        return -signal.SIGKILL

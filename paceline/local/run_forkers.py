@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
 from paceline.core.settings.config import Config
-from paceline.local.begin_early import Begun, libraries, modules
+from paceline.local.begin_early import Begun, libraries, modules, two_forkers
 from paceline.local.child_environment import child_environment
 from paceline.local.cpu_cores import threads_of
-from paceline.local.forker import LINEAR, ROWS, SERVERS, Forker
+from paceline.local.forker import LINEAR, ROWS, SERVERS, Forker, Loads
 from paceline.own_files import is_own
 from paceline.sharder.engine import build_engine
 from paceline.sharder.strategy import build_strategy
@@ -36,16 +36,17 @@ def _begun_or_new(
     config: Config, begun: Begun | None, inherited: Sequence[int], stack: ExitStack
 ) -> tuple[Forker, Forker]:
     """What servers and workers are forked from. What was begun for other workers than the config asks for is left alone."""
-    environment = child_environment(threads_of(config))
-    rows = ROWS if config.updates == "sparse" else ()
-    servers = begun.servers if begun else stack.enter_context(closing(Forker(SERVERS, environment, rows)))
     if begun is not None and begun.updates == config.updates:
-        return servers, begun.workers
-    if config.updates == "sparse":
-        return servers, stack.enter_context(closing(Forker(LINEAR, environment, rows)))
+        return begun.servers, begun.workers
+    environment = child_environment(threads_of(config))
     script = config.task if config.is_script else config.loop
-    wanted = Forker(modules(script), environment, libraries(script), inherited)
-    return servers, stack.enter_context(closing(wanted))
+    is_sparse = config.updates == "sparse"
+    rows = ROWS if is_sparse else ()
+    wanted = Loads(LINEAR, rows) if is_sparse else Loads(modules(script), libraries(script))
+    if begun is None:
+        return stack.enter_context(two_forkers(environment, Loads(SERVERS, rows), wanted, inherited))
+    new = Forker(wanted.modules, environment, wanted.libraries, inherited)
+    return begun.servers, stack.enter_context(closing(new))
 
 
 def _shards_alone(config: Config) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
-from paceline.local.forker import Forked, Forker
+from paceline.local.forker import Forked, Forker, Loads
 from tests.support.processes import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
@@ -169,7 +169,7 @@ def test_what_a_script_fails_with_is_shown_as_its_own(forker: MakeForker, tmp_pa
     lines = (tmp_path / "log").read_text().splitlines()
     assert lines[:2] == ["Traceback (most recent call last):", f'  File "{tmp_path}/script.py", line 5, in <module>']
     assert lines[-1] == "KeyError: 'key'"
-    assert not any("forker.py" in line or "runpy" in line for line in lines)
+    assert not any("fork_program.py" in line or "runpy" in line for line in lines)
 
 
 @pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit()", 0), ("sys.exit(78)", 78), ("sys.exit('why')", 1)])
@@ -214,6 +214,76 @@ def test_a_program_that_crashes_shows_its_traceback(forker: MakeForker, tmp_path
     assert child is not None
     assert child.wait(20) == 1
     assert "ZeroDivisionError" in (tmp_path / "log").read_text()
+
+
+LOADED = "import sys\nprint('wave' in sys.modules, flush=True)\n"
+
+
+@pytest.fixture
+def two() -> Iterator[Callable[..., tuple[Forker, Forker]]]:
+    made: list[Forker] = []
+
+    def make(*second: str, inherited: tuple[int, ...] = ()) -> tuple[Forker, Forker]:
+        made.append(Forker(("json",), child_environment(1), inherited=inherited, then=Loads(second)))
+        assert made[0].second is not None
+        made.append(made[0].second)
+        return made[0], made[1]
+
+    yield make
+    for one in reversed(made):
+        one.close()
+
+
+def test_a_second_forker_has_what_the_first_one_loads_and_more(
+    two: Callable[..., tuple[Forker, Forker]], tmp_path: Path
+) -> None:
+    children = [started(one, tmp_path, LOADED) for one in two("wave")]
+
+    assert [child.wait(60) for child in children] == [0, 0]
+    assert sorted((tmp_path / "log").read_text().split()) == ["False", "True"]
+    assert all(child.peak > 1 << 20 for child in children)
+
+
+def test_the_second_forker_and_its_children_end_with_the_first_one(
+    two: Callable[..., tuple[Forker, Forker]], tmp_path: Path
+) -> None:
+    first, second = two("wave")
+    child = started(second, tmp_path, HANGS)
+    os.kill(first._process.pid, signal.SIGKILL)
+
+    assert child.wait(60) == -signal.SIGKILL
+    eventually(lambda: not is_alive(child.pid), "the child is gone")
+    assert second.start(["-m", "this"], tmp_path / "log", tmp_path, {}) is None
+
+
+def test_the_first_forker_goes_on_without_the_second_one(
+    two: Callable[..., tuple[Forker, Forker]], tmp_path: Path
+) -> None:
+    first, second = two("no_such_module")
+
+    assert second.start(["-m", "this"], tmp_path / "log", tmp_path, {}) is None
+    assert started(first, tmp_path, LOADED).wait(60) == 0
+
+
+def test_a_second_forker_that_is_closed_ends_its_children_alone(
+    two: Callable[..., tuple[Forker, Forker]], tmp_path: Path
+) -> None:
+    first, second = two("wave")
+    child = started(second, tmp_path, HANGS)
+    second.close()
+
+    assert child.wait(60) == -signal.SIGKILL
+    assert started(first, tmp_path, LOADED).wait(60) == 0
+
+
+def test_only_children_of_the_second_forker_inherit(two: Callable[..., tuple[Forker, Forker]], tmp_path: Path) -> None:
+    memory = os.memfd_create("given")
+    os.write(memory, b"objects")
+    first, second = two("wave", inherited=(memory,))
+    try:
+        assert [started(one, tmp_path, READS, str(memory)).wait(60) for one in (first, second)] == [1, 0]
+    finally:
+        os.close(memory)
 
 
 def test_children_inherit_what_they_are_to_and_nothing_else(tmp_path: Path) -> None:

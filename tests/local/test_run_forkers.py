@@ -8,7 +8,7 @@ import pytest
 from paceline.core.settings.config import Config, DataConfig
 from paceline.local import begin_early, run_forkers
 from paceline.local.begin_early import beginning, libraries
-from paceline.local.forker import Forker
+from paceline.local.forker import Forker, Loads
 from paceline.local.run_forkers import forking
 
 SPARSE = Config.model_validate({"updates": "sparse", "optimizer": {"name": "sgd", "momentum": 0, "weight_decay": 0}})
@@ -70,6 +70,15 @@ def test_the_workers_of_other_tasks_begin_early_too_but_the_process_that_shows_t
         assert named.updates == updates
 
 
+def test_a_launched_script_has_its_workers_forker_before_its_config_is_read(tmp_path: Path) -> None:
+    script = task(tmp_path, "import torch\n", "train.py")
+    config = Config(task=script, data=DataConfig.model_validate({"source": "script"}))
+    with beginning(script, script) as begun, forking(config, begun) as forkers:
+        assert begun is not None
+        assert forkers["worker"] is forkers["evaluator"] is begun.workers
+        assert forkers["server"] is begun.servers
+
+
 def test_nothing_is_begun_for_a_task_that_is_not_there(tmp_path: Path) -> None:
     for what in ("digit", "__init__x", str(tmp_path / "none.py"), str(tmp_path / "none.yaml"), None):
         with beginning(what, None) as begun:
@@ -118,9 +127,16 @@ def test_children_of_a_task_that_imports_torch_find_its_and_its_scripts_librarie
     asked: list[tuple[str, ...]] = []
 
     class Asked(Forker):
-        def __init__(self, modules: tuple[str, ...], environment: dict[str, str], libraries: list[str]) -> None:
-            asked.append((*modules, *libraries))
-            super().__init__(("json",), environment, ["wave", "no.such.module"])
+        def __init__(
+            self,
+            modules: tuple[str, ...],
+            environment: dict[str, str],
+            libraries: tuple[str, ...],
+            inherited: tuple[int, ...],
+            then: Loads,
+        ) -> None:
+            asked.extend([(*modules, *libraries), (*then.modules, *then.libraries)])
+            super().__init__(("json",), environment, then=Loads(("json",), ["wave", "no.such.module"]))
 
     monkeypatch.setattr(begin_early, "Forker", Asked)
     loop = tmp_path / "loop.py"

@@ -1,0 +1,200 @@
+"""The program that a `Forker` starts, and speaks with: `python -P fork_program.py JSON`, the arguments of `main`."""
+
+import atexit
+import gc
+import io
+import json
+import os
+import random
+import runpy
+import select
+import signal
+import sys
+import threading
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from paceline.local import end_with_parent
+from paceline.own_files import show_own
+
+
+def own_channel() -> int:
+    """What stdout was, for `tell` alone: what modules print while they load goes to stderr."""
+    channel = os.dup(1)
+    os.dup2(2, 1)
+    return channel
+
+
+def tell(channel: int, **facts: int) -> None:
+    os.write(channel, json.dumps(facts).encode() + b"\n")
+
+
+def reap(channel: int, running: set[int]) -> None:
+    """Tells who has ended."""
+    for pid in list(running):
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        if ended:
+            running.remove(pid)
+            tell(channel, ended=pid, code=os.waitstatus_to_exitcode(status), peak=usage.ru_maxrss * 1024)
+
+
+def next_child(channel: int) -> dict[str, Any]:
+    """Forks once for each line until whoever writes them is gone; returns in the child, with what it is to run."""
+    this = os.getpid()
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    running, text = set[int](), b""
+    while True:
+        ready, _, _ = select.select([0, woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+        reap(channel, running)
+        if 0 not in ready:
+            continue
+        more = os.read(0, 1 << 16)
+        if not more:
+            for pid in running:
+                os.kill(pid, signal.SIGKILL)
+            os._exit(0)
+        *lines, text = (text + more).split(b"\n")
+        for line in lines:
+            pid = os.fork()
+            if not pid:
+                os.setpgid(0, 0)
+                end_with_parent.end_with(this)
+                signal.set_wakeup_fd(-1)
+                os.close(channel)
+                os.close(woken)
+                os.close(wake)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                request: dict[str, Any] = json.loads(line)
+                return request
+            with suppress(OSError):  # the child has done it itself
+                os.setpgid(pid, pid)
+            running.add(pid)
+            tell(channel, started=pid)
+
+
+def run(arguments: list[str], log: str, folder: str, environment: dict[str, str]) -> None:
+    """In the child: becomes what `python -P ARGUMENTS` is; without a log it writes to stderr."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log else os.dup(2)
+    for target, source in ((0, nothing), (1, file), (2, file)):
+        os.dup2(source, target)
+    os.close(nothing)
+    os.close(file)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    random.seed()  # otherwise all would pause for the same times, and draw the same numbers
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        run_program(arguments[1])
+    else:
+        sys.argv = arguments
+        run_script(arguments[0])
+
+
+def run_program(module: str) -> None:
+    """Ends with what the module ends with, but leaves all memory to the kernel: to free what was loaded before the fork would
+    take 0.4 s of CPU."""
+    code: object = None
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    flush_files()
+    os._exit((code or 0) & 0xFF)
+
+
+def flush_files() -> None:
+    """What was written to files that nobody has closed. The garbage collector does not show those that were there before the
+    fork, as stdout was."""
+    for each in (sys.stdout, sys.stderr, *gc.get_objects()):
+        if type(each) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
+            with suppress(OSError, ValueError):  # closed, or nobody reads it
+                each.flush()
+
+
+def run_script(file: str) -> None:
+    """The file as Python runs it; what it fails with is shown as its own."""
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except Exception as error:
+        show_own(error, file)
+        sys.exit(1)
+
+
+def main(modules: list[str], libraries: list[str], then: dict[str, Any] | None) -> None:
+    channel = own_channel()
+    load(modules, libraries)
+    if then is not None:
+        channel = divide(channel, **then)
+    tell(channel, forker=os.getpid())
+    run(**next_child(channel))
+
+
+def load(modules: list[str], libraries: list[str]) -> None:
+    """Imports them; ends this process where that fails, or where it could not fork afterwards."""
+    gc.disable()  # nothing that modules make is garbage, and to look for it takes a sixth of the time
+    try:
+        for module in modules:
+            import_module(module)
+    except Exception:  # whatever needs it says so itself
+        sys.exit(1)
+    for library in libraries:
+        with suppress(Exception):  # a file that needs it says so; or it is a name, and no module
+            import_module(library)
+    warm()
+    gc.freeze()  # or the first collection in each child would copy every page
+    gc.enable()
+    for printed in (sys.stdout, sys.stderr):
+        printed.flush()  # or each child would print it again
+    if len(os.listdir("/proc/self/task")) > 1:  # a fork would lose them
+        sys.exit(1)
+
+
+def divide(
+    channel: int, modules: list[str], libraries: list[str], inherited: list[int], requests: int, told: int
+) -> int:
+    """Becomes two processes that fork, the second of which loads these beside; where each of them tells."""
+    this = os.getpid()
+    if os.fork():
+        for descriptor in (requests, told, *inherited):
+            os.close(descriptor)
+        return channel
+    end_with_parent.end_with(this)
+    os.close(channel)
+    os.dup2(requests, 0)
+    os.close(requests)
+    load(modules, libraries)
+    return told
+
+
+def warm() -> None:
+    """The first compiled loop of a process takes 0.6 s."""
+    import numpy as np
+
+    from paceline.core import kernels
+
+    values = np.zeros(1, np.float32)
+    kernels.scale_into(values, values, 1.0)
+    kernels.add_scaled(values, values, 1.0)
+    kernels.mix(values, values, 0.5)
+    kernels.all_finite(values)
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))
