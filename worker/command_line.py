@@ -79,6 +79,10 @@ class ToldEvaluator(ToldClient):
     """What the evaluator is told."""
 
     models: Path = Field(description="Folder for the last and the best model.")
+    final_threads: int = Field(
+        0,
+        description="CPU threads for torch at the final score, when no worker trains any more; 0: those of --threads.",
+    )
 
     @property
     def name(self) -> str:

@@ -70,7 +70,8 @@ class Starting:
             self._start_worker(rank, servers)
         self._want_others(range(here, self._config.workers), servers)
         if not self._config.is_script:
-            told = ToldEvaluator(models=self._folder.models, **self._client("evaluator", servers))
+            own = {"models": self._folder.models, "final_threads": cores()}
+            told = ToldEvaluator(**own, **self._client("evaluator", servers))
             self._start("evaluator", "evaluator", told.arguments())
         self._processes.note_pids()
         return self._script.settle(servers) if self._config.is_script else self._config

@@ -14,14 +14,16 @@ from paceline.worker.scoring.scorer import Scorer, Scores, majorities, open_spli
 from paceline.worker.startup.run_process import run_process
 from paceline.worker.startup.start import Start
 from paceline.worker.surroundings import Surroundings
-from paceline.worker.training.model_and_gradient import Replica
+from paceline.worker.training.model_and_gradient import Replica, use_threads
 
 
 class ModuleScorer(Scorer):
     """Scores a model of torch; BatchNorm statistics are estimated anew for each version."""
 
-    def __init__(self, around: Surroundings, shards: Shards, models: Path, device: str) -> None:
+    def __init__(self, around: Surroundings, shards: Shards, models: Path, device: str, final_threads: int = 0) -> None:
+        """`final_threads`: as in ToldEvaluator."""
         config = around.config
+        self._final_threads = final_threads
         task = load_task(config.task, config.model)
         self._replica = Replica(task, device, config.seed)
         self._splits = open_splits(shards, config.seed)
@@ -29,6 +31,10 @@ class ModuleScorer(Scorer):
         super().__init__(around, plan, self._replica.local, models, task.best, sizes_of(self._splits))
         self._locals = LocalModels(around, self._replica, plan)
         self._inputs = Inputs.of(shards.manifest)
+
+    def hasten(self) -> None:
+        if self._final_threads:
+            use_threads(self._final_threads)
 
     def baseline(self) -> dict[str, float]:
         self._replica.recalibrate(*self._splits["train"])
@@ -76,6 +82,7 @@ class ModuleScorer(Scorer):
 
 def evaluate(start: Start[ToldEvaluator]) -> int:
     """Runs the evaluator; returns the exit code."""
+    told = start.told
     return run_process(
-        start, lambda around, shards: ModuleScorer(around, shards, start.told.models, start.told.device).run()
+        start, lambda around, shards: ModuleScorer(around, shards, told.models, told.device, told.final_threads).run()
     )

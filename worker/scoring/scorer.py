@@ -127,6 +127,9 @@ class Scorer(ABC):
     def write(self, name: str, facts: dict[str, str]) -> None:
         """Writes the model that was scored to files of that name, with these facts."""
 
+    def hasten(self) -> None:  # noqa: B027 - most have nothing to do
+        """The final score is due: no worker trains any more, and all wait for it."""
+
     def kept(self, is_better: bool, final: bool) -> None:  # noqa: B027 - most have nothing to do
         """A version was scored, and written where it is better than all before, or the final one."""
 
@@ -146,6 +149,8 @@ class Scorer(ABC):
 
     def _score(self, due: pb.EvaluateReply) -> pb.Score:
         start = time.monotonic()
+        if due.final:
+            self.hasten()
         self._baseline = self._baseline or self.baseline()
         versions = self._pull()
         scores, more = self.measure(due)

@@ -25,7 +25,7 @@ from paceline.tasks.task import Task, load_task  # noqa: E402
 from paceline.v1 import run_service_pb2 as pb  # noqa: E402
 from paceline.worker.exchange.parameter_client import ParameterClient  # noqa: E402
 from paceline.worker.membership.calls_to_chief import ChiefClient  # noqa: E402
-from paceline.worker.scoring.module_scorer import ModuleScorer  # noqa: E402
+from paceline.worker.scoring import module_scorer  # noqa: E402
 from paceline.worker.surroundings import Surroundings  # noqa: E402
 from paceline.worker.training import split_metrics as measuring  # noqa: E402
 from paceline.worker.training.model_and_gradient import Replica  # noqa: E402
@@ -249,8 +249,10 @@ def test_best_is_the_tasks(tmp_path: Path) -> None:
     [("", "min loss", "test loss 1.0000, error 1.0000"), ("BEST = 'min error'", "min error", "test error 1.0000")],
 )
 def test_a_regression_is_scored_kept_and_told_by_what_it_goes_by(
-    tmp_path: Path, best: str, measure: str, last: str
+    tmp_path: Path, best: str, measure: str, last: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    threads: list[int] = []
+    monkeypatch.setattr(module_scorer, "use_threads", threads.append)
     text = "def metrics(outputs, labels): return {'error': (outputs[:, 0] - labels).abs().mean()}\n"
     task_of(tmp_path, f"{SQUARED}{text}{best}\n", 1)
     source = Labelled(FEATURES[:10], np.ones(10, np.float32))
@@ -265,7 +267,7 @@ def test_a_regression_is_scored_kept_and_told_by_what_it_goes_by(
     try:
         stopped_with_zeros(cluster, shards.manifest)
         around = Surroundings(config=cluster.config, name="evaluator", addresses=cluster.addresses)
-        scorer = ModuleScorer(around, shards, tmp_path / "models", "cpu")
+        scorer = module_scorer.ModuleScorer(around, shards, tmp_path / "models", "cpu", final_threads=3)
         scorer.run()
 
         (score,) = cluster.run.Status(pb.StatusRequest(), Context()).scores
@@ -274,6 +276,7 @@ def test_a_regression_is_scored_kept_and_told_by_what_it_goes_by(
         assert chief.run.scoring.result == last
     finally:
         cluster.close()
+    assert threads == [3], "no worker trains while the final score is made"
     assert score.measure == measure
     assert dict(score.examples) == {"train": 4, "validation": 2, "test": 4}
     assert {"test_loss", "test_error"} <= set(score.metrics)
