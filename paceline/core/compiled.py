@@ -38,6 +38,7 @@ def kernel(signature: Any, reorders: bool = False) -> Callable[[F], F]:
         def call(*values: Any) -> Any:
             return compiled()(*values)
 
+        call.load = compiled  # type: ignore[attr-defined]  # ahead of the first call
         return cast(F, call)
 
     return later

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from paceline.local.child_environment import child_environment
-from paceline.local.forker import LINEAR, ROWS, SCRIPTS, SERVERS, WORKERS, Forker, Loads
+from paceline.local.forker import AT_FIRST_USE, LINEAR, ROWS, SCRIPTS, SERVERS, WORKERS, Forker, Loads
 
 QUIET = ("torch", "numpy", "scipy", "sklearn", "PIL", "matplotlib")
 """Packages that start no threads and do nothing else while they load, so that a process that forks may have them."""
@@ -47,7 +47,10 @@ def beginning(what: str | None, loop: str | None) -> Iterator[Begun | None]:
     beside = tuple(dict.fromkeys([*(wanted if reads else []), *libraries(loop)]))
     updates: Literal["dense", "sparse"] = "dense" if _needs_torch(file) or loop is not None else "sparse"
     needed, rows = (LINEAR, ROWS) if updates == "sparse" else (modules(loop), ())
-    with two_forkers(child_environment(threads=1), Loads(SERVERS, rows), Loads(needed, beside)) as (servers, workers):
+    path = Path(file)
+    ours = (f"paceline.tasks.builtin.{path.stem}",) if path.parent == _TASKS else ()
+    first = Loads(SERVERS, (*rows, *ours))
+    with two_forkers(child_environment(threads=1), first, Loads(needed, beside)) as (servers, workers):
         yield Begun(servers, workers, updates, reads)
 
 
@@ -57,7 +60,9 @@ def two_forkers(
 ) -> Iterator[tuple[Forker, Forker]]:
     """What servers and workers are forked from. Both need most of what servers do, which is loaded once. `inherited`:
     descriptors that workers get."""
-    with closing(Forker(servers.modules, environment, servers.libraries, inherited, workers)) as first:
+    with closing(
+        Forker(servers.modules, environment, (*servers.libraries, *AT_FIRST_USE), inherited, workers)
+    ) as first:
         assert first.second is not None
         with closing(first.second) as second:
             yield first, second

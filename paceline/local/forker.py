@@ -38,6 +38,18 @@ ROWS = ("scipy.sparse",)
 """What the sharder, workers and the evaluator of a linear model import beside, where it is there."""
 SCRIPTS = ("paceline.api", "paceline.worker.own_loop", "paceline.worker.checking.rehearsal")
 """What scripts with a training loop of their own import besides."""
+AT_FIRST_USE = (
+    "encodings.idna",
+    "grpc.experimental",
+    "grpc._channel",
+    "grpc._server",
+    "grpc._interceptor",
+    "typer._adapters",
+    "typer._click.decorators",
+    "paceline.core.coding.codecs.none",
+    "paceline.core.sync.policies.ssp",
+)
+"""What libraries, and ours, load in every process when they are first used; some may be missing in another release."""
 _PATIENCE = 10.0
 """Longest that a fork may take (seconds)."""
 _ALONE = {"OPENBLAS_NUM_THREADS": "1"}

@@ -23,6 +23,7 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, modules, ("json",))
     for modules in ("WORKERS", "SCRIPTS"):
         monkeypatch.setattr(begin_early, modules, ("json",))
+    monkeypatch.setattr(begin_early, "AT_FIRST_USE", ())
     monkeypatch.setattr(begin_early, "QUIET", ("torch", "wave"))  # a module that nobody else loads
 
 
