@@ -13,6 +13,7 @@ from paceline.hosts.packed_files import GIVEN, SETTINGS
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
 from paceline.local.forker import Forker
+from paceline.local.free_ports import FreePorts
 from paceline.local.process_ports import ports_of
 from paceline.local.process_words import server_words, worker_words
 from paceline.local.script_processes import script_environment, script_words
@@ -21,6 +22,8 @@ from paceline.worker.command_line import ToldLaunched
 
 LOG_PART = 256 << 10
 """Most of a log in one report (bytes)."""
+_PORTS = {"server": ("port", "lane_port"), "worker": ("peer_port",)}
+"""What each listens on."""
 HEAD = "127.0.0.1:"
 """How the head calls itself in addresses."""
 
@@ -32,6 +35,8 @@ class _Process:
     report: Path
     told: dict[str, Any]
     signal: int = 0
+    port: int = 0
+    """Where a server listens, once it does."""
     sent: int = 0
     """How much of its log the head has (bytes)."""
 
@@ -62,6 +67,7 @@ class OwnWork:
         self._say = say
         self._processes: dict[str, _Process] = {}
         self._environment = child_environment(place.threads)
+        self._ports = FreePorts(place.config.ports)
         self._gpus: dict[str, str] = {}
         """The GPU of each worker."""
         self.models = place.folder / "models"
@@ -109,7 +115,7 @@ class OwnWork:
         return forker is None or forker.is_ready
 
     def _started(self, order: pb.ChildOrder, before: _Process | None) -> _Process:
-        told = {**json.loads(order.told), **({"port": before.told["port"]} if before and "port" in before.told else {})}
+        told = {**json.loads(order.told), **(self._ports_of(order.role) if before is None else _ports(before.told))}
         report = self._place.folder / "ports" / f"{order.name}.json"
         report.unlink(missing_ok=True)
         arguments, environment = self._words(order, told, report)
@@ -134,7 +140,7 @@ class OwnWork:
             if told.get(key)
         }
         if order.role == "server":
-            own = {"folder": place.folder / order.name, "index": told["index"], "port": told.get("port", 0)}
+            own = {"folder": place.folder / order.name, "index": told["index"], **_ports(told)}
             own["folder"].mkdir(exist_ok=True)
             return server_words({**own, "chief": there["chief"], **shared}), self._environment
         own = {
@@ -142,6 +148,7 @@ class OwnWork:
             "threads": place.threads,
             "device": place.device,
             "peer_host": place.address,
+            **_ports(told),
             "host": place.name,
             "residuals": place.folder / "residuals",
             "shards": place.folder / "copies" / order.name,
@@ -153,6 +160,10 @@ class OwnWork:
             words = script_words(place.config.task, place.config)
             return words, script_environment(environment, ToldLaunched(**told))
         return worker_words(place.config, told, environment)
+
+    def _ports_of(self, role: str) -> dict[str, int]:
+        """Those that a process listens on, at each of its starts. ConfigError: there are not as many."""
+        return {name: self._ports.take() for name in _PORTS[role]}
 
     def _gpu(self, name: str) -> dict[str, str]:
         """Of several GPUs another one for each worker here, whatever its rank is."""
@@ -171,21 +182,26 @@ class OwnWork:
             with child.log.open("rb") as log:
                 log.seek(process.sent)
                 new = log.read(LOG_PART)
-        if not process.told.get("port") and child.role == "server" and (ports := ports_of(process.report, child.pid)):
-            process.told["port"] = ports["port"]
+        if not process.port and child.role == "server" and (ports := ports_of(process.report, child.pid)):
+            process.port = process.told["port"] = ports["port"]
         said = pb.ChildReport(
             name=child.name,
             start=process.start,
             pid=child.pid or 0,
             log_from=process.sent,
             log=new,
-            port=process.told.get("port", 0),
+            port=process.port,
         )
         if code is not None and process.sent + len(new) >= size:
             said.code = code
             said.ended = child.how_it_ended()
             said.lacked_memory = child.lacked_memory
         return said
+
+
+def _ports(told: Mapping[str, Any]) -> dict[str, int]:
+    """What it is told of ports."""
+    return {name: told[name] for names in _PORTS.values() for name in names if name in told}
 
 
 def _size(log: Path | None) -> int:

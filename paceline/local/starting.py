@@ -9,6 +9,7 @@ from paceline.core.settings.config import Config
 from paceline.data.as_read import how_read
 from paceline.local.children import Child
 from paceline.local.cpu_cores import cores
+from paceline.local.free_ports import FreePorts
 from paceline.local.launch_settings import LaunchSettings
 from paceline.local.others import Others
 from paceline.local.process_ports import kept_port, listening_at, ports_of
@@ -17,9 +18,6 @@ from paceline.local.processes import Ended, Processes
 from paceline.local.script_processes import ScriptProcesses
 from paceline.sharder.command_line import ToldShardServer
 from paceline.worker.command_line import ToldCheck, ToldEvaluator
-
-ANY_PORT = ("--port", "0")
-"""What `kept_port` changes once the port is known."""
 
 
 class Starting:
@@ -41,6 +39,7 @@ class Starting:
         self._others = others
         self._say = say
         self._has_shards = has_shards
+        self._ports = FreePorts(settings.config.ports)
         self._shard_server = ""
         self._script = ScriptProcesses(settings, processes, others, say)
         self._began = time.monotonic()
@@ -82,7 +81,7 @@ class Starting:
         shards = self._settings.shards
         if self._config.data.source == "server":
             told = ToldShardServer(out=shards, **self._settings.told("sharder"))
-            return self._start("sharder", "shard server", [*told.arguments(), *ANY_PORT])
+            return self._start("sharder", "shard server", [*told.arguments(), "--port", str(self._ports.take())])
         if self._has_shards:
             return None
         self._stage("writing shards")
@@ -121,8 +120,9 @@ class Starting:
         self._folder.ports(name).unlink(missing_ok=True)
         if index >= self._others.servers_here(self._config):
             return self._lent_server(index, chief)
-        words = server_words({"index": index, "folder": folder, "chief": chief, **self._settings.told(name)})
-        return self._begin(name, "server", [*words, *ANY_PORT])
+        ports = {"port": self._ports.take(), "lane_port": self._ports.take()}
+        words = server_words({"index": index, "folder": folder, "chief": chief, **ports, **self._settings.told(name)})
+        return self._begin(name, "server", words)
 
     def _address(self, server: Child, index: int) -> str:
         """Where the server listens, once it does."""
@@ -159,8 +159,8 @@ class Starting:
     def _start_worker(self, rank: int, servers: list[str]) -> Child:
         """A worker, or the user's script as one."""
         name, settings = f"worker-{rank}", self._settings
-        told_here = self._others.told_here()
-        own = {"rank": rank, "threads": settings.threads, "residuals": self._folder.residuals, **told_here}
+        here = {"peer_port": self._ports.take(), **self._others.told_here()}
+        own = {"rank": rank, "threads": settings.threads, "residuals": self._folder.residuals, **here}
         if self._config.is_script:
             return self._script.start_worker(rank, own, servers)
         words, environment = worker_words(self._config, {**self._client(name, servers), **own}, settings.environment)

@@ -1,6 +1,7 @@
 """What a host does with what it is told: starts, restarts, signals, logs; with small programs in place of workers."""
 
 import json
+import socket
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from paceline.v1 import host_service_pb2 as pb
 class Rig:
     """A host whose workers are one line of Python."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, program: str, ports: str = "") -> None:
         self.told: list[dict[str, object]] = []
 
         def words(config: Config, told: dict[str, object], environment: dict[str, str]) -> object:
@@ -26,7 +27,7 @@ class Rig:
         self.said: list[str] = []
         place = Place(
             folder=folder,
-            config=Config(),
+            config=Config(ports=ports),
             head="10.0.0.1",
             address="10.0.0.2",
             name="b",
@@ -98,3 +99,15 @@ def test_an_end_is_told_only_with_the_last_of_the_log(tmp_path: Path, monkeypatc
     rig.work.note([rig.order(log_size=8)])
     said = rig.ended()
     assert (said.log, said.log_from, said.code) == (b"9\n", 8, 0)
+
+
+def test_a_process_listens_on_a_port_of_the_range_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:
+        first = min(taken.getsockname()[1], 65000)
+        rig = Rig(tmp_path, monkeypatch, "", ports=f"{first}-{first + 99}")
+        rig.work.carry_out([rig.order()])
+        rig.ended()
+        rig.work.carry_out([rig.order(start=2)])
+    one, two = (told["peer_port"] for told in rig.told)
+    assert one == two
+    assert first < int(str(one)) < first + 100

@@ -18,6 +18,7 @@ from paceline.core.extension import Section as Section
 from paceline.core.extension import named as named
 from paceline.core.settings.codec import CodecConfig as CodecConfig
 from paceline.core.settings.linear import SvmConfig as SvmConfig
+from paceline.core.settings.ports import port_range
 from paceline.core.settings.slow import expand, slowness
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -243,6 +244,11 @@ class Config(Section):
     deadline: Seconds = Field(86400.0, gt=0, description="The whole run; calls are retried until then (seconds).")
     score_timeout: Seconds = Field(300.0, gt=0, description="The final scoring; then the run ends unscored (seconds).")
     transport: Literal["lane", "grpc"] = Field("lane", description="What carries pushes and pulls.")
+    ports: str = Field(
+        "",
+        description="Ports FIRST-LAST that servers (two each), workers and the shard server listen on, on each machine, like "
+        "7100-7119; default: any free ones.",
+    )
     part_bytes: ByteSize = Field(  # with its head below the 4 MiB that stock gRPC peers take
         ByteSize(4032 << 10), ge=1 << 12, le=4032 << 10, description="A message's part of a push or of weights (bytes)."
     )
@@ -260,6 +266,12 @@ class Config(Section):
     @classmethod
     def _one_or_more(cls, value: Any) -> Any:
         return value.split(",") if isinstance(value, str) else value
+
+    @field_validator("ports")
+    @classmethod
+    def _is_a_range(cls, value: str) -> str:
+        port_range(value)
+        return value
 
     @field_validator("slow", mode="before")
     @classmethod

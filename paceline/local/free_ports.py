@@ -1,0 +1,35 @@
+"""The ports that processes of this machine are told to listen on."""
+
+import socket
+from collections.abc import Iterator
+
+from paceline.core.errors import ConfigError
+from paceline.core.settings.ports import port_range
+
+
+class FreePorts:
+    """Those of the setting `ports`, each given once; 0, any free one, where that is empty."""
+
+    def __init__(self, ports: str) -> None:
+        self._ports = ports
+        self._left: Iterator[int] = iter(port_range(ports))
+
+    def take(self) -> int:
+        """The next one that nobody listens on. ConfigError: there is none left."""
+        if not self._ports:
+            return 0
+        for port in self._left:
+            if _is_free(port):
+                return port
+        raise ConfigError(
+            f"ports={self._ports}: none of these ports is left on this machine. Others listen on some, or they are too few: a "
+            "server takes two, a worker and a shard server one each. Set a wider range, like ports=7100-7199."
+        )
+
+
+def _is_free(port: int) -> bool:
+    try:
+        with socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True):
+            return True
+    except OSError:
+        return False
