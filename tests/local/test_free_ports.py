@@ -18,10 +18,9 @@ def test_each_port_is_given_once_and_those_in_use_are_left_out() -> None:
     with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:
         first = min(taken.getsockname()[1], 65532)
         ports = FreePorts(f"{first}-{first + 3}")
-        given = []
+        given: list[int] = []
         with pytest.raises(ConfigError, match=rf"ports={first}-{first + 3}: none of these ports is left"):
-            while True:
-                given.append(ports.take())
+            given.extend(iter(ports.take, None))
     assert sorted(set(given)) == given
     assert len(given) < 4
 
