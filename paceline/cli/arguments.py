@@ -72,7 +72,10 @@ Slow = Annotated[
 Name = Annotated[
     str | None,
     typer.Option(
-        "--run", metavar="NAME", help="Name of the run; one that exists is resumed.", autocompletion=completions.runs
+        "--run",
+        metavar="NAME",
+        help="Name of the run; one that exists is resumed (`paceline run` then needs no task).",
+        autocompletion=completions.runs,
     ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start the named run over; what it had is deleted.")]

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from paceline.core.errors import UsageError
 from paceline.load_settings import read_yaml
 from paceline.local.run_folder import RUNS, RunFolder
 from paceline.own_extensions import KEPT, own_names
@@ -27,6 +28,18 @@ def resumed(what: str | None, say: Callable[[str], None]) -> tuple[str | None, P
         os.chdir(home)
     usual = home / RUNS == folder.path.parent
     return str(folder.config), RUNS if usual else folder.path.parent
+
+
+def kept_config(run: str | None) -> str:
+    """The config.yaml of the run of that name here, so that its name alone resumes it. UsageError: there is no such run, or no
+    name was given."""
+    wanted = "Missing argument 'TASK|CONFIG.yaml': a task like digits or a YAML file; or say --preset NAME."
+    if run is None:
+        raise UsageError(wanted)
+    config = RunFolder(RUNS / run).config
+    if not config.exists():
+        raise UsageError(f"{wanted} --run {run} alone goes on with a run that is there, and there is no {config}.")
+    return str(config)
 
 
 def home_of(folder: RunFolder) -> Path:

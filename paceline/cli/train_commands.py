@@ -104,7 +104,7 @@ def run(
         from paceline.local.begin_early import beginning
 
         with beginning(what, loop) as begun:
-            from paceline.cli.resume import resumed
+            from paceline.cli.resume import kept_config, resumed
             from paceline.cli.run import run as go
             from paceline.local.capacity import refuse_too_many
             from paceline.local.read_config import read_config
@@ -112,6 +112,8 @@ def run(
             from paceline.local.run_folder import RUNS
 
             going.use_keys()
+            if what is None and preset is None:
+                what = kept_config(training.name)
             what, runs = resumed(what, lambda line: print(line, file=sys.stderr))
             given = {**training.words(), "what": what, "preset": preset, "epochs": epochs, "data": data, "loop": loop}
             if machines.are_wanted:

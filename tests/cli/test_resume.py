@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
-from paceline.cli.resume import resumed
-from paceline.core.errors import ConfigError, TooNew
+from paceline.cli.resume import kept_config, resumed
+from paceline.core.errors import ConfigError, TooNew, UsageError
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import build_policy
 from paceline.load_settings import load
@@ -126,6 +126,16 @@ def test_what_is_no_runs_config_is_left_alone(run: RunFolder, tmp_path: Path) ->
 
     for what in ("digits", None, "my-run.yaml", str(tmp_path / "config.yaml")):
         assert resumed(what, print) == (what, RUNS)
+
+
+def test_the_name_of_a_run_that_is_there_is_enough_to_resume_it(run: RunFolder) -> None:
+    assert Path(kept_config(run.name)).samefile(run.config)
+
+
+@pytest.mark.parametrize(("name", "told"), [(None, "a task like digits"), ("nix", "there is no runs/nix/config.yaml")])
+def test_without_a_task_and_a_run_that_is_there_one_is_asked_for(name: str | None, told: str) -> None:
+    with pytest.raises(UsageError, match=f"Missing argument 'TASK.*{told}"):
+        kept_config(name)
 
 
 def test_servers_know_a_run_again_whose_task_file_was_moved() -> None:
