@@ -27,8 +27,8 @@ def record(picture: Path) -> None:
             f"printf '$ %s\\n' {shlex.quote(f'paceline {RUN}')}; {shlex.quote(sys.executable)} -m paceline.cli {RUN}"
         )
         size = ["--cols", str(COLUMNS), "--rows", str(LINES)]
-        subprocess.run(["asciinema", "rec", "--quiet", *size, "--command", shown, cast], cwd=folder, check=True)
-        drawn = ["npx", "--yes", "svg-term-cli@2", "--in", cast, "--out", picture, "--window", "--no-cursor"]
+        subprocess.run(["asciinema", "rec", "--quiet", *size, "--command", shown, str(cast)], cwd=folder, check=True)
+        drawn = ["npx", "--yes", "svg-term-cli@2", "--in", str(cast), "--out", str(picture), "--window", "--no-cursor"]
         subprocess.run(drawn, check=True)
 
 
