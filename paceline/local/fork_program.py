@@ -39,15 +39,16 @@ def reap(channel: int, running: set[int]) -> None:
             tell(channel, ended=pid, code=os.waitstatus_to_exitcode(status), peak=usage.ru_maxrss * 1024)
 
 
-def next_child(channel: int) -> dict[str, Any]:
-    """Forks once for each line until whoever writes them is gone; returns in the child, with what it is to run."""
+def next_child(channel: int, running: set[int]) -> dict[str, Any]:
+    """Forks once for each line until whoever writes them is gone; returns in the child, with what it is to run. `running`: the
+    children that there are."""
     this = os.getpid()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    running, text = set[int](), b""
+    text = b""
     while True:
         ready, _, _ = select.select([0, woken], [], [])
         if woken in ready:
@@ -140,10 +141,9 @@ def run_script(file: str) -> None:
 def main(modules: list[str], libraries: list[str], then: dict[str, Any] | None) -> None:
     channel = own_channel()
     load(modules, libraries)
-    if then is not None:
-        channel = divide(channel, **then)
+    channel, running = (channel, set()) if then is None else divide(channel, **then)
     tell(channel, forker=os.getpid())
-    run(**next_child(channel))
+    run(**next_child(channel, running))
 
 
 def load(modules: list[str], libraries: list[str]) -> None:
@@ -168,19 +168,19 @@ def load(modules: list[str], libraries: list[str]) -> None:
 
 def divide(
     channel: int, modules: list[str], libraries: list[str], inherited: list[int], requests: int, told: int
-) -> int:
-    """Becomes two processes that fork, the second of which loads these beside; where each of them tells."""
+) -> tuple[int, set[int]]:
+    """Becomes two processes that fork, the second of which loads these beside; where each of them tells, and its children."""
     this = os.getpid()
-    if os.fork():
+    if second := os.fork():
         for descriptor in (requests, told, *inherited):
             os.close(descriptor)
-        return channel
+        return channel, {second}
     end_with_parent.end_with(this)
     os.close(channel)
     os.dup2(requests, 0)
     os.close(requests)
     load(modules, libraries)
-    return told
+    return told, set()
 
 
 def warm() -> None:

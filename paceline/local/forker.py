@@ -52,6 +52,8 @@ AT_FIRST_USE = (
 """What libraries, and ours, load in every process when they are first used; some may be missing in another release."""
 _PATIENCE = 10.0
 """Longest that a fork may take (seconds)."""
+_AN_END = 1.0
+"""Longest that the end of a process is waited for that was killed (seconds)."""
 _ALONE = {"OPENBLAS_NUM_THREADS": "1"}
 """So that numpy starts no threads when it is loaded."""
 
@@ -144,7 +146,7 @@ class Forker:
             for end in passed:
                 os.close(end)
         self._follow(process)
-        self.second = _Second(*kept) if kept else None
+        self.second = _Second(self, *kept) if kept else None
 
     def _follow(self, process: _Process) -> None:
         """Listens to what it tells."""
@@ -183,6 +185,11 @@ class Forker:
                 self.changed.wait_for(lambda: self._ended)
             return Forked(self, self._started.pop()) if self._started else None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended, and its children with it."""
+        return self._ended
+
     def close(self) -> None:
         """Ends it and all children."""
         atexit.unregister(self.close)
@@ -220,32 +227,34 @@ class Forker:
 class _Second(Forker):
     """One that another one has forked."""
 
-    def __init__(self, requests: int, told: int) -> None:
+    def __init__(self, first: Forker, requests: int, told: int) -> None:
         self.second = None
-        self._follow(_Grandchild(os.fdopen(requests, "w", buffering=1), os.fdopen(told)))
+        self._follow(_Grandchild(first, os.fdopen(requests, "w", buffering=1), os.fdopen(told)))
 
     def _note(self, told: Mapping[str, int]) -> None:
         if "forker" in told:
             assert isinstance(self._process, _Grandchild)
-            self._process.pid = told["forker"]
+            self._process.forked = Forked(self._process.first, told["forker"])
         super()._note(told)
 
 
 @dataclass(slots=True)
 class _Grandchild:
-    """What `_Second` speaks with. The first one has it for a child and asks for no code, so that its number stays its own."""
+    """What `_Second` speaks with."""
 
+    first: Forker
     stdin: TextIO
     stdout: TextIO
-    pid: int = 0
-    """0: it still loads, and is left to the first one's end."""
+    forked: Forked | None = None
+    """None: it still loads, and is left to the first one's end."""
 
     def kill(self) -> None:
-        if self.pid:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-            self.pid = 0
+        if self.forked is not None and not self.first.is_gone:
+            self.forked.kill()
 
     def wait(self, timeout: float | None = None) -> int:
-        """The first one is its parent, and ends with it."""
+        """Until the first one, whose child it is, has seen its end: else its CPU seconds would not count."""
+        with suppress(subprocess.TimeoutExpired):
+            if self.forked is not None and not self.first.is_gone:
+                return self.forked.wait(_AN_END)
         return -signal.SIGKILL
