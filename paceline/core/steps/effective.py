@@ -106,7 +106,7 @@ def told(config: Config, policy: Scaled) -> list[str]:
     here = asked if where else effective(pool, asked, policy)
     lines = [
         f"for one process: mini-batch {config.batch_size}, {_words(asked, asked.lr)} -> here: {each}, "
-        f"{_words(here, rate)}{where}{how}"
+        f"{_words(here, rate)}{where}{how}{_groups(asked, rate)}"
     ]
     if why := cautioned(config, policy):
         lines.append(f"{config.policy.name} may end below what one process reaches with the same settings: {why}.")
@@ -150,3 +150,18 @@ def _words(optimizer: Optimizer, rate: float) -> str:
                 " ".join([name, *(f"{each:.6g}" for each in (value if isinstance(value, tuple) else (value,)))])
             )
     return ", ".join(parts)
+
+
+def _groups(asked: Optimizer, rate: float) -> str:
+    """'; groups: *.bias with weight_decay 0; head.weight and 3 more with rate 0.01 -> 0.005', where the others' is `rate`
+    here; empty where there are none."""
+    told = []
+    for group, member in zip(asked.groups, asked.members[1:], strict=True):
+        first, *more = group.parameters
+        options = dict(group.model_extra or {})
+        here = rate * member.lr / asked.lr if asked.lr else 0.0
+        own = [f"rate {member.lr:.4g} -> {here:.4g}"] if options.pop("lr", None) is not None else []
+        own += [f"{name} {value}" for name, value in options.items()]
+        who = f"{first} and {len(more)} more" if more else first
+        told.append(f"{who} with {', '.join(own)}" if own else f"{who} as the others")
+    return f"; groups: {'; '.join(told)}" if told else ""

@@ -226,6 +226,22 @@ def test_the_first_lines_of_a_run_say_what_was_asked_for_and_what_is_done():
     ]
 
 
+def test_groups_of_parameters_are_in_the_first_line_with_their_rates_asked_for_and_here():
+    groups = [
+        {"parameters": "*.bias", "weight_decay": 0.0},
+        {"parameters": ["head.weight", "tail.weight"], "lr": 0.4},
+        {"parameters": "rest"},
+    ]
+    config = settings("ssp", optimizer={"name": "sgd", "lr": 0.1, "groups": groups})
+
+    (line,) = told(config, build_policy(config.policy))
+
+    assert line.endswith(
+        "rate 0.025, momentum 0.9 at each worker; groups: *.bias with weight_decay 0.0; head.weight and 1 more "
+        "with rate 0.4 -> 0.1; rest as the others"
+    )
+
+
 @pytest.mark.parametrize("policy", ["easgd", "gosgd"])
 def test_a_policy_that_may_end_below_one_process_says_so_and_why(policy):
     config = settings(policy)
