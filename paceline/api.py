@@ -27,6 +27,7 @@ from paceline.local.signals import CTRL_C
 from paceline.own_folder import installed_first
 from paceline.result import Result
 from paceline.tasks.task import BUILTIN, FILE_MODULE
+from paceline.terminal import say
 from paceline.variables import CONNECT
 from paceline.watch.chief_status import standing
 from paceline.watch.live_table import PlainLines
@@ -85,7 +86,7 @@ def train(
     epochs: int | None = None,
     folder: str | Path | None = None,
     device: str = "auto",
-    show: Callable[[str], None] | None = print,
+    show: Callable[[str], None] | None = say,
     yes: bool = False,
     callbacks: Sequence[Callback] = (),
     **settings: Any,
@@ -228,7 +229,7 @@ def _exit_as_a_worker(name: str) -> None:
     def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         before(kind, error, trace)
         if isinstance(error, PacelineError):
-            print(f"{name}: {kind.__name__}: {error}", file=sys.stderr, flush=True)
+            say(f"{name}: {kind.__name__}: {error}", sys.stderr)
             sys.stdout.flush()
             os._exit(error.exit_code)
 
@@ -274,15 +275,15 @@ def _train_live(
     for key in ("accumulate", "precision", "compile"):  # what a task's worker does is the live loop's here
         if key in overrides:
             live[key] = overrides.pop(key)
-    say = show or (lambda line: None)
+    tell = show or (lambda line: None)
     return train_live(
         model,
         Given(**live),
         overrides,
         None if folder is None else Path(folder),
         yes,
-        say,
-        lambda config, place, objects: _run(config, place, device, say, callbacks, objects),
+        tell,
+        lambda config, place, objects: _run(config, place, device, tell, callbacks, objects),
     )
 
 

@@ -23,6 +23,7 @@ from paceline.extras import lacking
 from paceline.own_extensions import OWN
 from paceline.own_files import blamed
 from paceline.presets import PRESETS, presets
+from paceline.terminal import say
 from paceline.variables import CONNECT, KEY, PREFIX, TLS
 
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -168,22 +169,22 @@ def exits(name: str) -> Iterator[None]:
     try:
         yield
     except PacelineError as error:
-        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        say(f"{name}: {type(error).__name__}: {error}", sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
         if lack := lacking(error):
-            print(f"{name}: ConfigError: {lack}", file=sys.stderr, flush=True)
+            say(f"{name}: ConfigError: {lack}", sys.stderr)
             sys.exit(ConfigError.exit_code)
         if is_out_of_memory(error):
-            print(f"{name}: OutOfMemory: {out_of_memory(error, name)}", file=sys.stderr, flush=True)
+            say(f"{name}: OutOfMemory: {out_of_memory(error, name)}", sys.stderr)
             sys.exit(OutOfMemory.exit_code)
         if told := blamed(error):
-            print(f"{name}: ConfigError: {told}", file=sys.stderr, flush=True)
+            say(f"{name}: ConfigError: {told}", sys.stderr)
             sys.exit(ConfigError.exit_code)
         traceback.print_exc()
-        print(f"{name}: this is a bug in Paceline; please report the lines above.", file=sys.stderr, flush=True)
+        say(f"{name}: this is a bug in Paceline; please report the lines above.", sys.stderr)
         sys.exit(PacelineError.exit_code)
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.text import Text
 from paceline.data.progress import Progress
 from paceline.rpc.process import start_metrics
 from paceline.sharder.metrics import SharderMetrics
+from paceline.terminal import show
 
 EVERY = 10.0
 """Seconds from one plain line of a stage to the next."""
@@ -88,7 +90,7 @@ class Bars(Progress):
         self._bars.advance(self._bar, count)
 
     def say(self, line: str) -> None:
-        _print(self._bars.console, line)
+        show(self._bars.console, line)
 
 
 class _Both(Progress):
@@ -124,7 +126,7 @@ class _RateColumn(ProgressColumn):
 @contextmanager
 def _display(console: Console) -> Iterator[Progress]:
     if not console.is_interactive:
-        yield PlainLines(lambda line: _print(console, line))
+        yield PlainLines(partial(show, console))
         return
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -146,10 +148,6 @@ def _served(port: int, registry: CollectorRegistry) -> Iterator[int]:
     finally:
         web.shutdown()
         web.server_close()
-
-
-def _print(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _duration(seconds: float) -> str:

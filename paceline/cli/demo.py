@@ -17,6 +17,7 @@ from paceline.local.outcome import Outcome
 from paceline.local.run_folder import open_run
 from paceline.local.run_forkers import forking
 from paceline.tasks.task import load_task
+from paceline.terminal import show
 
 GOAL = 0.95
 """Test accuracy that the digits must pass."""
@@ -64,9 +65,9 @@ Results = dict[str, Outcome]
 
 def digits_demo(console: Console, epochs: int | None, run: Callable[..., Outcome] = run_local) -> int:
     """Both conditions under each policy; the exit code, 1 when any accuracy is not above 95 %."""
-    say(console, f"digits: 4 workers, 2 servers, 6 runs; about {DIGITS_SECONDS} s on 2 cores.")
+    show(console, f"digits: 4 workers, 2 servers, 6 runs; about {DIGITS_SECONDS} s on 2 cores.")
     slow_step = f"{1000 * DIGITS['nominal_step']:g} ms, ten times slow {9000 * DIGITS['nominal_step']:g} ms more"
-    say(console, f"Slowness is made by pauses: a step counts as {slow_step}.")
+    show(console, f"Slowness is made by pauses: a step counts as {slow_step}.")
     accurate = True
     with forking(load(None, DIGITS)) as forkers:
         for condition in CONDITIONS:
@@ -75,10 +76,10 @@ def digits_demo(console: Console, epochs: int | None, run: Callable[..., Outcome
             if code:
                 return code
             console.print(comparison(results, condition.title))
-            say(console, lesson(condition, results))
+            show(console, lesson(condition, results))
             accurate &= all((outcome.accuracy or 0.0) > GOAL for outcome in results.values())
     if not accurate:
-        say(console, f"An accuracy is not above {GOAL:.0%}: something is wrong with this build.")
+        show(console, f"An accuracy is not above {GOAL:.0%}: something is wrong with this build.")
     return 0 if accurate else 1
 
 
@@ -90,7 +91,7 @@ def cifar_demo(console: Console, data: str, epochs: int, run: Callable[..., Outc
     what = (
         f"CIFAR-10, ResNet-20: {images:,} images, {epochs} {plural}, 2 workers, 2 servers, {len(CIFAR_POLICIES)} runs"
     )
-    say(console, f"{what}; about {seconds / 60:.0f} min on 2 cores.")
+    show(console, f"{what}; about {seconds / 60:.0f} min on 2 cores.")
     settings = CIFAR | {"epochs": epochs, "data": {"path": data}}
     results, code = _runs(console, settings, CIFAR_POLICIES, "cifar10", run)
     if not code:
@@ -107,13 +108,13 @@ def _runs(
     for policy in policies:
         config, start = _config(settings, policy, name), time.monotonic()
         folder, config = open_run(config)
-        outcome = run(config, folder.path, say=lambda text: say(console, f"  {text}"), shards=shards)
+        outcome = run(config, folder.path, say=lambda text: show(console, f"  {text}"), shards=shards)
         if outcome.exit_code:
-            say(console, f"{folder.name}: {outcome.reason}")
+            show(console, f"{folder.name}: {outcome.reason}")
             return results, outcome.exit_code
         results[policy] = outcome
         shards = shards or folder.shards
-        say(
+        show(
             console,
             f"  {policy}: {_accuracy(outcome)} after {outcome.seconds:.1f} s of training "
             f"({time.monotonic() - start:.1f} s with the start of all processes)",
@@ -167,11 +168,6 @@ def waiting(outcome: Outcome) -> float:
 def seconds_to(outcome: Outcome, goal: float) -> float | None:
     """Training time at which a score on the test data was first above the goal."""
     return next((score.seconds for score in outcome.scores if score.metrics.get("test_accuracy", 0.0) > goal), None)
-
-
-def say(console: Console, text: str) -> None:
-    """One line as it is, without colours and line breaks of the console's own."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _accuracy(outcome: Outcome) -> str:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.terminal import say
+
 if TYPE_CHECKING:
     from paceline.k8s.kubectl import Kubectl
 
@@ -27,7 +29,7 @@ def deploy(overlay: Overlay, arguments: Arguments = None, script: Script = None,
     from paceline.k8s import deploy as deploying
 
     with _exits():
-        deploying.deploy(_kubectl(namespace), overlay, _say, script, arguments or ())
+        deploying.deploy(_kubectl(namespace), overlay, say, script, arguments or ())
 
 
 @app.command()
@@ -36,7 +38,7 @@ def run(overlay: Overlay, arguments: Arguments = None, script: Script = None, na
     from paceline.k8s.follow import run as go
 
     with _exits():
-        raise SystemExit(go(_kubectl(namespace), overlay, _say, script, arguments or ()))
+        raise SystemExit(go(_kubectl(namespace), overlay, say, script, arguments or ()))
 
 
 @app.command()
@@ -59,7 +61,7 @@ def scale(
     from paceline.k8s import deploy as deploying
 
     with _exits():
-        deploying.scale(_kubectl(namespace), workers, _say)
+        deploying.scale(_kubectl(namespace), workers, say)
 
 
 @app.command("fetch-model")
@@ -70,7 +72,7 @@ def fetch_model(
     from paceline.k8s.volumes import fetch_model as fetch
 
     with _exits():
-        fetch(_kubectl(namespace), out, _say)
+        fetch(_kubectl(namespace), out, say)
 
 
 @app.command("put-data")
@@ -86,7 +88,7 @@ def put_data(
     from paceline.k8s.volumes import put_data as put
 
     with _exits():
-        put(_kubectl(namespace), data, _say, size, image)
+        put(_kubectl(namespace), data, say, size, image)
 
 
 @app.command()
@@ -95,7 +97,7 @@ def teardown(namespace: Namespace = HERE) -> None:
     from paceline.k8s import deploy as deploying
 
     with _exits():
-        deploying.teardown(_kubectl(namespace), _say)
+        deploying.teardown(_kubectl(namespace), say)
 
 
 @app.command()
@@ -104,7 +106,7 @@ def purge(namespace: Namespace = HERE) -> None:
     from paceline.k8s import deploy as deploying
 
     with _exits():
-        deploying.purge(_kubectl(namespace), _say)
+        deploying.purge(_kubectl(namespace), say)
 
 
 def doctor(namespace: Namespace = HERE) -> None:
@@ -112,7 +114,7 @@ def doctor(namespace: Namespace = HERE) -> None:
     from paceline.k8s.follow import doctor as examine
 
     with _exits():
-        raise SystemExit(examine(_kubectl(namespace), _say))
+        raise SystemExit(examine(_kubectl(namespace), say))
 
 
 def _exits() -> AbstractContextManager[None]:
@@ -125,7 +127,3 @@ def _kubectl(namespace: str) -> "Kubectl":
     from paceline.k8s.kubectl import Kubectl
 
     return Kubectl(namespace)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)

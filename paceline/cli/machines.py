@@ -11,6 +11,7 @@ import typer
 from paceline.cli.arguments import Device
 from paceline.cli.exits import exits
 from paceline.core.errors import UsageError
+from paceline.terminal import say
 from paceline.variables import KEY, TLS
 
 if TYPE_CHECKING:
@@ -175,4 +176,4 @@ def join(
 
 
 def _say(text: str) -> None:
-    print(f"paceline join: {text}", flush=True)
+    say(f"paceline join: {text}")

@@ -8,6 +8,7 @@ import typer
 
 from paceline.cli import completions
 from paceline.cli.exits import exits, print_json
+from paceline.terminal import say
 
 TRAINED = typer.Argument(
     metavar="RUN",
@@ -65,7 +66,7 @@ def predict(
         if as_json:
             print_json(report.plain())
         else:
-            print("\n".join(report.told()), file=sys.stderr)
+            say("\n".join(report.told()), sys.stderr)
 
 
 def export(
@@ -86,4 +87,4 @@ def export(
         from paceline.trained.export import export as write
         from paceline.trained.run_model import Trained
 
-        print(write(Trained(find_run(run)), file, "best" if best else "last"))
+        say(str(write(Trained(find_run(run)), file, "best" if best else "last")))

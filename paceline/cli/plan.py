@@ -17,6 +17,7 @@ from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import build_policy
 from paceline.extras import needing
 from paceline.rpc.transport import room_for
+from paceline.terminal import show
 
 MiB = 1 << 20
 PROCESS = 256 * MiB
@@ -118,8 +119,9 @@ def print_report(report: dict[str, Any], console: Console) -> None:
         memory.add_row(purpose, size(count))
     traffic, is_served = report["traffic"], any(server["elements"] for server in report["servers"])
     cut = f"{report['slices']} slices, imbalance {report['imbalance']:.3f}"
-    console.print(*report["training"], sep="\n", highlight=False, soft_wrap=True)
-    console.print(f"model: {report['elements']:,} elements, {size(report['bytes'])}; {cut}", highlight=False)
+    for line in report["training"]:
+        show(console, line)
+    show(console, f"model: {report['elements']:,} elements, {size(report['bytes'])}; {cut}")
     console.print(slices, memory)
     if not is_served:  # the workers' messages are the policy's own
         return
@@ -127,7 +129,7 @@ def print_report(report: dict[str, Any], console: Console) -> None:
     ceiling = (
         f"{traffic['steps_per_second']:,.1f} steps/s of all workers together ({traffic['limited_by']} are full first)"
     )
-    console.print(f"{step}; {traffic['gbit']:g} Gbit/s allow {ceiling}", highlight=False, soft_wrap=True)
+    show(console, f"{step}; {traffic['gbit']:g} Gbit/s allow {ceiling}")
 
 
 def size(count: float) -> str:

@@ -8,6 +8,7 @@ import typer
 from paceline.cli.arguments import WHAT, Data, Json, Policy, Servers, Sets, What, Workers
 from paceline.cli.exits import console, exits, print_json
 from paceline.core.errors import UsageError
+from paceline.terminal import say
 
 
 def shard(
@@ -59,7 +60,7 @@ def shard_report(
         from paceline.data.files import BUNDLED
         from paceline.sharder.report.report import write_report
 
-        print(write_report(folders, out, by, data or BUNDLED))
+        say(write_report(folders, out, by, data or BUNDLED))
 
 
 def plan(

@@ -15,6 +15,7 @@ from paceline.core.settings.config import RUN, Config
 from paceline.local.begin_early import Begun
 from paceline.local.run_folder import RunFolder, new_name
 from paceline.local.run_forkers import forking
+from paceline.terminal import show
 from paceline.watch.chief_status import standing
 
 PARTS = ("train", "validation", "test")
@@ -34,11 +35,11 @@ def repeat(
             code = outcome.exit_code
             if code:
                 logs = "" if outcome.refused else f" See {folder.path}/logs."
-                console.print(f"{folder.name}: {outcome.reason}{logs}", markup=False, soft_wrap=True)
+                show(console, f"{folder.name}: {outcome.reason}{logs}")
                 break
-            console.print(f"{folder.name}: {told(folder)}", markup=False, soft_wrap=True)
+            show(console, f"{folder.name}: {told(folder)}")
             for line in standing(outcome.warnings):
-                console.print(line, markup=False, soft_wrap=True)
+                show(console, line)
             folders.append(folder)
     found = summary([folder.final_metrics() for folder in folders])
     if as_json:

@@ -1,10 +1,10 @@
 """`paceline run`: a training on this machine, shown while it goes on, summed up at its end."""
 
 import json
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RUNS, RunFolder, open_run
 from paceline.local.run_forkers import forking
+from paceline.terminal import show
 from paceline.watch.chief_status import standing
 from paceline.watch.live_table import Display, LiveTable, PlainLines
 
@@ -58,7 +59,7 @@ def run(
         raise outcome.error()
     if not as_json:
         for line in summary(config, folder, outcome):
-            _print(console, line)
+            show(console, line)
     return outcome.exit_code
 
 
@@ -77,7 +78,7 @@ def finish(
     folder, config = open_run(config, fresh, runs, given)
     facts = folder.facts()
     if facts.get("finished"):
-        _print(console, f"run {folder.name} is finished already; --fresh starts it over.")
+        show(console, f"run {folder.name} is finished already; --fresh starts it over.")
         return folder, Outcome(
             0,
             facts.get("accuracy"),
@@ -91,12 +92,19 @@ def finish(
     resumed = "resuming" if facts else "starting"
     size = f"workers {config.workers}, servers {config.servers}"
     size += "" if config.is_script else f", epochs {config.epochs}"
-    _print(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
+    show(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
     for line in [] if config.is_script else told(config, build_policy(config.policy)):
-        _print(console, line)
+        show(console, line)
     with listening(config, folder, machines) as others, _display(console) as display:
         return folder, run_local(
-            config, folder.path, display.say, display.show, device=device, forkers=forkers, others=others
+            config,
+            folder.path,
+            display.say,
+            display.show,
+            device=device,
+            forkers=forkers,
+            others=others,
+            echo=display.echo,
         )
 
 
@@ -141,8 +149,8 @@ def _loading(config: Config, folder: RunFolder) -> list[str]:
     made = f"as {config.task} makes it" if config.is_script else f"model() of the task {config.task}"
     lines = [
         "    from safetensors.torch import load_file",
-        f"    model = ...  # {made}",
-        f'    model.load_state_dict(load_file("{_model(folder)}"))',
+        f'    path = "{_model(folder)}"',
+        f"    model.load_state_dict(load_file(path))  # model: {made}",
     ]
     if config.is_script:
         return lines
@@ -154,9 +162,4 @@ def _model(folder: RunFolder) -> object:
 
 
 def _display(console: Console) -> Display:
-    return LiveTable(console) if console.is_terminal else PlainLines(lambda text: _print(console, text))
-
-
-def _print(console: Console, text: str) -> None:
-    console.print(text, markup=False, soft_wrap=True)
-    sys.stdout.flush()
+    return LiveTable(console) if console.is_terminal else PlainLines(partial(show, console))

@@ -9,6 +9,7 @@ from paceline.cli import completions
 from paceline.cli.arguments import ChiefAddress, Json, Run, TokenFile
 from paceline.cli.exits import console, exits
 from paceline.core.errors import UsageError
+from paceline.terminal import say
 from paceline.tls_option import Tls
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def stop(name: Run = None, address: ChiefAddress = None, token_file: TokenFile =
 
         if not name and not address:
             raise UsageError("Which run is to end? Name it, or give --chief HOST:PORT.")
-        print(stop_run(_run_of(name, address, token_file, tls)))
+        say(stop_run(_run_of(name, address, token_file, tls)))
 
 
 def set_(
@@ -58,7 +59,7 @@ def set_(
         from paceline.cli.set_policy import set_policy
 
         wanted = [name, *(settings or [])] if address else settings or []
-        print(set_policy(_run_of(name, address, token_file, tls), wanted))
+        say(set_policy(_run_of(name, address, token_file, tls), wanted))
 
 
 def _run_of(name: str | None, address: str | None, token_file: Path | None, tls: Path | None) -> "RunFolder":

@@ -35,6 +35,7 @@ from paceline.cli.arguments import (
 from paceline.cli.exits import console, exits, print_json
 from paceline.cli.machines import SERVED, Machines, refuse_machines
 from paceline.cli.option_groups import with_groups
+from paceline.terminal import say
 from paceline.tls_option import Tls
 
 
@@ -114,7 +115,7 @@ def run(
             going.use_keys()
             if what is None and preset is None:
                 what = kept_config(training.name)
-            what, runs = resumed(what, lambda line: print(line, file=sys.stderr))
+            what, runs = resumed(what, lambda line: say(line, sys.stderr))
             given = {**training.words(), "what": what, "preset": preset, "epochs": epochs, "data": data, "loop": loop}
             if machines.are_wanted:
                 given["sets"] = [*SERVED, *given["sets"]]
@@ -217,7 +218,7 @@ def local(
         from paceline.local.read_config import read_config
 
         report = train_here(read_config(what, epochs=epochs, sets=sets or [], data=data), threads, average, out)
-        print_json(report.plain()) if as_json else print("\n".join(report.lines()))
+        print_json(report.plain()) if as_json else say("\n".join(report.lines()))
 
 
 def demo(

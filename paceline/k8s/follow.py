@@ -12,9 +12,10 @@ from paceline.k8s.cluster_status import State, chief_of, end_of, kept_result, lo
 from paceline.k8s.deploy import EVERY, Patience, Say, deploy, stop_servers
 from paceline.k8s.findings import told
 from paceline.k8s.kubectl import Kubectl
+from paceline.terminal import show as show_line
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.watch.chief_status import News, Speed, pace, standing, warnings
-from paceline.watch.live_table import done, headline, picture
+from paceline.watch.live_table import done, headline, show_picture
 
 PAUSE = 3.0
 FAREWELL = 300.0
@@ -89,31 +90,24 @@ def show(kubectl: Kubectl, console: Console) -> int:
     """One look at all parts, their troubles, and the chief's table; a finished run's last line is its test accuracy."""
     state = look(kubectl)
     if state.servers is None:
-        console.print(
-            f"no run in namespace {kubectl.namespace}; bring one up: make deploy OVERLAY=demo", highlight=False
-        )
+        show_line(console, f"no run in namespace {kubectl.namespace}; bring one up: make deploy OVERLAY=demo")
         return 0
-    console.print(state.line(), highlight=False, soft_wrap=True)
+    show_line(console, state.line())
     for trouble in told(state.troubles):
-        console.print(trouble, markup=False, highlight=False, soft_wrap=True)
+        show_line(console, trouble)
     if state.servers["spec"]["replicas"] == 0:
-        console.print("the run is finished; its servers are scaled to zero", highlight=False)
-        console.print(
-            kept_result(state) or end_of(kubectl) or "its result is not known",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        show_line(console, "the run is finished; its servers are scaled to zero")
+        show_line(console, kept_result(state) or end_of(kubectl) or "its result is not known")
         return 0
     with chief_of(kubectl) as chief:
         status = next((found for _ in range(ASKED) if (found := chief.status()) is not None), None)
     if status is None:
         raise ServersGone("Server 0 is there, but does not answer yet. What it waits for: paceline doctor.")
-    console.print(picture(status, pace(status)))
+    show_picture(console, status, pace(status))
     for line in standing(warnings(status)):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        show_line(console, line)
     if last := result_of(status):
-        console.print(last, highlight=False)
+        show_line(console, last)
     return 0
 
 

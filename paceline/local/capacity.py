@@ -8,6 +8,7 @@ from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
 from paceline.local.cpu_cores import cores
 from paceline.rpc.memory import memory_limit
+from paceline.terminal import say
 
 MOST_PER_CORE = 16
 """Processes that take turns on a core without anybody asking."""
@@ -25,7 +26,8 @@ def refuse_too_many(config: Config, yes: bool, how: str = "--yes", runs: int = 1
     if sys.stdin.isatty() and sys.stderr.isatty():
         import typer
 
-        if typer.confirm(f"{sentence} Go on?", err=True):
+        say(sentence, sys.stderr)
+        if typer.confirm("Go on?", err=True):
             return
     raise UsageError(f"{sentence} Take fewer workers (-w), or go on all the same with {how}.")
 

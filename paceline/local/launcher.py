@@ -51,12 +51,14 @@ def run_local(
     keep: bool = False,
     objects: int | None = None,
     callbacks: Sequence[Callback] = (),
+    echo: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Trains as `config` says, in a folder that `open_run` has prepared; resumes what is there. `say` gets messages,
     `show` each status with the examples per second; `shards` of another run with the same data save the time to write
     them; `device` is what workers and evaluator compute on; `forkers` of another run start the processes quicker still;
     `others`: machines that lend processes to this run.
-    `callbacks` hear what the loggers hear that the settings name.
+    `callbacks` hear what the loggers hear that the settings name; `echo` gets the lines that a script prints, `say` if it is
+    not given.
     Ctrl-C and SIGTERM end it in order. Where a mistake ends its first start before anything was learned, the folder is
     deleted, unless it is to `keep`. `objects`: the descriptor of what is trained (paceline/live/packing.py), where that is no
     task and no script. ConfigError: it runs now."""
@@ -80,6 +82,7 @@ def run_local(
             forkers=forkers,
             objects=objects,
             others=others or NoOthers(),
+            echo=echo or say,
         )
         try:
             launch.train()
@@ -110,6 +113,7 @@ class _Launch:
         forkers: Mapping[str, Forker],
         objects: int | None,
         others: Others,
+        echo: Callable[[str], None],
     ) -> None:
         self.outcome = Outcome()
         self._config = config
@@ -126,6 +130,7 @@ class _Launch:
         self._processes = Processes(
             folder,
             say=say,
+            echo=echo,
             signals=signals,
             forkers=forkers,
             others=others,

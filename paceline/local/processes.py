@@ -37,6 +37,7 @@ class Processes:
         folder: RunFolder,
         *,
         say: Callable[[str], None],
+        echo: Callable[[str], None],
         signals: Signals,
         forkers: Mapping[str, Forker],
         others: Others,
@@ -44,10 +45,11 @@ class Processes:
         is_unheard: Callable[[], bool],
         has_begun: Callable[[], bool],
     ) -> None:
-        """`objects`: the descriptor that all but servers inherit; `is_unheard`: whether a script has yet to say what it wants;
-        `has_begun`: whether anything was pushed."""
+        """`echo`: gets what scripts print; `objects`: the descriptor that all but servers inherit; `is_unheard`: whether a
+        script has yet to say what it wants; `has_begun`: whether anything was pushed."""
         self._folder = folder
         self._say = say
+        self._echo = echo
         self._signals = signals
         self._forkers = forkers
         self._others = others
@@ -78,7 +80,7 @@ class Processes:
 
     def show_log(self, name: str) -> None:
         """From now on people see what this one prints."""
-        self._printed.append(Printed(self._folder.log(name), self._say))
+        self._printed.append(Printed(self._folder.log(name), self._echo))
 
     # looking after them
     def wait_for(self, ready: Callable[[], T], seconds: float = float("inf")) -> T | None:

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,10 @@ from paceline.core.errors import ServersGone
 from paceline.core.run.best_model import result
 from paceline.core.run.warnings import RunWarning
 from paceline.local.run_folder import RunFolder
+from paceline.terminal import show
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, pace, plain, standing, warnings
-from paceline.watch.live_table import PlainLines, picture
+from paceline.watch.live_table import PlainLines, show_picture
 
 if TYPE_CHECKING:
     from paceline.rpc.auth import Credentials
@@ -56,9 +58,7 @@ def show_status(folder: RunFolder, console: Console, as_json: bool, connect: Con
 def _last_look(folder: RunFolder, console: Console, as_json: bool, status: StatusReply | None) -> None:
     if status is None:
         ended = _ended(folder)
-        _print(console, ended) if as_json else console.print(
-            ended["said"], markup=False, highlight=False, soft_wrap=True
-        )
+        _print(console, ended) if as_json else show(console, ended["said"])
     elif as_json:
         _print(console, {"run": folder.name, "folder": str(folder.path), **plain(status), **_waits(folder)})
     else:
@@ -69,7 +69,7 @@ def watch(
     folder: RunFolder, console: Console, as_json: bool, connect: Connect = RemoteChief, every: float = 1.0
 ) -> None:
     """Looks again and again until the run has ended."""
-    speed, lines = Speed(), PlainLines(lambda text: console.print(text, highlight=False, soft_wrap=True))
+    speed, lines = Speed(), PlainLines(partial(show, console))
     news = News()
     chief = find_chief(folder, connect)
     status = chief.status() if chief else None
@@ -127,14 +127,14 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
 
 
 def _picture(folder: RunFolder, status: StatusReply, console: Console, rate: float | None = None) -> None:
-    console.print(f"run {folder.name} ({folder.path})", highlight=False)
+    show(console, f"run {folder.name} ({folder.path})")
     for line in folder.facts().get("as_read", ()):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    console.print(picture(status, pace(status) if rate is None else rate))
+        show(console, line)
+    show_picture(console, status, pace(status) if rate is None else rate)
     for line in _waits(folder).values():
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        show(console, line)
     for line in standing(warnings(status)):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        show(console, line)
 
 
 def _waits(folder: RunFolder) -> dict[str, str]:

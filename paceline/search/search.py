@@ -22,6 +22,7 @@ from paceline.search.grid import Grid, pairs, told
 from paceline.search.jobs import Job, own_cores, run_jobs
 from paceline.search.results import ACCURACY, LOSS, Results, Row, measure_by, measured, row_of
 from paceline.search.search_folder import SEARCHES, SearchFolder, open_search
+from paceline.terminal import show
 
 PICTURE = "results.png"
 ENGINES = ("runs", "local")
@@ -73,7 +74,7 @@ def search(
         _refuse_too_many(_unfinished(points, SearchFolder(path), fresh), cores or len(own_cores()), yes)
     with open_search(path, what, fresh) as folder:
         runs = f"{len(points)} points" + (f" with {folds} folds each" if folds else "")
-        _print(console, f"search in {folder.path}: {runs}; {first.task}, {' x '.join(grid.values)}")
+        show(console, f"search in {folder.path}: {runs}; {first.task}, {' x '.join(grid.values)}")
         going = _Going(folder, points, cores or len(own_cores()), device, console, measure)
         code = going.run(engine)
         results = Results([going.row(grid, point) for point in points], folds, measure)
@@ -84,8 +85,8 @@ def search(
     else:
         console.print(results.table(f"{first.task}, {first.policy.name}"))
         for line in results.warnings():
-            _print(console, line)
-        _print(console, _last(results, path, code))
+            show(console, line)
+        show(console, _last(results, path, code))
     return code
 
 
@@ -151,7 +152,7 @@ class _Going:
         todo = _unfinished(self._points, self._folder)
         done = len(self._names) - len(todo)
         if done:
-            _print(self._console, f"{done} of {len(self._names)} runs are finished already; --fresh starts them over.")
+            show(self._console, f"{done} of {len(self._names)} runs are finished already; --fresh starts them over.")
         for config in todo:
             self._folder.start_over(config, has_shards=engine == "runs")
         if engine == "local":
@@ -206,7 +207,7 @@ class _Going:
         return Job(folder.name, arguments, folder.log("point"), config.workers + config.servers)
 
     def _started(self, job: Job) -> None:
-        _print(self._console, f"point {self._names[job.name]}: started")
+        show(self._console, f"point {self._names[job.name]}: started")
 
     def _ended(self, job: Job, code: int) -> None:
         folder = self._folder.run(job.name)
@@ -224,13 +225,13 @@ class _Going:
         name = next((name for name in (*wanted, ACCURACY, LOSS) if name in found.metrics), None)
         score = f"{name.replace('_', ' ')} {found.metrics[name]:.4f}" if name else "not scored"
         spent = f"{found.epochs:.1f} epochs, {found.seconds:.1f} s"
-        _print(self._console, f"point {self._names[run]}: {score}, {spent}")
+        show(self._console, f"point {self._names[run]}: {score}, {spent}")
 
     def _failed(self, name: str, code: int, why: str) -> None:
         self._failures[name] = why
         self._code = self._code or (code if code > 0 else PacelineError.exit_code)
         logs = self._folder.run(name).path / "logs"
-        _print(self._console, f"point {self._names[name]} failed: {why}\n    See {logs}.")
+        show(self._console, f"point {self._names[name]} failed: {why}\n    See {logs}.")
 
 
 def _reason(folder: RunFolder, job: Job) -> str:
@@ -245,7 +246,7 @@ def _write(folder: SearchFolder, grid: Grid, results: Results, console: Console)
     for name, text in (("md", results.markdown()), ("csv", results.csv()), ("json", plain)):
         folder.write(folder.path / f"results.{name}", "the results", text.encode())
     if not is_installed("matplotlib"):
-        _print(console, f"No picture. {lacks('matplotlib', 'It')}")
+        show(console, f"No picture. {lacks('matplotlib', 'It')}")
         return
     from paceline.search.pictures import draw
 
@@ -265,7 +266,3 @@ def _last(results: Results, path: Path, code: int) -> str:
     return f"{ending}\nbest: point {best.number} ({told(best.values)}), {results.measure.replace('_', ' ')} " + (
         f"{best.mean(results.measure):.4f}"
     )
-
-
-def _print(console: Console, text: str) -> None:
-    console.print(text, markup=False, soft_wrap=True)

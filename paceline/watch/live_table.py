@@ -1,8 +1,8 @@
 """What a run shows while it goes on: a live table on a terminal, plain lines elsewhere."""
 
-import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from io import StringIO
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
@@ -14,15 +14,18 @@ from rich.text import Text
 
 from paceline.core.run.best_model import beside, measure_of, number, scores_of
 from paceline.core.run.straggler import Straggler, straggler
+from paceline.terminal import fitted, show
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
 from paceline.watch.chief_status import loss, policy_name
 
-WIDTH = 80
-"""Columns of a terminal that nobody has made wider."""
 EVERY = 5.0
 """Seconds between plain lines while nothing but numbers changes."""
 LATE = 5.0
 """Seconds of silence after which a worker is marked."""
+_TIED = "\u00a0"
+"""A space at which no line is broken."""
+_WIDE = 1000
+"""Columns of a file or pipe, whose lines nobody folds."""
 
 
 class Display(Protocol):
@@ -30,6 +33,9 @@ class Display(Protocol):
 
     def say(self, text: str) -> None:
         """One message that stays."""
+
+    def echo(self, text: str) -> None:
+        """A line that a script has printed, which stays as it is."""
 
     def show(self, status: StatusReply, rate: float) -> None:
         """Where the run is now."""
@@ -55,10 +61,13 @@ class LiveTable:
         self._live.stop()
 
     def say(self, text: str) -> None:
+        show(self._live.console, text)
+
+    def echo(self, text: str) -> None:
         self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, status: StatusReply, rate: float) -> None:
-        self._live.update(picture(status, rate), refresh=True)
+        self._live.update(picture(status, rate, self._live.console.width), refresh=True)
 
 
 class PlainLines:
@@ -79,6 +88,9 @@ class PlainLines:
     def say(self, text: str) -> None:
         self._write(text)
 
+    def echo(self, text: str) -> None:
+        self._write(text)
+
     def show(self, status: StatusReply, rate: float) -> None:
         here = (status.phase, tuple(status.missing))
         if here != self._last or self._now() - self._at >= EVERY:
@@ -88,21 +100,20 @@ class PlainLines:
 
 
 def headline(status: StatusReply, rate: float) -> str:
-    """Where the run is, in lines of `WIDTH`."""
+    """Where the run is, in one line."""
+    return ", ".join(_facts(status, rate))
+
+
+def _facts(status: StatusReply, rate: float) -> list[str]:
     if status.phase == "waiting":
-        return folded(f"waiting for {', and '.join(status.missing) or 'the start'}")
+        return f"waiting for {', and '.join(status.missing) or 'the start'}".split(", ")
     parts = [f"{status.phase}{done(status, ' ')}", f"elapsed {spell(status.seconds)}", *_remaining(status, rate)]
     parts += [*_policy(status), f"epoch {status.epoch:.1f}", f"version {status.version:,}", f"{rate:,.0f} examples/s"]
     mean, score = loss(status), newest_score(status)
     parts += [f"loss {mean:.4f}" if abs(mean) < 1e6 else f"loss {mean:.4g}"] if mean is not None else []
     parts += [score] if score else []
     parts += [f"{', '.join(status.queued)} waiting for a seat"] if status.queued else []
-    return folded(", ".join(parts))
-
-
-def folded(text: str) -> str:
-    """The text in lines of at most `WIDTH`, those after the first one indented."""
-    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+    return parts
 
 
 def spell(seconds: float) -> str:
@@ -148,14 +159,63 @@ def done(status: StatusReply, before: str) -> str:
     return f"{before}{min(1.0, status.examples / status.budget):.0%}" if status.budget else ""
 
 
-def picture(status: StatusReply, rate: float) -> RenderableType:
-    """The run's line and progress, a table of its workers, and which of them holds the others up."""
-    head = Text(headline(status, rate), style="bold", no_wrap=True)
+def picture(status: StatusReply, rate: float, width: int) -> RenderableType:
+    """The run's line and progress, a table of its workers, and which of them holds the others up, in so many columns."""
+    head = Text(_headlines(status, rate, width), style="bold", no_wrap=True)
+    table, machines = table_of(status, width)
+    told = [Text(fitted(line, width), no_wrap=True) for line in machines]
+    if slow := slowest(status):
+        told.append(Text(fitted(str(slow), width), style="yellow", no_wrap=True))
+    return Group(head, Text(), table, *told)
+
+
+def show_picture(console: Console, status: StatusReply, rate: float) -> None:
+    """The same once on a console; in whole lines where that is no terminal."""
+    if console.is_terminal:
+        console.print(picture(status, rate, console.width))
+        return
+    show(console, headline(status, rate) + "\n")
+    Console(file=console.file, width=_WIDE).print(table_of(status, _WIDE)[0])
+    if slow := slowest(status):
+        show(console, str(slow))
+
+
+def _headlines(status: StatusReply, rate: float, width: int) -> str:
+    """The run's line, broken between two facts: 'loss' is not parted from its number."""
+    whole = (fact.replace(" ", _TIED) if len(fact) < width // 2 else fact for fact in _facts(status, rate))
+    return fitted(", ".join(whole), width).replace(_TIED, " ")
+
+
+def table_of(status: StatusReply, width: int) -> tuple[Table, list[str]]:
+    """A row for each worker; and lines on machines, where their names don't fit into the table."""
+    hosts = {worker.worker: worker.host for worker in status.workers if worker.host}
+    for shown in (hosts, without_domain(hosts)):
+        table = _table(status, shown)
+        if not hosts or Console(file=StringIO(), width=_WIDE).measure(table).maximum <= width:
+            return table, []
+    named = {host: ", ".join(name for name in hosts if hosts[name] == host) for host in sorted({*hosts.values()})}
+    return _table(status, {}), [f"machine {host}: {workers}" for host, workers in named.items()]
+
+
+def without_domain(hosts: Mapping[str, str]) -> dict[str, str]:
+    """The names of machines without what all of them end with, from a dot on: 'a', 'b' for 'a.example.com', 'b.example.com'.
+    Addresses are left as they are."""
+    parts = [host.split(".") for host in hosts.values()]
+    if any(part[-1].isdigit() or ":" in part[-1] for part in parts):
+        return dict(hosts)
+    alike = min((len(part) for part in parts), default=1) - 1
+    while alike and len({tuple(part[-alike:]) for part in parts}) > 1:
+        alike -= 1
+    return {name: ".".join(host.split(".")[: -alike or None]) for name, host in hosts.items()}
+
+
+def _table(status: StatusReply, hosts: Mapping[str, str]) -> Table:
     slow = slowest(status)
     mixes = any(worker.figures.get("alpha", 1.0) != 1.0 for worker in status.workers)
     columns = [column for column in _COLUMNS if column.name != "alpha" or mixes]
     table = Table(
         Column("worker", no_wrap=True),
+        *([Column("machine", no_wrap=True)] if hosts else []),
         *(Column(column.name, justify="right", no_wrap=True) for column in columns),
         Column("phase", no_wrap=True, overflow="ellipsis"),
         box=SIMPLE_HEAD,
@@ -166,12 +226,12 @@ def picture(status: StatusReply, rate: float) -> RenderableType:
     for worker in status.workers:
         is_slow = slow is not None and slow.worker == worker.worker
         style = "yellow" if is_slow else None if worker.member else "dim"
-        name = f"{worker.worker} {worker.host}".strip()
-        table.add_row(name, *(column.cell(worker) for column in columns), _phase(worker, is_slow), style=style)
+        where = [hosts.get(worker.worker, "")] if hosts else []
+        cells = (column.cell(worker) for column in columns)
+        table.add_row(worker.worker, *where, *cells, _phase(worker, is_slow), style=style)
     for name in status.queued:
-        table.add_row(name, *["-"] * len(columns), "pool is full")
-    told = [] if slow is None else [Text(folded(str(slow)), style="yellow", no_wrap=True)]
-    return Group(head, Text(), table, *told)
+        table.add_row(name, *["-"] * (len(columns) + bool(hosts)), "pool is full")
+    return table
 
 
 def slowest(status: StatusReply) -> Straggler | None:

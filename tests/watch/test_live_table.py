@@ -1,12 +1,14 @@
 """What a run shows fits into 80 columns, and marks the worker that holds the others up."""
 
+import re
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
+from paceline.terminal import WIDTH
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
-from paceline.watch.live_table import WIDTH, PlainLines, headline, picture, spell
+from paceline.watch.live_table import PlainLines, headline, picture, show_picture, spell, without_domain
 
 
 def worker(number: int, step: float, **more: float) -> WorkerStatus:
@@ -40,9 +42,16 @@ def status(*workers: WorkerStatus) -> StatusReply:
     )
 
 
-def shown(found: StatusReply) -> list[str]:
+def shown(found: StatusReply, width: int = WIDTH) -> list[str]:
+    """On a terminal of so many columns."""
     text = StringIO()
-    Console(file=text, width=WIDTH).print(picture(found, 12345.6))
+    Console(file=text, width=width, force_terminal=True, no_color=True).print(picture(found, 12345.6, width))
+    return [re.sub(r"\x1b\[[\d;]*m", "", line) for line in text.getvalue().splitlines()]
+
+
+def piped(found: StatusReply) -> list[str]:
+    text = StringIO()
+    show_picture(Console(file=text), found, 12345.6)
     return text.getvalue().splitlines()
 
 
@@ -59,15 +68,17 @@ def test_what_is_waited_for_fits_with_many_workers() -> None:
     names = ", ".join(f"worker-{number}" for number in range(40))
     found = StatusReply(phase="waiting", missing=[f"24 of 64 workers (ready: {names}; joining: none)"])
 
-    assert max(map(len, headline(found, 0.0).splitlines())) <= WIDTH
+    assert max(map(len, shown(found))) <= WIDTH
 
 
-def test_plain_lines_fit_too() -> None:
+def test_lines_for_a_file_are_whole() -> None:
     written: list[str] = []
 
     PlainLines(written.append).show(status(worker(1, 0.01)), 12345.6)
 
-    assert max(len(line) for text in written for line in text.splitlines()) <= WIDTH
+    (line,) = written
+    assert "\n" not in line
+    assert len(line) > WIDTH
 
 
 def test_elapsed_and_remaining_are_labelled() -> None:
@@ -75,6 +86,56 @@ def test_elapsed_and_remaining_are_labelled() -> None:
 
     assert "elapsed 34 h 18 min" in line
     assert "remaining 83 min" in line
+
+
+def on(number: int, host: str) -> WorkerStatus:
+    """A worker with figures as they are, on that machine."""
+    usual = {"staleness": 3, "wait_seconds": 12.5, "examples_per_second": 1234.0, "alpha": 1.0}
+    found = worker(number, 0.0123, **usual)
+    found.host = host
+    found.clock = 12345
+    found.lead = 2
+    return found
+
+
+def test_long_names_of_machines_lose_what_all_have_in_common() -> None:
+    machines = [on(number, f"gpu-{number}.cluster.example.com") for number in range(3)]
+
+    lines = shown(status(*machines))
+
+    assert max(map(len, lines)) <= WIDTH
+    for number in range(3):
+        assert sum(line.startswith(f"worker-{number}   gpu-{number}   12,345 ") for line in lines) == 1
+    assert any("gpu-1.cluster.example.com" in line for line in piped(status(*machines)))
+
+
+def test_names_that_do_not_fit_are_told_below_the_table_and_no_figure_is_cut() -> None:
+    names = ["compute-node-with-a-long-name-" + letter * 20 for letter in "ab"]
+    machines = [on(number, names[number % 2]) for number in range(4)]
+
+    lines = shown(status(*machines))
+
+    assert max(map(len, lines)) <= WIDTH
+    assert sum("12,345" in line and "12.3 ms" in line and "12.5 s" in line for line in lines) == 4
+    assert f"machine {names[0]}: worker-0, worker-2" in lines
+    assert any(names[1] in line and line.startswith("worker-3 ") for line in shown(status(*machines), 160))
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["a.x.org", "b.x.org"], ["a", "b"]),
+        (["a.x.org", "a.y.org"], ["a.x", "a.y"]),
+        (["a.x.org"], ["a"]),
+        (["10.0.1.5", "10.0.2.5"], ["10.0.1.5", "10.0.2.5"]),
+        (["a", "b.x"], ["a", "b.x"]),
+        (["fe80::1", "fe80::2"], ["fe80::1", "fe80::2"]),
+    ],
+)
+def test_what_machines_have_in_common_is_left_out_of_names_only(names: list[str], short: list[str]) -> None:
+    found = without_domain({f"worker-{number}": name for number, name in enumerate(names)})
+
+    assert [*found.values()] == short
 
 
 def test_the_straggler_is_marked_with_the_reason() -> None:
