@@ -170,6 +170,7 @@ class _Stay:
         self._signals = signals
         self._heard = time.monotonic()
         self._why = ""
+        self._trouble = ""
         self._kept: dict[str, int] = {}
         """When each model that the head has was written (ns)."""
 
@@ -181,6 +182,7 @@ class _Stay:
                 return self._over(reply) if reply.is_over else None
             if reply is not None:
                 self._work.carry_out(reply.children)
+            self._check_reach()
             silent = time.monotonic() - self._heard
             if silent > self._patience:
                 raise ServersGone(
@@ -189,6 +191,17 @@ class _Stay:
                 )
             time.sleep(EVERY)
         return self._leave(self._signals.exit_code)
+
+    def _check_reach(self) -> None:
+        """Says what keeps the workers from starting. ServersGone once that has lasted too long."""
+        reach = self._work.reach
+        trouble = "" if reach is None else reach.trouble
+        if trouble and not self._trouble:
+            self._say(trouble)
+        self._trouble = trouble
+        if reach is not None and trouble and reach.waited > self._patience:
+            self._report(leaving=True)
+            raise ServersGone(f"For {reach.waited:.0f} s {trouble}")
 
     def _over(self, reply: pb.HostReportReply) -> int:
         """The head has ended all processes before it says so."""
@@ -216,10 +229,14 @@ class _Stay:
                 self._calls.keep(self._host, model)
                 self._kept[model.name] = written
 
-    def _report(self) -> pb.HostReportReply | None:
+    def _report(self, leaving: bool = False) -> pb.HostReportReply | None:
         """One report; None where the head does not answer."""
-        leaving = self._signals.exit_code is not None
-        request = pb.HostReportRequest(host=self._host, children=self._work.reports(), leaving=leaving)
+        request = pb.HostReportRequest(
+            host=self._host,
+            children=self._work.reports(),
+            leaving=leaving or self._signals.exit_code is not None,
+            trouble=self._trouble,
+        )
         try:
             self._send_models()  # before the head hears that the worker has ended that wrote it
             reply = self._calls.report(request)

@@ -81,6 +81,10 @@ class Host:
     processes: dict[str, RemoteProcess] = field(default_factory=dict)
     leaving: bool = False
     lost: bool = False
+    trouble: str = ""
+    """What keeps it from starting workers, in its words."""
+    told: str = ""
+    """What of that has been said here."""
 
     @property
     def is_there(self) -> bool:
@@ -143,6 +147,7 @@ class Hosts:
                 )
             host.seen = self._now()
             host.leaving = host.leaving or request.leaving
+            host.trouble = request.trouble
             for said in request.children:
                 if (process := host.processes.get(said.name)) is not None:
                     process.note(said)
@@ -193,6 +198,14 @@ class Hosts:
             for host in found:
                 host.lost = True
             return found
+
+    def troubles(self) -> list[tuple[str, str]]:
+        """Host and words of each that is new."""
+        with self._lock:
+            found = [host for host in self._hosts.values() if host.is_there and host.trouble != host.told]
+            for host in found:
+                host.told = host.trouble
+            return [(host.name, host.trouble) for host in found if host.trouble]
 
     def has_come(self, name: str) -> bool:
         """Whether a machine of that name has ever joined."""

@@ -83,6 +83,8 @@ class LentProcesses(Others):
         for look in self._also:
             look()
         self._greet()
+        for name, trouble in self._hosts.troubles():
+            self._say(f"host {name} says: {trouble}")
         for host in self._hosts.gone():
             self._bury(host, children)
         for child in [each for each in children if isinstance(each, RemoteChild) and each.on.leaving]:

@@ -10,6 +10,7 @@ from typing import Any
 from paceline.core.settings.config import Config
 from paceline.hosts.gpus import VISIBLE, visible_gpus
 from paceline.hosts.packed_files import GIVEN, SETTINGS
+from paceline.hosts.reach_servers import ReachServers
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
 from paceline.local.forker import Forker
@@ -68,6 +69,7 @@ class OwnWork:
         self._processes: dict[str, _Process] = {}
         self._environment = child_environment(place.threads)
         self._ports = FreePorts(place.config.ports)
+        self._reach: ReachServers | None = None
         self._gpus: dict[str, str] = {}
         """The GPU of each worker."""
         self.models = place.folder / "models"
@@ -81,7 +83,7 @@ class OwnWork:
             end_all([self._processes.pop(name).child])
         for order in wanted.values():
             found = self._processes.get(order.name)
-            if order.start and (found is None or order.start > found.start) and self._is_ready(order.role):
+            if order.start and (found is None or order.start > found.start) and self._is_ready(order):
                 found = self._started(order, found)
             if found is None:
                 continue
@@ -109,10 +111,24 @@ class OwnWork:
         """No process is left after this."""
         end_all([process.child for process in self._processes.values()], hurry)
 
-    def _is_ready(self, role: str) -> bool:
-        """Whether a start would not wait, while the head hears nothing of this host."""
-        forker = self._place.forkers.get(role)
-        return forker is None or forker.is_ready
+    @property
+    def reach(self) -> ReachServers | None:
+        """Whether the run's servers can be reached; None before a worker is to start."""
+        return self._reach
+
+    def _is_ready(self, order: pb.ChildOrder) -> bool:
+        """Whether a start would not wait, while the head hears nothing of this host, and reaches the servers."""
+        forker = self._place.forkers.get(order.role)
+        if order.role == "worker" and self._reach is None:
+            there = self._there(json.loads(order.told))
+            self._reach = ReachServers([each for all_ in there.values() for each in all_.split(",")])
+        reached = order.role != "worker" or (self._reach is not None and self._reach.is_done)
+        return reached and (forker is None or forker.is_ready)
+
+    def _there(self, told: Mapping[str, Any]) -> dict[str, str]:
+        """Where others listen, as this host reaches them."""
+        head = f"{_bracketed(self._place.head)}:"
+        return {key: told[key].replace(HEAD, head) for key in ("servers", "shard_server", "chief") if told.get(key)}
 
     def _started(self, order: pb.ChildOrder, before: _Process | None) -> _Process:
         told = {**json.loads(order.told), **(self._ports_of(order.role) if before is None else _ports(before.told))}
@@ -134,11 +150,7 @@ class OwnWork:
         given = place.folder / GIVEN
         settings = given if place.config.is_script and given.exists() else place.folder / SETTINGS
         shared = {"config": settings, "token_file": place.folder / "token", "report": report}
-        there = {
-            key: told[key].replace(HEAD, f"{_bracketed(place.head)}:")
-            for key in ("servers", "shard_server", "chief")
-            if told.get(key)
-        }
+        there = self._there(told)
         if order.role == "server":
             own = {"folder": place.folder / order.name, "index": told["index"], **_ports(told)}
             own["folder"].mkdir(exist_ok=True)

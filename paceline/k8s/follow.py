@@ -69,6 +69,7 @@ class _Watched:
         self._clock = clock
         self._patience = Patience(lambda one: "paceline-server" in one.part or one.part.startswith("job/"))
         self._told: list[str] = []
+        self._traces: set[str] = set()
 
     def check(self) -> State | None:
         """A look, None where the cluster does not answer; says troubles that are new. Trouble where they end the run."""
@@ -81,9 +82,15 @@ class _Watched:
         self._told = told(state.troubles)
         for trouble in self._told:
             if trouble not in before:
-                self._say(trouble)
+                self._tell(trouble)
         self._patience.check(state, self._clock())
         return state
+
+    def _tell(self, trouble: str) -> None:
+        """A traceback once, however often it comes."""
+        line, _, trace = trouble.partition("\n")
+        self._say(line if trace in self._traces else trouble)
+        self._traces.add(trace)
 
 
 def show(kubectl: Kubectl, console: Console) -> int:

@@ -224,10 +224,13 @@ class HostReportRequest(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     CHILDREN_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
     host: _builtins.int
     """Number of the host, from Join."""
     leaving: _builtins.bool
     """It was told to go (Ctrl-C): its processes end, and it takes no others."""
+    trouble: _builtins.str
+    """What keeps it from starting its workers, in words; empty where nothing does."""
     @_builtins.property
     def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChildReport]:
         """All that the host has started."""
@@ -238,10 +241,11 @@ class HostReportRequest(_message.Message):
         host: _builtins.int = ...,
         children: _abc.Iterable[Global___ChildReport] | None = ...,
         leaving: _builtins.bool = ...,
+        trouble: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "host", b"host", "leaving", b"leaving"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "host", b"host", "leaving", b"leaving", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -272,3 +272,12 @@ def test_a_run_that_is_scored_waits_for_nobody(rig: Rig) -> None:
     rig.attend()
     assert rig.lent.awaited()
     assert rig.lent.waits() == ""
+
+
+def test_what_keeps_a_host_from_starting_workers_is_said_once(rig: Rig) -> None:
+    host = rig.hosts.join("b", 3, 0, "10.0.0.2")
+    blocked = pb.HostReportRequest(host=host.number, trouble="server at 10.0.0.1:5 can't be reached")
+    for _ in range(2):
+        rig.hosts.report(blocked)
+        rig.attend()
+    assert rig.said.count("host b says: server at 10.0.0.1:5 can't be reached") == 1

@@ -13,6 +13,15 @@ from paceline.hosts.own_work import OwnWork, Place
 from paceline.v1 import host_service_pb2 as pb
 
 
+class Reached:
+    """Servers, one of which may be out of reach."""
+
+    is_done = True
+
+    def __init__(self, addresses: list[str]) -> None:
+        self.addresses = addresses
+
+
 class Rig:
     """A host whose workers are one line of Python."""
 
@@ -24,6 +33,7 @@ class Rig:
             return ["-c", program], environment
 
         monkeypatch.setattr(own_work, "worker_words", words)
+        monkeypatch.setattr(own_work, "ReachServers", Reached)
         self.said: list[str] = []
         place = Place(
             folder=folder,
@@ -111,3 +121,16 @@ def test_a_process_listens_on_a_port_of_the_range_and_keeps_it(tmp_path: Path, m
     one, two = (told["peer_port"] for told in rig.told)
     assert one == two
     assert first < int(str(one)) < first + 100
+
+
+def test_no_worker_starts_before_the_servers_can_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(tmp_path, monkeypatch, "")
+    monkeypatch.setattr(Reached, "is_done", False)
+    rig.work.carry_out([rig.order()])
+    reach = rig.work.reach
+    assert isinstance(reach, Reached)
+    assert reach.addresses == ["10.0.0.1:5", "10.0.0.7:6", "10.0.0.1:8"]
+    assert rig.told == []
+    reach.is_done = True
+    rig.work.carry_out([rig.order()])
+    assert len(rig.told) == 1
