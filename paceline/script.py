@@ -4,6 +4,7 @@ launcher every function here leaves plain torch as it is. Torch is imported when
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+from paceline.extras import needing
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
 
@@ -31,7 +32,8 @@ def wrap(
     run = current()
     if isinstance(run, Alone):
         return optimizer
-    from paceline.worker.script.wrapped_optimizer import wrap as wrapped
+    with needing("paceline.wrap"):
+        from paceline.worker.script.wrapped_optimizer import wrap as wrapped
 
     return wrapped(run, optimizer, model, accumulate, buffers)
 
@@ -56,7 +58,8 @@ def loader(
     goes by torch.utils.data.get_worker_info() and gives each reader of the run its part. `options`: as DataLoader has them
     (num_workers, collate_fn, pin_memory, ...). A DataLoader as `dataset` is dealt anew with its own settings. ConfigError where
     the data set or an argument can't be dealt."""
-    from paceline.worker.script import loaders
+    with needing("paceline.loader"):
+        from paceline.worker.script import loaders
 
     return loaders.loader(
         _launched(),
@@ -80,7 +83,8 @@ def sampler(
 
     With `batch_size` it is a batch_sampler, and batch_size is that of all workers together:
     DataLoader(dataset, batch_sampler=paceline.sampler(dataset, batch_size=64)). The rest: see `loader`."""
-    from paceline.worker.script import samplers
+    with needing("paceline.sampler"):
+        from paceline.worker.script import samplers
 
     return samplers.sampler(
         _launched(), _rows_of_shards, dataset, batch_size, shuffle=shuffle, drop_last=drop_last, labels=labels
@@ -92,7 +96,8 @@ def split(dataset: Any, test: float = 0.15, validation: float = 0.0, *, labels: 
     the run's seed. With a share for `validation` there are three: train, validation, test.
 
     Classes keep their shares where the data set has its labels at hand, or they are given as `labels`."""
-    from paceline.worker.script import splitting
+    with needing("paceline.split"):
+        from paceline.worker.script import splitting
 
     return splitting.split(dataset, test, validation, current().seed, labels)
 

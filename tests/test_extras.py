@@ -168,7 +168,9 @@ def test_a_bare_installation_names_what_each_command_lacks(tmp_path: Path):
         "def data(path):\n    return read_table(path, label='label')\n"
         "def model():\n    import torch\n    return torch.nn.Linear(1, 2)\n"
     )
+    (tmp_path / "train.py").write_text("import paceline\n")
     commands = {
+        "launch -w 1 -s 1 train.py": "worker",
         "run digits -w 1 -s 1": "sharder",
         "run svm --data rows.svm -w 1 -s 1": "sparse",
         "run table.py --data rows.csv -w 1 -s 1": "sharder",
@@ -194,3 +196,41 @@ def test_a_bare_installation_names_what_each_command_lacks(tmp_path: Path):
     for text, code, line in said:
         assert f"pip install 'paceline[{commands[line]}]'." in text, line
         assert code == "78", line
+
+
+CALLS = {
+    "paceline.loader([1, 2], batch_size=1)": "paceline.loader needs torch",
+    "paceline.sampler([1, 2])": "paceline.sampler needs torch",
+    "paceline.split([1, 2])": "paceline.split needs torch",
+    "import paceline.lightning": "paceline.lightning needs lightning",
+    "paceline.train('digits', show=None)": "it needs scikit-learn",
+}
+EACH_CALL = """
+import sys, paceline
+
+for line in sys.stdin.read().splitlines():
+    try:
+        exec(line)
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+"""
+
+
+def test_a_bare_installation_names_what_each_call_lacks(tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text(ALL_HIDDEN)
+    done = subprocess.run(
+        [sys.executable, "-c", EACH_CALL],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        input="\n".join(CALLS),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    said = done.stdout.splitlines()
+    assert len(said) == len(CALLS), done.stderr
+    for line, words in zip(said, CALLS.values(), strict=True):
+        assert line.startswith("ConfigError: ")
+        assert words in line
+        assert "not installed here: pip install 'paceline[" in line

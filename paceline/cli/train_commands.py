@@ -154,12 +154,16 @@ def launch(
 
         with beginning(script, script) as begun:
             from paceline.cli.run import run as go
+            from paceline.core.errors import ConfigError
+            from paceline.extras import is_installed, lacks
             from paceline.local.capacity import refuse_too_many
             from paceline.local.read_config import read_launch
 
             going.use_keys()
             config, given = read_launch(script, arguments or [], **training.words())
             others = machines.checked(config)
+            if others is None and not is_installed("torch"):
+                raise ConfigError(lacks("torch", "A script's worker"))
             refuse_too_many(config, going.yes)
             fresh, as_json, device = going.fresh, going.as_json, going.device
             sys.exit(go(config, fresh, as_json, device, begun=begun, given=given, machines=others))

@@ -5,9 +5,13 @@ import os
 from paceline.rpc.malloc import MALLOC_ENVIRONMENT
 from paceline.variables import PREFIX, TLS
 
+BREAKPOINT = "paceline.no_terminal.refuse"
+"""What breakpoint() calls there."""
+
 
 def child_environment(threads: int) -> dict[str, str]:
     """What a child sees: malloc set for big messages (no page faults for each), its threads, its words unbuffered, and of our
-    variables only where the keys are: the settings are in the config file already."""
+    variables only where the keys are: the settings are in the config file already. Debuggers that the user names stay."""
     inherited = {name: value for name, value in os.environ.items() if name == TLS or not name.startswith(PREFIX)}
+    inherited.setdefault("PYTHONBREAKPOINT", BREAKPOINT)
     return inherited | MALLOC_ENVIRONMENT | {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}

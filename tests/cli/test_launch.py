@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import ConfigError
+from paceline.local.child_environment import child_environment
 from paceline.local.read_config import read_launch
 from paceline.local.run_folder import RunFolder
 from paceline.local.script_output import Printed
@@ -163,3 +164,34 @@ def test_each_worker_sees_one_of_several_gpus() -> None:
     assert seen(1, CUDA_VISIBLE_DEVICES="5") == "5"
     assert seen(1, "cpu") == ""
     assert seen(1, "cuda:3") == "3"
+
+
+@pytest.mark.parametrize("call", ["breakpoint()", "import pdb; pdb.set_trace()"])
+def test_a_breakpoint_in_a_worker_says_how_to_debug(tmp_path: Path, call: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"import torch\n\n{call}\nprint(torch)\n")
+    told = ToldLaunched(config=tmp_path / "config.yaml", servers="127.0.0.1:1")
+    (tmp_path / "config.yaml").write_text("task: train.py\nworkers: 1\ndata: {source: script}\n")
+    environment = script_environment(child_environment(1), told)
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "paceline.worker.script", str(script)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert done.returncode == 78
+    assert f"script: ConfigError: {script}, line " in done.stderr
+    assert "it has no terminal. A script is debugged alone, as plain torch: python SCRIPT.py" in done.stderr
+
+
+def test_a_debugger_that_the_user_names_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONBREAKPOINT", raising=False)
+    assert child_environment(1)["PYTHONBREAKPOINT"] == "paceline.no_terminal.refuse"
+
+    monkeypatch.setenv("PYTHONBREAKPOINT", "0")
+    assert child_environment(1)["PYTHONBREAKPOINT"] == "0"

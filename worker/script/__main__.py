@@ -7,9 +7,11 @@ import os
 import random
 import runpy
 import sys
+from bdb import BdbQuit
 from pathlib import Path
 
 from paceline.core.errors import ConfigError, PacelineError, Stopped
+from paceline.no_terminal import WORDS
 from paceline.own_files import show_own, where
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
@@ -42,6 +44,8 @@ def main() -> None:
         runpy.run_path(script, run_name="__main__")
     except PacelineError as error:
         raise type(error)(f"{where(error, script)}: {error}") from error
+    except BdbQuit as error:  # of pdb.set_trace(), which reads an input that has ended
+        raise ConfigError(f"{where(error, script)}: {WORDS}") from error
     except Exception as error:
         show_own(error, script)
         sys.exit(1)
