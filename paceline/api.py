@@ -24,6 +24,7 @@ from paceline.local.loggers import check_callbacks
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RUNS, RunFolder, open_run
 from paceline.local.signals import CTRL_C
+from paceline.notebook import in_notebook
 from paceline.own_folder import installed_first
 from paceline.result import Result
 from paceline.tasks.task import BUILTIN, FILE_MODULE
@@ -53,11 +54,19 @@ def brief(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*arguments, **options)
         except PacelineError as error:
-            short = in_brief(error)
+            short: BaseException = in_brief(error)
+        except KeyboardInterrupt as error:
+            short = error.with_traceback(None)
         except ModuleNotFoundError as error:
             if (told := lacking(error)) is None:
                 raise
             short = ConfigError(told)
+        except Exception as error:
+            from paceline.worker.live.own_faults import TRIED, behind_ours
+
+            if TRIED not in getattr(error, "__notes__", ()):
+                raise
+            raise error.with_traceback(behind_ours(error.__traceback__))  # noqa: B904 - it is the same one
         raise short
 
     return called
@@ -75,6 +84,7 @@ def train(
     batch_loss: Callable[[Any, Any], Any] | None = None,
     optimizer: Any = None,
     scheduler: Any = None,
+    scheduler_interval: str | None = None,
     metrics: Mapping[str, Callable[..., Any]] | None = None,
     batch_size: int | None = None,
     collate_fn: Callable[..., Any] | None = None,
@@ -100,8 +110,9 @@ def train(
     tensors or arrays; without test and validation both are cut from `train`. `loss`: of outputs and targets; or `batch_loss`:
     of model and mini-batch, whatever that is; left out: cross entropy or squared error, as fits. `optimizer`: one of torch over
     the model's parameters, a function that makes it of them, or a name; left out: AdamW. `scheduler`: of that, stepped after
-    each epoch. `metrics`: by name, functions of outputs and targets (with batch_loss: of model and mini-batch); accuracy comes
-    by itself. `batch_size`: of all workers together. `collate_fn`, `num_workers`: as in DataLoader.
+    each epoch, or with scheduler_interval="step" after each step. `metrics`: by name, functions of outputs and targets (with
+    batch_loss: of model and mini-batch); accuracy comes by itself. `batch_size`: of all workers together.
+    `collate_fn`, `num_workers`: as in DataLoader.
 
     With both: `policy`: like "ssp:3", or {"name": "ssp",
     "bound": 3}, or a file of your own. `data`: where the data set is, or the whole section `data`. `epochs`: passes over
@@ -125,6 +136,7 @@ def train(
         "loss": loss,
         "batch_loss": batch_loss,
         "scheduler": scheduler,
+        "scheduler_interval": scheduler_interval,
         "metrics": metrics,
         "collate_fn": collate_fn,
         "num_workers": num_workers,
@@ -210,9 +222,10 @@ def _told(given: dict[str, Any]) -> ToldScript:
             f"{CONNECT} is not JSON: {error}. `paceline run --loop SCRIPT.py` sets it as it must be."
         ) from error
     if not told and not given:
+        script = "SCRIPT.py" if in_notebook() else Path(sys.argv[0]).name or "SCRIPT.py"
         raise ConfigError(
             "connect() found no run: this process was not started by one. Start it with: paceline run TASK --loop "
-            f"{Path(sys.argv[0]).name or 'SCRIPT.py'}; or say where the run is: connect(model, config='config.yaml', rank=0, "
+            f"{script}; or say where the run is: connect(model, config='config.yaml', rank=0, "
             "shards='shards', servers='host:port,host:port', token_file='token')."
         )
     try:
@@ -299,7 +312,7 @@ def _run(
     lines = PlainLines(show)
     outcome = run_local(config, folder.path, lines.say, lines.show, device=device, callbacks=callbacks, objects=objects)
     if outcome.exit_code == CTRL_C:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(f"The run was stopped. The same call with folder={str(folder.path)!r} goes on with it.")
     if outcome.exit_code:
         if folder.path.exists():
             outcome.reason += f"\nThe logs are in {folder.path / 'logs'}."

@@ -16,10 +16,12 @@ from paceline.variables import CONNECT
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.live.live_training import LiveTraining
 from paceline.worker.live.own_faults import told as faults_told
+from paceline.worker.live.schedule import Schedule
 from paceline.worker.live.scores import score
 from paceline.worker.live.steps import Steps
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
+from paceline.worker.script.script_run import ScriptRun
 from paceline.worker.training.device import choose_device
 from paceline.worker.training.model_and_gradient import use_threads
 
@@ -40,28 +42,28 @@ def main() -> None:
         torch.manual_seed(run.seed)
         try:
             with faults_told():
-                train(live, device, run.seed)
+                train(live, run, device)
         finally:
             run.close()
 
 
-def train(live: LiveTraining, device: torch.device, seed: int) -> None:
+def train(live: LiveTraining, run: ScriptRun, device: torch.device) -> None:
     """The loop, as anybody would write it for `paceline launch`."""
     warnings.filterwarnings("ignore", "Seems like `optimizer.step")  # a scheduler that was sent does not know better
     model = live.model.to(device).train()
     optimizer = script.wrap(live.optimizer, model, accumulate=live.accumulate)
     scheduler = live.scheduler(optimizer) if callable(live.scheduler) else live.scheduler
-    loader = script.loader(live.train, batch_size=live.batch_size, **live.loading)
-    script.evaluate(lambda: score(live, device, seed), every=1)
+    loader = script.loader(live.train, batch_size=live.batch_size // live.accumulate, **live.loading)
+    script.evaluate(lambda: score(live, device, run.seed), every=1)
     steps = Steps(live, model, optimizer, device)
-    done = 0
+    schedule = Schedule(scheduler)
     for epoch in script.epochs(live.epochs):
-        while scheduler is not None and done < epoch:
-            scheduler.step()
-            done += 1
+        schedule.reach(epoch if live.interval == "epoch" else run.position)
         model.train()
         for batch in loader:
             steps.take(batch)
+            if live.interval == "step":
+                schedule.reach(min(run.position, live.epochs * run.steps_per_epoch))
 
 
 if __name__ == "__main__":

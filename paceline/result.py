@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paceline.core.run.best_model import number
 from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import RunWarning
 from paceline.local.run_folder import RunFolder
@@ -25,7 +26,8 @@ class Result:
         self.config = self._trained.config
 
     def __repr__(self) -> str:
-        return f"Result({str(self.folder)!r}, metrics={self.metrics})"
+        told = {name: float(number(value)) for name, value in sorted(self.metrics.items())}
+        return f"Result({str(self.folder)!r}, metrics={told})"
 
     @property
     def folder(self) -> Path:

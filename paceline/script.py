@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.extras import needing
+from paceline.notebook import ALONE, in_notebook
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
 
@@ -31,6 +32,8 @@ def wrap(
     worker's own. Call it once, before the first epoch. ConfigError where the servers can't step so."""
     run = current()
     if isinstance(run, Alone):
+        if in_notebook():
+            print(ALONE, flush=True)
         return optimizer
     with needing("paceline.wrap"):
         from paceline.worker.script.wrapped_optimizer import wrap as wrapped

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -175,14 +175,15 @@ def test_the_result_of_a_script_needs_a_model_to_load_the_weights_into(tmp_path:
     with pytest.raises(ConfigError, match=r"paceline\.Result\('.*one', model\); or load the weights into it"):
         _ = paceline.Result(folder.path).model
     result = paceline.Result(folder.path, model)
+    assert repr(result) == f"Result({str(folder.path)!r}, metrics={{}})"
     assert result.model.weight.tolist() == [[1.0, 1.0]]
     assert not result.best_model.training
     assert model.weight.tolist() != [[1.0, 1.0]]
     result.load_into(model)
     assert model.weight.tolist() == [[1.0, 1.0]]
-    with pytest.raises(ConfigError, match=r"does not fit this model: .*Make it as the run's script did"):
+    with pytest.raises(ConfigError, match=r"does not fit this model: .*Make it as you did for the run"):
         result.load_into(torch.nn.Linear(3, 1))
-    with pytest.raises(ConfigError, match=r"has a model of its script's; torch.export takes result.model"):
+    with pytest.raises(ConfigError, match=r"has a model of your own; torch.export takes result.model"):
         result.export(tmp_path / "model.pt2")
 
 
@@ -253,6 +254,47 @@ def test_a_mistake_is_one_sentence_behind_the_callers_line(tmp_path: Path) -> No
         said = failed.value.stderr
         assert sentence in said.splitlines()[-1]
         assert (said.count("Traceback"), len(said.splitlines()) < 7) == (1, True), said
+
+
+def test_a_mistake_in_a_loss_is_shown_without_what_led_to_it_in_here() -> None:
+    def loss(outputs: Any, targets: Any) -> Any:
+        return outputs / nothing  # type: ignore[name-defined]  # noqa: F821
+
+    model, data = torch.nn.Linear(2, 2), (torch.zeros(8, 2), torch.zeros(8, dtype=torch.long))
+    with pytest.raises(NameError, match="nothing") as raised:
+        paceline.train(model, data, test=data, loss=loss, workers=1)
+
+    assert [entry.name for entry in raised.traceback][1:] == ["called", "loss"]
+
+
+def test_an_interrupt_is_one_line_behind_the_callers() -> None:
+    @brief
+    def stopped() -> None:
+        raise KeyboardInterrupt("The run was stopped.")
+
+    with pytest.raises(KeyboardInterrupt, match="The run was stopped") as raised:
+        stopped()
+    assert [entry.name for entry in raised.traceback][1:] == ["called"]
+
+
+def test_a_notebook_is_told_that_its_loop_trains_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(CONNECT, raising=False)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert paceline.wrap(optimizer, model) is optimizer
+    assert not capsys.readouterr().out
+
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=object))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())  # type: ignore[arg-type]
+    assert paceline.wrap(optimizer, model) is optimizer
+    said = capsys.readouterr().out
+    assert "this notebook trains alone" in said
+    assert "paceline.train(model, dataset, ...)" in said
+    assert "!paceline launch -w 2 train.py" in said
+    with pytest.raises(ConfigError, match=r"--loop SCRIPT\.py; or say where"):
+        paceline.connect()
 
 
 def test_a_bug_keeps_its_cause() -> None:

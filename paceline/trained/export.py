@@ -50,7 +50,7 @@ def export(trained: Trained, path: str | Path, which: str = "last") -> Path:
         raise ConfigError(f"Can't export to {target}: its ending must be {ENDINGS}.")
     if trained.config.data.source == "script" and target.suffix != ".safetensors":
         raise ConfigError(
-            f"Can't export to {target}: run '{trained.place.name}' has a model of its script's; torch.export takes "
+            f"Can't export to {target}: run '{trained.place.name}' has a model of your own; torch.export takes "
             "result.model with an example that you have. The weights alone: .safetensors."
         )
     return _written(target, lambda: forms[target.suffix](trained, target, which))

@@ -75,8 +75,8 @@ class Trained:
             return copy.deepcopy(self._given).cpu()
         if self.config.data.source == "script":
             raise ConfigError(
-                f"Run '{self.place.name}' has trained a model that its script made, and the script is not run again. Give one "
-                f"like it: paceline.Result({str(self.place.path)!r}, model); or load the weights into it: "
+                f"Run '{self.place.name}' has trained a model of your own, and keeps its weights but not its code. Give "
+                f"one like it: paceline.Result({str(self.place.path)!r}, model); or load the weights into it: "
                 f"model.load_state_dict(safetensors.torch.load_file({str(self.file())!r}))."
             )
         model: torch.nn.Module = self.task.model()
@@ -89,7 +89,7 @@ class Trained:
     @property
     def _changed(self) -> str:
         if self.config.data.source == "script":
-            return "Make it as the run's script did."
+            return "Make it as you did for the run."
         return f"Has the task file changed since? What trained it is in {self.place.kept_task(self.config.task)}."
 
     def inputs(self, which: str = "last") -> Inputs:

@@ -65,9 +65,12 @@ with torch.no_grad():
 dicts = Net()
 second = paceline.train(
     dicts, Rows(), epochs=1, batch_size=20, collate_fn=collate, show=None, optimizer="adam",
+    accumulate=2, precision="bf16", clip={"norm": 1.0}, scheduler_interval="step",
+    scheduler=lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step)),
     batch_loss=lambda net, batch: functional.cross_entropy(net(batch["x"]), batch["y"]), **small)
 print(json.dumps({
     "metrics": first.metrics, "own": float(own), "same": bool((first.model.inner.weight == model.inner.weight).all()),
+    "versions": second.history[-1].versions,
     "best": type(first.best_model).__name__, "history": len(first.history), "said": said, "second": second.metrics,
     "moved": bool((dicts.inner.weight != Net().inner.weight).any()), "left": left(),
     "descriptors": len(os.listdir("/proc/self/fd")) - before, "threads": threading.active_count()}))
@@ -157,6 +160,7 @@ def test_a_script_trains_its_own_classes_lambdas_and_dict_batches_and_leaves_not
     assert 0 <= found["metrics"]["test_ones"] <= 1
     assert found["second"].keys() == {f"{split}_loss" for split in ("train", "validation", "test")}
     assert found["moved"]
+    assert 14 <= found["versions"][0] < 20  # steps of 20 examples, in two parts each, from 280
     assert (found["left"], found["descriptors"], found["threads"]) == ([], 0, 1)
 
 

@@ -16,11 +16,11 @@ from torch.utils.data import IterableDataset
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.worker.live.computing import sent
 from paceline.worker.live.live_training import LiveTraining
+from paceline.worker.live.own_faults import TRIED
 from paceline.worker.live.unsent import refusal
 
 EXAMPLES = 8
 """As many are tried, if the mini-batch has as many."""
-_NOTE = "This came of the first examples, which paceline.train tries here before it starts any process."
 
 
 def tried(live: LiveTraining) -> tuple[dict[str, Any], list[str]]:
@@ -99,5 +99,5 @@ def _noted() -> Iterator[None]:
     except PacelineError:
         raise
     except Exception as error:
-        error.add_note(_NOTE)
+        error.add_note(TRIED)
         raise

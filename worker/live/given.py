@@ -12,7 +12,7 @@ from paceline.core.settings.config import Config
 from paceline.worker.live import given_data
 from paceline.worker.live.computing import Computing
 from paceline.worker.live.given_data import GivenData
-from paceline.worker.live.given_optimizer import read_optimizer, read_scheduler
+from paceline.worker.live.given_optimizer import read_interval, read_optimizer, read_scheduler
 from paceline.worker.live.live_training import LiveTraining
 from paceline.worker.script.splitting import split
 
@@ -28,6 +28,7 @@ class Given:
     batch_loss: Any = None
     optimizer: Any = None
     scheduler: Any = None
+    scheduler_interval: str | None = None
     metrics: Mapping[str, Callable[..., Any]] | None = None
     batch_size: int | None = None
     epochs: int | None = None
@@ -46,6 +47,13 @@ def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, 
     sets, lines = _sets(given, config)
     optimizer, line = read_optimizer(given.optimizer, model)
     train = sets.pop("train")
+    batch_size = _whole("batch_size", given.batch_size, train.batch_size or config.batch_size)
+    accumulate = _whole("accumulate", given.accumulate, 1)
+    if batch_size % accumulate:
+        raise ConfigError(
+            f"A mini-batch of {batch_size} can't be computed in {accumulate} equal parts. Take a batch_size that accumulate "
+            f"divides: {-(-batch_size // accumulate) * accumulate}."
+        )
     more = {"collate_fn": given.collate_fn, "num_workers": given.num_workers}
     live = LiveTraining(
         model=model,
@@ -53,11 +61,12 @@ def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, 
         computing=computing,
         train=train.rows,
         epochs=_whole("epochs", given.epochs, config.epochs),
-        batch_size=_whole("batch_size", given.batch_size, train.batch_size or config.batch_size),
+        batch_size=batch_size,
         kept={name: each.rows for name, each in sets.items()},
         loading={**train.loading, **{key: value for key, value in more.items() if value is not None}},
         scheduler=read_scheduler(given.scheduler, optimizer),
-        accumulate=_whole("accumulate", given.accumulate, 1),
+        interval=read_interval(given.scheduler_interval, given.scheduler),
+        accumulate=accumulate,
         precision=given.precision,
         compile=given.compile,
     )

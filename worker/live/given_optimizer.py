@@ -13,6 +13,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from paceline.core.errors import ConfigError
 
 _NAMES = {name.lower(): name for name in dir(torch.optim) if isinstance(getattr(torch.optim, name), type)}
+INTERVALS = ("epoch", "step")
+"""What a scheduler may be stepped after."""
 _WANTED = (
     "an optimizer over the model's parameters (torch.optim.AdamW(model.parameters(), lr=0.001)), a function of the "
     "parameters, or a name like 'adamw'"
@@ -60,6 +62,17 @@ def read_scheduler(found: Any, optimizer: Optimizer) -> Any:
             "The scheduler is of another optimizer. Make it of the one that you give: optimizer=, scheduler=."
         )
     return found
+
+
+def read_interval(found: str | None, scheduler: Any) -> str:
+    """What the scheduler is stepped after. ConfigError: it is neither epoch nor step, or there is no scheduler."""
+    if found not in (None, *INTERVALS):
+        raise ConfigError(f"scheduler_interval is {found!r}; expected {' or '.join(map(repr, INTERVALS))}.")
+    if found is not None and scheduler is None:
+        raise ConfigError(
+            f"scheduler_interval is {found!r}, but there is no scheduler. Give scheduler=, or leave it out."
+        )
+    return found or INTERVALS[0]
 
 
 def _check_model(model: nn.Module) -> None:

@@ -27,8 +27,11 @@ class LiveTraining:
     loading: Mapping[str, Any] = field(default_factory=dict)
     """What goes to DataLoader besides: collate_fn, num_workers, ..."""
     scheduler: Any = None
-    """Of the optimizer's rate, stepped after each epoch; or a function that makes one of the optimizer."""
+    """Of the optimizer's rate; or a function that makes one of the optimizer."""
+    interval: str = "epoch"
+    """What the scheduler is stepped after: epoch or step."""
     accumulate: int = 1
+    """Equal parts that a mini-batch is computed in."""
     precision: str = "float32"
     compile: bool = False
 

@@ -1,16 +1,21 @@
 """What a user's function failed with in a process of a run, told with its own lines."""
 
+import os
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from paceline.core.errors import ConfigError, PacelineError, is_out_of_memory
 from paceline.own_files import said
 
+TRIED = "This came of the first examples, which paceline.train tries here before it starts any process."
+"""Note of an error that was raised in the user's own process."""
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-_OURS = tuple(str(folder.resolve()) for folder in (Path(__file__).parents[2],))
+_OURS = f"{Path(__file__).parents[2]}{os.sep}"
+"""The folder of the package."""
 
 
 @contextmanager
@@ -36,4 +41,15 @@ def own_lines(error: BaseException) -> str:
 
 def is_own(file: str) -> bool:
     """Whether it is neither installed nor a part of Paceline."""
-    return not file.startswith((*_INSTALLED, *_OURS, "<frozen")) or "ipykernel" in file
+    return not file.startswith((*_INSTALLED, _OURS, "<frozen")) or "ipykernel" in file
+
+
+def behind_ours(trace: TracebackType | None) -> TracebackType | None:
+    """What of a traceback comes after the last of our frames: where a user's function has failed; all of it where that is one
+    of ours."""
+    found = here = trace
+    while here is not None:
+        if here.tb_frame.f_code.co_filename.startswith(_OURS):
+            found = here.tb_next
+        here = here.tb_next
+    return found or trace

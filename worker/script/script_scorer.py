@@ -11,6 +11,7 @@ from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.scoring.mean_and_vote import LocalModels
 from paceline.worker.scoring.model_file import save_model
 from paceline.worker.scoring.scorer import Scorer, Scores
+from paceline.worker.script.named_scores import named
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.surroundings import Surroundings
 
@@ -38,6 +39,7 @@ class ScriptScorer(Scorer):
         self._waited = 0
         self.has_taken = False
         """Whether a version has been scored, or taken."""
+        self._has_told = False
         plan = make_plan(replica.shapes, config.servers, config.plan)
         super().__init__(around, plan, replica.local, models or Path("models"), best, {})
         self._locals = LocalModels(around, replica, plan)
@@ -54,8 +56,11 @@ class ScriptScorer(Scorer):
         if self._evaluate is None:
             return {}, {}
         was_training = self._replica.model.training
-        found = self._evaluate()
+        found, line = named(self._evaluate(), self._evaluate, self._measure)
         self._replica.model.train(was_training)
+        if line and not self._has_told:
+            print(line, flush=True)  # the launcher shows what the evaluator prints
+            self._has_told = True
         return by_split(found), {}
 
     def _take_mean(self, due: pb.EvaluateReply) -> None:
@@ -74,10 +79,9 @@ class ScriptScorer(Scorer):
         save_model(self._models / f"{name}.safetensors", self._replica, facts)
 
 
-def by_split(found: object) -> Scores:
+def by_split(metrics: Mapping[Any, Any]) -> Scores:
     """What a script's function gave, by the split that its names begin with; validation, where they don't. ConfigError where
-    it is no number, nor numbers by name."""
-    metrics: Mapping[Any, Any] = found if isinstance(found, Mapping) else {"loss": found}
+    they are no numbers."""
     scores: Scores = {}
     for name, value in metrics.items():
         split, _, rest = str(name).partition("_")

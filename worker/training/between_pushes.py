@@ -67,9 +67,10 @@ def compute(training: Training, position: int) -> Step | None:
     if step.finite:
         training.asker.ascend(step.gradient)
     if clip.limits and step.finite:
-        factor = clip.factor(l2_norm(step.gradient))
+        weights = step.gradient[: training.replica.weights_end]
+        factor = clip.factor(l2_norm(weights))
         if factor < 1:
-            np.multiply(step.gradient, np.float32(factor), out=step.gradient)
+            np.multiply(weights, np.float32(factor), out=weights)
     if training.momentum is not None and step.finite:
         training.momentum.look_ahead(step.gradient, training.own.local, training.own.touched)
     return step

@@ -58,6 +58,8 @@ class Replica:
         )
         self._flat = FlatModel([parameter for _, parameter in named], self.device, [buffer for _, buffer in buffers])
         self.length = self._flat.length
+        self.weights_end = self._flat.weights_end
+        """Where the weights end in a gradient, and a script's buffers begin."""
         self.local = self._flat.local
         if compile:
             check_compiler()

@@ -211,7 +211,8 @@ def _script_alone(key: str) -> SettingsRule:
     default = Config.model_fields[key].default
     return SettingsRule(
         lambda data, config: data.source == "script" and getattr(config, key) != default,
-        f"{key} is {{{key}}}, but the script computes the gradients. Do it there, and leave {key} out.",
+        f"{key} is {{{key}}}, which is for tasks; your own script or model is trained as it is. Do it there, and leave {key} "
+        "out.",
     )
 
 
@@ -219,11 +220,11 @@ _SCRIPT = (
     *(_script_alone(key) for key in ("accumulate", "precision", "compile", "overlap", "model", "loop")),
     SettingsRule(
         lambda data, config: data.source == "script" and config.updates == "sparse",
-        "updates is sparse, but a script has a model of torch. Leave updates out.",
+        "updates is sparse, but what is trained is a model of torch. Leave updates out.",
     ),
     SettingsRule(
         lambda data, config: data.source == "script" and config.batch == "speed",
-        "batch is speed, but a script draws its mini-batches ahead. Set batch=global, or worker.",
+        "batch is speed, but a DataLoader draws its mini-batches ahead. Set batch=global, or worker.",
     ),
     SettingsRule(
         lambda data, config: data.source != "script" and config.evaluate_every == 0,

@@ -29,7 +29,7 @@ class Budget:
             if self._config.is_script:
                 what = "data"
                 todo = (
-                    "Its script has made another data set, or another split of it; a run that is resumed keeps its own. Seed "
+                    "It has another data set, or another split of it; a run that is resumed keeps its own. Seed "
                     "what is drawn at random: random_split(..., generator=torch.Generator().manual_seed(0)), or take "
                     "paceline.split."
                 )

@@ -140,6 +140,9 @@ def test_an_iterable_set_is_not_cut() -> None:
         ({"optimizer": 0.1}, "optimizer is a float; expected an optimizer over the model's parameters"),
         ({"optimizer": lambda parameters: None}, r"optimizer\(parameters\) is a NoneType"),
         ({"optimizer": torch.optim.SGD(net().parameters())}, "2 of the 2 parameters of the optimizer do not belong"),
+        ({"batch_size": 30, "accumulate": 4}, "mini-batch of 30 can't be computed in 4 equal parts.* divides: 32"),
+        ({"scheduler": lambda optimizer: None, "scheduler_interval": "batch"}, "expected 'epoch' or 'step'"),
+        ({"scheduler_interval": "step"}, "scheduler_interval is 'step', but there is no scheduler"),
         ({"scheduler": "cosine"}, "scheduler is 'cosine'; expected one of torch.optim.lr_scheduler"),
     ],
 )

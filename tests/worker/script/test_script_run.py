@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import BadPush, ConfigError, OtherProtocol
+from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
 from paceline.load_settings import load, write_yaml
 from paceline.rpc.protocol_version import PROTOCOL
@@ -18,6 +19,7 @@ from paceline.server.script_settings import ScriptServicer
 from paceline.v1 import script_service_pb2 as pb
 from paceline.variables import CONNECT
 from paceline.worker.script import current as of_process
+from paceline.worker.script.named_scores import named
 
 torch = pytest.importorskip("torch")
 script_run = pytest.importorskip("paceline.worker.script.script_run")
@@ -167,11 +169,28 @@ def test_scores_without_a_better_one_end_the_run_when_patience_is_out() -> None:
 
 
 def test_scores_go_to_the_split_that_their_names_begin_with() -> None:
-    assert scorer.by_split(0.5) == {"validation": {"loss": 0.5}}
     found = scorer.by_split({"accuracy": torch.tensor(0.5), "test_f1": 1, "train_loss": 2.0, "test": 3})
     assert found == {"validation": {"accuracy": 0.5, "test": 3.0}, "test": {"f1": 1.0}, "train": {"loss": 2.0}}
     with pytest.raises(ConfigError, match="gave str as 'loss'"):
-        scorer.by_split("good")
+        scorer.by_split(named("good", dict)[0])
+
+
+def accuracy_of_all() -> float:
+    return 0.5
+
+
+@pytest.mark.parametrize(
+    ("function", "best", "name", "said"),
+    [
+        (lambda: 0.5, None, "loss", "one number is taken as the loss: less is better"),
+        (accuracy_of_all, None, "accuracy", "one number is taken as the accuracy: more is better"),
+        (lambda: 0.5, Measure("max", "f1"), "f1", ""),
+    ],
+)
+def test_a_number_alone_gets_a_name_and_a_guess_is_said_aloud(function: Any, best: Any, name: str, said: str) -> None:
+    found, line = named(function(), function, best)
+    assert scorer.by_split(found) == {"validation": {name: 0.5}}
+    assert (said in line) if said else not line
 
 
 @pytest.mark.parametrize("has_model", [False, True])
@@ -218,6 +237,16 @@ def test_alone_scores_after_every_so_many_epochs_and_the_last(capsys: pytest.Cap
 
     assert list(run.epochs(5)) == [0, 1, 2, 3, 4]
     assert capsys.readouterr().out.splitlines() == [f"epoch {epoch} of 5: loss 0.25" for epoch in (2, 4, 5)]
+
+
+def test_alone_says_once_what_a_number_is_taken_as(capsys: pytest.CaptureFixture[str]) -> None:
+    run = alone.Alone()
+    run.evaluate(accuracy_of_all, 1, None, None)
+
+    assert list(run.epochs(2)) == [0, 1]
+    told, *scores = capsys.readouterr().out.splitlines()
+    assert told.startswith("paceline.evaluate: one number is taken as the accuracy")
+    assert scores == [f"epoch {epoch} of 2: accuracy 0.5" for epoch in (1, 2)]
 
 
 # the process

@@ -34,7 +34,7 @@ class Replica:
     """A model whose gradient is what the test says; None for one that is not finite."""
 
     def __init__(self, gradients: list[float | None]) -> None:
-        self.length = 7
+        self.length = self.weights_end = 7
         self.shapes = SHAPES
         self.local: Vector = np.arange(7, dtype=np.float32)
         self.gradients = gradients
@@ -241,6 +241,16 @@ def test_the_loop_keeps_clipped_what_is_above_the_limit() -> None:
     clip = Clip(ClipConfig(norm=7**0.5))  # the norm of seven ones
     loop.train(training(policy("asp"), client, Replica([3.0]), clip=clip), 0)
     assert client.values == pytest.approx([1.0])
+
+
+def test_running_statistics_behind_the_weights_are_neither_measured_nor_clipped() -> None:
+    client, replica = Client(1), Replica([3.0])
+    replica.weights_end = 4
+    loop.train(training(policy("asp"), client, replica, clip=Clip(ClipConfig(norm=2.0))), 0)
+
+    update = client.pushes[0][1]
+    assert isinstance(update, Dense)
+    assert update.values == pytest.approx([1.0] * 4 + [3.0] * 3)  # 2 is the norm of four ones
 
 
 def test_a_worker_pushes_its_own_momentum_where_there_are_several_workers() -> None:

@@ -1,0 +1,15 @@
+"""Whether a notebook's kernel runs this, where `paceline launch` starts nothing."""
+
+import sys
+
+ALONE = (
+    "paceline: this notebook trains alone, in plain torch. For several workers write paceline.train(model, dataset, ...) in "
+    "the place of the loop; or begin the cell with %%writefile train.py, and run it from another one: "
+    "!paceline launch -w 2 train.py"
+)
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of one."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and "ipykernel" in sys.modules

@@ -1,0 +1,21 @@
+"""What the function of `paceline.evaluate` gave, by name; a number alone gets one."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paceline.core.run.best_model import ACCURACY, LOSS, Measure
+
+
+def named(found: object, function: Callable[[], Any], best: Measure | None = None) -> tuple[Mapping[Any, Any], str]:
+    """With a sentence for people where the name was guessed. A number is what `best` names, else the accuracy where the
+    function is called so, else the loss."""
+    if isinstance(found, Mapping):
+        return found, ""
+    if best is not None:
+        return {best.name: found}, ""
+    guessed = ACCURACY if "accuracy" in getattr(function, "__name__", "").lower() else LOSS
+    better = "more" if guessed.sign > 0 else "less"
+    return {guessed.name: found}, (
+        f"paceline.evaluate: one number is taken as the {guessed.name}: {better} is better. If it is something else, give it a "
+        "name: return {'f1': number}, and say best='max f1'."
+    )
