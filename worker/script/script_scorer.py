@@ -90,7 +90,7 @@ def by_split(metrics: Mapping[Any, Any]) -> Scores:
             scores.setdefault(split, {})[rest] = float(value)
         except (TypeError, ValueError) as error:
             raise ConfigError(
-                f"The function of paceline.evaluate gave {type(value).__name__} as '{name}'; it must return a number, which is "
-                "the loss, or numbers by name, like {'loss': .3, 'accuracy': .9}."
+                f"The function of paceline.evaluate gave {type(value).__name__} as '{name}'; it must return numbers by "
+                "name, like {'loss': .3, 'accuracy': .9}, or one number."
             ) from error
     return scores
