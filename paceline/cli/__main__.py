@@ -1,6 +1,5 @@
 """The command `paceline`. Only what reads a command line is imported here, so that help and mistakes show at once."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ from paceline.cli.prepare_commands import plan, shard, shard_report
 from paceline.cli.run_commands import set_, status, stop
 from paceline.cli.train_commands import demo, launch, local, run, search
 from paceline.core.errors import UsageError
+from paceline.local.leave import leave
 
 USAGE_OF_TYPER = 2
 app = typer.Typer(
@@ -61,7 +61,7 @@ def main() -> None:
     try:
         app(prog_name="paceline")
     except SystemExit as end:
-        sys.exit(UsageError.exit_code if end.code == USAGE_OF_TYPER else end.code)
+        leave(UsageError.exit_code if end.code == USAGE_OF_TYPER else end.code)
 
 
 if __name__ == "__main__":

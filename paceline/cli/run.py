@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -16,16 +16,19 @@ from paceline.core.run.warnings import RunWarning
 from paceline.core.settings.config import Config
 from paceline.core.steps.effective import told
 from paceline.core.sync.policy import build_policy
-from paceline.hosts.listening import Listening, listening
 from paceline.local.begin_early import Begun
 from paceline.local.forker import Forker
 from paceline.local.launcher import run_local
+from paceline.local.others import Others
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RUNS, RunFolder, open_run
 from paceline.local.run_forkers import forking
 from paceline.terminal import show
 from paceline.watch.chief_status import standing
 from paceline.watch.live_table import Display, LiveTable, PlainLines
+
+if TYPE_CHECKING:
+    from paceline.hosts.listening import Listening
 
 _UNSCORED = "Nothing was scored: the script has no paceline.evaluate(function)."
 
@@ -38,7 +41,7 @@ def run(
     runs: Path = RUNS,
     begun: Begun | None = None,
     given: Mapping[str, Any] | None = None,
-    machines: Listening | None = None,
+    machines: "Listening | None" = None,
 ) -> int:
     """Starts or resumes the run; returns the exit code. With `as_json` stdout gets one object, people read stderr. Raises what
     ended it before anything was learned. `begun`: as in `forking`; `given`: as in `open_run`; `machines`: as in
@@ -71,7 +74,7 @@ def finish(
     forkers: Mapping[str, Forker] | None = None,
     runs: Path = RUNS,
     given: Mapping[str, Any] | None = None,
-    machines: Listening | None = None,
+    machines: "Listening | None" = None,
 ) -> tuple[RunFolder, Outcome]:
     """Trains, shown while it goes on, unless the run has been finished before. `forkers`: as in `run_local`;
     `runs`, `given`: as in `open_run`; `machines`: as in `listening`."""
@@ -95,7 +98,7 @@ def finish(
     show(console, f"{resumed} run {folder.name} in {folder.path}: {config.task}, {config.policy.name}, {size}")
     for line in [] if config.is_script else told(config, build_policy(config.policy)):
         show(console, line)
-    with listening(config, folder, machines) as others, _display(console) as display:
+    with _others(config, folder, machines) as others, _display(console) as display:
         return folder, run_local(
             config,
             folder.path,
@@ -106,6 +109,15 @@ def finish(
             others=others,
             echo=display.echo,
         )
+
+
+def _others(config: Config, folder: RunFolder, machines: "Listening | None") -> AbstractContextManager[Others | None]:
+    """The machines that lend processes; None where nobody listens for them."""
+    if machines is None:
+        return nullcontext()
+    from paceline.hosts.listening import listening
+
+    return listening(config, folder, machines)
 
 
 def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:

@@ -54,11 +54,8 @@ def check_listening(config: Config, wish: Listening, has_keys: bool) -> None:
 
 
 @contextmanager
-def listening(config: Config, folder: RunFolder, wish: Listening | None) -> Iterator[Others | None]:
-    """Other machines may join while this is open; all keys are forgotten at the end. None: it is open to nobody."""
-    if wish is None:
-        yield None
-        return
+def listening(config: Config, folder: RunFolder, wish: Listening) -> Iterator[Others]:
+    """Other machines may join while this is open; all keys are forgotten at the end."""
     from paceline.hosts.certificates import RunAuthority
     from paceline.hosts.door import Door, HostServicer, own_addresses
     from paceline.hosts.key_files import write_keys

@@ -1,8 +1,6 @@
 """The program that a `Forker` starts, and speaks with: `python -P fork_program.py JSON`, the arguments of `main`."""
 
-import atexit
 import gc
-import io
 import json
 import os
 import random
@@ -10,12 +8,12 @@ import runpy
 import select
 import signal
 import sys
-import threading
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 from paceline.local import end_with_parent
+from paceline.local.leave import leave
 from paceline.own_files import show_own
 
 
@@ -104,29 +102,13 @@ def run(arguments: list[str], log: str, folder: str, environment: dict[str, str]
 
 
 def run_program(module: str) -> None:
-    """Ends with what the module ends with, but leaves all memory to the kernel: to free what was loaded before the fork would
-    take 0.4 s of CPU."""
+    """Ends with what the module ends with."""
     code: object = None
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code
-    if code is not None and not isinstance(code, int):
-        print(code, file=sys.stderr)
-        code = 1
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    flush_files()
-    os._exit((code or 0) & 0xFF)
-
-
-def flush_files() -> None:
-    """What was written to files that nobody has closed. The garbage collector does not show those that were there before the
-    fork, as stdout was."""
-    for each in (sys.stdout, sys.stderr, *gc.get_objects()):
-        if type(each) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
-            with suppress(OSError, ValueError):  # closed, or nobody reads it
-                each.flush()
+    leave(code)
 
 
 def run_script(file: str) -> None:
