@@ -7,6 +7,7 @@ TORCH  ?= torch>=2.10,<3
 BIN    := $(VENV)/bin
 DATA   ?=
 EPOCHS ?=
+PAGES  ?=
 OVERLAY   ?= demo
 NAMESPACE ?= paceline
 WORKERS   ?=
@@ -27,7 +28,7 @@ BUILD_FLAGS ?=
 comma  := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark demo test check bench experiments protos docs lock images clean \
+.PHONY: help setup spark demo test check docs-blocks bench experiments protos docs lock images clean \
   deploy run status logs dashboard scale put-data fetch-model doctor teardown purge e2e
 
 help: ## this list
@@ -67,6 +68,9 @@ check: setup ## lint, format, types, layers, stale stubs and pages, prose
 	$(BIN)/python -m tools.settings_page --check
 	$(BIN)/python -m tools.dashboard --check
 	$(BIN)/python -m tools.prose
+
+docs-blocks: setup ## the commands and code of README and docs, run for real (minutes; PAGES= for some of them)
+	$(BIN)/python -m tools.doc_blocks --run $(PAGES)
 
 # On Kubernetes, by your kubectl; none of these needs torch here.
 deploy: $(VENV)/.cli ## a run on the cluster that kubectl points to (OVERLAY=demo NAMESPACE=paceline; OVERLAY=script SCRIPT=train.py ARGS=)

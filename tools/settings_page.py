@@ -46,8 +46,9 @@ config.
 TOGETHER = """
 ## Which settings go together
 
-What follows is refused before anything is started, all of it at once; dots stand for what was set. A policy, codec, topology or
-optimizer of yours has rules of its own as `rules`, which are asked like these:
+What follows is refused before anything is started, all of it at once; dots stand for what was set.
+A policy, codec, topology or optimizer of yours has rules of its own as `rules`, which are asked
+like these:
 
 ```python
 class Mine(Policy):

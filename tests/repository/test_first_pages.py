@@ -11,6 +11,8 @@ from paceline.core.settings.config import Options
 from paceline.core.sync.policy import build_policy
 from paceline.load_settings import load
 from paceline.own_extensions import OWN, OwnExtensions
+from tools.doc_blocks.blocks import blocks
+from tools.prose.pages import read_page
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"leash.py": "docs/extend/first-policy.md", "fixed16.py": "docs/extend/first-codec.md"}
@@ -23,7 +25,7 @@ def written(tmp_path, monkeypatch):
     for name, value in vars(OwnExtensions()).items():
         monkeypatch.setattr(OWN, name, value)
     for name, page in PAGES.items():
-        (code,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+        (code,) = (block.text for block in blocks(read_page(ROOT / page)) if block.title == name)
         (tmp_path / name).write_text(code)
     return tmp_path
 

@@ -5,6 +5,7 @@ import pytest
 from tools.prose import left
 from tools.prose.pages import parse
 from tools.prose.rules import ADVICE, findings
+from tools.prose.wrap import wrapped
 
 LONG = "\n".join(["word"] * 41)
 
@@ -80,3 +81,19 @@ def test_a_page_may_get_better_move_or_split_but_not_worse() -> None:
     assert left.grown({"new/a": {"cell": 3}, "new/c": {"cell": 1}, "b": {"cell": 1}}, before) == []
     assert left.grown({"b": {"cell": 2}}, before) == ["b: cell went from 1 to 2"]
     assert left.grown({"new": {"cell": 5}, "b": {"cell": 1}}, before) == ["all pages together: cell went from 5 to 6"]
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("aaa bbb\nccc ddd eee\n", "aaa bbb\nccc ddd\neee\n"),
+        ("- aaa bbb ccc\n\n      code stays as it is\n", "- aaa\n  bbb\n  ccc\n\n      code stays as it is\n"),
+        ("1. aaa bbb\n   cc ddd e\n", "1. aaa\n   bbb\n   cc\n   ddd e\n"),
+        ("aaa bbb - ccc\n", "aaa bbb - ccc\n"),  # a line that began with - would be a list
+        ("| aaa bbb | ccc |\n|---|---|\n", "| aaa bbb | ccc |\n|---|---|\n"),
+        ("# aaa bbb ccc\n", "# aaa bbb ccc\n"),
+        ("aaa bbb  \nccc ddd eee\n", "aaa bbb  \nccc ddd eee\n"),
+    ],
+)
+def test_what_is_wrapped_shows_the_same(text: str, after: str) -> None:
+    assert wrapped(parse("docs/x", text), 8) == after

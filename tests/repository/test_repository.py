@@ -82,7 +82,7 @@ def test_a_line_of_the_workflow_is_a_make_target_or_a_script_that_there_is(line:
 
 
 def test_the_workflow_runs_the_commands_that_the_readme_begins_with() -> None:
-    first = re.search(r"^```\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    first = re.search(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     assert first
 
     promised = [line.partition("#")[0].strip() for line in first[1].splitlines()]

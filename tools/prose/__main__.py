@@ -2,11 +2,13 @@
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from tools.prose import left
-from tools.prose.pages import pages, read_page
-from tools.prose.rules import ADVICE, Finding, findings
+from tools.prose.pages import ROOT, pages, read_page
+from tools.prose.rules import ADVICE, Finding, findings, style
+from tools.prose.wrap import wrapped
 
 RULES = ("sentence", "cell", "phrase", "word", "line", "page")
 
@@ -17,7 +19,10 @@ def main() -> int:
     parser.add_argument("page", nargs="*", type=Path, help="show all findings of these pages, and advice")
     parser.add_argument("--counts", action="store_true", help="a table: how often each page breaks each rule")
     parser.add_argument("--less", action="store_true", help="keep the numbers of today, which must not be larger")
+    parser.add_argument("--wrap", action="store_true", help="wrap paragraphs that have a line over the limit")
     asked = parser.parse_args()
+    if asked.wrap:
+        return _wrap(asked.page or [ROOT / page.name for page in pages()])
     if asked.page:
         return _show([finding for path in asked.page for finding in findings(read_page(path))])
     found = [finding for page in pages() for finding in findings(page)]
@@ -29,6 +34,17 @@ def main() -> int:
     if worse := left.grown(now, before):
         sys.exit("\n".join(["Not kept, because the pages got worse:", *worse]))
     left.write(now)
+    return 0
+
+
+def _wrap(paths: Iterable[Path]) -> int:
+    for path in paths:
+        before, after = path.read_text(encoding="utf-8"), wrapped(read_page(path), style()["limits"]["line_characters"])
+        if path.read_text(encoding="utf-8").startswith("---\n"):
+            print(f"{path}: not wrapped, because it has a front matter")
+        elif after != before:
+            path.write_text(after, encoding="utf-8")
+            print(f"{path}: wrapped")
     return 0
 
 

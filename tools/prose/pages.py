@@ -57,6 +57,11 @@ def parse(name: str, text: str) -> Page:
     return Page(name, tuple(lines), tuple(tokens), tuple(_pieces(tokens)), tuple(_prose_lines(tokens)))
 
 
+def render(page: Page) -> str:
+    """What it shows, as HTML."""
+    return str(_parser().renderer.render(page.tokens, _parser().options, {}))
+
+
 @cache
 def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark").enable("table").disable("code")

@@ -1,0 +1,109 @@
+"""Every command and piece of code in README and docs is one that Paceline takes; `make docs-blocks` runs them, too."""
+
+from pathlib import Path
+
+import pytest
+
+from paceline.own_extensions import OWN, OwnExtensions
+from tools.doc_blocks.blocks import Mark, blocks
+from tools.doc_blocks.checks import problems
+from tools.doc_blocks.folder import fill
+from tools.doc_blocks.running import runnable
+from tools.doc_blocks.shell import commands
+from tools.prose.pages import Page, pages, parse
+
+FENCE = "```"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """The working folder of a page's blocks; what they load of their own is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in vars(OwnExtensions()).items():
+        monkeypatch.setattr(OWN, name, value)
+    return tmp_path
+
+
+def wrong(page: Page, folder: Path) -> list[str]:
+    found = list(blocks(page))
+    fill(folder, found)
+    return [f"{block.place}: {said}" for block in found for said in problems(block, folder)]
+
+
+def of_text(language: str, text: str, mark: str = "") -> Page:
+    return parse("docs/x", f"{mark}\n{FENCE}{language}\n{text}\n{FENCE}\n")
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if any(blocks(page))], ids=lambda page: page.name)
+def test_the_blocks_of_a_page_are_right(page: Page, folder: Path) -> None:
+    found = wrong(page, folder)
+
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "words"),
+    [
+        ("", "make demo", "say what it is"),
+        ("sh", "paceline run digits --polcy ssp", "No such option: --polcy"),
+        ("sh", "true && .venv/bin/paceline run digits --set polcy=ssp  # it says", "Did you mean 'policy'"),
+        ("sh", "paceline launch -w 2 nowhere.py", "no Python file nowhere.py"),
+        ("sh", "paceline search digits --grid optimizer.lrr=1,2", "optimizer.lrr"),
+        ("sh", "paceline set RUN policy.bond=5", "policy.bond"),
+        ("console", "$ paceline rum digits\nsome output", "there is no command rum"),
+        ("sh", "for i in 1 2; do", "syntax error"),
+        ("sh", "make demos", "no target demos"),
+        ("sh", "python -m experiments.nowhere", "no module experiments.nowhere"),
+        ("yaml", "polcy: ssp", "polcy"),
+        ("python", "import paceline\npaceline.train_it()", "no paceline.train_it"),
+        ("python", "paceline.wrap(1, model, accumulated=4)", "takes no accumulated"),
+        ("python", "for", "SyntaxError"),
+        ("toml", "a = ", "TOMLDecodeError"),
+        ("diff", "--- examples/own_loop_plain.py\n+++ examples/own_loop.py\n-import numpy", "its line is not in"),
+        ("dockerfile", "FROM scratch", "can't be run: say so"),
+    ],
+)
+def test_what_is_wrong_is_found(language: str, text: str, words: str, folder: Path) -> None:
+    (found, *_) = wrong(of_text(language, text), folder)
+
+    assert words in found
+
+
+def test_a_mark_says_why_in_more_than_a_word(folder: Path) -> None:
+    assert wrong(of_text("sh", "true", "<!-- not run: no -->"), folder) == [
+        "docs/x:2: a mark 'not run' gives no reason: 'no'"
+    ]
+
+
+def test_yaml_for_something_else_is_marked(folder: Path) -> None:
+    assert wrong(of_text("yaml", "kind: Pod", "<!-- not run: a manifest for kubectl -->"), folder) == []
+
+
+def test_lines_that_a_mark_names_are_left_out() -> None:
+    mark = "<!-- not run (cifar10): no such data -->"
+    (block,) = blocks(of_text("sh", "paceline run digits \\\n  -w 2\npaceline run cifar10", mark))
+
+    assert block.marks == (Mark("cifar10", "no such data"),)
+    assert runnable(block).split() == ["paceline", "run", "digits", "-w", "2"]
+
+
+def test_a_mark_belongs_to_the_block_behind_it_alone() -> None:
+    text = f"<!-- not run: a drawing -->\nWords.\n\n{FENCE}sh\ntrue\n{FENCE}\n\n<!-- not run: the next -->\n"
+
+    (first, second) = blocks(parse("docs/x", text + f"\n{FENCE}sh\nfalse\n{FENCE}\n"))
+
+    assert (first.why_not, second.why_not) == (None, "the next")
+
+
+def test_commands_are_cut_at_what_separates_them() -> None:
+    text = "# a comment\nA=1 paceline run 'x y' | tee out && make demo; srun paceline join  # c\nfor i in a; do echo $i; done"
+
+    assert list(commands(text)) == [
+        ["paceline", "run", "x y"],
+        ["tee", "out"],
+        ["make", "demo"],
+        ["paceline", "join"],
+        ["for", "i", "in", "a"],
+        ["echo", "$i"],
+        ["done"],
+    ]
