@@ -39,7 +39,7 @@ class ReachServers:
         return (
             f"the run's servers at {', '.join(self._left)} can't be reached from here ({self._why}), so no worker is started. "
             "Does a firewall let these ports in? `--set ports=7100-7119` on the head says which ports they are "
-            "(several-machines.md, Ports and firewalls)."
+            "(docs/run/several-machines.md, Ports and firewalls)."
         )
 
     def _work(self) -> None:
