@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from paceline.core.errors import ServersGone, TryAgain
+from paceline.core.errors import PoolFull, ServersGone, TryAgain
 from paceline.core.settings.config import Config
 from paceline.hosts.door import versions
 from paceline.hosts.key import JoinKey
@@ -35,6 +35,8 @@ CALL = 5.0
 """Longest that a report may take (seconds)."""
 FETCH = 600.0
 """Longest that fetching the script's folder may take, or sending a model (seconds)."""
+_TRIES, _AGAIN = 8, 2.0
+"""How often a machine asks for a seat, and how long it waits in between (seconds): longer than a dead one holds it."""
 _PART = 1 << 20
 
 
@@ -124,7 +126,7 @@ def _lend(
         stack.callback(head.channel.close)
         calls = HeadCalls(head, key)
         folder = stack.enter_context(private_folder(JOINER))
-        joined = calls.join(offer)
+        joined = seated(calls, offer, say, signals)
         say(f"joined run {joined.run} at {where[0]}:{where[1]} as host {joined.name}")
         for difference in joined.differences:
             say(f"note: {difference}")
@@ -148,6 +150,27 @@ def _lend(
         work = OwnWork(place, say)
         stack.callback(work.end, signals.hurry)
         return _Stay(calls, joined.host, work, patience, say, signals).last()
+
+
+def seated(
+    calls: HeadCalls,
+    offer: Offer,
+    say: Callable[[str], None],
+    signals: Signals,
+    sleep: Callable[[float], None] = time.sleep,
+) -> pb.HostJoinReply:
+    """What the head answers; a machine that has died may hold the seat a little longer. PoolFull where it does not."""
+    asked = 0
+    while True:
+        try:
+            return calls.join(offer)
+        except PoolFull as error:
+            asked += 1
+            if asked == _TRIES or signals.exit_code is not None:
+                raise
+            if asked == 1:
+                say(f"{error} Trying again for {_TRIES * _AGAIN:.0f} s, since one that has just died still counts.")
+        sleep(_AGAIN)
 
 
 class _Stay:

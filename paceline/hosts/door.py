@@ -26,8 +26,6 @@ from paceline.rpc.protocol_version import PROTOCOL, check_protocol
 from paceline.v1 import host_service_pb2 as pb
 from paceline.v1.host_service_pb2_grpc import HostServiceServicer, add_HostServiceServicer_to_server
 
-PORT = 7077
-"""Where the door is if nobody says another one and this one is free."""
 _PART = 1 << 20
 _THREADS = 64
 _MODEL = re.compile(r"[a-z]+\.safetensors")
@@ -104,16 +102,14 @@ class HostServicer(HostServiceServicer):
 class Door:
     """Open from its making until `close`. ConfigError: the port is taken."""
 
-    def __init__(self, port: int | None, servicer: HostServicer) -> None:
-        """`port`: None for the usual one, or a free one where that is taken."""
+    def __init__(self, port: int, servicer: HostServicer) -> None:
+        """`port`: 0 for any free one."""
         pair, certificate = door_pair()
         self.key = JoinKey.new(certificate)
         self._server = make_server(_THREADS, KeyAuthentication(self.key), lambda *_: None)
         add_HostServiceServicer_to_server(servicer, self._server)
         credentials = grpc.ssl_server_credentials([(pair.key, pair.certificate)])
-        self.port = self._bind(PORT if port is None else port, credentials)
-        if not self.port and port is None:
-            self.port = self._bind(0, credentials)
+        self.port = self._bind(port, credentials)
         if not self.port:
             raise ConfigError(
                 f"Can't listen for other machines on port {port}: it is in use. Choose another one with --port."

@@ -15,10 +15,14 @@ from paceline.hosts.lent import LentProcesses
 from paceline.hosts.private_folder import KEYS, private_folder
 from paceline.hosts.slurm import told_to_tasks
 from paceline.hosts.ssh import SshHost, begin_by_ssh
+from paceline.local.free_ports import FreePorts, is_free
 from paceline.local.others import Others
 from paceline.local.read_config import use_keys
 from paceline.local.run_folder import RunFolder
 from paceline.variables import TLS
+
+PORT = 7077
+"""Where other machines come in if nobody says another port and this one is free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +79,7 @@ def listening(config: Config, folder: RunFolder, wish: Listening) -> Iterator[Ot
         wanted = {"worker": config.workers - wish.workers_here, "server": config.server_processes - servers_here}
         hosts = Hosts(folder.name, wanted, time.monotonic)
         servicer = HostServicer(hosts, authority, folder.read_token(), folder.name, files, folder.models)
-        door = Door(wish.port, servicer)
+        door = Door(usual_port(config) if wish.port is None else wish.port, servicer)
         stack.callback(door.close)
         where = f"{f'[{address}]' if ':' in address else address}:{door.port}"
         also: Sequence[Callable[[], None]] = ()
@@ -94,3 +98,8 @@ def listening(config: Config, folder: RunFolder, wish: Listening) -> Iterator[Ot
             limit=config.start_timeout,
             also=also,
         )
+
+
+def usual_port(config: Config) -> int:
+    """The usual one, or a free one where that is taken. ConfigError: `ports` names some, and none of them is free."""
+    return PORT if is_free(PORT) else FreePorts(config.ports).take()

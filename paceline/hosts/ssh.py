@@ -18,6 +18,8 @@ _KEYS = ("workers", "servers", "python")
 _END = 5.0
 """Seconds that an ssh has to end by itself after the run."""
 _TAIL = 12
+_REFUSED, _NO_COMMAND = 255, 127
+"""Exit codes of ssh itself, and of the shell there."""
 
 
 class SshHost(NamedTuple):
@@ -72,6 +74,18 @@ def _host(file: Path, number: int, line: str) -> SshHost:
     return SshHost(name, workers, int(given.get("servers", 0)), given.get("python", ""))
 
 
+def _todo(host: SshHost, code: int) -> str:
+    """What helps against the two usual mistakes."""
+    if code == _REFUSED:
+        return f" `ssh -o BatchMode=yes {host.name} true` must work from here, without a password."
+    if code == _NO_COMMAND:
+        lacks = (
+            f"There is no {host.python}" if host.python else "The command `paceline` is not on the PATH that ssh gives"
+        )
+        return f" {lacks} there: say python=PROGRAM in its line, the Python that has Paceline."
+    return ""
+
+
 class _Begun(NamedTuple):
     host: SshHost
     process: subprocess.Popen[bytes]
@@ -98,9 +112,8 @@ def begin_by_ssh(
         for one in begun:
             code = one.process.poll()
             if code is not None and not hosts.has_come(one.host.name.rpartition("@")[2]):
-                raise ConfigError(
-                    f"ssh {one.host.name} ended with exit code {code} before that machine had joined. It said:{one.said}"
-                )
+                what = f"ssh {one.host.name} ended with exit code {code} before that machine had joined."
+                raise ConfigError(f"{what}{_todo(one.host, code)} It said:{one.said}")
 
     try:
         for host in wanted:

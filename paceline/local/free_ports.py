@@ -19,7 +19,7 @@ class FreePorts:
         if not self._ports:
             return 0
         for port in self._left:
-            if _is_free(port):
+            if is_free(port):
                 return port
         raise ConfigError(
             f"ports={self._ports}: none of these ports is left on this machine. Others listen on some, or they are too few: a "
@@ -27,7 +27,8 @@ class FreePorts:
         )
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nobody listens there."""
     try:
         with socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True):
             return True

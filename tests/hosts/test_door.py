@@ -19,14 +19,17 @@ from paceline.core.errors import (
     Unauthenticated,
     UsageError,
 )
+from paceline.core.settings.config import Config
 from paceline.hosts import agent, reach_head
-from paceline.hosts.agent import HeadCalls, Offer
+from paceline.hosts.agent import HeadCalls, Offer, seated
 from paceline.hosts.certificates import RunAuthority, door_pair
 from paceline.hosts.door import Door, HostServicer, caller_of, differences, own_addresses
-from paceline.hosts.hosts import Hosts
+from paceline.hosts.hosts import LOST, Hosts
 from paceline.hosts.key import JoinKey
 from paceline.hosts.key_files import write_keys
+from paceline.hosts.listening import usual_port
 from paceline.hosts.reach_head import Head, address_of, metadata, reach
+from paceline.local.signals import Signals
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.tls import read_keys
 from paceline.v1 import host_service_pb2 as pb
@@ -68,6 +71,27 @@ def test_with_the_key_a_machine_gets_token_certificate_and_files(rig: Rig, tmp_p
     read_keys(write_keys(tmp_path / "keys", joined.authority, joined.certificate, joined.key))
     assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o700
     assert all(file.stat().st_mode & 0o777 == 0o600 for file in (tmp_path / "keys").iterdir())
+
+
+def test_a_machine_that_comes_back_waits_for_the_seat_that_its_dead_self_holds(rig: Rig) -> None:
+    dead = rig.hosts.join("b", 2, 0, "127.0.0.1")
+    said: list[str] = []
+
+    def sleep(seconds: float) -> None:
+        dead.lost = True
+
+    assert seated(rig.calls(), OFFER, said.append, Signals(), sleep).host == 2
+    (line,) = said
+    assert "no seat free for this host" in line
+    assert "Trying again for 16 s, since one that has just died still counts" in line
+
+
+def test_a_machine_that_gets_no_seat_in_the_end_is_told_why(rig: Rig) -> None:
+    rig.hosts.join("c", 2, 0, "127.0.0.1")
+    slept: list[float] = []
+    with pytest.raises(PoolFull, match="no seat free for this host"):
+        seated(rig.calls(), OFFER, lambda text: None, Signals(), slept.append)
+    assert sum(slept) > LOST
 
 
 def test_a_key_with_another_secret_does_not_let_in(rig: Rig) -> None:
@@ -182,11 +206,11 @@ def test_a_port_that_is_taken_is_told(rig: Rig, tmp_path: Path) -> None:
         Door(rig.door.port, servicer)
 
 
-def test_the_usual_port_gives_way_to_a_free_one(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.hosts.door.PORT", rig.door.port)
-    other = Door(None, HostServicer(rig.hosts, rig.authority, "", "play", lambda: b"", tmp_path))
-    assert other.port not in (0, rig.door.port)
-    other.close()
+def test_the_usual_port_gives_way_to_a_free_one(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.hosts.listening.PORT", rig.door.port)
+    assert usual_port(Config()) == 0
+    first = min(rig.door.port, 65000)
+    assert first < usual_port(Config(ports=f"{first}-{first + 99}")) < first + 100, "within what a firewall lets in"
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,29 @@ def test_an_ssh_that_ends_before_its_machine_has_joined_is_told_with_its_words(s
     log = lambda name: tmp_path / "logs" / f"{name}.log"  # noqa: E731
     with begin_by_ssh([SshHost("me@node2")], "10.0.0.1:7077", KEY, hosts, log) as look:
         until(lambda: "denied" in log("ssh-me@node2").read_text())
-        with pytest.raises(ConfigError, match=r"(?s)ssh me@node2 ended with exit code 255 before.*Permission denied"):
+        with pytest.raises(
+            ConfigError,
+            match=r"(?s)ssh me@node2 ended with exit code 255 .*=yes me@node2 true` must.*denied",
+        ):
             until(look)
+
+
+@pytest.mark.parametrize(
+    ("python", "told"),
+    [("", "The command `paceline` is not on the PATH that ssh gives there"), ("/opt/py", "There is no /opt/py there")],
+)
+def test_a_machine_without_paceline_is_told_of_with_what_to_write(
+    python: str, told: str, stand_in: Path, tmp_path: Path
+) -> None:
+    stand_in.write_text("#!/bin/sh\necho 'bash: paceline: command not found' >&2\nexit 127\n")
+    hosts = Hosts("play", {"worker": 1, "server": 0}, time.monotonic)
+    with (
+        begin_by_ssh(
+            [SshHost("node2", python=python)], "10.0.0.1:7077", KEY, hosts, lambda name: tmp_path / name
+        ) as look,
+        pytest.raises(ConfigError, match=rf"(?s){told}: say python=PROGRAM in its line.*not found"),
+    ):
+        until(look)
 
 
 def test_an_ssh_gets_the_key_by_stdin_and_may_end_after_its_machine_has_joined(stand_in: Path, tmp_path: Path) -> None:
