@@ -28,6 +28,10 @@ from paceline.worker.startup.start import Start
 
 _SCORES = 10
 """Epochs that the steps of a script with batches of its own are cut into."""
+_TRAINER = (
+    " transformers.Trainer has a loop of its own, which no worker can run: write the loop, as in "
+    "examples/scripts/accelerate_loop.py."
+)
 
 
 class TrainingRows(Protocol):
@@ -214,7 +218,8 @@ class ScriptRun:
             (self._length, "paceline.epochs(n)"),
         ):
             if said is None or said == {}:
-                raise ConfigError(f"{self.script} trains without {what}. Call it before the first mini-batch.")
+                also = _TRAINER if "transformers.trainer" in sys.modules else ""
+                raise ConfigError(f"{self.script} trains without {what}. Call it before the first mini-batch.{also}")
         assert self._replica is not None
         assert self._data is not None
         self._asked = self._said()

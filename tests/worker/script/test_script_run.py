@@ -125,6 +125,13 @@ def test_a_script_that_has_not_said_all_is_told_what_lacks(told: Any) -> None:
         run.join()
 
 
+def test_the_trainer_of_transformers_is_told_what_to_do(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(script_run.sys.modules, "transformers.trainer", SimpleNamespace())
+
+    with pytest.raises(ConfigError, match=r"write the loop, as in examples/scripts/accelerate_loop\.py\.$"):
+        script_run.ScriptRun(told).join()
+
+
 def test_what_comes_twice_is_refused(told: Any) -> None:
     run = script_run.ScriptRun(told)
     run.train(*model_and_optimizer(), 1)
