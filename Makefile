@@ -28,7 +28,7 @@ BUILD_FLAGS ?=
 comma  := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark demo test check docs-blocks bench experiments protos docs lock images clean \
+.PHONY: help setup spark demo test check docs-blocks bench experiments protos pages docs docs-serve docs-pictures lock images clean \
   deploy run status logs dashboard scale put-data fetch-model doctor teardown purge e2e
 
 help: ## this list
@@ -141,9 +141,22 @@ experiments: setup ## tables of all policies and of sharding strategies, [Hogwil
 protos: setup ## the stubs in paceline/v1, from protos/
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos
 
-docs: setup ## docs/reference/settings.md, the dashboard and the alerts' PrometheusRule anew, from the code
+pages: setup ## what is made from the code: pages of docs/reference, the dashboard, the alerts' PrometheusRule
 	$(BIN)/python -m tools.settings_page
 	$(BIN)/python -m tools.dashboard
+
+$(VENV)/.docs: requirements-docs.lock | $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	touch $@
+
+docs: pages $(VENV)/.docs ## the pages of `make pages`, then the guide as a site in build/docs/site; a link that leads nowhere fails
+	$(BIN)/python -m tools.site
+
+docs-serve: $(VENV)/.docs ## the guide at http://localhost:8000, until Ctrl-C
+	$(BIN)/python -m tools.site --serve
+
+docs-pictures: docs ## what the site looks like in Chromium, wide and narrow, light and dark: build/docs/pictures
+	$(BIN)/python -m tools.site.pictures build/docs/pictures
 
 IMAGE_LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	-c requirements.lock
@@ -153,6 +166,8 @@ lock: setup ## the lock files anew, from pyproject.toml
 	  --extra sharder --extra dev --extra tensorboard -o requirements.lock pyproject.toml
 	echo pyspark | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  -o requirements-spark.lock -
+	printf 'mkdocstrings-python\nzensical\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header -c requirements.lock -o requirements-docs.lock -
 	$(IMAGE_LOCK) -o docker/server.lock pyproject.toml
 	$(IMAGE_LOCK) --extra sparse -o docker/worker-slim.lock pyproject.toml
 	$(IMAGE_LOCK) --extra sharder -o docker/sharder.lock pyproject.toml

@@ -12,8 +12,12 @@ from tests.support.tree import ROOT
 
 SOURCES = "docs/papers/sources.md"
 KINDS = {".py", ".md", ".proto", ".yaml", ".yml", ".toml", ".sh"}
-WRITTEN = {"full.md", "results.md", "both/results.md"}
+WRITTEN = {"index.md", "full.md", "results.md", "both/results.md"}
 """Pages that programs write: such a name is no citation."""
+SITE = {"zensical.toml": [ROOT / "docs"]}
+"""Whose pages are named from there."""
+MADE_UP = {"test_citations.py", "test_site.py"}
+"""Tests that cite pages which nobody has."""
 PAGE = re.compile(r"(?<![\w/.:-])((?:[\w.-]+/|\.\./)*[\w-]+\.md)\b(#[\w-]+)?")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 NUMBERED = re.compile(r"\b(?:protocol|algorithms|reliability|performance|operations|[Ll]aws?)(?:\.md)?,? \d")
@@ -32,7 +36,7 @@ def files() -> list[Path]:
         is_left_out = re.compile(r"\.|__pycache__$|node_modules$|(build|dist|runs|shared)$|.*\.egg-info$").match
         inner[:] = [name for name in inner if not is_left_out(name)]
         found += [Path(folder) / name for name in names if is_text(name)]
-    return sorted(path for path in found if path != Path(__file__))
+    return sorted(path for path in found if path.name not in MADE_UP)
 
 
 @cache
@@ -77,7 +81,7 @@ def wrong(path: Path, text: str) -> Iterator[str]:
             )
         yield from (f"{number}: {found}: say which page of docs/" for found in NUMBERED.findall(line))
         for page, anchor in cited:
-            there = [base / page for base in (path.parent, ROOT) if (base / page).exists()]
+            there = [base / page for base in (path.parent, ROOT, *SITE.get(path.name, ())) if (base / page).exists()]
             if not there:
                 yield f"{number}: there is no {page}"
             elif anchor and not any(anchor in anchors(found) for found in there if found.suffix == ".md"):
