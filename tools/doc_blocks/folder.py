@@ -14,14 +14,14 @@ import torch
 import paceline
 
 features = torch.randn(256, 8, generator=torch.Generator().manual_seed(0))
-data = torch.utils.data.TensorDataset(features, features.sum(dim=1, keepdim=True))
-model = torch.nn.Linear(8, 1)
+data = torch.utils.data.TensorDataset(features, (features.sum(dim=1) > 0).long())
+model = torch.nn.Linear(8, 2)
 optimizer = paceline.wrap(torch.optim.SGD(model.parameters(), lr=0.01), model)
 loader = paceline.loader(data, batch_size=32)
 for _ in paceline.epochs(2):
     for inputs, targets in loader:
         optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(inputs), targets).backward()
+        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
         optimizer.step()
 '''
 _POLICY = '''"""A small policy, in place of the reader's."""

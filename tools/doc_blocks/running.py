@@ -15,7 +15,7 @@ from tools.prose.pages import ROOT, Page
 
 BEFORE = Path(__file__).with_name("before")
 """The file there with a page's name gives names to its Python blocks: the reader's own model and data."""
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds for all Python of a page, or one shell block."""
 _EPOCHS = "2"
 
