@@ -32,17 +32,16 @@ class Part:
 
 
 class OwnBatches:
-    """An epoch of so many steps, in each of which each worker draws one mini-batch."""
+    """An epoch is a step, in which each worker draws one mini-batch; each makes as many as it was told."""
 
     shuffle = True
     fills = False
 
-    def __init__(self, workers: int, steps: int) -> None:
-        self.asks: dict[str, Any] = {"batch_size": workers}
+    def __init__(self, workers: int) -> None:
+        self.asks: dict[str, Any] = {"batch_size": workers, "budget": "per_worker"}
         """What the run's settings must say for it."""
-        self._steps = steps
-        each = (steps,) * workers
-        self.manifest = Facts(workers * steps, each, each, f"own batches, {steps} an epoch")
+        each = (1,) * workers
+        self.manifest = Facts(workers, each, each, "own batches")
 
     def dealt(self, config: Config) -> "OwnBatches":
         """There is nothing to deal."""
@@ -52,7 +51,7 @@ class OwnBatches:
         return len(self.manifest.sizes)
 
     def shard(self, number: int) -> Part:
-        rows = np.arange(self._steps, dtype=np.int64)
+        rows = np.zeros(1, np.int64)
         return Part(rows, rows)
 
     def verify(self, which: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from paceline.core.errors import ConfigError
 from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
+from paceline.core.sync.policy import build_policy
 from paceline.data.dataset import Rows
 from paceline.data.sampler import Sampler
 from paceline.data.shards import take
@@ -26,8 +27,6 @@ from paceline.worker.script.script_worker import ScriptWorker
 from paceline.worker.startup.run_process import run_process
 from paceline.worker.startup.start import Start
 
-_SCORES = 10
-"""Epochs that the steps of a script with batches of its own are cut into."""
 _TRAINER = (
     " transformers.Trainer has a loop of its own, which no worker can run: write the loop, as in "
     "examples/scripts/accelerate_loop.py."
@@ -39,7 +38,7 @@ class TrainingRows(Protocol):
 
     @property
     def asks(self) -> dict[str, Any]:
-        """What the run's settings must say for it: batch_size of each mini-batch that the script gets, and `batch`."""
+        """What the run's settings must say for it: batch_size of each mini-batch that the script gets, `batch` and `budget`."""
 
     def dealt(self, config: Config) -> Any:
         """Shards (paceline/data/shards.py) whose features are the data set's row numbers; equal settings deal alike."""
@@ -138,13 +137,12 @@ class ScriptRun:
         return self._epochs(count)
 
     def steps(self, count: int) -> Iterator[int]:
-        """0, 1, ... below `count`, for scripts that draw their own mini-batches."""
+        """0, 1, ... below `count`, in each worker, for scripts that draw their own mini-batches. A step is the run's epoch."""
         self._plan("paceline.steps", count)
         if self._data is not None:
             raise ConfigError("paceline.steps is for scripts without paceline.loader; with one, say paceline.epochs.")
-        each = -(-count // _SCORES) if self._every == 0 else min(self._every, count)
-        self._data = OwnBatches(self.workers, each)
-        self._length = {"epochs": -(-count // each), "evaluate_every": min(self._every, 1)}
+        self._data = OwnBatches(self.workers)
+        self._length = {"epochs": count}
         return self._steps(count)
 
     def _plan(self, what: str, count: int) -> None:
@@ -231,13 +229,18 @@ class ScriptRun:
 
     def _said(self) -> dict[str, Any]:
         """What the script asks for, below the run's file and flags."""
-        said = {"evaluate_every": self._every, **self._length}
+        said = {"evaluate_every": self._every, "budget": self._budget(), **self._length}
         if self._optimizer:
             said["optimizer"] = self._optimizer
         if self._data is not None:
             said |= self._data.asks
             said["batch_size"] *= self.accumulate
         return said
+
+    def _budget(self) -> str:
+        """Each worker makes its own steps, so that schedulers end where the run does; but where a policy lets a fast worker go
+        on, it takes over what slow ones have not done."""
+        return "per_worker" if build_policy(self.settings.policy).keeps_together else "total"
 
     @property
     def can_join(self) -> bool:

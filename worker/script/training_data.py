@@ -104,7 +104,8 @@ class Brought:
         """What the run's settings must say for it, below file and flags; batch_size is that of each mini-batch that the script
         gets. ConfigError where the script has not said it yet."""
         asked = self.asked()
-        return {"batch_size": asked.batch_size, "batch": asked.batch}
+        found: dict[str, Any] = {"batch_size": asked.batch_size, "batch": asked.batch}
+        return found | {"budget": "per_worker"} if asked.fills else found
 
     def dealt(self, config: Config) -> TrainingData:
         """The shards of a run with these settings; the same in all processes. ConfigError and DataError where the data set
@@ -280,6 +281,11 @@ def _check(config: Config, asked: Asked, parts: int, stream: bool) -> None:
             raise ConfigError(
                 f"data.access is all, by which every worker draws from the whole set, but {why}. Leave data.access out."
             )
+    if asked.fills and config.budget == "total":
+        raise ConfigError(
+            "budget is total, by which a fast worker takes over what slow ones have not done, but a DataLoader of your own "
+            "with a paceline.sampler ends with its pass. Leave budget out, or draw with paceline.loader."
+        )
     if asked.fills and config.worker_batch != asked.batch_size * parts:
         raise ConfigError(
             f"The DataLoader of paceline.sampler makes {asked.batch_size * parts} examples a step, the run's settings "

@@ -29,7 +29,8 @@ def work(training: Training, clock: int) -> Work:
     most = training.policy.most_steps
     training.own.lr = training.client.lr
     first, done = (clock - 1) * most, None
-    for position in range(first + 1, first + training.policy.local_steps(training.progress.speed) + 1):
+    last = min(first + training.policy.local_steps(training.progress.speed), training.last_position)
+    for position in range(first + 1, last + 1):
         step = compute(training, position)
         if step is not None and step.finite and training.stepper is not None:
             training.own.step(training.stepper, step.gradient)

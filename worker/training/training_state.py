@@ -1,5 +1,6 @@
 """What one worker trains with, and what changes while it does."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
@@ -39,6 +40,8 @@ class Asked:
     """Whether a slower worker takes a smaller part of each mini-batch."""
     overlap: bool = False
     """Whether the next gradient is computed while a push is on its way, where the policy allows it."""
+    passes: int | None = None
+    """Over its data, that each worker makes; None: the run says when it ends."""
 
     @classmethod
     def by(cls, config: Config) -> Self:
@@ -49,6 +52,7 @@ class Asked:
             clip=Clip(config.clip),
             by_speed=config.batch == "speed",
             overlap=config.overlap,
+            passes=config.epochs if config.budget == "per_worker" else None,
         )
 
 
@@ -121,6 +125,11 @@ class Training:
     def policy(self) -> Policy:
         """The one that is in force."""
         return self.in_force.policy
+
+    @property
+    def last_position(self) -> int:
+        """Of the mini-batches that this worker has to compute."""
+        return sys.maxsize if self.asked.passes is None else self.asked.passes * self.batches.sampler.steps
 
     @property
     def overlaps(self) -> bool:

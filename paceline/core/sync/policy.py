@@ -91,6 +91,8 @@ class Policy(Scaled, ABC):
     """Whether BUFFERED pushes are summed as they come, outside of rounds."""
     lock_step: ClassVar[bool] = False
     """Whether a worker's reply waits until others have pushed as often."""
+    bounds_lead: ClassVar[bool] = False
+    """Whether a worker that gets some clocks ahead of the slowest waits."""
     overlaps: ClassVar[bool] = False
     """Whether a worker may compute its next gradient while the last one is on its way."""
     sparse: ClassVar[bool] = False
@@ -104,6 +106,11 @@ class Policy(Scaled, ABC):
 
     def step_pushes(self, members: int) -> float:
         return members if self.rounds else 1.0
+
+    @property
+    def keeps_together(self) -> bool:
+        """Whether all workers make about as many steps, however fast they are."""
+        return self.rounds or self.lock_step or self.bounds_lead
 
     @property
     def has_sum(self) -> bool:

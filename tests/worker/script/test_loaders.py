@@ -496,6 +496,10 @@ def test_samplers_say_what_they_can_not_draw() -> None:
         FakeRun().sampler(Known(9))
     with pytest.raises(ConfigError, match="drop_last belongs to the DataLoader"):
         FakeRun().sampler(Numbers(9), drop_last=True)
+    run, dataset = FakeRun(workers=2, budget="total"), Numbers(40)
+    mine = data.DataLoader(dataset, batch_size=8, sampler=run.sampler(dataset))
+    with pytest.raises(ConfigError, match=r"budget is total.*Leave budget out"):
+        len(mine)
     run, dataset = FakeRun(workers=2, batch_size=16), Numbers(40)
     mine = data.DataLoader(dataset, batch_size=8, sampler=run.sampler(dataset))
     with pytest.raises(ConfigError, match=r"makes 8 examples a step, the run's settings .* 16 for each worker"):

@@ -10,6 +10,7 @@ import pytest
 
 from paceline.core.errors import BadPush, ConfigError, OtherProtocol
 from paceline.core.run.best_model import Measure
+from paceline.core.run.budget import Budget
 from paceline.core.settings.config import Config
 from paceline.load_settings import load, write_yaml
 from paceline.rpc.protocol_version import PROTOCOL
@@ -23,6 +24,7 @@ from paceline.worker.script.named_scores import named
 
 torch = pytest.importorskip("torch")
 script_run = pytest.importorskip("paceline.worker.script.script_run")
+OwnBatches = pytest.importorskip("paceline.worker.script.own_batches").OwnBatches
 alone = pytest.importorskip("paceline.worker.script.alone")
 scorer = pytest.importorskip("paceline.worker.script.script_scorer")
 
@@ -142,6 +144,45 @@ def test_what_comes_twice_is_refused(told: Any) -> None:
         run.epochs(5)
     with pytest.raises(ConfigError, match="trains on one data set"):
         run.bring(SimpleNamespace())
+
+
+@pytest.mark.parametrize(
+    ("policy", "budget"),
+    [("bsp", "per_worker"), ("ssp:2", "per_worker"), ("local_sgd", "per_worker"), ("asp", "total"), ("shat", "total")],
+)
+def test_workers_that_stay_together_make_their_own_epochs_and_fast_ones_else_take_over(
+    given: Path, told: Any, policy: str, budget: str
+) -> None:
+    given.write_text(GIVEN.replace("policy: bsp", f"policy: {policy}"))
+    run = script_run.ScriptRun(told)
+    run.epochs(3)
+    assert run.so_far().budget == budget
+
+    given.write_text(given.read_text() + "budget: total\n")
+    assert run.so_far().budget == "total"
+
+
+@pytest.mark.parametrize("policy", ["bsp", "ssp", "asp"])
+@pytest.mark.parametrize("count", [1, 23, 2000])
+def test_each_worker_makes_exactly_the_steps_that_the_script_says(
+    given: Path, told: Any, policy: str, count: int
+) -> None:
+    given.write_text(GIVEN.replace("policy: bsp", f"policy: {policy}"))
+    run = script_run.ScriptRun(told)
+    run.evaluate(dict, 7, None, None)
+    run.steps(count)
+
+    config = run.so_far()
+    budget = Budget(config)
+    budget.agree("worker-0", *agreed_by(OwnBatches(run.workers)))
+    assert budget.last_clock(config.policy) == count
+    assert (budget.total, config.evaluate_every) == (2 * count, 7)
+
+
+def agreed_by(data: Any) -> tuple[int, int, str]:
+    """Examples, steps of an epoch and what else workers agree on."""
+    manifest = data.manifest
+    return manifest.train_examples, max(manifest.epoch_lens), manifest.fingerprint
 
 
 @pytest.mark.parametrize("count", [0, -1, 2.0, "3"])

@@ -221,6 +221,15 @@ def test_a_gradient_that_is_not_finite_is_pushed_as_an_empty_update_and_not_step
     assert replica.local.tolist() == [-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
 
 
+def test_after_its_passes_a_worker_computes_nothing_more() -> None:
+    """Three steps a clock, two passes of two mini-batches: four steps, in two clocks."""
+    replica, client = Replica([1.0]), Client(3)
+    loop.train(training(policy("local_sgd", steps=3), client, replica, passes=2), 0)
+
+    assert len(replica.seeds) == 4
+    assert [examples for _, _, examples in client.pushes] == [6, 2, 0]
+
+
 def test_a_step_without_examples_is_pushed_as_an_empty_update() -> None:
     client = Client(3)
     loop.train(training(policy("bsp"), client, Replica([1.0]), sizes=[2], steps=3), 0)

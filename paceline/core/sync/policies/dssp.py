@@ -19,6 +19,7 @@ class Dssp(Policy):
     sparse: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "lower"
     overlaps: ClassVar[bool] = True
+    bounds_lead: ClassVar[bool] = True
     rules: ClassVar[tuple[SettingsRule, ...]] = (
         SettingsRule(
             lambda policy, config: policy.upper < policy.lower,

@@ -14,6 +14,7 @@ class Ssp(Policy):
     sparse: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "bound"
     overlaps: ClassVar[bool] = True
+    bounds_lead: ClassVar[bool] = True
     bound: int = Field(3, ge=0, description="Clocks a worker may be ahead of the slowest when it goes on.")
 
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
