@@ -22,6 +22,10 @@ class _Left(BaseException):
     """The script has left before the run's end. Nobody catches it by accident."""
 
 
+class Finished(BaseException):
+    """The script has done its share before the run's end."""
+
+
 class LoopThread:
     """The thread, and what goes between it and the script. `start`, `wait`, `answer` and `close` belong to the script's
     thread, `ask` to the loop's."""
@@ -65,9 +69,14 @@ class LoopThread:
         """In the loop: the script's answer."""
         self._asks.put(what)
         answer = self._answers.get()
-        if isinstance(answer, _Left):
+        if isinstance(answer, _Left | Finished):
             raise answer
         return answer
+
+    def finish(self) -> None:
+        """Leaves the run as a worker that has done its share; returns when nothing is left to do."""
+        self._answers.put(Finished())
+        self.wait()
 
     def close(self) -> None:
         """Leaves the run; before its end, the others go on without this worker. Does nothing the second time."""

@@ -87,6 +87,11 @@ class FakeRun:
             if position % self.steps_per_epoch == 0 and self.epoch < self._epochs - 1:
                 return
 
+    def drew(self) -> None:
+        """Steps are made for all."""
+
+    drew_all = drew
+
     def step(self) -> None:
         """As the wrapped optimizer's."""
         self.position += 1

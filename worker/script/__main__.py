@@ -47,8 +47,16 @@ def main() -> None:
     except BdbQuit as error:  # of pdb.set_trace(), which reads an input that has ended
         raise ConfigError(f"{where(error, script)}: {WORDS}") from error
     except Exception as error:
+        if note := run.overtime:
+            error.add_note(note)
         show_own(error, script)
         sys.exit(1)
+    except SystemExit as end:
+        if not end.code:
+            run.finish()
+        raise
+    else:
+        run.finish()
     finally:
         run.close()
 

@@ -38,6 +38,12 @@ class Run(Protocol):
     def positions(self) -> Iterator[int]:
         """Those of this epoch's mini-batches, from the next one on, from 1; they may be taken ahead."""
 
+    def drew(self) -> None:
+        """The script gets its next mini-batch, or the next part of one."""
+
+    def drew_all(self) -> None:
+        """It has had all of its epoch."""
+
     def rows(self, position: int) -> Rows:
         """The data set's rows that make this worker's mini-batch there."""
 
@@ -66,6 +72,12 @@ class Course:
             return False
         self.run.join()
         return True
+
+    def hands_out(self) -> bool:
+        """The script is about to get its next part; False where the run is over."""
+        if not self.run.is_over:
+            self.run.drew()
+        return not self.run.is_over
 
     def parts(self, *, one_pass: bool = False) -> Iterator[Part]:
         """From the next step on to the end of the epoch, or of the run; whoever reads rows ahead takes them ahead. `one_pass`:

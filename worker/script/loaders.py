@@ -113,9 +113,11 @@ class PartLoader(ScriptLoader):
     def __iter__(self) -> Any:
         is_training = self._course.begin()
         for batch in super().__iter__():
-            if is_training and self._course.run.is_over:
+            if is_training and not self._course.hands_out():
                 return
             yield batch
+        if is_training:
+            self._course.run.drew_all()
 
 
 class PartBatches(Sampler[list[int]]):
@@ -150,9 +152,11 @@ class StreamLoader(ScriptLoader):
                 self._tell(part)
                 batches = super().__iter__()
                 batch = next(batches)
-            if is_training and self._course.run.is_over:
+            if is_training and not self._course.hands_out():
                 return
             yield batch
+        if is_training:
+            self._course.run.drew_all()
 
     def _tell(self, part: Part) -> None:
         """Has the stream begin anew, at this part. Its rows are numbers of every n-th example, which say where this worker is

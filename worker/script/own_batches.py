@@ -1,12 +1,23 @@
 """What stands in the place of training data where a script draws its mini-batches itself: one example stands for each."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
+
+
+class TrainingRows(Protocol):
+    """What a script trains on."""
+
+    @property
+    def asks(self) -> dict[str, Any]:
+        """What the run's settings must say for it: batch_size of each mini-batch that the script gets, `batch` and `budget`."""
+
+    def dealt(self, config: Config) -> Any:
+        """Shards (paceline/data/shards.py) whose features are the data set's row numbers; equal settings deal alike."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ the loader joins; from then on `optimizer.step()` is the exchange with the serve
 
 import sys
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from paceline.core.errors import ConfigError
 from paceline.core.run.best_model import Measure
@@ -20,10 +21,12 @@ from paceline.rpc.process import make_log
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.loop_thread import Stopping
 from paceline.worker.script.describe import describe
-from paceline.worker.script.own_batches import OwnBatches
+from paceline.worker.script.own_batches import OwnBatches, TrainingRows
+from paceline.worker.script.present_epoch import PresentEpoch
 from paceline.worker.script.script_replica import Answer, ScriptReplica
 from paceline.worker.script.script_scorer import Evaluate, ScriptScorer
 from paceline.worker.script.script_worker import ScriptWorker
+from paceline.worker.script.tell import tell
 from paceline.worker.startup.run_process import run_process
 from paceline.worker.startup.start import Start
 
@@ -31,17 +34,6 @@ _TRAINER = (
     " transformers.Trainer has a loop of its own, which no worker can run: write the loop, as in "
     "examples/scripts/accelerate_loop.py."
 )
-
-
-class TrainingRows(Protocol):
-    """What a script trains on."""
-
-    @property
-    def asks(self) -> dict[str, Any]:
-        """What the run's settings must say for it: batch_size of each mini-batch that the script gets, `batch` and `budget`."""
-
-    def dealt(self, config: Config) -> Any:
-        """Shards (paceline/data/shards.py) whose features are the data set's row numbers; equal settings deal alike."""
 
 
 class ScriptRun:
@@ -72,9 +64,13 @@ class ScriptRun:
         self._best: Measure | None = None
         self._has_joined = False
         self._sampler: Sampler | None = None
+        """Of the steps; the loop has it, too."""
+        self._ahead: Sampler | None = None
+        """Of the loader, which may be an epoch ahead: each keeps one epoch's order."""
         self._shards: list[Any] = []
         self._epoch = -1
         """The one that the script is in, from 0."""
+        self._present = PresentEpoch()
         self.position = 0
         """Mini-batches of this worker that are done, those of earlier starts, too."""
         self.steps_per_epoch = 0
@@ -102,6 +98,7 @@ class ScriptRun:
         self._replica = replica
         self._optimizer = optimizer
         self.accumulate = accumulate
+        self._present = PresentEpoch(accumulate)
 
     def bring(self, data: TrainingRows) -> None:
         """What is trained on. ConfigError: the second one."""
@@ -161,6 +158,7 @@ class ScriptRun:
             self._score()
         if self._data is not None:
             self.join()
+        bodies = self._pass
         while not self.is_over:
             before = self.position
             self._epoch = min(count - 1, max(self._epoch + 1, self._pass))
@@ -170,8 +168,12 @@ class ScriptRun:
             if not self.is_over and self.position == before:
                 raise ConfigError(
                     "An epoch went by without optimizer.step(), where `optimizer` is what paceline.wrap gave. Call it once for "
-                    f"each {'mini-batch' if self.accumulate == 1 else f'{self.accumulate} mini-batches'}."
+                    f"each {self._present.mini_batches}."
                 )
+            self._leave_out()
+            bodies += 1
+            if bodies == count:
+                self.finish()
 
     def _steps(self, count: int) -> Iterator[int]:
         if self._told.evaluates:
@@ -201,10 +203,8 @@ class ScriptRun:
         replica.thread.start(lambda stopping: self._work(start, replica, shards, stopping))
         self._wait()
         if self.is_over and not (self._worker and self._worker.has_model):
-            print(
-                "paceline: the run was over before this worker could join it. Its script ends here, since its model is "
-                "untrained.",
-                file=sys.stderr,
+            tell(
+                "the run was over before this worker could join it. Its script ends here, since its model is untrained."
             )
             sys.exit(0)
 
@@ -220,7 +220,6 @@ class ScriptRun:
                 raise ConfigError(f"{self.script} trains without {what}. Call it before the first mini-batch.{also}")
         assert self._replica is not None
         assert self._data is not None
-        self._asked = self._said()
         return self._replica, self._data, self.so_far()
 
     def so_far(self) -> Config:
@@ -264,7 +263,7 @@ class ScriptRun:
     def _describe(self, around: Any) -> None:
         """Tells the servers what the script asks for; the evaluator too, which may be the first to come in a pod."""
         describe(
-            self._asked,
+            self._said(),
             self._told.name,
             around.addresses,
             around.credentials,
@@ -277,6 +276,7 @@ class ScriptRun:
         """In the loop's thread, while the script waits."""
         self.position = position
         self._sampler = sampler
+        self._ahead = copy(sampler)
         self._shards = shards
         self.steps_per_epoch = sampler.steps
 
@@ -295,35 +295,60 @@ class ScriptRun:
     # training
     def rows(self, position: int) -> Rows:
         """The data set's rows that make this worker's mini-batch at this position, from 1."""
-        assert self._sampler is not None
-        found: Rows = take(self._shards, *self._sampler.batch(position))[0]
+        assert self._ahead is not None
+        found: Rows = take(self._shards, *self._ahead.batch(position))[0]
         return found
 
+    def _examples(self, position: int) -> int:
+        """Of this worker's mini-batch at this position, from 1."""
+        assert self._sampler is not None
+        return len(self._sampler.indices(position))
+
     def positions(self) -> Iterator[int]:
-        """Those of this epoch's mini-batches, from the next one on: to the end of the pass over the data, in the last epoch
-        until the run is over."""
+        """Those of this epoch's mini-batches, from the next one on: to the end of the epoch, or until the run is over, for
+        which the last one waits where other workers' examples count, too."""
         self.join()
         position = self.position
+        self._present.begin(position, self.steps_per_epoch)
+        ends = self._epoch < self._length["epochs"] - 1 or self.settings.budget == "per_worker"
         while not self.is_over:
             position += 1
             if len(self.rows(position)):
                 yield position
-            is_last = self._epoch >= self._length["epochs"] - 1
-            if position % self.steps_per_epoch == 0 and not is_last:
+            if ends and position == self._present.end:
                 return
+
+    def drew(self) -> None:
+        """The script gets its next mini-batch, or the next part of one."""
+        self._present.drew()
+
+    def drew_all(self) -> None:
+        """The script has had all mini-batches of its epoch."""
+        self._present.drew_all()
+
+    def _leave_out(self) -> None:
+        """Where an epoch was drawn wholly, but not stepped with, what lacks counts as steps that are left out, so that epochs
+        stay whole."""
+        rest = () if self.is_over else range(self.position + 1, self._present.end + 1)
+        missing = self._present.missing(self.position, sum(self._examples(position) > 0 for position in rest))
+        if missing:
+            tell(f"optimizer.step() was not called for {missing} of an epoch's steps; they are left out.")
+        for _ in range(missing):
+            self.step(finite=False)
 
     def step(self, loss: float | None = None, finite: bool = True, rates: tuple[float, ...] = ()) -> None:
         """Pushes the gradients in `.grad`, and returns when the model can go on; `rates`: what schedulers make of those that
-        are described. Does nothing after the run's end, for a loader
-        has mini-batches in store."""
+        are described. Does nothing after the run's end, for a loader has mini-batches in store."""
         self.join()
         if self.is_over:
             return
         assert self._replica is not None
+        if finite:
+            self._present.check_step(self.position)
         self.position += 1
-        while not len(rows := self.rows(self.position)):
+        while not (examples := self._examples(self.position)):
             self.position += 1
-        self._replica.thread.answer(Answer(len(rows), loss, finite, rates))
+        self._replica.thread.answer(Answer(examples, loss, finite, rates))
         self._wait()
 
     def _wait(self) -> None:
@@ -339,6 +364,28 @@ class ScriptRun:
             self._worker.chief.stop(reason)
         while not self.is_over:
             self.step(finite=False)
+
+    def finish(self) -> None:
+        """The script has ended before the run did, and well: this worker's share of it is done."""
+        if not self._has_joined or self.is_over:
+            return
+        assert self._replica is not None
+        of = self.steps_per_epoch * self._length["epochs"]
+        tell(f"{self.script} has ended after {self.position:,} of {of:,} steps; {self._told.name} has finished.")
+        self._replica.thread.finish()
+        self.is_over = True
+
+    @property
+    def overtime(self) -> str:
+        """What to say of an error in the steps that a fast worker makes beyond its own; empty where it makes none."""
+        own = self.steps_per_epoch * self._length.get("epochs", 0)
+        if not own or self.settings.budget != "total" or self.position < own:
+            return ""
+        return (
+            f"paceline: {self._told.name} has made {self.position:,} steps, and its own were {own:,}: by "
+            f"{self.settings.policy.name} a fast worker takes over what slow ones have not done. With --set "
+            "budget=per_worker it ends after its own."
+        )
 
     def close(self) -> None:
         """Leaves the run; the others go on."""

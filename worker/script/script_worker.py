@@ -9,6 +9,7 @@ from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.data.sampler import Sampler
 from paceline.rpc.view_messages import switch_value
 from paceline.v1.run_service_pb2 import SeatReply
+from paceline.worker.loop_thread import Finished
 from paceline.worker.module_worker import Worker
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.script.script_scorer import ScriptScorer
@@ -48,7 +49,11 @@ class ScriptWorker(Worker):
         assert isinstance(self.replica, ScriptReplica)
         self.replica.count_statistics(place, policy.step_pushes(self.config.workers))
         self._on_seat(clock * policy.most_steps, sampler, [self._shards.shard(number) for number in mine])
-        super().train(clock, place, seat, mine, sampler)
+        try:
+            super().train(clock, place, seat, mine, sampler)
+        except Finished:
+            if "mean" in policy.scores:
+                self._peer.model.finish(self.replica.local)
 
     def left(self, incarnation: int) -> None:
         """Where nobody evaluates, the worker at place 0 takes the final version, for its script and for the run's folder; in

@@ -1,6 +1,5 @@
 """A torch optimizer whose steps the servers take."""
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
@@ -14,6 +13,7 @@ from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import build_policy
 from paceline.worker.script.script_replica import Buffers, ScriptReplica, inner
 from paceline.worker.script.script_run import ScriptRun
+from paceline.worker.script.tell import tell
 from paceline.worker.script.torch_optimizers import described, left_out, rates
 
 
@@ -43,6 +43,8 @@ class WrappedOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if not self._has_stepped:
+            self._check_gradients()
         # a GradScaler's, during its step(), which then deletes them
         scale: Tensor | None = getattr(self, "grad_scale", None)
         found_inf: Tensor | None = getattr(self, "found_inf", None)
@@ -53,13 +55,20 @@ class WrappedOptimizer(Optimizer):
         self._run.step(None if loss is None else float(loss), finite, self._rates())
         return loss
 
+    def _check_gradients(self) -> None:
+        """ConfigError where nothing would ever be learned: before the first step no parameter has a gradient."""
+        if not any(one.grad is not None for group in self.param_groups for one in group["params"]):
+            raise ConfigError(
+                "optimizer.step() came before any parameter had a gradient. Call loss.backward() before it, and "
+                "optimizer.zero_grad() after it or before loss.backward()."
+            )
+
     def _note_state(self) -> None:
         """Says once what a checkpoint has brought in vain."""
         if not self._has_stepped and self.state and not self._replica.steps_itself:
-            print(
-                f"paceline: the optimizer brings the state of {len(self.state)} parameters, of a checkpoint perhaps. The "
-                "servers step, and begin with theirs anew; a run that goes on (--run NAME) keeps it.",
-                file=sys.stderr,
+            tell(
+                f"the optimizer brings the state of {len(self.state)} parameters, of a checkpoint perhaps. The servers step, "
+                "and begin with theirs anew; a run that goes on (--run NAME) keeps it."
             )
         self._has_stepped = True
 

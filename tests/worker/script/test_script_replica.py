@@ -174,8 +174,8 @@ def test_state_that_servers_do_not_take_is_told_once(
 
     model = normed()
     optimizer = torch.optim.Adam(model.parameters())
+    backward(model, 1)
     if has_state:
-        backward(model, 1)
         optimizer.step()
     pushed: list[object] = []
     run = SimpleNamespace(step=lambda *what: pushed.append(what))

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from paceline.core.errors import ConfigError
+
 torch = pytest.importorskip("torch")
 from paceline.worker.script.wrapped_optimizer import WrappedOptimizer  # noqa: E402
 
@@ -40,3 +42,15 @@ def test_a_grad_scaler_steps_with_gradients_of_the_right_size_and_says_which_are
     assert [finite for finite, _ in run.steps] == [True, True, False, True]
     assert [gradient for finite, gradient in run.steps if finite] == [2.0, 3.0, 4.0]
     assert scaler.get_scale() == 512.0
+
+
+def test_a_step_before_any_gradient_is_refused() -> None:
+    parameter = torch.nn.Parameter(torch.ones(()))
+    run: Any = Run(parameter)
+    optimizer = WrappedOptimizer(torch.optim.SGD([parameter], lr=0.1), run, Replica(), {})  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigError, match=r"Call loss\.backward"):
+        optimizer.step()
+    parameter.grad = torch.ones(())
+    optimizer.step()
+    assert len(run.steps) == 1
