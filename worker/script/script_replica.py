@@ -1,6 +1,6 @@
 """A model whose gradients a script of the user's own computes."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
@@ -45,9 +45,10 @@ class ScriptReplica(Replica):
         optimizer: Optimizer,
         left_out: Collection[str] = (),
         buffers: Buffers = "mean",
+        groups: Sequence[Collection[str]] = (),
     ) -> None:
         """`name`: of the script, for errors; `optimizer`: takes own steps where the policy has any; `left_out`: parameters that
-        it does not step; `buffers`: whose running statistics count."""
+        it does not step; `buffers`: whose running statistics count; `groups`: names of parameters that are stepped alike."""
         self._optimizer = optimizer
         self._buffers = buffers
         self.rate = float(optimizer.param_groups[0].get("lr", 1.0)) or 1.0
@@ -56,7 +57,8 @@ class ScriptReplica(Replica):
         """Whether the script's optimizer steps the model, and not the servers."""
         self.statistics_weight = 1.0
         """How much this worker's statistics count beside the others'."""
-        super().__init__(_task(name), str(_device(name, model)), model=model, left_out=left_out, mixed=True)
+        device = str(_device(name, model))
+        super().__init__(_task(name), device, model=model, left_out=left_out, groups=groups, mixed=True)
         self._flat.detach()
         self.thread = LoopThread()
 

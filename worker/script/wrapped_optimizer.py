@@ -94,7 +94,8 @@ def wrap(run: ScriptRun, optimizer: Optimizer, model: nn.Module, accumulate: int
         raise ConfigError(f"paceline.wrap: buffers is {buffers!r}; expected one of {', '.join(get_args(Buffers))}.")
     within = inner(model)
     section = _section(run, optimizer, within)
-    replica = ScriptReplica(run.script, within, optimizer, left_out(optimizer, within), buffers)
+    groups = [group["parameters"] for group in section.get("groups", ())]
+    replica = ScriptReplica(run.script, within, optimizer, left_out(optimizer, within), buffers, groups)
     if averaged := [name for name, _ in replica.shared_buffers()]:
         section["averaged"] = averaged
     run.train(replica, section, accumulate)

@@ -1,7 +1,7 @@
 """A worker's copy of the model: any torch module as one flat float32 vector, and one flat gradient per mini-batch."""
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ Array = npt.NDArray[Any]
 
 class Replica:
     """The task's model with all trainable parameters in one vector (model order, tied ones once, frozen ones left out).
-    `model`: one of the caller's own in its place; `left_out`: names of parameters that count as frozen; `rank` picks the GPU
+    `model`: one of the caller's own in its place; `left_out`: names of parameters that count as frozen; `groups`: names of
+    parameters that lie side by side, behind all that are in none, so that each is stepped at once; `rank` picks the GPU
     of device 'auto'; the others are the config's keys. Not thread-safe. ConfigError: no such device or compiler, nothing to
     train, or parameters that are not float32."""
 
@@ -43,6 +44,7 @@ class Replica:
         accumulate: int = 1,
         compile: bool = False,
         left_out: Collection[str] = (),
+        groups: Sequence[Collection[str]] = (),
         mixed: bool = False,
     ) -> None:
         self.task = task
@@ -52,6 +54,8 @@ class Replica:
         torch.manual_seed(seed)
         self.model = (task.model() if model is None else model).to(self.device)
         named = _trainable(task.name, self.model, left_out, mixed)
+        place = {name: number for number, group in enumerate(groups, 1) for name in group}
+        named.sort(key=lambda one: place.get(one[0], 0))
         buffers = self.shared_buffers()
         self.shapes: tuple[tuple[str, tuple[int, ...]], ...] = tuple(
             (name, tuple(tensor.shape)) for name, tensor in (*named, *buffers)

@@ -9,6 +9,8 @@ import pytest
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Options, PlanConfig
 from paceline.core.slice.plan import make_plan
+from paceline.core.steps.groups import grouped
+from paceline.core.steps.layout import Layout
 from paceline.core.steps.optimizer import build_optimizer
 from tests.support.one_slice import OneSlice
 
@@ -108,7 +110,8 @@ def test_slices_that_are_told_what_is_described_step_as_torch_does(
     ours.load_state_dict(plain.state_dict())
     there, here = (MADE[name](groups, model) for model in (plain, ours))
     section = described(here, ours)
-    replica = replicas.ScriptReplica("train.py", ours, here, left_out(here, ours))
+    named = [group["parameters"] for group in section.get("groups", ())]
+    replica = replicas.ScriptReplica("train.py", ours, here, left_out(here, ours), groups=named)
     plan = make_plan(replica.shapes, 3, PlanConfig(alignment=1))
     optimizer = build_optimizer(Options(**section))
     slices = [
@@ -125,7 +128,8 @@ def test_slices_that_are_told_what_is_described_step_as_torch_does(
         there.step()
         replica.thread.ask = lambda question: replicas.Answer(5, 1.0, True, rates(here, section))
         told = replica.gradient(np.zeros(0), np.zeros(0), 0, None)
-        assert told.untouched == ((4, 5) if step % 3 == 0 else ())
+        aside = {"aside.weight", "aside.bias"} if step % 3 == 0 else set()
+        assert {replica.shapes[tensor][0] for tensor in told.untouched} == aside
         here._opt_called = True  # torch's schedulers want step() to be called before theirs
         for one, parts in zip(slices, plan.split(told.gradient), strict=True):
             one.push("a", *np.concatenate(parts), manner=told.manner)
@@ -166,6 +170,24 @@ def test_frozen_parameters_are_named_in_no_group_and_tied_ones_once() -> None:
     optimizer = optim.SGD([{"params": [model.frozen]}, {"params": [model.first.bias, model.last.weight]}], lr=1.0)
 
     assert described(optimizer, model)["groups"] == [{"parameters": ["first.bias", "first.weight"]}]
+
+
+def test_parameters_of_a_group_lie_side_by_side_so_that_each_is_stepped_at_once() -> None:
+    """Weights with decay and biases without, layer by layer."""
+    model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(20)))
+    optimizer = optim.AdamW(decay_or_not(model))
+    section = described(optimizer, model)
+
+    named = [group["parameters"] for group in section["groups"]]
+    replica = replicas.ScriptReplica("train.py", model, optimizer, groups=named)
+
+    asked = build_optimizer(Options(**section))
+    assert len(grouped(asked, Layout.whole(replica.shapes)).stretches) == 2
+    assert {name for name, _ in replica.shapes} == {name for name, _ in model.named_parameters()}
+    replica.local[:] = np.arange(replica.length)
+    replica.refresh()
+    assert model[0].weight.flatten().tolist() == list(range(9))
+    assert model[0].bias.tolist() == [180, 181, 182]
 
 
 def test_what_the_optimizer_does_not_step_is_left_out_of_the_run() -> None:
