@@ -3,6 +3,7 @@
 import pytest
 
 from tools.prose import left
+from tools.prose.code import read_code
 from tools.prose.pages import parse
 from tools.prose.rules import ADVICE, findings
 from tools.prose.wrap import wrapped
@@ -97,3 +98,12 @@ def test_a_page_may_get_better_move_or_split_but_not_worse() -> None:
 )
 def test_what_is_wrapped_shows_the_same(text: str, after: str) -> None:
     assert wrapped(parse("docs/x", text), 8) == after
+
+
+def test_comments_docstrings_and_texts_of_code_are_looked_at(tmp_path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text('"""Reads what stands in a file."""\nwhoever = 1  # comes anew\ntext = "whoever"\n')
+
+    found = [(finding.line, finding.rule) for finding in findings(read_code(file, "a.py"))]
+
+    assert found == [(1, "phrase"), (2, "phrase")]

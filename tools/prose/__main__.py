@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tools.prose import left
-from tools.prose.pages import ROOT, pages, read_page
+from tools.prose.code import read_code
+from tools.prose.pages import ROOT, Page, pages, read_page
 from tools.prose.rules import ADVICE, Finding, findings, style
 from tools.prose.wrap import wrapped
 
@@ -16,7 +17,9 @@ RULES = ("sentence", "cell", "phrase", "word", "line", "page")
 def main() -> int:
     """0 where no page breaks the style more often than left.yaml says, and none less often."""
     parser = argparse.ArgumentParser(prog="python -m tools.prose", description=__doc__)
-    parser.add_argument("page", nargs="*", type=Path, help="show all findings of these pages, and advice")
+    parser.add_argument(
+        "page", nargs="*", type=Path, help="show all findings of these pages or Python files, and advice"
+    )
     parser.add_argument("--counts", action="store_true", help="a table: how often each page breaks each rule")
     parser.add_argument("--less", action="store_true", help="keep the numbers of today, which must not be larger")
     parser.add_argument("--wrap", action="store_true", help="wrap paragraphs that have a line over the limit")
@@ -24,7 +27,7 @@ def main() -> int:
     if asked.wrap:
         return _wrap(asked.page or [ROOT / page.name for page in pages()])
     if asked.page:
-        return _show([finding for path in asked.page for finding in findings(read_page(path))])
+        return _show([finding for path in asked.page for finding in findings(_read(path))])
     found = [finding for page in pages() for finding in findings(page)]
     now, before = left.counts(found), left.read()
     if asked.counts:
@@ -46,6 +49,11 @@ def _wrap(paths: Iterable[Path]) -> int:
             path.write_text(after, encoding="utf-8")
             print(f"{path}: wrapped")
     return 0
+
+
+def _read(path: Path) -> Page:
+    name = path.resolve().relative_to(ROOT).as_posix()
+    return read_code(path, name) if path.suffix == ".py" else read_page(path)
 
 
 def _show(found: list[Finding]) -> int:
