@@ -72,7 +72,7 @@ class DataConfig(Section):
     )
     engine: Named = Field(
         Options(name="local"),
-        description="Where shards are made: local (this machine), or spark (see docs/choose/sharding.md); "
+        description="Where shards are made: local (this machine), or spark (see docs/choose/large-data.md); "
         "the shards are the same.",
     )
     shards: int | None = Field(None, ge=1, description="Number of shards; default: one for each worker.")
