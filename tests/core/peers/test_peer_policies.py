@@ -1,4 +1,4 @@
-"""Peer policies against the worked examples of docs/choose/without-servers.md and others by hand, what mixing keeps under any
+"""Peer policies against the worked examples of docs/understand/peers.md and others by hand, what mixing keeps under any
 schedule, and one contract for all in the folder."""
 
 from random import Random
