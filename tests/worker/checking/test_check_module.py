@@ -162,6 +162,19 @@ def test_a_gradient_that_the_wire_can_not_carry_is_told(shards: Shards, tmp_path
         check(config_of(tmp_path / "large.py", codec={"push": "fp16"}), shards, "cpu")
 
 
+@pytest.mark.parametrize("servers", [0, 3])
+def test_codecs_are_tried_without_servers_and_where_a_server_has_no_slice(
+    shards: Shards, tmp_path: Path, servers: int
+) -> None:
+    (tmp_path / "good.py").write_text(TASK)
+    (tmp_path / "large.py").write_text(TASK + LOSS.format(loss=f"{CROSS} * 1e9"))
+    settings = {"servers": servers, "policy": "bsp" if servers else "dpsgd", "plan": {"slices": "whole"}}
+
+    check(config_of(tmp_path / "good.py", codec={"push": "bf16"}, **settings), shards, "cpu")
+    with pytest.raises(ConfigError, match="codec.push is fp16, and the first gradient"):
+        check(config_of(tmp_path / "large.py", codec={"push": "fp16"}, **settings), shards, "cpu")
+
+
 def test_a_device_that_is_not_there_is_told(shards: Shards, tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(TASK)
 
