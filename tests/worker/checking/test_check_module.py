@@ -171,7 +171,7 @@ def test_codecs_are_tried_without_servers_and_where_a_server_has_no_slice(
     settings = {"servers": servers, "policy": "bsp" if servers else "dpsgd", "plan": {"slices": "whole"}}
 
     check(config_of(tmp_path / "good.py", codec={"push": "bf16"}, **settings), shards, "cpu")
-    with pytest.raises(ConfigError, match="codec.push is fp16, and the first gradient"):
+    with pytest.raises(ConfigError, match=r"codec\.push is fp16, and the first gradient"):
         check(config_of(tmp_path / "large.py", codec={"push": "fp16"}, **settings), shards, "cpu")
 
 
