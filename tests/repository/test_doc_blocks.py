@@ -75,6 +75,12 @@ def test_a_mark_says_why_in_more_than_a_word(folder: Path) -> None:
     ]
 
 
+def test_a_mark_names_a_word_that_is_there(folder: Path) -> None:
+    assert wrong(of_text("sh", "true", "<!-- not run (cifar10): no such data -->"), folder) == [
+        "docs/x:2: no line has 'cifar10', which a mark names"
+    ]
+
+
 def test_yaml_for_something_else_is_marked(folder: Path) -> None:
     assert wrong(of_text("yaml", "kind: Pod", "<!-- not run: a manifest for kubectl -->"), folder) == []
 

@@ -27,6 +27,9 @@ _FEWEST_WORDS = 2
 def problems(block: Block, folder: Path) -> list[str]:
     """What is wrong with it; `folder` is the working folder, and has the files that its page speaks of."""
     found = [f"a mark 'not run' gives no reason: {mark.why!r}" for mark in block.marks if not _is_reason(mark.why)]
+    found += [
+        f"no line has {mark.part!r}, which a mark names" for mark in block.marks if (mark.part or "") not in block.text
+    ]
     language = block.language.lower()
     if language in NOTHING:
         return found
