@@ -15,7 +15,7 @@ from tests.support.tree import ROOT
 
 pytest.importorskip("torch")
 SCRIPTS = ROOT / "examples/scripts"
-PAGE = ROOT / "docs/start/own-script.md"
+PAGES = (ROOT / "docs/start/script-examples.md", ROOT / "docs/coming-from/lightning.md")
 PAIRS = sorted(path.name.removesuffix("_plain.py") for path in SCRIPTS.glob("*_plain.py"))
 MOST = 6
 """Lines that may change."""
@@ -53,12 +53,12 @@ def test_at_most_six_lines_change(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_the_page_shows_the_lines_that_change(name: str) -> None:
+def test_a_page_shows_the_lines_that_change(name: str) -> None:
     before, after = lines(f"{name}_plain"), lines(name)
     names = (f"examples/scripts/{name}_plain.py", f"examples/scripts/{name}.py")
     diff = "\n".join(line for line in difflib.unified_diff(before, after, *names, n=0, lineterm="") if line[:2] != "@@")
 
-    assert f"```diff\n{diff}\n```" in PAGE.read_text()
+    assert f"```diff\n{diff}\n```" in "".join(page.read_text() for page in PAGES)
 
 
 def test_the_cnn_is_the_script_of_56_lines() -> None:

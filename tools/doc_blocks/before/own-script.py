@@ -1,21 +1,8 @@
-"""The reader's data set, model and scores."""
+"""The reader's model and scores."""
 
 import torch
 
-features = torch.randn(512, 8, generator=torch.Generator().manual_seed(0))
-dataset = torch.utils.data.TensorDataset(features, (features.sum(dim=1) > 0).long())
-collate = torch.utils.data.default_collate
+import paceline
+
+model = torch.nn.Linear(8, 2)
 loss, right, count = 0.5, 1, 2
-
-
-class Net(torch.nn.Linear):
-    def __init__(self):
-        super().__init__(8, 2)
-
-
-class Stream(torch.utils.data.IterableDataset):
-    def __iter__(self):
-        return iter(dataset)
-
-
-stream = Stream()
