@@ -161,7 +161,7 @@ def test_a_missing_certificate_says_where_it_is_made():
 
     found = only(Seen([pod(phase="Pending")], events=[why]))
 
-    assert "docs/run/kubernetes.md says under TLS" in found.todo
+    assert "docs/run/kubernetes-security.md says under TLS" in found.todo
     assert found.fatal
 
 

@@ -27,6 +27,7 @@ from tools.rendered_manifests import FILE, FOLDER, is_fresh, objects, render
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to render with")
 
 K8S, PAGE = ROOT / "k8s", ROOT / "docs/run/kubernetes.md"
+PAGES = PAGE.read_text() + (ROOT / "docs/run/kubernetes-security.md").read_text()
 OVERLAYS = sorted(path.parent.name for path in K8S.glob("overlays/*/run.yaml"))
 COMPONENTS = (
     "data-server",
@@ -614,7 +615,7 @@ def test_all_that_is_mounted_exists_and_nothing_else_is_named(everything):
                 secret = f"paceline-{volume['name']}"
                 assert secret in ("paceline-token", "paceline-tls")
                 assert volume["secret"] == {"secretName": secret, "defaultMode": 0o440}
-                assert f"create secret generic {secret}" in PAGE.read_text()
+                assert f"create secret generic {secret}" in PAGES
         assert ("token" in volumes) is (part != "sharder" or each["kind"] == "Deployment")
     assert used == claims
 
