@@ -45,7 +45,9 @@ def _gpu(before: Mapping[str, str], told: ToldLaunched) -> dict[str, str]:
         )
         numbers = [name.removeprefix("nvidia") for name in found] if there is None else there.split(",")
         return {"CUDA_VISIBLE_DEVICES": numbers[told.rank % len(numbers)]} if len(numbers) > 1 else {}
-    return {"CUDA_VISIBLE_DEVICES": told.device.removeprefix("cuda").removeprefix(":") if told.device != "cpu" else ""}
+    if told.device == "cuda":
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": told.device.removeprefix("cuda:") if told.device != "cpu" else ""}
 
 
 class ScriptProcesses:

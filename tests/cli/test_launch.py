@@ -164,6 +164,7 @@ def test_each_worker_sees_one_of_several_gpus() -> None:
     assert seen(1, CUDA_VISIBLE_DEVICES="5") == "5"
     assert seen(1, "cpu") == ""
     assert seen(1, "cuda:3") == "3"
+    assert seen(1, "cuda", CUDA_VISIBLE_DEVICES="4,6") == "4,6", "torch takes the first"
 
 
 @pytest.mark.parametrize("call", ["breakpoint()", "import pdb; pdb.set_trace()"])
