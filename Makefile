@@ -66,6 +66,7 @@ check: setup ## lint, format, types, layers, stale stubs and pages, prose
 	$(BIN)/lint-imports
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos --check
 	$(BIN)/python -m tools.settings_page --check
+	$(BIN)/python -m tools.reference --check
 	$(BIN)/python -m tools.dashboard --check
 	$(BIN)/python -m tools.prose
 
@@ -143,6 +144,7 @@ protos: setup ## the stubs in paceline/v1, from protos/
 
 pages: setup ## what is made from the code: pages of docs/reference, the dashboard, the alerts' PrometheusRule
 	$(BIN)/python -m tools.settings_page
+	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.dashboard
 
 $(VENV)/.docs: requirements-docs.lock | $(VENV)/.ready

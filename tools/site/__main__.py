@@ -13,6 +13,7 @@ from tools.site.pages import ROOT, Missing, write_pages
 FOLDER = ROOT / "build" / "docs"
 REDIRECT = '<!doctype html><meta http-equiv="refresh" content="0; url={version}/index.html"><title>Paceline</title>\n'
 ZENSICAL = Path(sys.executable).with_name("zensical")
+_STRICT = "The site was not built. Correct what Zensical names above; build/docs/pages has docs/ with its lines."
 
 
 def main() -> int:
@@ -30,13 +31,20 @@ def main() -> int:
         return 78
     if asked.serve:
         return subprocess.run([ZENSICAL, "serve"], cwd=ROOT).returncode
-    done = subprocess.run([ZENSICAL, "build", "--clean", "--strict"], cwd=ROOT)
+    done = subprocess.run([ZENSICAL, "build", "--clean", "--strict"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     if done.returncode:
+        print(told(done.stderr), file=sys.stderr)
         return done.returncode
     version = _version()
     publish(FOLDER / "new", FOLDER / "site", version)
     print(f"{count} pages: {(FOLDER / 'site' / version / 'index.html').relative_to(ROOT)}")
     return 0
+
+
+def told(errors: str) -> str:
+    """What Zensical says is wrong, without the traceback with which its strict build ends."""
+    warnings, _, rest = errors.partition("Traceback (most recent call last)")
+    return f"{warnings}{_STRICT}" if "--strict" in rest else errors
 
 
 def publish(new: Path, site: Path, version: str) -> None:

@@ -20,10 +20,12 @@ PAGES = (
     "watch/grafana",
     "failures/promises-and-failures",
     "understand/architecture",
-    "reference/settings",
     "reference/command-line",
     "reference/api",
     "reference/errors",
+    "reference/metrics",
+    "reference/python",
+    "glossary",
 )
 SIZES = {"desktop": "1440,1600", "phone": "390,1600"}
 SCHEMES = {"light": 1, "dark": 0}

@@ -1,0 +1,66 @@
+"""The pages of docs/reference that are made from the code are what the code says today."""
+
+import ast
+import re
+
+import pytest
+
+import paceline
+from paceline.core.errors import error_classes
+from tests.support.tree import ROOT
+from tools.reference import command_line, errors, metrics, sources
+from tools.reference.__main__ import PAGES, written
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_made_from_the_code_is_not_stale(name: str):
+    assert (ROOT / name).read_text() == written(name), "run: make pages"
+
+
+def test_every_command_has_a_section_with_its_options():
+    page = command_line.page()
+
+    for command in ("run", "launch", "join", "status", "set", "k8s deploy", "export"):
+        assert f"\n## `paceline {command}`\n" in page
+    assert "| `-w, --workers" in page
+
+
+def test_each_exit_code_of_the_tree_is_on_the_page():
+    page = errors.page()
+
+    for kind in error_classes().values():
+        assert f"| {kind.exit_code} | `{kind.__name__}` |" in page
+
+
+def test_an_error_is_found_by_its_words_with_gaps_for_what_differs():
+    told = errors.texts({"ConfigError", "UsageError"})
+
+    assert any(
+        text.startswith("There is no key. Give the one that the run has printed")
+        for text in told["ConfigError"] | told["UsageError"]
+    )
+    assert all(
+        "{" not in text or "\N{HORIZONTAL ELLIPSIS}" in text or '"' in text or "[{" in text
+        for text in told["ConfigError"]
+    )
+
+
+def test_the_dashboard_asks_only_for_metrics_of_the_page():
+    names = set(re.findall(r"`(paceline_\w+)`", metrics.page()))
+    series = {name.removesuffix("_total") for name in names}
+
+    asked = set(re.findall(r"paceline_[a-z_]+", (ROOT / "tools/panels.py").read_text()))
+    parts = re.compile(r"_(total|bucket|sum|count)$")
+    assert {name for name in asked if parts.sub("", name) not in series and not name.endswith("_")} == set()
+
+
+def test_a_text_that_is_put_together_has_gaps():
+    (call,) = [found for found, *_ in sources.calls(ast.parse("def f(x):\n    why = 'b'\n    g(f'a {x} c' + why)\n"))]
+
+    assert sources.text_of(call.args[0], {"why": ast.Constant("b")}) == "a \N{HORIZONTAL ELLIPSIS} cb"
+
+
+def test_every_public_name_is_on_the_page_of_python():
+    page = (ROOT / "docs/reference/python.md").read_text()
+
+    assert [name for name in paceline.__all__ if f"\n::: paceline.{name}\n" not in page] == []

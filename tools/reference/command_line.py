@@ -1,0 +1,60 @@
+"""The page of the command line: what each command's --help says."""
+
+import re
+import textwrap
+from typing import Any
+
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+
+from paceline.cli.__main__ import app
+
+HEAD = """# Command line
+
+Made by `make pages` from what the commands say at `--help`. Every setting of [the
+list](docs/reference/settings.md) can be given as `--set key=value`. Exit codes are on the page of
+[errors](docs/reference/errors.md).
+"""
+
+
+def page() -> str:
+    """The whole page; its links are from the repository's root."""
+    command = typer.main.get_command(app)
+    return HEAD + "".join(_section(command, "paceline"))
+
+
+def _section(command: Any, name: str, parent: typer.Context | None = None) -> list[str]:
+    context = typer.Context(command, info_name=name.rpartition(" ")[2], parent=parent)
+    if isinstance(command, TyperGroup):
+        options = _options(command, context) if parent is None else []
+        own = [f"\n## `{name}`\n\n{_sentence(command)}\n", *options] if parent else options
+        return own + [
+            line
+            for key in command.list_commands(context)
+            if (inner := command.get_command(context, key)) is not None and not inner.hidden
+            for line in _section(inner, f"{name} {key}", context)
+        ]
+    pieces = " ".join(command.collect_usage_pieces(context))
+    head = f"\n## `{name}`\n\n{_sentence(command)}\n\n```text\n{name} {pieces}\n```\n"
+    return [head, *_options(command, context)]
+
+
+def _options(command: TyperCommand | TyperGroup, context: typer.Context) -> list[str]:
+    rows = []
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None and "--help" not in parameter.opts:
+            rows.append(f"| `{_cell(record[0])}` | {_prose(record[1])} |")
+    return ["\n| option | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"] if rows else []
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _prose(text: str) -> str:
+    return re.sub(r"([\[\]<*_])", r"\\\1", _cell(text))
+
+
+def _sentence(command: TyperCommand | TyperGroup) -> str:
+    return textwrap.fill((command.help or "").replace("\b", ""), 100)
