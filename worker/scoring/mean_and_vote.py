@@ -59,14 +59,14 @@ class LocalModels:
             on_each(number)
         return Gathered(count, mean / np.float32(count), vote.scores()) if count else None
 
-    def mean(self, peers: Sequence[str]) -> Vector | None:
-        """Of all models that can be had; None where none came."""
+    def mean(self, peers: Sequence[str]) -> tuple[Vector, int]:
+        """Of all models that can be had, and how many these are."""
         total, count = np.zeros(self._replica.length, np.float32), 0
         for address in peers:
             if self._fetch(address):
                 count += 1
                 total += self._replica.local
-        return total / np.float32(count) if count else None
+        return total / np.float32(max(1, count)), count
 
     def _fetch(self, address: str) -> bool:
         """Whether this worker's model is in the replica now."""

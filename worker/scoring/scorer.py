@@ -251,7 +251,7 @@ def majorities(labels: Mapping[str, Array], own: Mapping[str, Array | None] | No
 def _chosen_by(metrics: Mapping[str, float]) -> dict[str, float]:
     """The scores that choose the best model: those on validation data, or on training data where there is none; those of
     the local models' mean where it was scored, because then it is what is kept."""
-    kind = "mean_" if "mean_train_loss" in metrics else ""
+    kind = "mean_" if any(name.startswith("mean_") for name in metrics) else ""
     return scores_of(metrics, f"{kind}validation") or scores_of(metrics, f"{kind}train")
 
 

@@ -40,6 +40,8 @@ class ScriptScorer(Scorer):
         self.has_taken = False
         """Whether a version has been scored, or taken."""
         self._has_told = False
+        self._has_mean = False
+        """Whether the replica holds the mean of the local models."""
         plan = make_plan(replica.shapes, config.servers, config.plan)
         super().__init__(around, plan, replica.local, models or Path("models"), best, {})
         self._locals = LocalModels(around, replica, plan)
@@ -48,27 +50,40 @@ class ScriptScorer(Scorer):
         return {}
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
-        """Without servers the workers' models are all there is: their mean is scored and kept."""
-        if "global" not in self._in_force.policy.scores:
-            self._take_mean(due)
+        """Where the policy's local models count, their mean is scored, too, and kept; without servers they are all there is.
+        A vote would need the outputs, which only the script's function sees."""
+        kinds, count = self._in_force.policy.scores, 0
+        scores = self._scored() if "global" in kinds else {}
+        if "mean" in kinds and (count := self._take_mean(due)):
+            prefix = "mean_" if "global" in kinds else ""
+            scores |= {prefix + split: values for split, values in self._scored().items()}
+        elif "global" not in kinds:
+            scores = self._scored()
+        return scores, {"local_models": count} if count and scores else {}
+
+    def _scored(self) -> Scores:
+        """What the script's function makes of the model that the replica holds."""
         self._replica.refresh()
         self.has_taken = True
         if self._evaluate is None:
-            return {}, {}
+            return {}
         was_training = self._replica.model.training
         found, line = named(self._evaluate(), self._evaluate, self._measure)
         self._replica.model.train(was_training)
         if line and not self._has_told:
             print(line, flush=True)  # the launcher shows what the evaluator prints
             self._has_told = True
-        return by_split(found), {}
+        return by_split(found)
 
-    def _take_mean(self, due: pb.EvaluateReply) -> None:
+    def _take_mean(self, due: pb.EvaluateReply) -> int:
+        """The replica holds the mean of the local models afterwards, if any could be had; how many there were."""
         before = self._replica.local.copy()
-        found = self._locals.mean(due.peers)
-        if found is None:
+        found, count = self._locals.mean(due.peers)
+        if not count:
             self._say("no local model could be had", epoch=due.epoch)
-        self._replica.local[:] = before if found is None else found
+        self._has_mean = count > 0
+        self._replica.local[:] = found if self._has_mean else before
+        return count
 
     def kept(self, is_better: bool, final: bool) -> None:
         self._waited = 0 if is_better else self._waited + 1
@@ -76,6 +91,7 @@ class ScriptScorer(Scorer):
             self._chief.stop(f"{self._waited} scores in a row were no better than the best one")
 
     def write(self, name: str, facts: dict[str, str]) -> None:
+        facts = {**facts, "model": "mean"} if self._has_mean else facts
         save_model(self._models / f"{name}.safetensors", self._replica, facts)
 
 

@@ -57,18 +57,25 @@ class ScriptWorker(Worker):
 
     def left(self, incarnation: int) -> None:
         """Where nobody evaluates, the worker at place 0 takes the final version, for its script and for the run's folder; in
-        a pod, which has none, an evaluator does."""
-        if self._place == 0:
+        a pod, which has none, an evaluator does. Local models that are to be scored are served until then."""
+        if self._place == 0 and self._takes_final:
+            if self._peer.model.is_final:
+                self._peer.model.finish(self.replica.local.copy())
             self._take_final()
+        else:
+            super().left(incarnation)
 
     def late(self) -> None:
         """Started again, perhaps, while the others trained to the end: worker 0's final version is wanted all the same."""
-        if rank_of(self.name) == 0:
+        if rank_of(self.name) == 0 and self._takes_final:
             self._take_final()
 
+    @property
+    def _takes_final(self) -> bool:
+        """Whether the final version is left to a worker."""
+        return not self.config.evaluate_every and self._models is not None
+
     def _take_final(self) -> None:
-        if self.config.evaluate_every or self._models is None:
-            return
         assert isinstance(self.replica, ScriptReplica)
         scorer = ScriptScorer(self._around, self.replica, self._models)
         scorer.run()

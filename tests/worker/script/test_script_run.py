@@ -6,12 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from paceline.core.errors import BadPush, ConfigError, OtherProtocol
 from paceline.core.run.best_model import Measure
 from paceline.core.run.budget import Budget
-from paceline.core.settings.config import Config
+from paceline.core.settings.config import Config, Options
+from paceline.core.sync.policy import build_policy
 from paceline.load_settings import load, write_yaml
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.command_line import ToldServer
@@ -267,9 +269,31 @@ def test_of_workers_that_come_after_the_end_worker_0_takes_the_final_model(monke
     late = pytest.importorskip("paceline.worker.script.script_worker").ScriptWorker.late
 
     for name in ("worker-1", "worker-0"):
-        late(SimpleNamespace(name=name, _take_final=lambda name=name: taken.append(name)))
+        late(SimpleNamespace(name=name, _takes_final=True, _take_final=lambda name=name: taken.append(name)))
 
     assert taken == ["worker-0"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "found"),
+    [
+        ("bsp", {"validation": {"loss": 1.0}}),
+        ("ensemble", {"validation": {"loss": 1.0}, "mean_validation": {"loss": 5.0}}),
+        ("dpsgd", {"validation": {"loss": 5.0}}),
+    ],
+)
+def test_where_local_models_count_their_mean_is_scored_and_kept(policy: str, found: Any) -> None:
+    """The global model is 1, the mean of two local ones 5."""
+    scoring = object.__new__(scorer.ScriptScorer)
+    replica = SimpleNamespace(local=np.ones(1, np.float32), refresh=lambda: None, model=torch.nn.Linear(1, 1))
+    scoring._replica, scoring._in_force = replica, SimpleNamespace(policy=build_policy(Options(name=policy)))
+    scoring._locals = SimpleNamespace(mean=lambda peers: (np.full(1, 5, np.float32), len(peers)))
+    scoring._evaluate, scoring._measure, scoring._has_told = lambda: float(replica.local[0]), None, True
+
+    scores, more = scoring.measure(SimpleNamespace(peers=["a:1", "b:2"], epoch=1))
+
+    assert scores == found
+    assert more == ({} if policy == "bsp" else {"local_models": 2})
 
 
 def test_alone_has_what_a_run_has() -> None:
