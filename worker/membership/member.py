@@ -167,7 +167,8 @@ def check_batch(config: Config, most: int) -> None:
     """ConfigError where a mini-batch is larger than what the best supplied worker owns (examples)."""
     if config.worker_batch > most:
         largest = most if config.batch == "worker" else most * config.workers
+        where = "of the data set" if config.is_script else "in its shards"
         raise ConfigError(
             f"batch_size is {config.batch_size:,}, which makes {config.worker_batch:,} examples for each worker, but no worker "
-            f"has more than {most:,} in its shards. Set batch_size to {largest:,} or less, or take fewer workers."
+            f"has more than {most:,} {where}. Set batch_size to {largest:,} or less, or take fewer workers."
         )

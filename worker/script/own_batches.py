@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from paceline.core.settings.config import Config
-from paceline.data.dataset import Rows
+from paceline.data.shards import Shard
 
 
 class TrainingRows(Protocol):
@@ -34,14 +34,6 @@ class Facts:
         return self.sizes
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One worker's."""
-
-    features: Rows
-    labels: Rows
-
-
 class OwnBatches:
     """An epoch is a step, in which each worker draws one mini-batch; each makes as many as it was told."""
 
@@ -61,9 +53,9 @@ class OwnBatches:
     def __len__(self) -> int:
         return len(self.manifest.sizes)
 
-    def shard(self, number: int) -> Part:
+    def shard(self, number: int) -> Shard:
         rows = np.zeros(1, np.int64)
-        return Part(rows, rows)
+        return Shard(rows, rows, rows)
 
     def verify(self, which: int) -> None:
         """Nothing can be damaged."""

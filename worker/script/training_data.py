@@ -147,10 +147,10 @@ class Brought:
     def _rows(self, config: Config, asked: Asked) -> Sequence[Rows]:
         """The rows of each shard."""
         count = len(self)
+        shards = config.data.shards or config.workers
+        _check_enough(count, shards)
         in_turn = self.is_stream or (not asked.shuffle and config.data.strategy.name == "random")
         if in_turn and not config.data.weights:
-            shards = config.data.shards or config.workers
-            _check_enough(count, shards)
             return [np.arange(shard, count, shards, dtype=np.int64) for shard in range(shards)]
         source = cast(Labelled, _AsNeeded(self.dataset, self._labels, config.seed, self._run.say))
         return self._deal(config, Selection(source, np.arange(count, dtype=np.int64)))
@@ -171,7 +171,10 @@ class _AsNeeded:
     weights = None
 
     def __init__(self, dataset: Any, labels: Array | None, seed: int, say: Say) -> None:
-        self._dataset, self._given, self._seed, self._say = dataset, labels, seed, say
+        self._dataset = dataset
+        self._given = labels
+        self._seed = seed
+        self._say = say
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -308,7 +311,8 @@ def _check_parts(config: Config, manifest: Manifest, parts: int) -> None:
 def _check_enough(count: int, shards: int) -> None:
     if count < shards:
         raise ConfigError(
-            f"The data set has {count} examples, too few for {shards} workers; set fewer workers, or give more data."
+            f"The data set has {count} examples, too few for {shards} parts, one for each worker. Take fewer workers, or give "
+            "more data."
         )
 
 

@@ -445,8 +445,8 @@ def test_what_can_not_be_dealt_is_refused_with_what_to_do(dataset: Any, options:
 @pytest.mark.parametrize(
     ("dataset", "options", "words"),
     [
-        (Numbers(3), {}, "3 training examples can't fill 4 shards"),
-        (Known(3), {}, "3 examples, too few for 4 workers"),
+        (Numbers(3), {}, "3 examples, too few for 4 parts, one for each worker"),
+        (Known(3), {}, "3 examples, too few for 4 parts, one for each worker"),
         (Known(30), {"data": {"strategy": "stratified"}}, "strategy is stratified, but the data set is a stream"),
         (Known(30), {"data": {"weights": [1, 1, 1, 2]}}, "data.weights is set, but a stream"),
         (Known(30), {"data": {"shards": 8}}, "data.shards is set, but a stream"),

@@ -207,3 +207,13 @@ def test_what_the_script_asks_for_lies_below_the_settings() -> None:
     assert one.dealt(Config(workers=2)) is one.dealt(Config(workers=2))
     assert len(one.dealt(Config(workers=3))) == 3
     assert len(one.dealt(Config(workers=3, data={"shards": 6}))) == 6
+
+
+@pytest.mark.parametrize(("source", "where"), [("script", "of the data set"), ("files", "in its shards")])
+def test_a_mini_batch_that_is_too_large_is_told_in_words_of_what_people_have(source: str, where: str) -> None:
+    from paceline.worker.membership.member import check_batch
+
+    config = Config(batch_size=4000, workers=2, data={"source": source})  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigError, match=f"no worker has more than 500 {where}. Set batch_size to 1,000"):
+        check_batch(config, 500)

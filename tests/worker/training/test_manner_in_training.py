@@ -1,6 +1,6 @@
 """A worker whose gradients say how they are to be stepped with: what it does itself of that, and what it tells the servers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -41,19 +41,10 @@ class Noting(Client):
         super().__init__(last, **heads)
         self.pushed: list[Vector] = []
 
-    def begin_push(
-        self,
-        clock: int,
-        view: int,
-        update: Update,
-        examples: int,
-        choose: Callable[[int, pb.PullHead], Vector] | None,
-        bases: Sequence[Any],
-        manner: Manner = AS_SET,
-    ) -> Callable[[], list[pb.PullHead]]:
+    def begin_push(self, clock: int, view: int, update: Update, *more: Any) -> Callable[[], list[pb.PullHead]]:
         assert isinstance(update, Dense)
         self.pushed.append(update.values.copy())
-        return super().begin_push(clock, view, update, examples, choose, bases, manner)
+        return super().begin_push(clock, view, update, *more)
 
 
 def test_what_a_gradient_says_goes_to_the_servers() -> None:
