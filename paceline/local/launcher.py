@@ -151,7 +151,7 @@ class _Launch:
         self._records.begin(self._config)
         self._watch(self._chief)
         self.outcome.exit_code = 0
-        self._processes.let_end(FAREWELL)
+        self._processes.let_end(FAREWELL, self._config.is_script)
 
     def _note_launch(self) -> None:
         """The run's folder keeps who trains what."""

@@ -96,15 +96,25 @@ class Processes:
                 return found or None
             time.sleep(min(TICK, left))
 
-    def let_end(self, seconds: float) -> None:
-        """Workers leave and the evaluator writes the model; a signal cuts that short."""
+    def let_end(self, seconds: float, are_scripts: bool = False) -> None:
+        """Workers leave and the evaluator writes the model; a signal cuts that short. Scripts have the time that they need
+        for what comes after their training."""
+        self._wait_for_end(seconds)
+        if are_scripts:
+            late = ", ".join(child.name for child in self.clients() if child.running)
+            if late and not self._signals.seen:
+                self._say(f"The training is over; the script of {late} still runs. Ctrl-C ends it.")
+                self._wait_for_end(float("inf"))
+        for child in self.clients():
+            if child.poll() and (child.role == "evaluator" or are_scripts) and not self._signals.seen:
+                lost = "; its model may be missing" if child.role == "evaluator" else ""
+                self._say(f"{child.name} {child.how_it_ended()} after the end{lost}. It said:{child.tail()}")
+
+    def _wait_for_end(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while self.present() and time.monotonic() < end and not self._signals.seen:
+            self._tell_printed()
             time.sleep(0.05)
-        for child in self.clients():
-            if child.role == "evaluator" and child.poll():
-                how = f"{child.name} {child.how_it_ended()} after the end; its model may be missing"
-                self._say(f"{how}. It said:{child.tail()}")
 
     def end(self) -> None:
         """None is left after this."""
