@@ -2,6 +2,7 @@
 
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,28 +28,32 @@ from paceline.core.sync.policy import Policy
 PAGE = Path(__file__).resolve().parent.parent / "docs/reference/settings.md"
 HEAD = """# Settings
 
-Made by `make docs` from the descriptions in the code. Every key can stand in the YAML file
-(`paceline run my-run.yaml`), be given as `--set key=value` (`--set policy.bound=3`), or as an
-environment variable (`PACELINE_EPOCHS=3`, inner keys after two underscores:
-`PACELINE_POLICY__BOUND=3`). Later ones win: defaults, the task's own settings, YAML, environment,
-flags. Durations may be written as 500ms, 5s, 10m, 1h; sizes as 1MiB. What has a `name` may be
-written as that alone: `policy: bsp`, `policy: ssp:3`, `optimizer: adam`, `schedule: cosine`,
-`PACELINE_POLICY=bsp`.
+Made by `make pages` from the descriptions in the code.
 
-`paceline run` writes the whole config, the task's own settings included, into the run folder and
-gives that file to all its processes. Others, started by hand (`python -m paceline.server`, ...),
-read a task file's [as they are written](docs/start/own-data.md#settings-by-hand), or take that whole
-config.
+You can set a key in three ways. A later one in this list wins:
+
+1. in a YAML file: `paceline run my-run.yaml`
+2. as an environment variable: `PACELINE_EPOCHS=3`, inner keys after two underscores
+   (`PACELINE_POLICY__BOUND=3`)
+3. as a flag: `--set policy.bound=3`
+
+All three win over the settings of a task or a script, and those over the defaults. Write a duration
+as 500ms, 5s, 10m or 1h, and a size as 1MiB. A section with a `name` may be that name alone:
+`policy: ssp:3`, `optimizer: adam`, `schedule: cosine`, `PACELINE_POLICY=bsp`.
+
+`paceline run` writes the whole config into the run folder, and gives that file to all its
+processes. A process that you start yourself (`python -m paceline.server`, ...) takes that file, or
+reads a task's settings [as they are written](docs/start/own-data.md#settings-by-hand).
 
 | key | default | meaning |
 |---|---|---|
 """
+_ITEM: dict[str, Any] = {"subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
 TOGETHER = """
 ## Which settings go together
 
-What follows is refused before anything is started, all of it at once; dots stand for what was set.
-A policy, codec, topology or optimizer of yours has rules of its own as `rules`, which are asked
-like these:
+Paceline refuses these combinations before it starts anything, all of them at once. Dots are what
+was set. Your own policy, codec, topology or optimizer can have `rules`, too:
 
 ```python
 class Mine(Policy):
@@ -60,8 +65,6 @@ class Mine(Policy):
     )
 ```
 
-| setting | what is refused, and what to do |
-|---|---|
 """
 
 
@@ -81,9 +84,14 @@ def page() -> str:
         lines.append(f"\n## Options of each {title}\n\n| {title} | option | default | meaning |\n|---|---|---|---|")
         lines += [f"| `{name}` {row}" for name, kind in kinds.items() for row in _rows(kind, "") or ["| | | |"]]
         rules |= {f"{title} {name}": vars(kind).get("rules", ()) for name, kind in kinds.items()}
-    told = [f"| {subject} | {rule.outline} |" for subject, found in rules.items() for rule in found]
-    lines.insert(1, TOGETHER + "\n".join(told))
+    told = ["\n".join([f"**{subject}**\n", *_outlines(found)]) for subject, found in rules.items() if found]
+    lines.insert(1, TOGETHER + "\n\n".join(told))
     return "\n".join([*lines, ""]).replace("](docs/", "](../")
+
+
+def _outlines(rules: Sequence[SettingsRule]) -> list[str]:
+    """Rules as items of a list."""
+    return [textwrap.fill(rule.outline, 100, initial_indent="- ", **_ITEM) for rule in rules]
 
 
 def _rows(model: type[BaseModel], prefix: str) -> list[str]:
@@ -113,4 +121,4 @@ if __name__ == "__main__":
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(page())
     elif PAGE.read_text() != page():
-        sys.exit("docs/reference/settings.md is stale. Run: make docs")
+        sys.exit("docs/reference/settings.md is stale. Run: make pages")

@@ -23,14 +23,13 @@ class Objective(BaseModel):
         None,
         gt=0,
         allow_inf_nan=False,
-        description="LinearSVC's C, what errors cost: |w|^2 / 2 + c x the sum of all losses is made small, whatever lam and "
-        "reg say; default: lam and reg count.",
+        description="LinearSVC's C, what errors cost; default: lam and reg count instead.",
     )
     lam: float = Field(1e-5, ge=0, allow_inf_nan=False, description="Strength of the pull towards zero; 0: none.")
     reg: Literal["support", "hogwild"] = Field(
         "support",
-        description="support: every sample pulls with lam; hogwild: with lam / training samples that have the feature, so "
-        "that each weight is pulled alike in an epoch.",
+        description="How lam acts: by every sample (support), or shared by the samples that have the feature "
+        "(hogwild).",
     )
     reduce: Literal["sum", "mean"] = Field("sum", description="What a batch's gradient is of its samples'.")
 

@@ -92,15 +92,14 @@ class Stopping(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     rule: Literal["delta", "cs449", "window"] = Field(
         "delta",
-        description="delta: two losses in a row are close, as in [Hogwild]'s report; cs449: the loss has not fallen enough, "
-        "as in its authors' program; window: the last losses are all above an earlier one. With fitted steps the first two "
-        "look at the last quarter of the run only.",
+        description="delta: two losses are close [Hogwild]; cs449: the loss fell too little; window: no loss beats an"
+        " earlier one.",
     )
     preset: Literal["report", "authors"] = Field(
-        "report", description="Which omega delta and cs449 take for their tolerance: 1, or 50."
+        "report", description="The omega in the tolerance of delta and cs449: report is 1, the other 50."
     )
     lag: float = Field(
-        0, ge=0, allow_inf_nan=False, description="Steps of others during a step, for the same tolerance."
+        0, ge=0, allow_inf_nan=False, description="Steps of other workers during a step, for the same tolerance."
     )
     window: int = Field(20, ge=1, description="Losses that window looks at.")
 

@@ -85,7 +85,7 @@ _PUSH = (
     ),
     SettingsRule(
         lambda push, config: bool(config.codec.warmup) and not can_warm_up(push),
-        "codec.warmup_epochs is {codec.warmup:g}, but codec.push is {own!r}. What is sent must go by a share, and one below "
+        "codec.warmup_epochs is {codec.warmup:g}, but codec.push is {own!r}. What is sent must be a share, and one below "
         f"{FIRST_SHARE:g}, where a warm-up begins: use {{instead}} with default options, or leave codec.warmup_epochs out.",
         instead=lambda: codecs_that(can_warm_up),
     ),

@@ -156,7 +156,7 @@ def _has_parts(options: Mapping[str, Any]) -> bool:
 _SVM = (
     SettingsRule(
         lambda svm, config: svm.stopping is not None and not svm.kept,
-        "svm: stopping goes by validation losses: set svm.validation above 0.",
+        "svm: stopping needs validation losses: set svm.validation above 0.",
     ),
     SettingsRule(
         lambda svm, config: svm.average_last is not None and config.updates == "dense",
@@ -173,7 +173,7 @@ _SVM = (
 _UPDATES = (
     SettingsRule(
         lambda updates, config: updates == "sparse" and _has_parts(config.optimizer.options),
-        "sparse updates are plain SGD steps of the workers, all at one rate: leave optimizer.groups and maximize out.",
+        "sparse updates are plain SGD steps of the workers, all at one rate: leave optimizer.groups and optimizer.maximize out.",
     ),
     SettingsRule(
         lambda updates, config: updates == "sparse" and not is_plain(config),

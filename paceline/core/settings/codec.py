@@ -27,21 +27,20 @@ class CodecConfig(Section):
     )
     error_feedback: bool | None = Field(
         None,
-        description="Whether a worker keeps what a push left out and adds it to its next one; default: where the codec "
-        "leaves out or rounds off so much that training needs it.",
+        description="Whether a worker adds what a push left out to its next one; default: as the codec needs it.",
     )
     momentum: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="DGC [Lin et al. 2018]: momentum that each worker adds before the codec selects; the servers must then "
-        "have none (ratio; 0: off).",
+        description="Momentum that each worker adds before the codec [DGC, Lin et al. 2018]; the servers then have "
+        "none (ratio; 0: off).",
     )
     warmup_epochs: float | None = Field(
         None,
         ge=0,
-        description="The codec's share falls from 25 % to its own in so many of a worker's epochs, in equal ratios; default: 4 "
-        "with codec.momentum, else 0 (epochs).",
+        description="A worker's epochs in which the codec's share falls from 25 %; default: 4 with codec.momentum, or"
+        " 0 (epochs).",
     )
 
     @property

@@ -64,16 +64,16 @@ class DataConfig(Section):
 
     path: str = Field(
         "bundled",
-        description="File or folder of the data set, or a URL like s3://bucket/key (fsspec); 'bundled': the task's own.",
+        description="File or folder of the data set, or a URL like s3://bucket/key (fsspec); 'bundled': the task "
+        "brings it.",
     )
     strategy: Named = Field(
         Options(name="random"),
-        description="How training examples are dealt to shards: a name, or a name with options (see docs/choose/sharding.md).",
+        description="Who gets which training examples: a name, or a name with options (see docs/choose/sharding.md).",
     )
     engine: Named = Field(
         Options(name="local"),
-        description="Where shards are made: local (this machine), or spark (see docs/choose/large-data.md); "
-        "the shards are the same.",
+        description="Where shards are made: local (this machine) or spark (see docs/choose/large-data.md).",
     )
     shards: int | None = Field(None, ge=1, description="Number of shards; default: one for each worker.")
     weights: Weights = Field(
@@ -81,8 +81,8 @@ class DataConfig(Section):
     )
     source: Literal["files", "server", "script"] = Field(
         "files",
-        description="How examples come to workers: files, shards on a volume that all mount; server, shards from `sharder "
-        "serve`; script, each worker's own script brings them (see docs/start/own-script.md).",
+        description="How examples reach workers: files (a shared volume), server (`sharder serve`), or script (see "
+        "docs/start/own-script.md).",
     )
     access: Literal["shard", "all"] = Field(
         "shard",
@@ -92,8 +92,8 @@ class DataConfig(Section):
     test: float = Field(0.15, ge=0, lt=1, description="Share kept for testing where the data has no test set (ratio).")
     fold: tuple[int, int] | None = Field(
         None,
-        description="[i, K]: cut the training examples into K parts, test on part i (from 0) and train on the others; a test "
-        "set of the data's own is left alone (see docs/run/search.md).",
+        description="[i, K]: cut the training examples into K parts and test on part i, from 0 (see "
+        "docs/run/search.md).",
     )
 
     @field_validator("fold")
@@ -147,22 +147,20 @@ class ScheduleConfig(Section):
         None,
         ge=0,
         le=1,
-        description="Rate that the warm-up starts from, as a share of the one it leads to, or of optimizer.lr where that is "
-        "lower; default: optimizer.lr where workers scale the rate up, else 0 (ratio).",
+        description="First rate of the warm-up, as a share of the last (ratio); default: optimizer.lr where lr_scale "
+        "raises it, or 0.",
     )
     lr_scale: Literal["auto", "none", "linear", "sqrt", "inverse", "half", "adascale"] = Field(
         "auto",
-        description="auto: optimizer.lr and momentum are meant for one process with batch_size, and are translated for the "
-        "policy and its workers (see docs/choose/policies.md); others take both as they are, "
-        "times a factor for n live workers: 1, n, "
-        "sqrt n, 1/n, n/2, AdaScale's gain.",
+        description="auto: translate rate and momentum of one process (see docs/choose/rates.md); others: a factor "
+        "for n workers.",
     )
 
 
 class CheckpointConfig(Section):
     """Snapshots that a restarted server resumes from."""
 
-    every: Seconds = Field(5.0, description="Time between snapshots, written beside training (seconds).")
+    every: Seconds = Field(5.0, description="Time between snapshots, written during training (seconds).")
     keep: int = Field(3, ge=1, description="Snapshots kept on each server; older ones are removed.")
 
 
@@ -172,18 +170,17 @@ class Config(Section):
     run: Name | None = Field(None, description="Name of the run and of its folder; default: a new one for each run.")
     task: str = Field(
         "digits",
-        description="What is trained: a built-in task, the path of a task file, or with data.source=script the script.",
+        description="What is trained: a built-in task, the path of a task file, or the script with data.source=script.",
     )
     arguments: tuple[str, ...] = Field((), description="What the script of data.source=script finds in sys.argv.")
-    model: str | None = Field(None, description="Which of the task's models; default: its first.")
+    model: str | None = Field(None, description="One of the task's models; default: its first.")
     data: DataConfig = DataConfig()
     workers: int = Field(4, ge=1, le=1024, description="Seats in the worker pool.")
     servers: int = Field(2, ge=0, le=256, description="Servers, each with one slice of the model; 0: workers only.")
     start_when: int | None = Field(None, ge=1, description="Workers that must have joined; default: all of `workers`.")
     start_timeout: Seconds = Field(
         300.0,
-        description="This long after the first worker, start with those who came; a run of several machines that has had none "
-        "with a worker for so long ends (seconds).",
+        description="Start with the workers that came this long after the first; without any, end (seconds).",
     )
     policy: Options = Options(name="ssp")
     optimizer: Options = Options(name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
@@ -196,7 +193,7 @@ class Config(Section):
     svm: SvmConfig = SvmConfig()
     topology: Named | None = Field(
         None,
-        description="Who is linked to whom where there are no servers; default: what the policy is usually run on.",
+        description="Which workers exchange models without servers; default: what the policy is usually run on.",
     )
     plan: PlanConfig = PlanConfig()
     codec: CodecConfig = CodecConfig()
@@ -205,12 +202,11 @@ class Config(Section):
         "total",
         description="total: the epochs are counted over all workers; per_worker: each passes over its own shard.",
     )
-    batch_size: int = Field(32, ge=1, description="Examples in a mini-batch; of whom: see `batch`.")
+    batch_size: int = Field(32, ge=1, description="Examples in a mini-batch; `batch` says whose.")
     batch: Literal["worker", "global", "speed"] = Field(
         "global",
-        description="global: each worker takes batch_size / workers, so that more workers are faster and train the same "
-        "[Sharding]; speed: of these a slower worker takes fewer, in proportion to its speed; worker: each takes batch_size, "
-        "so that more workers make larger steps, with a rate that follows.",
+        description="batch_size is shared by all workers (global), shared by their speed (speed), or taken by each "
+        "(worker).",
     )
     accumulate: int = Field(
         1, ge=1, description="Parts that a mini-batch is computed in, one after the other, to fit memory."
@@ -227,16 +223,16 @@ class Config(Section):
     evaluate_every: int = Field(
         1,
         ge=0,
-        description="Whole epochs between two scores; the last version is always scored. 0: scripts without any.",
+        description="Whole epochs between two scores; the last version always has one (0: only for scripts).",
     )
     loggers: tuple[Named, ...] = Field(
         (),
-        description="Who is told how the run goes, beside metrics.jsonl: mlflow, wandb, tensorboard, or the file of one of "
-        "yours (see docs/watch/loggers.md).",
+        description="Loggers beyond metrics.jsonl: mlflow, wandb, tensorboard, or your file (see "
+        "docs/watch/loggers.md).",
     )
     on_lost_worker: Literal["shrink", "wait"] = Field(
         "shrink",
-        description="shrink: go on without it after its lease; wait: hold its place until it is back (same bits).",
+        description="shrink: go on without it after its lease; wait: keep its seat (same bits).",
     )
     heartbeat: Seconds = Field(2.0, gt=0, description="Time between heartbeats of a worker (seconds).")
     lease: Seconds = Field(15.0, gt=0, description="A worker silent for this long is expelled (seconds).")
@@ -246,8 +242,8 @@ class Config(Section):
     transport: Literal["lane", "grpc"] = Field("lane", description="What carries pushes and pulls.")
     ports: str = Field(
         "",
-        description="Ports FIRST-LAST that servers (two each), workers and the shard server listen on, on each machine, like "
-        "7100-7119; default: any free ones.",
+        description="Ports FIRST-LAST of servers (two each), workers and the shard server on each machine, like "
+        "7100-7119; default: any.",
     )
     part_bytes: ByteSize = Field(  # with its head below the 4 MiB that stock gRPC peers take
         ByteSize(4032 << 10), ge=1 << 12, le=4032 << 10, description="A message's part of a push or of weights (bytes)."
@@ -255,8 +251,8 @@ class Config(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
     slow: dict[str, str] = Field(
         {},
-        description="Emulated slow workers: {'2': '10x'} always, {'all': '10x@5%'} at random steps; or a preset's name: "
-        "ho, he0, he1, he2 [SHAT 4.3: none, one 2x, 10x, 100x], random.",
+        description="Emulated slow workers: {'2': '10x'}, {'all': '10x@5%'} of steps at random, or a preset: ho, "
+        "he0, he1, he2, random.",
     )
     nominal_step: Seconds = Field(0.02, description="A step's length that `slow` multiplies (seconds).")
     restarts: int = Field(3, ge=0, description="Times that `paceline run` starts a dead process again.")

@@ -27,29 +27,29 @@ class SvmConfig(Section):
     batches: int | None = Field(
         None,
         ge=1,
-        description="Mini-batches whose summed change makes one push, K; default: with fitted steps those of 256 / workers "
-        "examples; with plain ones 1 in lock-step, else 16, or 32 / workers where that is less, since more overshoots.",
+        description="Mini-batches in one push, K; default: see docs/choose/linear-models.md.",
     )
     pull: Literal["changed", "wanted"] = Field(
         "changed",
-        description="What a reply brings: all weights that have changed, or only those that the next push's batches touch.",
+        description="What a reply brings: all weights that have changed, or only those of the next push's batches.",
     )
     steps: Literal["plain", "fitted"] = Field(
         "plain",
-        description="plain: as [Hogwild] has them, pushes are summed; fitted: the rate fits any rows and any number of workers "
-        "(see docs/choose/linear-models.md).",
+        description="plain: as in [Hogwild]; fitted: the rate fits any rows and workers (see "
+        "docs/choose/linear-models.md).",
     )
     intercept: bool = Field(False, description="Whether the model has one; pulled towards zero as a weight is.")
     class_weights: Literal["balanced"] | dict[str, ClassWeight] | None = Field(
         None,
-        description="How much an error costs by its example's class: {'3': 5} (others: 1); or balanced: N / (classes x "
-        "examples of the class).",
+        description="What an error costs by class: {'3': 5} (others: 1), or balanced: N / (classes x examples of the "
+        "class).",
     )
     validation: float | None = Field(
         None,
         ge=0,
         lt=1,
-        description="Share of each shard that its worker keeps (ratio); default: 0.1 where there is a stopping rule, else 0.",
+        description="Share of each shard that its worker keeps for validation (ratio); default: 0.1 with a stopping "
+        "rule, or 0.",
     )
     stopping: Stopping | None = Field(None, description="Ends training early, by the validation loss after each epoch.")
     stop: Literal["own", "all"] = Field(
@@ -65,7 +65,7 @@ class SvmConfig(Section):
         None,
         gt=0,
         le=1,
-        description="Score and write the mean of the versions of so much of the run, at its end (ratio); default: no mean.",
+        description="Score and write the mean of the versions of this last share of the run (ratio); default: no mean.",
     )
 
     @property

@@ -65,7 +65,7 @@ class Optimizer(BaseModel, ABC):
     lr: Rate = 0.1
     groups: tuple[Group, ...] = Field(
         (),
-        description="Parameters with options of their own, like [{parameters: ['*.bias'], weight_decay: 0}] "
+        description="Parameters with other options, like [{parameters: ['*.bias'], weight_decay: 0}] "
         "(see docs/choose/policies.md).",
     )
     averaged: tuple[str, ...] = Field(

@@ -25,7 +25,7 @@ class Threshold(SparseCodec):
         ),
     )
     tau: float | None = Field(
-        None, gt=1e-30, lt=1e30, description="The threshold, in gradient units; default: whatever makes `share`."
+        None, gt=1e-30, lt=1e30, description="The threshold, in gradient units; default: the one that makes `share`."
     )
     form: Literal["full", "quantised"] = Field(
         "full", description="full: the values themselves; quantised: only their signs, each stands for tau."

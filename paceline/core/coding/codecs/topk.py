@@ -19,7 +19,7 @@ class Topk(SparseCodec):
 
     threshold: Literal["exact", "sampled"] = Field(
         "exact",
-        description="sampled: whatever reaches a size estimated from some of the values, so the number sent differs a little.",
+        description="sampled: values above a size estimated from some of them, so the number sent differs a little.",
     )
 
     def most_bytes(self, elements: int) -> int:

@@ -30,8 +30,8 @@ class Allreduce(PeerPolicy):
 
     by: Literal["ring", "torch"] = Field(
         "ring",
-        description="Who adds the gradients up: our own ring, or torch.distributed, by NCCL where each worker has a GPU of its "
-        "own, else by Gloo; the ring steps in where that fails.",
+        description="Who adds gradients up: our ring, or torch.distributed by NCCL or Gloo, with the ring if that"
+        " fails.",
     )
 
     kinds: ClassVar[frozenset[Kind]] = frozenset({"part", "mean", "meet"})

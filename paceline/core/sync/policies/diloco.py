@@ -14,8 +14,8 @@ class Diloco(LocalSgd):
     outer_lr: float | None = Field(
         None,
         gt=0,
-        description="Rate of the outer step; default: 1 - outer_momentum, so that what workers have moved counts "
-        "once in the end (the paper's .7 counts it 7 times, for runs of very many rounds).",
+        description="Rate of the outer step; default: 1 - outer_momentum, so that a move counts once in the end "
+        "(the paper: .7).",
     )
     outer_momentum: float = Field(0.9, gt=0, lt=1, description="m, momentum of the outer step (ratio).")
 

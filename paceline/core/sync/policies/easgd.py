@@ -27,7 +27,7 @@ class Easgd(Policy):
     worker_momentum: ClassVar[bool] = False
     beta: float = Field(0.9, gt=0, lt=1, description="Strength of all elastic forces together (ratio).")
     tau: int = Field(
-        1, ge=1, description="Own steps between two pushes (steps). More of them send less, and tie the models looser."
+        1, ge=1, description="Own steps between two pushes (steps); more of them send less and tie the models less."
     )
 
     def step_pushes(self, members: int) -> float:

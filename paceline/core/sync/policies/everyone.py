@@ -22,14 +22,14 @@ class Everyone(Policy):
     rules: ClassVar[tuple[SettingsRule, ...]] = (
         SettingsRule(
             lambda policy, config: policy.overwrites and config.updates != "sparse",
-            "policy.merge: overwrite goes by features and needs updates: sparse, but they are {updates}. Leave it out, or "
+            "policy.merge: overwrite works by features and needs updates: sparse, but they are {updates}. Leave it out, or "
             "train a sparse task like svm.",
         ),
     )
     merge: Literal["sum", "overwrite"] = Field(
         "sum",
-        description="What a worker's second push into one sum does: sum adds to its first; overwrite takes its place for "
-        "each feature that both have, as published (sparse updates only).",
+        description="A worker's second push into one sum is added (sum), or replaces each of its features "
+        "(overwrite; sparse only).",
     )
 
     @property

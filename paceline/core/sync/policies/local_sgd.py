@@ -28,7 +28,7 @@ class LocalSgd(Bsp):
     rules: ClassVar[tuple[SettingsRule, ...]] = (
         SettingsRule(
             lambda policy, config: config.schedule.lr_scale == "adascale",
-            "schedule.lr_scale: adascale measures gradients, but {policy.name} averages models, with a rate of its own. Use "
+            "schedule.lr_scale: adascale measures gradients, but {policy.name} averages models, with its own rate. Use "
             "{instead}, or another lr_scale.",
             instead=lambda: policies_that(_averages_gradients),
         ),
