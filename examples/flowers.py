@@ -9,7 +9,7 @@ SETTINGS = {"epochs": 30, "batch_size": 8, "workers": 2, "optimizer": {"name": "
 
 
 def data(path):
-    """Other readers: docs/start/own-data.md, "Readers"."""
+    """Other readers: docs/start/data-formats.md."""
     return read_table(path, label="species")
 
 

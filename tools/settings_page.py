@@ -43,7 +43,8 @@ as 500ms, 5s, 10m or 1h, and a size as 1MiB. A section with a `name` may be that
 
 `paceline run` writes the whole config into the run folder, and gives that file to all its
 processes. A process that you start yourself (`python -m paceline.server`, ...) takes that file, or
-reads a task's settings [as they are written](docs/start/own-data.md#settings-by-hand).
+reads a task's settings [as they are
+written](docs/reference/task-file.md#settings-and-who-reads-them).
 
 | key | default | meaning |
 |---|---|---|
