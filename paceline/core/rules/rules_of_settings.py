@@ -173,7 +173,8 @@ _SVM = (
 _UPDATES = (
     SettingsRule(
         lambda updates, config: updates == "sparse" and _has_parts(config.optimizer.options),
-        "sparse updates are plain SGD steps of the workers, all at one rate: leave optimizer.groups and optimizer.maximize out.",
+        "sparse updates are plain SGD steps of the workers, all at one rate: leave out optimizer.groups and "
+        "optimizer.maximize.",
     ),
     SettingsRule(
         lambda updates, config: updates == "sparse" and not is_plain(config),
