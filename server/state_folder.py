@@ -21,7 +21,7 @@ from paceline.core.stored_format import check_format
 _MANIFEST = "snapshot-{:012d}.json"
 FORMAT = 1
 """Of the folder's files: each JSON file says it, since those of an older release may lie beside newer ones. What a later
-release changes so that this one would read it wrongly raises it (docs/understand/protocol.md)."""
+release changes so that this one would read it wrongly raises it (docs/understand/releases.md)."""
 
 
 class StateFolder:

@@ -130,7 +130,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A change of the policy in mid-run (docs/understand/protocol.md#changes-of-policy)."""
+    """A change of the policy in mid-run (docs/understand/rounds.md#changes-of-policy)."""
 
     number: int
     """Changes so far, this one included."""

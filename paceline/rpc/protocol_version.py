@@ -1,4 +1,4 @@
-"""Which protocol a process speaks: the first message that it sends to another one says it (docs/understand/protocol.md)."""
+"""Which protocol a process speaks: the first message that it sends to another one says it (docs/understand/releases.md)."""
 
 from paceline.core.errors import OtherProtocol
 

@@ -1,5 +1,5 @@
-"""docs/understand/protocol.md: each example of the page runs on the real slices and the real book of seats, and each row of
-its tables must be what they give."""
+"""The pages of the protocol: each example runs on the real slices and the real book of seats, and each row of its tables
+must be what they give."""
 
 import hashlib
 import json
@@ -35,7 +35,8 @@ from tests.support.in_process import SHAPES, Cluster, Context, config_of, join_r
 from tests.support.one_slice import OneSlice
 from tests.support.tree import ROOT
 
-PAGE = ROOT / "docs/understand/protocol.md"
+PAGES = [ROOT / f"docs/understand/{name}.md" for name in ("protocol", "members", "rounds", "recovery", "releases")]
+TEXT = "\n".join(page.read_text() for page in PAGES)
 SGD = Sgd(lr=0.1, momentum=0.0, weight_decay=0.0)
 W0, W1, W2 = "worker-0", "worker-1", "worker-2"
 CALL = Context()
@@ -44,7 +45,7 @@ Row = tuple[str, ...]
 
 def example(heading: str) -> list[Row]:
     """The rows of the table under this heading that follows the word Example, without their marks."""
-    section = PAGE.read_text().split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    section = TEXT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     lines = section.split("**Example", 1)[1].splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("|"))
     rows = []
@@ -231,7 +232,7 @@ def test_views():
     assert refused(lambda: membership.beat(W1, 1, 17.0)) == "Fenced"
     incarnation = membership.join(W1, True, 17.0)
     membership.seat(W1, incarnation, 3, None, clocks, 17.0)
-    row("it thaws, is told Fenced, says Join, Resume and Seat with clock 3")
+    row("it thaws, gets Fenced, says Join, Resume and Seat with clock 3")
     membership.leave(W0, 1, finished=True)
     row("worker-0 has pushed its last clock and says Leave")
 
@@ -541,8 +542,8 @@ def test_older_and_newer_peers(tmp_path: Path):
     assert found == [row[1] for row in example("Older and newer peers")]
 
 
-def test_every_example_of_the_page_has_its_test():
-    sections = re.split(r"\n## ", PAGE.read_text())
+def test_every_example_of_the_pages_has_its_test():
+    sections = re.split(r"\n## ", TEXT)
     headings = [section.partition("\n")[0] for section in sections if "**Example" in section]
 
     assert headings

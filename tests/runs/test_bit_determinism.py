@@ -1,5 +1,5 @@
 """BSP from real processes gives the bits of one process that accumulates gradients in worker order
-(docs/understand/protocol.md#rounds)."""
+(docs/understand/rounds.md#rounds)."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Changes of policy in mid-run (docs/understand/protocol.md#changes-of-policy), in virtual time: nothing stalls, nothing
+"""Changes of policy in mid-run (docs/understand/rounds.md#changes-of-policy), in virtual time: nothing stalls, nothing
 acknowledged is lost or folded twice, all slices begin at the same version with all members level, and every worker ends up
 with the new policy."""
 

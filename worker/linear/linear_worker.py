@@ -204,7 +204,7 @@ class Loop:
 
     def _adopt(self, message: Switch) -> None:
         """Goes on under another policy, with the weights that it begins with
-        (docs/understand/protocol.md#changes-of-policy)."""
+        (docs/understand/rounds.md#changes-of-policy)."""
         switch = switch_value(message)
         if switch is not None and self._in_force.adopt(switch):
             self._view = max(self._view, message.view)

@@ -122,7 +122,7 @@ def step_plainly(training: Training, step: Step, part: Range, lr: float) -> None
 
 def change_policy(training: Training, heads: list[pb.PullHead]) -> bool:
     """Begins this worker's half of a new policy where a slice has begun its own: local := pulled
-    (docs/understand/protocol.md#changes-of-policy). Returns whether one has."""
+    (docs/understand/rounds.md#changes-of-policy). Returns whether one has."""
     message = newest_switch(heads)
     switch = switch_value(message)
     if switch is None or not training.in_force.adopt(switch):

@@ -12,7 +12,7 @@ from paceline.core.sync.policy import build_policy
 
 class PolicyChange:
     """Lets another policy follow where that goes, and has the membership name the clocks for it
-    (docs/understand/protocol.md#changes-of-policy). The view keeps the change, and `restore` reads the
+    (docs/understand/rounds.md#changes-of-policy). The view keeps the change, and `restore` reads the
     policy there. Not thread-safe."""
 
     def __init__(self, config: Config, membership: Membership) -> None:

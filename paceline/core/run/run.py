@@ -166,7 +166,7 @@ class Run:
     # a change of policy
     def switch(self, policy: Options, clocks: Clocks) -> None:
         """Lets a new policy begin as soon as every member has reached a clock that is named now
-        (docs/understand/protocol.md#changes-of-policy). ConfigError where it doesn't go with the run's other settings; NotYet
+        (docs/understand/rounds.md#changes-of-policy). ConfigError where it doesn't go with the run's other settings; NotYet
         where the run can't do it just now."""
         if not self._is_steady(clocks):
             raise NotYet(f"The run is {self.phase}, or just restarting or changing; the policy is changed in training.")
@@ -195,7 +195,7 @@ class Run:
 
     def open_from(self, version: int) -> int | None:
         """From which round on the chief's slice, at this version, keeps rounds open while the newest view is on its way to
-        the other servers (docs/understand/protocol.md#rounds-that-stay-open); None where none has to."""
+        the other servers (docs/understand/rounds.md#rounds-that-stay-open); None where none has to."""
         return self.other_servers.open_from(version) if self.membership.rounds else None
 
     # evaluator

@@ -188,7 +188,7 @@ def server_memory(
     length: int, slots: int, arrays: int, workers: int, part_bytes: int, averages: bool = False
 ) -> dict[str, int]:
     """Bytes a server needs for a slice of `length` float32, by purpose; the process itself comes on top
-    (docs/understand/protocol.md#memory-of-a-server). `arrays`: what the policy takes (`Policy.server_arrays`); `averages`:
+    (docs/understand/recovery.md#memory-of-a-server). `arrays`: what the policy takes (`Policy.server_arrays`); `averages`:
     whether it keeps the mean of its versions."""
     slice_bytes = 4 * length
     return {

@@ -1,4 +1,4 @@
-"""What a slice does when the policy changes in mid-run (docs/understand/protocol.md#changes-of-policy)."""
+"""What a slice does when the policy changes in mid-run (docs/understand/rounds.md#changes-of-policy)."""
 
 from paceline.core.slice.folding import Folding
 from paceline.core.slice.rounds import Rounds
