@@ -50,6 +50,14 @@ def test_a_link_to_code_leads_to_a_page_with_the_code(repository, tmp_path):
     assert "x = [y](z)" in (tmp_path / "pages/source/examples/more/one.py.md").read_text()
 
 
+def test_a_pipe_in_the_code_of_a_table_is_shown_without_its_backslash(repository, tmp_path):
+    (repository / "docs/start/own.md").write_text("| `A\\|B` | x |\n")
+
+    write_pages(tmp_path / "pages", repository)
+
+    assert (tmp_path / "pages/start/own.md").read_text() == "| `A|B` | x |\n"
+
+
 def test_a_link_that_leads_nowhere_is_refused(repository, tmp_path):
     (repository / "docs/start/own.md").write_text("[gone](../../examples/gone.py)")
 

@@ -100,6 +100,10 @@ def _outside_of_code(text: str, change: Callable[[str], str]) -> str:
     for line in text.split("\n"):
         is_code ^= line.lstrip().startswith("```")
         parts = [] if is_code else re.split(r"(`[^`]*`)", line)
-        changed = (part if part.startswith("`") else LINK.sub(lambda found: change(found[1]), part) for part in parts)
+        # In a table's cell GitHub wants \\| in code, and Python-Markdown shows it as it is written.
+        changed = (
+            part.replace(r"\|", "|") if part.startswith("`") else LINK.sub(lambda found: change(found[1]), part)
+            for part in parts
+        )
         lines.append(line if is_code else "".join(changed))
     return "\n".join(lines)
