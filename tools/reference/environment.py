@@ -7,8 +7,8 @@ from tools.reference.sources import ROOT
 
 HEAD = """# Variables of the environment
 
-Made by `make pages` from the code. Every key of [the settings](docs/reference/settings.md) is a variable too:
-`PACELINE_` and the key in capitals, with two underscores where the key has a dot. So
+Made by `make pages` from the code. Every key of [the settings](docs/reference/settings.md) is a
+variable too: `PACELINE_` and the key in capitals, with two underscores where the key has a dot. So
 `PACELINE_EPOCHS=3` is `epochs: 3`, and `PACELINE_POLICY__BOUND=5` is `policy.bound: 5`. A flag wins
 over a variable, and a variable over the YAML file.
 
