@@ -1,4 +1,4 @@
-"""How the core's loops over every weight are compiled: one pass over memory where numpy makes several, on one thread."""
+"""Compiles the core's loops over every weight: one pass over memory where numpy makes several, on one thread."""
 
 from collections.abc import Callable
 from functools import cache, wraps
@@ -19,15 +19,15 @@ words_out = types.Array(types.uint32, 1, "C", aligned=False)
 
 
 def inner_kernel(signature: Any, reorders: bool = False) -> Callable[[F], F]:
-    """Compiles for exactly these types, or takes the machine code of an earlier time. Such a loop releases the GIL and
-    checks no index: call `check_lengths` first. Other kernels may call it. `reorders`: may add up in any order, which makes
-    sums several times as fast and their last bits the processor's own."""
+    """Compiles for exactly these types, or loads cached machine code. The loop releases the GIL and checks no index:
+    call `check_lengths` first. Other kernels may call it. `reorders`: the compiler may add in any order, which makes sums
+    several times as fast; their last bits then depend on the processor."""
     free = {"reassoc"} if reorders else False
     return cast(Callable[[F], F], njit(signature, cache=True, nogil=True, error_model="numpy", fastmath=free))
 
 
 def kernel(signature: Any, reorders: bool = False) -> Callable[[F], F]:
-    """As `inner_kernel`, but at the first call: a process needs few of all loops, and each takes 20 ms to load."""
+    """As `inner_kernel`, but loads at the first call: a process needs only a few of the loops, and each takes 20 ms to load."""
 
     def later(function: F) -> F:
         @cache
@@ -38,7 +38,7 @@ def kernel(signature: Any, reorders: bool = False) -> Callable[[F], F]:
         def call(*values: Any) -> Any:
             return compiled()(*values)
 
-        call.load = compiled  # type: ignore[attr-defined]  # ahead of the first call
+        call.load = compiled  # type: ignore[attr-defined]  # to load it before the first call
         return cast(F, call)
 
     return later

@@ -4,11 +4,11 @@ seen, what was expected and what to do."""
 import errno
 
 OUT_OF_MEMORY = ("can't allocate memory", "Cannot allocate memory", "out of memory", "bad_alloc")
-"""What is said by torch, the kernel, CUDA and C++ when memory ran out."""
+"""The messages of torch, the kernel, CUDA and C++ when memory has run out."""
 
 
 class PacelineError(Exception):
-    """Anything that Paceline refuses or fails at. `status` is the gRPC status name, `exit_code` the process's."""
+    """The base of all Paceline errors. `status` is the gRPC status name, `exit_code` the process's."""
 
     status = "INTERNAL"
     exit_code = 70
@@ -22,14 +22,14 @@ class UsageError(PacelineError):
 
 
 class DataError(PacelineError):
-    """Input data, shards or a checkpoint are missing, damaged or don't fit."""
+    """Input data, shards or a checkpoint are missing, damaged or don't match."""
 
     status = "FAILED_PRECONDITION"
     exit_code = 65
 
 
 class TooNew(DataError):
-    """A newer release has written this file or folder; nothing was touched."""
+    """A newer release wrote this file or folder; nothing was changed."""
 
 
 class ServersGone(PacelineError):
@@ -67,7 +67,7 @@ class PoolFull(TryAgain):
 
 
 class NotYet(TryAgain):
-    """The slice can take this push only after the next view, its first weights or its recovery; nothing was touched."""
+    """The slice can't take this push before its next view, its first weights or its recovery; nothing was changed."""
 
 
 class Overloaded(TryAgain):
@@ -84,7 +84,7 @@ class ConfigError(PacelineError):
 
 
 class OtherProtocol(ConfigError):
-    """Two processes of one run are of releases that can't work together."""
+    """Two processes of one run have releases that can't work together."""
 
 
 class PlanMismatch(ConfigError):
@@ -92,7 +92,7 @@ class PlanMismatch(ConfigError):
 
 
 class Fenced(ConfigError):
-    """A newer process holds this worker's seat; this one must not push any more."""
+    """A newer process holds this worker's seat; this one must stop pushing."""
 
     status = "ABORTED"
 
@@ -110,7 +110,7 @@ class PermissionDenied(ConfigError):
 
 
 class BadPush(PacelineError):
-    """A push whose sizes, values or order can't be right; nothing was touched."""
+    """A push with impossible sizes, values or order; nothing was changed."""
 
     status = "INVALID_ARGUMENT"
 
@@ -135,14 +135,14 @@ class Stopped(PacelineError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python, the kernel, C++ or torch says by it that memory ran out."""
+    """Whether this error means that memory ran out, as Python, the kernel, C++ or torch report it."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in OUT_OF_MEMORY)
 
 
 def out_of_memory(error: BaseException, who: str) -> OutOfMemory:
-    """What to say then; `who` asked for it."""
+    """The error to raise when memory ran out; `who` asked for the memory."""
     said = (str(error).splitlines() or [""])[0]
     return OutOfMemory(
         f"Memory ran out in {who}: {type(error).__name__}{': ' if said else ''}{said}. Take fewer workers, a smaller "
@@ -151,7 +151,7 @@ def out_of_memory(error: BaseException, who: str) -> OutOfMemory:
 
 
 def error_classes() -> dict[str, type[PacelineError]]:
-    """Every class of the tree by name, so that the far side of a call can raise the same one."""
+    """Every error class by name, so that the other end of a call can raise the same one."""
     found: dict[str, type[PacelineError]] = {}
     waiting: list[type[PacelineError]] = [PacelineError]
     while waiting:
@@ -162,13 +162,13 @@ def error_classes() -> dict[str, type[PacelineError]]:
 
 
 def error_of(exit_code: int) -> type[PacelineError]:
-    """The class whose exit code that is; PacelineError where it is nobody's."""
+    """The class with that exit code; PacelineError if there is none."""
     kinds = {kind.exit_code: kind for kind in PacelineError.__subclasses__() if "exit_code" in vars(kind)}
     return kinds.get(exit_code, PacelineError)
 
 
 def in_brief(error: PacelineError) -> PacelineError:
-    """The error without the lines and errors that led to it, for people who did not write them; a bug keeps them."""
+    """The error without its traceback and causes, which help only developers; a bug keeps them."""
     if type(error) is not PacelineError:
         error.__cause__ = None
         error.__suppress_context__ = True

@@ -1,4 +1,4 @@
-"""How an extension is named in the config, with its own options, and what it says that it does not go with."""
+"""How the config names an extension with its options, and how an extension declares what it can't be combined with."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ from paceline.core.errors import ConfigError
 
 
 class Section(BaseModel):
-    """One part of the config: frozen, and a key it does not know is an error."""
+    """One part of the config: frozen; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,8 +29,8 @@ class Options(BaseModel):
 
 
 class Extension(BaseModel):
-    """An extension that holds more than its options, in private attributes. These are read at every message, so they are
-    properties: 0.1 us each, where pydantic's own way takes 3.3."""
+    """An extension that keeps state besides its options, in private attributes. Every message reads these, so they are
+    properties: 0.1 us each, where pydantic's own access takes 3.3."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **more: Any) -> None:
@@ -44,24 +44,24 @@ def _held(name: str) -> property:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SettingsRule:
-    """Settings that do not go together. An extension's own ones stand in its ClassVar `rules`, and count beside those of the
-    classes that it is made from; all others stand in `paceline.core.rules`."""
+    """Settings that can't be combined. An extension lists its own rules in its ClassVar `rules`, which add to those of its
+    base classes; all others are in `paceline.core.rules`."""
 
     condition: Callable[[Any, Any], bool]
-    """True where they don't, given what the rule belongs to (an extension, built, or the value of a setting) and the whole
-    config."""
+    """True if the config breaks the rule, given the rule's owner (an extension, built, or the value of a setting) and the
+    whole config."""
     sentence: str
-    """What was seen, what was expected, what to do. `{workers}` or `{codec.momentum:g}` stands for the value of a setting,
-    `{own.upper}` for what the extension has under that name, `{key}` for the setting that names it, `{instead}` for what
-    `instead` gives, any other name for one of `words`."""
+    """What was seen, what was expected, what to do. `{workers}` or `{codec.momentum:g}` is the value of a setting,
+    `{own.upper}` an attribute of the extension, `{key}` the setting that names it, `{instead}` the result of `instead`,
+    any other name one of `words`."""
     words: Mapping[str, Callable[[Any, Any], object]] = field(default_factory=dict)
-    """What else the sentence says, given the same two."""
+    """Further words of the sentence, computed from the same two arguments."""
     instead: Callable[[], str] | None = None
-    """The names of what would go, where these depend on nothing."""
+    """The names of alternatives that work, if they depend on nothing."""
 
     def said(self, own: Any, config: Any, key: str) -> str:
-        """The sentence about these settings; ConfigError where they don't fit into it. `key`: what names `own`, like
-        codec.push."""
+        """The sentence about these settings; ConfigError if they don't fit into it. `key`: the setting that names `own`,
+        like codec.push."""
         words: dict[str, object] = {name: word(own, config) for name, word in self.words.items()}
         if self.instead is not None:
             words["instead"] = self.instead()
@@ -83,7 +83,7 @@ class SettingsRule:
 
     @property
     def names(self) -> list[str]:
-        """What stands in brackets in the sentence; ValueError where it can't be read."""
+        """The placeholders of the sentence; ValueError if it can't be parsed."""
         return [name for _, name, _, _ in _SPOKEN.parse(self.sentence) if name is not None]
 
 
@@ -97,13 +97,13 @@ _SPOKEN = _Spoken()
 
 
 def own_rules(kind: type) -> Iterator[SettingsRule]:
-    """Those that a class brings with it, of the classes that it is made from first."""
+    """The rules that a class brings, those of its base classes first."""
     for base in reversed(kind.__mro__):
         yield from vars(base).get("rules", ())
 
 
 def place_of(function: Any) -> str:
-    """'mine.py, line 9': where a function of an extension's begins."""
+    """'mine.py, line 9': where a function of an extension begins."""
     code = getattr(function, "__code__", None)
     return (
         str(getattr(function, "__module__", "?")) if code is None else f"{code.co_filename}, line {code.co_firstlineno}"
@@ -111,7 +111,7 @@ def place_of(function: Any) -> str:
 
 
 def stem_of(kind: type) -> str:
-    """What the class is called in the config: the stem of its file."""
+    """The name of the class in the config: the stem of its file."""
     return kind.__module__.rpartition(".")[2]
 
 

@@ -1,4 +1,4 @@
-"""What lies in a registry's folder, by its names alone: `paceline --help` lists them and needs nothing else."""
+"""Lists the names in a registry's folder without importing anything, for `paceline --help`."""
 
 import importlib
 import pkgutil
@@ -7,7 +7,7 @@ from functools import cache
 
 POLICIES = "paceline.core.sync.policies"
 PEERS = "paceline.core.peers.peer_policies"
-"""Of policies that train without servers."""
+"""The folder of policies that train without servers."""
 
 
 def names(package: str) -> tuple[str, ...]:

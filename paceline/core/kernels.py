@@ -1,8 +1,8 @@
 """The loops over sums, screening and half precision, fused and compiled; an optimizer's are in `steps/optimizer_loops.py`.
 
-All arithmetic is float32 in the order written, without fastmath and without fused multiply-add, so that a loop has the
-same bits on a whole vector, on any split of it, in place or not. Sources may be read-only and unaligned (bytes as they
-came from the network). Little endian."""
+All arithmetic is float32 in the order written, without fastmath and without fused multiply-add, so a loop gives the
+same bits on a whole vector, on any split of it, in place or not. Sources may be read-only and unaligned (bytes straight
+from the network). Little endian."""
 
 import numpy as np
 import numpy.typing as npt
@@ -51,13 +51,13 @@ def scale_into(out: Vector, values: Vector, weight: float) -> None:
 
 
 def add_scaled(total: Vector, values: Vector, weight: float) -> None:
-    """Goes on with a weighted sum: total <- total + values * weight."""
+    """Continues a weighted sum: total <- total + values * weight."""
     check_lengths(total, values)
     _add_scaled(total, values, f32(weight))
 
 
 def mix(local: Vector, pulled: Vector, alpha: float) -> None:
-    """A worker's mixing: local <- local + alpha * (pulled - local); alpha 1 copies, alpha 0 touches nothing."""
+    """A worker's mixing: local <- local + alpha * (pulled - local); alpha 1 copies, alpha 0 changes nothing."""
     check_lengths(local, pulled)
     if alpha == 1:
         np.copyto(local, pulled)
@@ -88,7 +88,7 @@ def look_ahead(gradient: Vector, velocity: Vector, weights: Vector, momentum: fl
 
 
 def all_finite(values: Vector) -> bool:
-    """Whether no value is infinite or NaN; stops near the first that is."""
+    """Whether no value is infinite or NaN; stops soon after the first one that is."""
     return bool(_all_finite(_bits_of(values)))
 
 
@@ -138,7 +138,7 @@ def _compensate(gradient: Vector, weights: Vector, backup: Vector, square: Vecto
 
 @kernel(types.boolean(words))
 def _all_finite(bits: Bits) -> bool:
-    """Looks for an exponent of all ones. One core reads twice as fast from four places as from one."""
+    """Looks for an exponent of all ones. One core reads twice as fast from four places at once as from one."""
     full = len(bits) - len(bits) % (4 * _BLOCK)
     for start in range(0, full, 4 * _BLOCK):
         top = u32(0)
@@ -156,7 +156,7 @@ def _all_finite(bits: Bits) -> bool:
 
 # half precision. numba widens uint32 arithmetic to 64 bits, which halves the speed: hence a u32() around every step.
 def encode_bf16(values: Vector, out: Halves) -> None:
-    """Rounds to bf16, ties to even; what is too large becomes infinite, NaN stays NaN, quiet and with its sign."""
+    """Rounds to bf16, ties to even; values too large become infinite; NaN stays a quiet NaN with its sign."""
     check_lengths(values, out)
     _encode_bf16(_bits_of(values), out)
 
@@ -175,7 +175,7 @@ def encode_fp16(values: Vector, out: Halves) -> None:
 
 
 def decode_fp16(halves: Halves, out: Vector) -> None:
-    """Exact, subnormals too."""
+    """Exact, also for subnormals."""
     check_lengths(halves, out)
     _decode_fp16(halves, _bits_of(out))
 

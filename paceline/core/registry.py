@@ -1,5 +1,5 @@
-"""Extensions by the name that the config has for them: in a registry's folder one file is one extension, and its stem is the
-name; users bring files and packages of their own."""
+"""Finds extensions by the name in the config: each file in a registry's folder is one extension, named by the file's stem;
+users add their own files and packages."""
 
 import difflib
 import importlib
@@ -17,15 +17,14 @@ T = TypeVar("T")
 
 
 class Outside:
-    """Extensions that lie in none of our folders; here there are none."""
+    """Extensions from outside our folders; this base class has none."""
 
     def names(self, package: str) -> tuple[str, ...]:
-        """Those that can be had by a name alone."""
+        """The extensions that a name alone selects."""
         return ()
 
     def find(self, package: str, base: type[T], name: str) -> type[T] | None:
-        """The extension of that name, for the registry of the package; None: there is none. ConfigError: it can't be
-        used."""
+        """The extension of that name for the package's registry; None if there is none. ConfigError if it can't be used."""
         return None
 
 
@@ -33,13 +32,13 @@ _outside = [Outside()]
 
 
 def look_in(outside: Outside) -> None:
-    """Where this process looks for what is not in the folders. Whoever may read files hands it in, once."""
+    """Where this process looks for extensions outside the folders. A layer that may read files sets it once."""
     _outside[:] = [outside]
 
 
 def find(package: str, base: type[T], name: str) -> type[T]:
-    """The one subclass of `base` that the file `name` of the package defines, or somebody outside; ConfigError names the
-    nearest one."""
+    """The one subclass of `base` in the package's file `name`, or the outside extension of that name; ConfigError names
+    the nearest one."""
     if name not in names(package):
         outside = _outside[0].find(package, base, name)
         if outside is None:
@@ -52,7 +51,7 @@ def find(package: str, base: type[T], name: str) -> type[T]:
 
 
 def defined(module: ModuleType, base: type[T]) -> list[type[T]]:
-    """The subclasses of `base` that are the module's own."""
+    """The subclasses of `base` that the module itself defines."""
     return [
         thing
         for thing in vars(module).values()
@@ -69,7 +68,7 @@ def _unknown(package: str, name: str) -> ConfigError:
 
 
 def build(package: str, base: type[T], name: str, options: dict[str, Any], key: str) -> T:
-    """An instance of the extension `name` with its options checked; errors speak of `key` (policy, codec, ...)."""
+    """An instance of the extension `name` with its options checked; errors name `key` (policy, codec, ...)."""
     kind = find(package, base, name)
     try:
         return kind(**options)
@@ -78,7 +77,7 @@ def build(package: str, base: type[T], name: str, options: dict[str, Any], key: 
 
 
 def explain(error: ValidationError, model: type, prefix: str = "") -> list[str]:
-    """One sentence per mistake that pydantic found: the key, what was seen, what is expected, the nearest key."""
+    """One sentence per mistake that pydantic found: the key, what was seen, what was expected, the nearest key."""
     sentences = []
     for mistake in error.errors():
         place = [str(part) for part in mistake["loc"]]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.float32]
 """A flat float32 array: a worker's whole model or one server's slice of it."""
 Places = npt.NDArray[np.int64]
-"""Numbers of some elements of it, rising, none twice."""
+"""Numbers of some of its elements, ascending, none twice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +27,7 @@ class Dense:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sparse:
-    """The change of some elements of the slice, to be added to them; all others stay as they are."""
+    """The change of some elements of the slice, to be added to them; all others keep their values."""
 
     places: Places
     values: Vector
@@ -39,7 +39,7 @@ class Sparse:
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """An update that changes nothing: it advances the clock and counts for barriers, and weighs nothing."""
+    """An update that changes nothing: it advances the clock and counts for barriers, with no weight."""
 
     length: int
 
@@ -77,19 +77,19 @@ class Base(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How a gradient is to be stepped with, as the worker's script says."""
+    """How to step with a gradient, as the worker's script says."""
 
     rates: tuple[float, ...] = ()
-    """What its scheduler makes of each group's rate (ratio); empty: all are as the settings say."""
+    """The scheduler's factor on each group's rate (ratio); empty: all rates are as set."""
     untouched: tuple[int, ...] = ()
-    """Numbers in the plan of the tensors that had no gradient: they keep their values, and what the optimizer remembers."""
+    """Numbers in the plan of the tensors that had no gradient: their values and optimizer state do not change."""
 
 
 AS_SET = Manner()
 
 
 def together(manners: Sequence[Manner]) -> Manner:
-    """That of several gradients in one step: the mean of their rates by group, and what all of them leave alone."""
+    """The manner of several gradients in one step: the mean of their rates by group, and the tensors that all leave out."""
     first = manners[0] if manners else AS_SET
     if all(manner == first for manner in manners):
         return first
@@ -105,7 +105,7 @@ class Push:
     worker: str
     incarnation: int
     clock: int
-    """Pushes this worker will have completed with this one, from 1; the same on every slice."""
+    """The number of this worker's pushes including this one, from 1; the same on every slice."""
     update: Update
     examples: int
     """Training examples behind the update: its weight in a mean; 0 for an empty update."""
@@ -118,7 +118,7 @@ class Push:
 
 
 class Published:
-    """One version of a slice's weights that readers may look at; it does not change while it is pinned."""
+    """One version of a slice's weights for readers; it does not change while it is pinned."""
 
     __slots__ = ("pins", "values", "version")
 
@@ -130,7 +130,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A change of the policy in mid-run (docs/understand/rounds.md#changes-of-policy)."""
+    """A change of policy in mid-run (docs/understand/rounds.md#changes-of-policy)."""
 
     number: int
     """Changes so far, this one included."""
@@ -142,7 +142,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to one push: what became of it, and the weights to go on with (pinned until `ModelSlice.release`)."""
+    """The answer to one push: its outcome, and the weights to continue with (pinned until `ModelSlice.release`)."""
 
     worker: str
     clock: int
@@ -158,12 +158,11 @@ class Reply:
     lr: float
     """Learning rate of this fold."""
     pushed_at: float
-    """When the push came (its `time`), so that the driver can tell how long the policy made it wait."""
+    """When the push came (its `time`), so that the driver can measure how long the policy made it wait."""
     stop: bool
     """The worker's last clock has come: leave."""
     switch: Switch | None = None
-    """The change of policy that this slice has made last; None where the worker has only caught up with a part of its
-    clocks."""
+    """This slice's last change of policy; None if the worker has caught up with only a part of its clocks."""
     view: int = 0
     """The slice's view."""
 
@@ -183,19 +182,19 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Who counts, as the chief publishes it; numbers only grow."""
+    """The members that count, as the chief publishes them; view numbers only grow."""
 
     number: int = 0
     seats: dict[str, Seat] = field(default_factory=dict)
     examples_per_epoch: int = 0
-    """Training examples of the data set; 0 before anybody has said."""
+    """Training examples of the data set; 0 until a worker reports them."""
     switch: Switch | None = None
     """The newest change of policy."""
     made: Switch | None = None
-    """The newest one that every slice has made: another one than `switch` while that is under way."""
+    """The newest change that every slice has made; it differs from `switch` while that one is under way."""
 
     def begun(self) -> "View":
-        """As it is once the new policy has begun: everybody level, at the version that the switch names."""
+        """The view once the new policy has begun: all members level, at the version that the switch names."""
         if self.switch is None:
             return self
         version = self.switch.version

@@ -1,5 +1,5 @@
-"""Which settings go together: one table of those that do not, each with what is said of it. `load` walks it once for every
-config, and docs/reference/settings.md prints it."""
+"""Checks that settings can be combined: one table of those that can't, each with its message. `load` checks every config
+against it once, and docs/reference/settings.md prints it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,13 +16,13 @@ TABLE: Mapping[str, Rules] = {**SETTINGS, **CHOSEN, **COMMANDS}
 
 
 def check(config: Config, chosen: Mapping[str, Any]) -> None:
-    """ConfigError tells all that does not go together in this config. `chosen`: the extensions that it names."""
+    """Raises a ConfigError that lists all conflicts in this config. `chosen`: the extensions that it names."""
     refuse(config, {**{subject: getattr(config, subject) for subject in SETTINGS}, **chosen})
 
 
 def always_chosen(config: Config) -> dict[str, Any]:
-    """The extensions that every config names, by the setting that does, with servers or without. ConfigError where there is no
-    such thing, or its options are wrong."""
+    """The extensions that every config names, by setting, with or without servers. ConfigError if one does not exist or
+    its options are wrong."""
     optimizer = build_optimizer(config.optimizer)
     return {
         "optimizer": optimizer,
@@ -34,7 +34,7 @@ def always_chosen(config: Config) -> dict[str, Any]:
 
 
 def refuse(config: Config, subjects: Mapping[str, Any]) -> None:
-    """ConfigError tells all that these subjects, with what each of them is, do not go with."""
+    """Raises a ConfigError that lists all rules of these subjects that the config breaks."""
     found = [
         rule.said(own, config, subject) for subject, own in subjects.items() for rule in broken(subject, own, config)
     ]
@@ -43,6 +43,6 @@ def refuse(config: Config, subjects: Mapping[str, Any]) -> None:
 
 
 def broken(subject: str, own: Any, config: Config) -> list[SettingsRule]:
-    """The rules of this subject that the config breaks, and those that an extension brings with it."""
+    """The broken rules of this subject, including those that an extension brings."""
     rules = (*TABLE.get(subject, ()), *own_rules(type(own)))
     return [rule for rule in rules if rule.condition(own, config)]

@@ -1,4 +1,4 @@
-"""Whether the rules of a user's extension can be asked and told, before any run."""
+"""Checks the rules of a user's extension before any run."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from paceline.core.settings.config import Config
 
 
 def fault_in_rules(kind: type) -> str | None:
-    """What is wrong with the rules that an extension of a user's brings, in words; None: nothing."""
+    """What is wrong with the rules of a user's extension, in words; None if nothing is."""
     rules = vars(kind).get("rules", ())
     if not isinstance(rules, tuple) or not all(isinstance(rule, SettingsRule) for rule in rules):
         return "has `rules`, which must be a tuple of SettingsRule, like (SettingsRule(condition, sentence),)"
@@ -43,13 +43,13 @@ def _fault(rule: SettingsRule, kind: type) -> str | None:
 
 
 def _call_fault(what: str, function: Callable[..., Any], arguments: int) -> str | None:
-    """Why it can't be called with so many."""
+    """Why it can't be called with that many arguments."""
     expected = "it gets what has the rule, and the config" if arguments else "it gets nothing"
     if not callable(function):
         return f"has a rule whose {what} is {function!r}; it must be a function, and {expected}"
     try:
         taken = inspect.signature(function)
-    except ValueError:  # of some that are written in C
+    except ValueError:  # some functions written in C
         return None
     try:
         taken.bind(*(None,) * arguments)
@@ -59,7 +59,7 @@ def _call_fault(what: str, function: Callable[..., Any], arguments: int) -> str 
 
 
 def _is_known(name: str, rule: SettingsRule, kind: type) -> bool:
-    """Whether a name in the rule's sentence stands for something; of what is in [] only the telling knows."""
+    """Whether a name in the rule's sentence exists; what is in [] can't be checked before it is formatted."""
     first, *rest = name.partition("[")[0].split(".")
     if first == "own":
         return not rest or rest[0] in getattr(kind, "model_fields", {}) or hasattr(kind, rest[0])
@@ -69,7 +69,7 @@ def _is_known(name: str, rule: SettingsRule, kind: type) -> bool:
 
 
 def _has(section: type[BaseModel], keys: list[str]) -> bool:
-    """Whether a section has the first key, what it is the second, and so on as far as sections go."""
+    """Whether a section has the first key, its value the second, and so on as long as the values are sections."""
     first, *rest = keys
     field = section.model_fields.get(first)
     if field is None:

@@ -1,5 +1,5 @@
-"""Settings that do not go with the policy, the codecs or the optimizer that others of them name: what holds for all, by what an
-extension says of itself. What only one does not go with stands in its own file, as `rules`."""
+"""Settings that conflict with the chosen policy, codecs or optimizer: general rules, based on what an extension declares.
+A rule that concerns a single extension is in that extension's file, as `rules`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -156,7 +156,7 @@ _POLICY = (
 def _without_servers(
     key: str, is_given: Callable[[Config], bool], instead: str, value: str | None = None
 ) -> SettingsRule:
-    """A setting that means nothing, or too much, where there are no servers."""
+    """A setting that has no meaning, or goes too far, without servers."""
     return SettingsRule(
         lambda peers, config: is_given(config),
         f"{key} is {{{value or key}}}, which does not go with policy {{policy.name}}, that trains without servers. {instead}.",
@@ -202,4 +202,4 @@ CHOSEN: Mapping[str, Rules] = {
     "codec.push": _PUSH,
     "codec.pull": _PULL,
 }
-"""By the extensions that settings name; `own` is the one that is chosen, built. It may have rules of its own beside."""
+"""Rules by the setting that names the extension; `own` is the chosen one, built. It may add rules of its own."""

@@ -1,4 +1,4 @@
-"""Settings that do not go together, whatever policy, codec or optimizer they name; and what some commands do not take."""
+"""Settings that conflict whatever policy, codec or optimizer they name; and settings that some commands refuse."""
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -60,7 +60,7 @@ _PLAN = (
 
 
 def _strangers(slow: Mapping[str, str], workers: int) -> list[str]:
-    """Who is slow, but is not there."""
+    """Slow workers that the run does not have."""
     return [who for who in slow if who != "all" and int(who) >= workers]
 
 
@@ -77,7 +77,7 @@ _SHAPES = {
 
 
 def _of_a_shape(key: str, shapes: tuple[str, ...]) -> SettingsRule:
-    """An option of a schedule that has none such."""
+    """An option that the chosen schedule does not have."""
     default = ScheduleConfig.model_fields[key].default
     return SettingsRule(
         lambda schedule, config: schedule.name not in shapes and getattr(schedule, key) != default,
@@ -86,7 +86,7 @@ def _of_a_shape(key: str, shapes: tuple[str, ...]) -> SettingsRule:
 
 
 def _within_the_run(key: str, when: Callable[[ScheduleConfig], float | None]) -> SettingsRule:
-    """What happens after so many epochs must happen before the end."""
+    """An event after a number of epochs must come before the last one."""
     return SettingsRule(
         lambda schedule, config: (when(schedule) or 0) >= config.epochs,
         f"schedule.{key} ({{when:g}}) must be below epochs ({{epochs}}), or the run ends before it matters. Set it lower, or "
@@ -96,7 +96,7 @@ def _within_the_run(key: str, when: Callable[[ScheduleConfig], float | None]) ->
 
 
 def _starts_at_its_end(schedule: ScheduleConfig) -> bool:
-    """Whether a warm-up begins with what it leads to, but for the workers."""
+    """Whether a warm-up starts at its final value, apart from the number of workers."""
     return bool(schedule.warmup_epochs) and schedule.warmup_start in (None, 1)
 
 
@@ -114,7 +114,7 @@ _SCHEDULE = (
         lambda schedule, config: not all(one < other for one, other in pairwise((0.0, *schedule.milestones))),
         "schedule: milestones are {schedule.milestones}; expected epochs above 0 in ascending order.",
     ),
-    SettingsRule(  # 1: as runs before had it by default
+    SettingsRule(  # 1: the default of earlier releases
         lambda schedule, config: not schedule.warmup_epochs and schedule.warmup_start not in (None, 1),
         "schedule: warmup_start belongs to a warm-up: set schedule.warmup_epochs above 0.",
     ),
@@ -122,7 +122,7 @@ _SCHEDULE = (
         lambda schedule, config: _starts_at_its_end(schedule) and schedule.lr_scale in ("none", "inverse", "adascale"),
         "schedule: a warm-up from 1 changes nothing with lr_scale {schedule.lr_scale}: set schedule.warmup_start below 1.",
     ),
-    _within_the_run("every", lambda schedule: None if schedule.every == 1 else schedule.every),  # 1: of however many
+    _within_the_run("every", lambda schedule: None if schedule.every == 1 else schedule.every),  # 1: always allowed
     _within_the_run("milestones", lambda schedule: max(schedule.milestones, default=None)),
     _within_the_run("warmup_epochs", lambda schedule: schedule.warmup_epochs),
     SettingsRule(
@@ -144,7 +144,7 @@ _SCHEDULE = (
 
 # linear models over sparse rows
 def is_plain(config: Config) -> bool:
-    """Whether the optimizer is SGD and is told of no momentum and no decay."""
+    """Whether the optimizer is SGD without momentum and decay."""
     options = config.optimizer.options
     return is_sgd(config.optimizer) and not options.get("momentum") and not options.get("weight_decay")
 
@@ -197,9 +197,9 @@ _UPDATES = (
 )
 
 
-# a training loop of one's own, and what trains without a run
+# a user's own training loop, and training without a run
 def _ours_alone(key: str) -> SettingsRule:
-    """What only Paceline's own training loop carries out."""
+    """Settings that only Paceline's own training loop carries out."""
     default = Config.model_fields[key].default
     return SettingsRule(
         lambda loop, config: loop is not None and getattr(config, key) != default,
@@ -208,7 +208,7 @@ def _ours_alone(key: str) -> SettingsRule:
 
 
 def _script_alone(key: str) -> SettingsRule:
-    """What a script does itself."""
+    """Settings for what a script does itself."""
     default = Config.model_fields[key].default
     return SettingsRule(
         lambda data, config: data.source == "script" and getattr(config, key) != default,
@@ -266,7 +266,7 @@ SETTINGS: Mapping[str, Rules] = {
     "svm": _SVM,
     "loop": _LOOP,
 }
-"""By the setting that they are told of; `own` is its value."""
+"""Rules by the setting that they concern; `own` is its value."""
 LOCAL, SEARCH = "paceline local", "paceline search --engine local"
 COMMANDS: Mapping[str, Rules] = {LOCAL: _LOCAL, SEARCH: _SEARCH}
-"""Of commands that take only some settings."""
+"""Rules of commands that accept only some settings."""

@@ -1,4 +1,4 @@
-"""What to try where a run does not learn: which settings, with which values, given those that it has."""
+"""Suggests settings to try when a run does not learn, given its present ones."""
 
 from dataclasses import dataclass
 
@@ -6,16 +6,16 @@ from paceline.core.settings.config import Config
 from paceline.core.steps.optimizer import build_optimizer
 
 _ABSURD = 30.0
-"""Times the usual rate beyond which a tenth would not help."""
+"""Factor over the usual rate beyond which a tenth of the rate would not help."""
 _C, LAM = 1.0, 1e-5
-"""What errors cost of a linear model, and how strongly its weights are pulled, by default."""
+"""A linear model's default cost of errors, and the default pull on its weights."""
 _TIMID = 0.01
-"""Part of the usual rate below which a rate may be too low."""
+"""Fraction of the usual rate below which a rate may be too low."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Settings to try, the first one first."""
+    """Settings to try, the best one first."""
 
     text: str
     """In words, without a full stop."""
@@ -24,7 +24,7 @@ class Advice:
 
 
 def lower_rate(config: Config, limited: bool = False) -> Advice:
-    """Against steps that are too long; `limited`: a limit on gradients would help, too."""
+    """Advice against steps that are too long; `limited`: a limit on gradients would also help."""
     if is_fitted(config):
         return _of_objective(config, 0.1)
     rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
@@ -35,8 +35,8 @@ def lower_rate(config: Config, limited: bool = False) -> Advice:
 
 
 def other_rate(config: Config, has_moved: bool) -> Advice:
-    """Where nothing is learned: a lower rate, or a higher one where a very low one has hardly changed the loss. With fitted
-    steps of a linear model: another cost of errors."""
+    """Advice when nothing is learned: a lower rate, or a higher one if a very low one has hardly changed the loss. With a
+    linear model's fitted steps: another cost of errors."""
     if is_fitted(config):
         return _dearer(config)
     rate, usual = build_optimizer(config.optimizer).lr, _usual(config)
@@ -47,7 +47,7 @@ def other_rate(config: Config, has_moved: bool) -> Advice:
 
 
 def finite_gradients(config: Config) -> Advice:
-    """Against losses and gradients that are no finite numbers."""
+    """Advice against losses and gradients that are not finite."""
     found = lower_rate(config, limited=True)
     if config.updates == "sparse":
         return found
@@ -57,7 +57,7 @@ def finite_gradients(config: Config) -> Advice:
 
 
 def fewer_drops(config: Config) -> Advice:
-    """For a worker whose pushes are all too old for the policy."""
+    """Advice for a worker whose pushes are all too old for the policy."""
     if config.updates == "dense" and config.batch != "speed":
         first = "batch=speed"
         return Advice(f"{first} (a slower worker takes fewer examples), or a looser policy like asp", (first,))
@@ -65,18 +65,18 @@ def fewer_drops(config: Config) -> Advice:
 
 
 def strength(config: Config) -> tuple[str, float]:
-    """What a linear model's regularisation goes by: the setting and its value."""
+    """The setting that controls a linear model's regularisation, and its value."""
     objective = config.svm.objective
     return ("svm.objective.lam", objective.lam) if objective.c is None else ("svm.objective.c", objective.c)
 
 
 def is_fitted(config: Config) -> bool:
-    """Whether the steps are a linear model's whose rate needs no tuning."""
+    """Whether a linear model takes fitted steps, whose rate needs no tuning."""
     return config.updates == "sparse" and config.svm.steps == "fitted"
 
 
 def _of_objective(config: Config, factor: float) -> Advice:
-    """Errors that cost so many times as much, by C, or by lam, which goes the other way; as usual where it is far off."""
+    """Advice to multiply the cost of errors, by C or by the inverse of lam; the default cost if the present one is far off."""
     key, value = strength(config)
     usual, times = (_C, factor) if key.endswith(".c") else (LAM, 1 / factor)
     is_far = value > _ABSURD * usual if times < 1 else value < usual / _ABSURD
@@ -86,7 +86,7 @@ def _of_objective(config: Config, factor: float) -> Advice:
 
 
 def _dearer(config: Config) -> Advice:
-    """Against a model that names one class whatever it sees: dearer errors where they are cheap, else in rare classes."""
+    """Advice against a model that always names one class: a higher cost of errors if it is low, else of rare classes."""
     key, value = strength(config)
     epochs = f"epochs={2 * config.epochs}"
     more = _of_objective(config, 10) if value else Advice(f"{epochs} (it is {config.epochs})", (epochs,))
@@ -106,7 +106,7 @@ def _may_clip(config: Config) -> bool:
 
 
 def _instead(config: Config) -> str:
-    """Another way, where rate and momentum are taken as they are though several workers push."""
+    """Further advice if rate and momentum are used unscaled although several workers push."""
     scale = config.schedule.lr_scale
     if scale == "auto" or config.workers == 1 or config.updates == "sparse":
         return ""

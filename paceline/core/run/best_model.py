@@ -1,4 +1,4 @@
-"""What a run is judged by: which of two versions is the better one, and the score that people are told."""
+"""Decides which of two versions is better, and which score a run reports."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from paceline.core.errors import ConfigError
 
 SPLITS = ("test", "validation", "train")
-"""Those whose scores people are told, the first one that was scored."""
+"""Splits in order of preference: a run reports the first that was scored."""
 _BETTER = {"loss": "min", "accuracy": "max"}
 """Names that have one direction only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """The metric that tells which of two versions is the better one, like 'max f1'."""
+    """The metric that decides which of two versions is better, like 'max f1'."""
 
     direction: str
     """'max': larger is better, or 'min'."""
@@ -39,11 +39,11 @@ class Measure:
 
     @property
     def sign(self) -> int:
-        """What makes more the better."""
+        """The factor that makes larger values better."""
         return 1 if self.direction == "max" else -1
 
     def check(self, names: Iterable[str], where: str) -> None:
-        """ConfigError, which begins with `where`, if no metric has the measure's name."""
+        """Raises ConfigError, which begins with `where`, if no metric has the measure's name."""
         known = sorted({*names, "loss"})
         if self.name in known:
             return
@@ -51,8 +51,7 @@ class Measure:
         raise ConfigError(f"{where} is '{self}', but what is measured is: {', '.join(known)}.{hint} Name one of these.")
 
     def rank(self, scores: Mapping[str, float]) -> tuple[float, float]:
-        """More is better: by the measure, and by the loss between versions that are equal in it. What is missing or not a
-        number is the worst."""
+        """A sorting key, larger is better: the measure, then the loss between equals. A missing value or NaN is the worst."""
         return _worth(self.sign, scores.get(self.name)), _worth(-1, scores.get("loss"))
 
 
@@ -60,7 +59,7 @@ ACCURACY, LOSS = Measure("max", "accuracy"), Measure("min", "loss")
 
 
 def default_measure(names: Iterable[str]) -> Measure:
-    """What decides where the task does not say: accuracy where it is measured, else the loss."""
+    """The measure if the task names none: accuracy if it is measured, else the loss."""
     return ACCURACY if ACCURACY.name in names else LOSS
 
 
@@ -71,15 +70,15 @@ def scores_of(metrics: Mapping[str, float], split: str) -> dict[str, float]:
 
 
 def measure_of(metrics: Mapping[str, float], told: str = "") -> Measure:
-    """What a run goes by. `told`: as its evaluator says it; where nobody says, by what was measured."""
+    """The measure of a run. `told`: the one that the evaluator reported; if it is empty, chosen from what was measured."""
     if told:
         return Measure.parse(told, "The run's measure")
     return default_measure(name.partition("_")[2] for name in metrics)
 
 
 def result(metrics: Mapping[str, float], told: str = "") -> str:
-    """The last words on a finished run, like 'test accuracy 0.9667' or 'test f1 0.7312, precision 0.8000': what it goes by
-    on the test data (or what there is of data), then what else the task measures; or that it was not scored."""
+    """The result of a finished run, like 'test accuracy 0.9667' or 'test f1 0.7312, precision 0.8000': its measure on the
+    test data (else on the data it has), then the task's other metrics; or that it was not scored."""
     split = next((split for split in SPLITS if scores_of(metrics, split)), None)
     if split is None:
         return "test score unknown: the run was not scored"
@@ -103,14 +102,14 @@ def by_split(metrics: Mapping[str, float], examples: Mapping[str, int]) -> str:
 
 
 def beside(metrics: Mapping[str, float], measure: Measure, split: str) -> str:
-    """What stands beside the global model's score where the policy's local models were scored too; else nothing."""
+    """The scores of the local models, if the policy has them scored, to follow the global model's; else empty."""
     found = {kind: metrics.get(f"{kind}_{split}_{measure.name}") for kind in ("mean", "vote")}
     told = [f"{kind} {number(value)}" for kind, value in found.items() if value is not None]
     return f" (global; local models: {', '.join(told)})" if told else ""
 
 
 def number(value: float) -> str:
-    """Four digits behind the point; small numbers with three of their own."""
+    """Four decimal places; small numbers with three significant digits."""
     return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.3g}"
 
 

@@ -1,4 +1,4 @@
-"""How much a run trains: what an epoch is, how many examples were counted, and which clock is a worker's last."""
+"""How much a run trains: what an epoch is, how many examples have been counted, and which clock is a worker's last."""
 
 from typing import Any
 
@@ -8,21 +8,21 @@ from paceline.core.sync.policy import build_policy
 
 
 class Budget:
-    """Keeps what all workers agree on of their data, and counts its examples. Not thread-safe."""
+    """Keeps the facts of the data that all workers agree on, and counts trained examples. Not thread-safe."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self.examples_per_epoch = 0
-        """0 before anybody has said it."""
+        """0 until a worker has reported it."""
         self.steps_per_epoch = 0
         self._fingerprint = ""
-        """Of the shards' data."""
+        """The fingerprint of the shards' data."""
         self.examples = 0
         """Counted so far, all workers together."""
 
     def agree(self, worker: str, examples: int, steps: int, fingerprint: str) -> None:
-        """A worker's shards have so many examples in all and take so many steps an epoch; the first one's fix the run's.
-        DataError where another one's are others, ConfigError where there are none."""
+        """A worker reports its shards' total examples and steps per epoch; the first worker's values become the run's.
+        DataError if another worker's differ, ConfigError if there are none."""
         before = (self.examples_per_epoch, self.steps_per_epoch, self._fingerprint)
         if self.examples_per_epoch and (examples, steps, fingerprint) != before:
             what, todo = "shards", "Point all workers at the same shards."
@@ -45,22 +45,22 @@ class Budget:
 
     @property
     def total(self) -> int:
-        """Examples that the run is to train, all workers together; 0 before anybody has said how long an epoch is."""
+        """Examples that the run is to train, over all workers; 0 until the length of an epoch is known."""
         return self._config.epochs * self.examples_per_epoch
 
     @property
     def share(self) -> float:
-        """How much of it is trained (ratio)."""
+        """The trained part of the budget (ratio)."""
         return min(1.0, self.examples / self.total) if self.total else 0.0
 
     @property
     def is_spent(self) -> bool:
-        """Whether the run's examples are trained, where they are what ends it."""
+        """Whether all examples of the budget are trained, if they are what ends the run."""
         return self._config.budget == "total" and 0 < self.total <= self.examples
 
     @property
     def epochs(self) -> float:
-        """Counted over all workers, with the part of the present one."""
+        """Epochs counted over all workers, with a fraction for the present one."""
         return self.examples / self.examples_per_epoch if self.examples_per_epoch else 0.0
 
     @property
@@ -69,17 +69,17 @@ class Budget:
         return self.examples // self.examples_per_epoch if self.examples_per_epoch else 0
 
     def last_clock(self, policy: Options) -> int | None:
-        """Of each worker, where each has a budget of its own; with this policy a clock may be several steps."""
+        """The last clock of each worker, if each has its own budget; a policy's clock may span several steps."""
         if self._config.budget != "per_worker":
             return None
         return -(-self._config.epochs * self.steps_per_epoch // build_policy(policy).most_steps)
 
     def state(self) -> dict[str, Any]:
-        """Plain JSON values; the examples are counted on the chief's slice."""
+        """The state as plain JSON values; the chief's slice counts the examples."""
         return {"facts": [self.examples_per_epoch, self.steps_per_epoch, self._fingerprint]}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on where `state` was."""
+        """Continues from `state`."""
         examples, steps, fingerprint = state["facts"]
         self.examples_per_epoch = examples
         self.steps_per_epoch = steps

@@ -8,16 +8,16 @@ from paceline.core.steps.optimizer import build_optimizer
 
 
 class CommonStopping:
-    """Gathers the losses that workers have on the examples they keep back (svm.stop: all). Not thread-safe."""
+    """Gathers the workers' losses on the examples that they hold out (svm.stop: all). Not thread-safe."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self.losses: list[float] = []
         """The mean over all members after each epoch."""
         self._told: dict[str, tuple[float, int]] = {}
-        """Newest loss of each worker since the last mean was taken, and the examples behind it."""
+        """Each worker's newest loss since the last mean, and the number of examples behind it."""
         self._epochs: dict[str, int] = {}
-        """Newest epoch of each worker that has a loss."""
+        """Each worker's newest epoch with a loss."""
 
     def looks_at(self, epoch: int) -> bool:
         """Whether a loss at the end of this epoch of a worker (from 0) counts."""
@@ -30,8 +30,8 @@ class CommonStopping:
             self._told[worker] = (loss, examples)
 
     def judge(self, members: Collection[str]) -> str:
-        """Takes the mean once all members have told another loss. Why the run may stop; empty where it goes on.
-        ConfigError where a mean is no number."""
+        """Takes the mean once all members have reported a new loss. Returns why the run may stop; empty while it continues.
+        ConfigError if a mean is not a number."""
         stopping = self._config.svm.stopping
         if not self._told or stopping is None or not members or not self._told.keys() >= set(members):
             return ""
@@ -45,11 +45,11 @@ class CommonStopping:
         return f"the validation loss has settled at {self.losses[-1]:.6g}"
 
     def state(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """The state as plain JSON values."""
         return {"losses": self.losses, "told": self._told, "validated": self._epochs}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on where `state` was."""
+        """Continues from `state`."""
         self.losses = list(state["losses"])
         self._told = {worker: (loss, examples) for worker, (loss, examples) in state["told"].items()}
         self._epochs = dict(state["validated"])

@@ -1,4 +1,4 @@
-"""Who counts: the chief's book of seats, leases and incarnations, published as numbered views."""
+"""Decides which workers count: the chief's record of seats, leases and incarnations, published as numbered views."""
 
 import re
 from dataclasses import asdict, astuple, dataclass, field, replace
@@ -9,7 +9,7 @@ from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Seat, Switch, View, worker_order
 
 ROUNDS_AHEAD = 2
-"""In rounds a change of the view takes effect two rounds after the open one."""
+"""With rounds, a change of the view takes effect two rounds after the open one."""
 
 
 @dataclass(slots=True)
@@ -17,19 +17,19 @@ class Place:
     """A claim to one of the pool's seats: taken from Join until the worker leaves or its lease lapses."""
 
     index: int
-    """Which shards go with it."""
+    """Which shards belong to it."""
     incarnation: int
     last_beat: float
     is_heard: bool = False
-    """The process that joined has been heard of since: a fenced one can't be repeating a Join whose answer it missed."""
+    """The process has sent something since it joined, so a fenced Join can't be a repeat after a lost answer."""
     is_idle: bool = False
-    """No heartbeats are due: it has finished, or its lease lapsed and the run waits for it."""
+    """No heartbeats are expected: the worker has finished, or its lease lapsed and the run waits for it."""
 
 
 @dataclass
 class Membership:
-    """Admits, seats and expels workers. Rounds: a change of the view takes effect two rounds on, so that every server has
-    the view before it can come that far; the chief's slice keeps the round before open until they say so. Not thread-safe."""
+    """Admits, seats and expels workers. With rounds, a change of the view takes effect two rounds later: the chief's slice
+    keeps the round before it open until every server reports that it has the view. Not thread-safe."""
 
     pool: int
     lease: float
@@ -39,16 +39,16 @@ class Membership:
     incarnations: dict[str, int] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
     candidates: dict[str, int] = field(default_factory=dict)
-    """Workers that asked for a seat before the start, and the clock they have."""
+    """Workers that asked for a seat before the start, and their clocks."""
     examples_per_epoch: int = 0
-    """Of the data set; part of every view, for the schedule."""
+    """Training examples of the data set; part of every view, for the schedule."""
     queue: dict[str, float] = field(default_factory=dict)
-    """Workers that found the pool full, and when they asked last (seconds)."""
+    """Workers that found the pool full, and when each last asked (seconds)."""
     _ticked: float | None = None
 
     def join(self, worker: str, was_fenced: bool, now: float) -> int:
-        """A new process under this name: its incarnation. It takes over the name's place, else needs a vacant one (PoolFull);
-        a process that was replaced before may not replace its successor (Fenced)."""
+        """Admits a new process under this name and returns its incarnation. It takes over the name's place or needs a vacant
+        one (PoolFull); a process that was replaced can't replace its successor (Fenced)."""
         place = self.places.get(worker)
         if place is not None and was_fenced and place.is_heard and not place.is_idle:
             raise Fenced(
@@ -79,8 +79,8 @@ class Membership:
         self.renew_leases(now)
 
     def seat(self, worker: str, incarnation: int, clock: int, last: int | None, clocks: Clocks, now: float) -> None:
-        """A worker that is ready counts from now on (in rounds: from the next but one): level with the slowest. One that
-        takes over a living seat keeps its handicap."""
+        """Counts a ready worker from now on (with rounds: from the next but one), level with the slowest. A worker that
+        takes over a living seat keeps that seat's handicap."""
         self.check(worker, incarnation)
         place, old = self.places[worker], self.view.seats.get(worker)
         place.last_beat = now
@@ -93,7 +93,7 @@ class Membership:
         self._publish(self.view.seats | {worker: seat})
 
     def beat(self, worker: str, incarnation: int, now: float) -> None:
-        """Keeps the lease; Fenced where the worker does not count any more."""
+        """Renews the lease; Fenced if the worker no longer counts."""
         place, seat = self.places.get(worker), self.view.seats.get(worker)
         if place is not None and place.incarnation == incarnation:
             place.last_beat = now
@@ -103,7 +103,7 @@ class Membership:
             raise Fenced(f"{worker} (incarnation {incarnation}) was expelled or replaced. Join again.")
 
     def leave(self, worker: str, incarnation: int, finished: bool = False) -> None:
-        """The worker goes; its place is vacant, unless it has `finished` its share, which nobody needs to do again."""
+        """Removes the worker; its place becomes vacant, unless it has `finished` its share, which needs no successor."""
         place = self.places.get(worker)
         if place is None or incarnation != place.incarnation:
             return
@@ -116,7 +116,7 @@ class Membership:
             self._publish({name: seat for name, seat in self.view.seats.items() if name != worker})
 
     def tick(self, now: float) -> list[str]:
-        """Ends leases that have lapsed and returns whose; starts them all anew where the chief itself was late."""
+        """Ends lapsed leases and returns their workers; restarts all leases if the chief itself was late."""
         late = self._ticked is not None and now - self._ticked > self.lease / 2
         self._ticked = now
         if late:
@@ -132,7 +132,7 @@ class Membership:
         return lapsed
 
     def renew_leases(self, now: float) -> None:
-        """Starts all leases anew: the chief was away or late, which is not the workers' fault."""
+        """Restarts all leases: the chief was away or late, which is not the workers' fault."""
         for place in self.places.values():
             place.last_beat = now
 
@@ -146,8 +146,8 @@ class Membership:
         self._publish(seats)
 
     def _next_ends(self, clocks: Clocks) -> dict[str, int]:
-        """A clock for every member that it can't have passed yet: in rounds the next but one (later where a joiner counts
-        only from then on, so that everybody's is still to come), else each worker's own next."""
+        """For every member, a clock that it can't have passed yet: with rounds the next but one (later if a joiner only
+        counts from then on), else each worker's own next clock."""
         if not self.rounds:
             return {worker: clocks.entry(worker).clock + 1 for worker in self.view.seats}
         final = clocks.version + ROUNDS_AHEAD
@@ -157,13 +157,12 @@ class Membership:
 
     @property
     def is_switching(self) -> bool:
-        """Whether a change of policy is under way, also where all its members have left: nobody new is seated until it is
-        over."""
+        """Whether a change of policy is under way, even if all its members have left; nobody is seated until it is over."""
         return self.view.switch != self.view.made
 
     def switch(self, policy: dict[str, Any], clocks: Clocks) -> None:
         """Names the clock up to which every member trains under the old policy, as `stop` names the last one, and a version
-        beyond what any slice can have come to by then: one slice may have folded more of all pushes than another."""
+        beyond any that a slice can reach by then: slices may have folded different numbers of pushes."""
         old, ends = self.view.switch, self._next_ends(clocks)
         seats = {worker: replace(seat, switch_clock=ends[worker]) for worker, seat in self.view.seats.items()}
         pushed = sum(max(entry.clock, ends.get(worker, 0)) for worker, entry in clocks.table.items())
@@ -177,11 +176,11 @@ class Membership:
         self.view = replace(self.view, made=self.view.switch)
 
     def shards(self, worker: str, total: int) -> list[int]:
-        """The shards that go with the worker's place in the pool."""
+        """The shards that belong to the worker's place in the pool."""
         return list(range(self.places[worker].index, total, self.pool))
 
     def state(self) -> dict[str, Any]:
-        """What a restarted chief needs: plain JSON values."""
+        """The state that a restarted chief needs, as plain JSON values."""
         return {
             "view": self.view.number,
             "seats": {worker: astuple(seat) for worker, seat in self.view.seats.items()},
@@ -194,7 +193,7 @@ class Membership:
         }
 
     def restore(self, state: dict[str, Any], now: float) -> None:
-        """Goes on where `state` was; all leases start anew."""
+        """Continues from `state`; all leases start again."""
         seats = {worker: Seat(*seat) for worker, seat in state["seats"].items()}
         switch, made = (None if found is None else Switch(**found) for found in (state["switch"], state["made"]))
         self.view = View(state["view"], seats, state["examples_per_epoch"], switch, made)
@@ -213,12 +212,12 @@ class Membership:
             raise Fenced(f"{worker} has no claim to a seat with incarnation {incarnation}. Join first.")
 
     def queued(self, now: float) -> list[str]:
-        """Workers that wait for a seat: they ask again and again."""
+        """Workers that wait for a seat, known by their repeated requests."""
         self.queue = {worker: asked for worker, asked in self.queue.items() if now - asked <= self.lease}
         return sorted(self.queue, key=worker_order)
 
     def _vacant_index(self, worker: str, now: float) -> int:
-        """The place with the worker's own number where it is free, else the first free one."""
+        """The place with the worker's own number if it is free, else the first free one."""
         taken = {place.index for place in self.places.values()}
         free = [index for index in range(self.pool) if index not in taken]
         if not free:

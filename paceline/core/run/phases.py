@@ -1,14 +1,14 @@
-"""Which phase a run is in, which one may follow, and for how long the run has trained."""
+"""Tracks a run's phase, which phase may follow, and how long the run has trained."""
 
 from enum import StrEnum
 from typing import Any
 
 
 class RunPhase(StrEnum):
-    """Where the run is."""
+    """The phases of a run."""
 
     WAITING = "waiting"
-    """For workers and for the evaluation data."""
+    """The run waits for workers and for the evaluation data."""
     TRAINING = "training"
     STOPPING = "stopping"
     """The last clocks are named; workers reach them and leave."""
@@ -24,7 +24,7 @@ _NEXT: dict[RunPhase, tuple[RunPhase, ...]] = {
     RunPhase.SCORING: (RunPhase.FINISHED,),
     RunPhase.FINISHED: (),
 }
-"""Which phases may follow each one."""
+"""The phases that may follow each phase."""
 _TRAINS = (RunPhase.TRAINING, RunPhase.STOPPING)
 
 
@@ -36,13 +36,13 @@ class Phases:
         self.reason = ""
         """Why the run stops, and why it has no score."""
         self._since: float | None = None
-        """When the present phase began; None before anybody has looked."""
+        """When the present phase began; None before the first look."""
         self._counted_until = 0.0
-        """Up to when `_trained` counts."""
+        """The time up to which `_trained` counts."""
         self._trained = 0.0
 
     def enter(self, phase: RunPhase, now: float, why: str = "") -> None:
-        """The next phase begins; `why` is added to the reason. ValueError where it can't follow the present one."""
+        """Begins the next phase and adds `why` to the reason. ValueError if it can't follow the present one."""
         if phase not in _NEXT[self.phase]:
             raise ValueError(
                 f"A run that is {self.phase} can't be {phase} next, only {list(map(str, _NEXT[self.phase]))}."
@@ -59,7 +59,7 @@ class Phases:
         return now - self._since
 
     def wait_anew(self, now: float) -> None:
-        """The present phase's time begins now."""
+        """Restarts the present phase's time now."""
         self._since = now
 
     def seconds(self, now: float) -> float:
@@ -67,16 +67,16 @@ class Phases:
         return self._trained + (now - self._counted_until if self.phase in _TRAINS else 0.0)
 
     def checkpoint(self, now: float) -> None:
-        """Notes the training time so far, so that a restarted chief counts on from here."""
+        """Stores the training time so far, so that a restarted chief continues from it."""
         self._trained = self.seconds(now)
         self._counted_until = now
 
     def state(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """The state as plain JSON values."""
         return {"phase": self.phase, "reason": self.reason, "trained": self._trained}
 
     def restore(self, state: dict[str, Any], now: float) -> None:
-        """Goes on where `state` was; the phase's time begins anew."""
+        """Continues from `state`; the phase's time starts again."""
         self.phase = RunPhase(state["phase"])
         self.reason = state["reason"]
         self._trained = state["trained"]

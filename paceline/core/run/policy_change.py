@@ -1,4 +1,4 @@
-"""A change of policy in mid-run: which policy trains now, and which one may follow it."""
+"""Changes the policy in mid-run: which policy trains now, and which one may follow."""
 
 from paceline.core.errors import ConfigError
 from paceline.core.rules.check_rules import always_chosen, check
@@ -11,15 +11,15 @@ from paceline.core.sync.policy import build_policy
 
 
 class PolicyChange:
-    """Lets another policy follow where that goes, and has the membership name the clocks for it
-    (docs/understand/rounds.md#changes-of-policy). The view keeps the change, and `restore` reads the
-    policy there. Not thread-safe."""
+    """Accepts a policy that may follow, and has the membership name the clocks for it
+    (docs/understand/rounds.md#changes-of-policy). The view keeps the change, and `restore` reads
+    the policy from it. Not thread-safe."""
 
     def __init__(self, config: Config, membership: Membership) -> None:
         self._config = config
         self._membership = membership
         self.policy = config.policy
-        """The policy that trains now, or that begins once all members have come to the clock named for it."""
+        """The policy that trains now, or that begins once all members have reached the clock named for it."""
 
     @property
     def is_under_way(self) -> bool:
@@ -27,7 +27,7 @@ class PolicyChange:
         return self._membership.is_switching
 
     def begin(self, policy: Options, clocks: Clocks) -> None:
-        """Names the clocks at which `policy` follows. ConfigError where it doesn't go with the run's other settings."""
+        """Names the clocks at which `policy` takes over. ConfigError if it conflicts with the run's other settings."""
         self.policy = self._checked(policy)
         self._membership.switch(self.policy.model_dump(), clocks)
 
@@ -36,13 +36,13 @@ class PolicyChange:
         self._membership.end_switch(build_policy(self.policy).rounds)
 
     def restore(self) -> None:
-        """Goes on where the restored view is."""
+        """Continues from the restored view."""
         switch = self._membership.view.switch
         if switch is not None:
             self.policy = Options(**switch.policy)
 
     def _checked(self, policy: Options) -> Options:
-        """The policy with what its options mean; ConfigError where it can't follow the present one."""
+        """The policy, built from its options; ConfigError if it can't follow the present one."""
         if not self._config.servers:
             raise ConfigError(
                 "A run without servers keeps its policy: workers can't change it in mid-run. Start a new run."

@@ -19,8 +19,8 @@ from paceline.core.values import worker_order
 
 
 class Run:
-    """The chief's state machine: what happens is told to it, and its parts say where the run is. Whatever concerns more
-    than one part is decided here. Time (seconds on any steady clock) is handed in. Not thread-safe."""
+    """The chief's state machine: callers report events, and its parts hold the run's state. It decides whatever concerns
+    more than one part. Callers pass the time (seconds on any steady clock). Not thread-safe."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def policy(self) -> Options:
-        """The present policy, or the one that it is just changing to."""
+        """The present policy, or the one that the run is changing to."""
         return self.policy_change.policy
 
     # workers
@@ -70,7 +70,7 @@ class Run:
         return incarnation
 
     def seat(self, worker: str, incarnation: int, clock: int, clocks: Clocks, now: float) -> bool:
-        """A worker is ready to train from `clock` on; returns whether it counts already."""
+        """A worker is ready to train from `clock` on; returns whether it already counts."""
         if self.phase is RunPhase.WAITING:
             self.membership.candidate(worker, incarnation, clock, now)
             self._maybe_start(now)
@@ -81,8 +81,8 @@ class Run:
         return seat is not None and seat.incarnation == incarnation
 
     def _may_seat(self, worker: str, clock: int, clocks: Clocks) -> bool:
-        """A seat that is taken may change hands until the end; a new one needs to know how far the others are. A process
-        that has nothing to do any more before the policy changes waits until it has changed."""
+        """A taken seat may change hands until the end; a new seat needs to know how far the others are. A process with
+        nothing left to do before the policy changes waits for the change."""
         seat = self.membership.view.seats.get(worker)
         if seat is None:
             return self._is_steady(clocks)
@@ -90,12 +90,12 @@ class Run:
         return self.phase in (RunPhase.TRAINING, RunPhase.STOPPING) and has_work
 
     def _is_steady(self, clocks: Clocks) -> bool:
-        """Whether the run trains, knows how far its members are, and is not just changing its policy. Only then is anybody
-        new seated, and only then are clocks named."""
+        """Whether the run trains, knows how far its members are, and is not changing its policy. Only then does it seat new
+        workers and name clocks."""
         return self.phase is RunPhase.TRAINING and not clocks.is_recovering and not self.policy_change.is_under_way
 
     def beat(self, worker: str, incarnation: int, report: WorkerReport, now: float) -> None:
-        """Keeps a worker's lease. One that beats but makes no step for `stall_timeout` has to leave."""
+        """Renews a worker's lease. A worker that beats but makes no step for `stall_timeout` has to leave."""
         self.membership.beat(worker, incarnation, now)
         self.workers.reports[worker] = report
         self.warnings.heard(worker, report.figures, self.membership.view.seats, self.budget.epochs)
@@ -113,7 +113,7 @@ class Run:
     def counted(self, clocks: Clocks, now: float) -> None:
         """Pushes were counted on the chief's slice: the budget may be spent."""
         self.budget.examples = clocks.examples
-        self._maybe_settled(clocks, now)  # somebody who was waited for may have left
+        self._maybe_settled(clocks, now)  # the worker that the others waited for may have left
         if self.budget.is_spent and self._is_steady(clocks):
             self.stop("the budget of epochs is spent", clocks, now)
 
@@ -125,7 +125,7 @@ class Run:
             self._maybe_settled(clocks, now)
 
     def _maybe_settled(self, clocks: Clocks, now: float) -> None:
-        """Ends the run where the losses that all members have told have settled."""
+        """Ends the run if the losses that all members have reported have settled."""
         if self.phase is not RunPhase.TRAINING or clocks.is_recovering:
             return
         why = self.common_stopping.judge(self.membership.view.seats.keys())
@@ -133,7 +133,7 @@ class Run:
             self.stop(why, clocks, now)
 
     def give_up(self, clocks: Clocks, now: float) -> None:
-        """Ends a run that can't learn any more: only examples that are learned from count, so it would never end."""
+        """Ends a run that can no longer learn: only examples that are learned from count, so it would never end."""
         if self._is_steady(clocks) and (why := self.warnings.hopeless(self.membership.view.seats)):
             self.stop(why, clocks, now)
 
@@ -152,7 +152,7 @@ class Run:
             self._maybe_all_left(now)
 
     def _maybe_all_left(self, now: float) -> None:
-        """Nobody has a seat any more: the run is over, unless somebody who lost a seat may still come back for it."""
+        """No seat is taken any more: the run is over, unless a worker that lost its seat may still come back."""
         deserted = self.workers.note_deserted(now)
         if deserted is None:
             return
@@ -165,9 +165,9 @@ class Run:
 
     # a change of policy
     def switch(self, policy: Options, clocks: Clocks) -> None:
-        """Lets a new policy begin as soon as every member has reached a clock that is named now
-        (docs/understand/rounds.md#changes-of-policy). ConfigError where it doesn't go with the run's other settings; NotYet
-        where the run can't do it just now."""
+        """Lets a new policy begin as soon as every member has reached a clock named now
+        (docs/understand/rounds.md#changes-of-policy). ConfigError if it conflicts with the run's other settings; NotYet
+        if the run can't do it at the moment."""
         if not self._is_steady(clocks):
             raise NotYet(f"The run is {self.phase}, or just restarting or changing; the policy is changed in training.")
         self.policy_change.begin(policy, clocks)
@@ -194,8 +194,8 @@ class Run:
         return self.other_servers.follow(self.membership.view.number)
 
     def open_from(self, version: int) -> int | None:
-        """From which round on the chief's slice, at this version, keeps rounds open while the newest view is on its way to
-        the other servers (docs/understand/rounds.md#rounds-that-stay-open); None where none has to."""
+        """The first round that the chief's slice, at this version, keeps open while the newest view is on its way to
+        the other servers (docs/understand/rounds.md#rounds-that-stay-open); None if it keeps none open."""
         return self.other_servers.open_from(version) if self.membership.rounds else None
 
     # evaluator
@@ -235,7 +235,7 @@ class Run:
         return lapsed
 
     def missing(self) -> list[str]:
-        """Who the run waits for before it starts, in words."""
+        """What the run waits for before it starts, in words."""
         here = sorted(self.membership.candidates, key=worker_order)
         joining = sorted(set(self.membership.places) - set(here), key=worker_order)
         need = self.config.start_when or self.config.workers
@@ -260,13 +260,13 @@ class Run:
 
     # snapshots
     def state(self) -> dict[str, Any]:
-        """What a restarted chief needs beside its slice's snapshot: plain JSON values."""
+        """The state that a restarted chief needs besides its slice's snapshot, as plain JSON values."""
         parts = (self.phases, self.budget, self.scoring, self.common_stopping, self.workers)
         found = {key: value for part in parts for key, value in part.state().items()}
         return found | {"membership": self.membership.state(), "watch": self.warnings.state()}
 
     def restore(self, state: dict[str, Any], now: float) -> None:
-        """Goes on where `state` was; it does not wait for a start again."""
+        """Continues from `state`, without waiting for a start again."""
         self.membership.restore(state["membership"], now)
         self.policy_change.restore()
         self.workers.restore(state, now)

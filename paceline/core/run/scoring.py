@@ -1,4 +1,4 @@
-"""Which versions of the model were scored, which one is due next, and the run's result in words."""
+"""Tracks which versions of the model were scored and which is due next, and words the run's result."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,7 +18,7 @@ class Score:
     """Named split_metric, e.g. test_accuracy (ratio), validation_loss."""
     final: bool = False
     measure: str = ""
-    """What the best model is chosen by, like 'max accuracy'; empty where nobody said."""
+    """The measure that chooses the best model, like 'max accuracy'; empty if none was reported."""
     examples: dict[str, int] = field(default_factory=dict)
     """How many of each split were scored; of the training data these are a sample."""
 
@@ -32,12 +32,12 @@ class Scoring:
         self._every = every
         self.scores: list[Score] = []
         self.skipped = 0
-        """Ends of epochs that went by unscored."""
+        """Epochs that ended without a score."""
         self.is_ready = not every
         """Whether the evaluator has its data."""
 
     def is_due(self, epoch: int) -> bool:
-        """Whether the version at so many whole epochs is news, and is to be scored."""
+        """Whether the version after this many whole epochs is new and due to be scored."""
         return bool(self._every) and epoch // self._every > self._newest // self._every
 
     def add(self, score: Score) -> None:
@@ -46,7 +46,7 @@ class Scoring:
         self.scores.append(score)
 
     def is_repeat(self, score: Score) -> bool:
-        """Whether this is the newest score once more: its sender did not hear that it had come."""
+        """Whether this repeats the newest score: its sender missed the acknowledgement."""
         return self.scores[-1:] == [score]
 
     @property
@@ -61,10 +61,10 @@ class Scoring:
         return self.scores[-1].epoch if self.scores else -1
 
     def state(self) -> dict[str, Any]:
-        """Plain JSON values; an evaluator says anew that it has its data."""
+        """The state as plain JSON values; a new evaluator reports again that it has its data."""
         return {"scores": [asdict(score) for score in self.scores], "skipped": self.skipped}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on where `state` was."""
+        """Continues from `state`."""
         self.scores = [Score(**score) for score in state["scores"]]
         self.skipped = state["skipped"]

@@ -1,11 +1,11 @@
-"""Which worker holds the others up, for people who look at a run."""
+"""Finds the worker that holds up the others, to show to people who watch a run."""
 
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 FACTOR = 1.5
-"""So many times the others' median step makes a straggler: workers of one machine differ by less."""
+"""A worker this many times slower than the others' median step is a straggler: workers of one machine differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Straggler:
     others: float
     """The median of the others' (seconds)."""
     is_waited_for: bool
-    """Whether others have waited longer than it has."""
+    """Whether others have waited longer than this worker."""
 
     def __str__(self) -> str:
         waits = "; the others wait for it" if self.is_waited_for else ""
@@ -27,8 +27,8 @@ class Straggler:
 
 
 def straggler(steps: Mapping[str, float], waits: Mapping[str, float]) -> Straggler | None:
-    """Who is `FACTOR` times slower than the median of the others. `steps`: each member's time for a mini-batch (seconds);
-    `waits`: how long each has waited for others so far (seconds)."""
+    """Finds a worker that is `FACTOR` times slower than the median of the others. `steps`: each member's time for a
+    mini-batch (seconds); `waits`: how long each has waited for others so far (seconds)."""
     if len(steps) < 2:
         return None
     slowest = max(steps, key=lambda worker: (steps[worker], worker))

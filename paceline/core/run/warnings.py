@@ -1,4 +1,4 @@
-"""What goes wrong in a run that goes on all the same, named as it happens, with what to try."""
+"""Warns of what goes wrong in a run that continues, as it happens, with advice."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,21 +11,21 @@ from paceline.core.run.advice import Advice, fewer_drops, finite_gradients, is_f
 from paceline.core.settings.config import Config
 
 ROW = 3
-"""Steps in a row of one worker that are no accident."""
+"""Steps in a row of one worker that can't be an accident."""
 _ROW_FP16 = 20
-"""The same where the first steps look for a factor that fp16 bears (worker/training/precision.py)."""
+"""The same for fp16, whose first steps search for a loss scale (worker/training/precision.py)."""
 _HOPELESS = 30
-"""Steps in a row without a finite gradient, of all members together, after which no other mini-batch will have one."""
+"""Steps in a row without a finite gradient, over all members, after which no mini-batch will have one."""
 _DROPPED = 100
-"""Pushes in a row that a policy may drop of one worker."""
+"""Pushes of one worker in a row that a policy may drop."""
 _ABOVE = 1.1
-"""The loss has risen where it is above its start by this factor."""
+"""The loss has risen if it exceeds its start by this factor."""
 _FEWEST = 50
-"""Steps of a worker before anything is said of the accuracy, but for the final one."""
+"""Steps of a worker before its accuracy is judged, except for the final one."""
 _UNEVEN = 0.8
-"""Share of the largest class beyond which accuracy begins at it; then only the final one is judged (ratio)."""
+"""Share of the largest class beyond which accuracy starts at that share; then only the final one is judged (ratio)."""
 _MOVED = 0.01
-"""Change of the loss, as a part of its start, below which it has hardly moved (ratio)."""
+"""Relative change of the loss below which it has hardly moved (ratio)."""
 
 
 class Kind(StrEnum):
@@ -40,7 +40,7 @@ class Kind(StrEnum):
 
 @dataclass(slots=True)
 class RunWarning:
-    """One thing that goes wrong; a run has one of each kind at most."""
+    """One problem of a run; a run has at most one of each kind."""
 
     kind: str
     said: str
@@ -50,25 +50,25 @@ class RunWarning:
     settings: list[str]
     """The first thing to try as 'key=value', as after --set; empty where no setting helps."""
     epoch: float
-    """When it was seen first (epochs)."""
+    """When it was first seen (epochs)."""
     passed: bool = False
-    """Whether it was seen no more later on."""
+    """Whether it has since disappeared."""
 
     def __str__(self) -> str:
         return f"warning: {self.said}. Try {self.advice}."
 
 
 class Warnings:
-    """Fed with what workers and the evaluator report; keeps what is to be said of it. Not thread-safe."""
+    """Turns the reports of workers and the evaluator into warnings. Not thread-safe."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._row = _ROW_FP16 if config.precision == "fp16" else ROW
         self._found: dict[str, RunWarning] = {}
         self._baseline: dict[str, float] = {}
-        """Of the first weights: train_loss; of each split: SPLIT_majority (ratio) and SPLIT_examples."""
+        """The first weights' train_loss, and each split's SPLIT_majority (ratio) and SPLIT_examples."""
         self._rows: dict[str, dict[str, float]] = {}
-        """What each worker said last of its steps in a row."""
+        """Each worker's last report of its steps in a row."""
 
     @property
     def found(self) -> list[RunWarning]:
@@ -85,7 +85,7 @@ class Warnings:
         gradient, `exploding` with a loss or gradient a thousand times its first, `dropped` by the policy."""
         self._rows[worker] = {name: value for name, value in figures.items() if name.endswith(("_row", "_longest"))}
         here = [self._rows.get(each, {}) for each in members]
-        if not here:  # all have left; what was seen last stands
+        if not here:  # all have left; the last warnings remain
             return
         longest = int(figures.get("unusable_longest", 0))
         if longest >= self._row:
@@ -106,8 +106,8 @@ class Warnings:
             self._found[Kind.DROPPED].passed = _over(here, "dropped_row")
 
     def hopeless(self, members: Iterable[str]) -> str:
-        """Why the run can't learn any more: no member's mini-batches have a finite gradient, so that the weights stand still;
-        empty where it can."""
+        """Why the run can no longer learn: no member's mini-batches have a finite gradient, so the weights no longer change;
+        empty while it can."""
         rows = [self._rows.get(member, {}).get("unusable_row", 0) for member in members]
         if not rows or min(rows) < self._row or sum(rows) < _HOPELESS:
             return ""
@@ -115,19 +115,19 @@ class Warnings:
 
     # the evaluator
     def begins_with(self, baseline: Mapping[str, float]) -> None:
-        """What the scores are compared with; see `_baseline`."""
+        """Sets what the scores are compared with; see `_baseline`."""
         self._baseline |= baseline
 
     def scored(self, metrics: Mapping[str, float], epoch: int, steps: int, final: bool) -> None:
-        """A version was scored after so many whole epochs, in which each worker makes so many steps."""
+        """A version was scored after `epoch` whole epochs, of which each takes a worker `steps` steps."""
         if epoch >= 1 or final:
             self._judge_loss(metrics, epoch, final)
         if epoch >= 1:
             self._judge_accuracy(metrics, epoch, steps, final)
 
     def _judge_loss(self, metrics: Mapping[str, float], epoch: int, final: bool) -> None:
-        """The lowest of the models that are scored counts. Before a whole epoch it may have risen, and with a linear model's
-        fitted steps until these are short."""
+        """Judges the lowest loss of the scored models. It may rise before the first whole epoch ends, and with a linear
+        model's fitted steps until these are short."""
         losses = [metrics[f"{kind}train_loss"] for kind in ("", "mean_") if f"{kind}train_loss" in metrics]
         start = self._baseline.get("train_loss", math.nan)
         if not losses:
@@ -145,7 +145,7 @@ class Warnings:
             self._pass(Kind.LOSS, Kind.EXPLODING)
 
     def _judge_accuracy(self, metrics: Mapping[str, float], epoch: int, steps: int, final: bool) -> None:
-        """Both the training data and what is kept apart must be no better, or luck decides."""
+        """Requires that both the training data and the held-out data are no better, so that luck does not decide."""
         shown = next((split for split in ("validation", "test") if f"{split}_majority" in self._baseline), "train")
         if not all(self._is_at_majority(metrics, split) for split in ("train", shown)):
             self._pass(Kind.MAJORITY)
@@ -163,11 +163,11 @@ class Warnings:
         self._see(Kind.MAJORITY, said, other_rate(self._config, has_moved), epoch, renewed=True)
 
     def _is_unsettled(self, epoch: int) -> bool:
-        """Whether fitted steps are still so long that a linear model's scores go up and down."""
+        """Whether a linear model's fitted steps are still so long that its scores fluctuate."""
         return is_fitted(self._config) and epoch < SETTLING * self._config.epochs
 
     def _is_at_majority(self, metrics: Mapping[str, float], split: str) -> bool:
-        """Whether no model that is scored is better than always naming the largest class, by more than luck."""
+        """Whether no scored model beats naming the largest class by more than luck."""
         majority, accuracy = self._baseline.get(f"{split}_majority"), _best(metrics, split)
         if majority is None or math.isnan(accuracy):
             return False
@@ -176,7 +176,7 @@ class Warnings:
         more = 2 * positives
         if (
             self._config.svm.class_weights is not None and recall > 0 and precision > 0
-        ):  # accuracy is not what is trained
+        ):  # the training does not aim at accuracy
             more = positives + _luck(positives, examples * positives * recall / precision)
         if recall > 0 and precision > more:
             return False  # a rare class is found, at the cost of accuracy
@@ -184,16 +184,16 @@ class Warnings:
 
     # snapshots
     def state(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """The state as plain JSON values."""
         return {"found": [asdict(each) for each in self._found.values()], "baseline": self._baseline}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on where `state` was."""
+        """Continues from `state`."""
         self._found = {each["kind"]: RunWarning(**each) for each in state.get("found", [])}
         self._baseline = dict(state.get("baseline", {}))
 
     def _see(self, kind: Kind, said: str, advice: Advice, epoch: float, renewed: bool = False) -> None:
-        """Takes down what was seen; `renewed`: what is seen later takes its place."""
+        """Records a warning; `renewed`: a later one replaces it."""
         seen = self._found.get(kind)
         if seen is None or renewed:
             first = round(epoch, 2) if seen is None else seen.epoch
@@ -208,12 +208,12 @@ class Warnings:
 
 
 def _luck(share: float, examples: float) -> float:
-    """How far a share of so many examples may be off by chance: two standard deviations."""
+    """How far a share measured on this many examples may be off by chance: two standard deviations."""
     return 2 * math.sqrt(share * (1 - share) / max(1.0, examples))
 
 
 def _over(members: Sequence[Mapping[str, float]], row: str) -> bool:
-    """Whether it happens to no member any more."""
+    """Whether no member has the problem any more."""
     return not any(rows.get(row, 0) for rows in members)
 
 

@@ -1,4 +1,4 @@
-"""What the chief knows of each worker beside its seat: what it last said, and where its local model can be read."""
+"""Keeps what the chief knows of each worker besides its seat: its last report, and where to read its local model."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +9,7 @@ from paceline.core.values import worker_order
 
 @dataclass(slots=True)
 class WorkerReport:
-    """What a worker last said of itself, for status and for the stall check."""
+    """A worker's last report, for status and for the stall check."""
 
     clock: int = 0
     phase: str = "joining"
@@ -19,7 +19,7 @@ class WorkerReport:
 
 
 class Workers:
-    """Workers' reports and addresses, and who was here from the start or until the end. Not thread-safe."""
+    """Workers' reports and addresses, and which workers took part from the start or until the end. Not thread-safe."""
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
@@ -29,11 +29,11 @@ class Workers:
         self.finished: set[str] = set()
         """Workers that have left with their last clock behind them."""
         self.hosts: dict[str, str] = {}
-        """The machine of each worker that has joined; empty where it has not said."""
+        """The machine of each worker that has joined; empty if it has not reported one."""
         self._addresses: dict[str, str] = {}
-        """Where each worker that has joined serves its local model; empty where it does not."""
+        """The address at which each joined worker serves its local model; empty if it serves none."""
         self._deserted: float | None = None
-        """Since when nobody has a seat."""
+        """The time since which no worker has a seat."""
 
     def joined(self, worker: str, address: str, now: float, host: str = "") -> None:
         """A process has joined under this name, on the machine `host`."""
@@ -42,12 +42,12 @@ class Workers:
         self._addresses[worker] = address
 
     def started(self) -> None:
-        """The run begins with those who have a seat now."""
+        """The run begins with the workers that have a seat now."""
         self.founders = {worker: seat.incarnation for worker, seat in self._membership.view.seats.items()}
 
     @property
     def fastest(self) -> float:
-        """Examples per second of computation of the fastest member; 0 while nobody has said."""
+        """Examples per second of computation of the fastest member; 0 until a member reports."""
         reports = (self.reports[worker] for worker in self._membership.view.seats if worker in self.reports)
         return max((report.figures.get("compute_rate", 0.0) for report in reports), default=0.0)
 
@@ -59,7 +59,7 @@ class Workers:
 
     @property
     def local_models(self) -> list[str]:
-        """Addresses of local models, in worker order: of members, and of those that have finished."""
+        """Addresses of the local models of members and finished workers, in worker order."""
         seats, places = self._membership.view.seats, self._membership.places
         there = [
             worker for worker in self._addresses if worker in seats or (worker in places and places[worker].is_idle)
@@ -68,12 +68,12 @@ class Workers:
 
     @property
     def have_all_finished(self) -> bool:
-        """Whether everybody who ever joined has left with the last clock behind."""
+        """Whether every worker that ever joined has left after its last clock."""
         return self.finished >= self._addresses.keys()
 
     def note_deserted(self, now: float) -> float | None:
-        """Takes note of whether nobody has a seat, and says for how long nobody has had one (seconds, from the first look);
-        None while somebody has one."""
+        """Notes whether any worker has a seat, and returns how long none has had one (seconds, from the first look); None
+        while one has."""
         if self._membership.view.seats:
             self._deserted = None
             return None
@@ -82,11 +82,11 @@ class Workers:
         return now - self._deserted
 
     def state(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """The state as plain JSON values."""
         return {"finished": sorted(self.finished), "addresses": self._addresses, "founders": self.founders}
 
     def restore(self, state: dict[str, Any], now: float) -> None:
-        """Goes on where `state` was, with the restored membership."""
+        """Continues from `state`, with the restored membership."""
         # members are shown from the start, not only once each has beaten again
         self.reports = {worker: WorkerReport(phase="unheard", seen=now) for worker in self._membership.view.seats}
         self.finished = set(state["finished"])

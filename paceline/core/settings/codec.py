@@ -11,7 +11,7 @@ from paceline.core.extension import Named, Options, Section
 Pushes = Literal["gradients", "differences", "weights"]
 """What the workers of a policy push: gradients, what their steps did to the model, or the model itself."""
 FIRST_SHARE = 0.25
-"""What a warm-up begins with, and how long it takes with momentum [Lin et al. 2018] (ratio; epochs)."""
+"""The share that a warm-up starts with, and its length with momentum [Lin et al. 2018] (ratio; epochs)."""
 _WARMUP = 4.0
 
 
@@ -45,12 +45,12 @@ class CodecConfig(Section):
 
     @property
     def push_codec(self) -> Codec:
-        """The codec of updates; ConfigError where it is unknown or its options are wrong."""
+        """The codec of updates; ConfigError if it is unknown or its options are wrong."""
         return build_codec(self.push, "codec.push")
 
     @property
     def pull_codec(self) -> Codec:
-        """The codec of weights, in the same way."""
+        """The codec of weights, with the same errors."""
         return build_codec(self.pull, "codec.pull")
 
     @property
@@ -61,7 +61,7 @@ class CodecConfig(Section):
 
     @property
     def warmup(self) -> float:
-        """Epochs until the codec has its own share; 0 where it begins with it, or does not go by one."""
+        """Epochs until the codec reaches its own share; 0 if it starts with it or has none."""
         if self.warmup_epochs is not None:
             return self.warmup_epochs
         return _WARMUP if self.momentum and can_warm_up(self.push_codec) else 0.0

@@ -22,7 +22,7 @@ from paceline.core.settings.ports import port_range
 from paceline.core.settings.slow import expand, slowness
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-"""Names of processes and of built-in tasks: hosts and label values on Kubernetes, too."""
+"""Names of processes and of built-in tasks; valid as hosts and label values on Kubernetes, too."""
 RUN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 """Names of runs: folders, and label values on Kubernetes, which takes just these (no object there has a run's name)."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -283,12 +283,12 @@ class Config(Section):
 
     @property
     def server_processes(self) -> int:
-        """The servers; without them the chief alone."""
+        """The names of the servers; without servers, the chief alone."""
         return max(1, self.servers)
 
     @property
     def is_script(self) -> bool:
-        """Whether a script of the user's own brings model, data and loop."""
+        """Whether a user's script brings model, data and loop."""
         return self.data.source == "script"
 
     @property
@@ -299,5 +299,5 @@ class Config(Section):
 
     @property
     def mean_from(self) -> float | None:
-        """The epoch that the mean of a linear model's versions begins with; None: there is no mean."""
+        """The first epoch of the mean of a linear model's versions; None if there is no mean."""
         return self.svm.mean_from(self.epochs)

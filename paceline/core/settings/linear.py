@@ -11,7 +11,8 @@ from paceline.core.linear.stopping import Stopping
 FITTED_PUSH = 256
 """Examples of a push of fitted steps, all workers together."""
 FEW, MANY = 4, 16
-"""Workers with fitted steps up to whom a task's own epochs are enough, and from whom on no more are added (measured to 16)."""
+"""Up to the first number of workers a task's epochs are enough for fitted steps; beyond the second they grow no more
+(measured to 16)."""
 ClassWeight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -76,22 +77,22 @@ class SvmConfig(Section):
         return self.validation
 
     def slowdown(self, workers: int) -> float:
-        """How many times the epochs of up to four workers these need: what many each move a little comes together more slowly
+        """Factor on the epochs of up to four workers that this many need: many small moves converge more slowly
         [ours, measured: docs/choose/linear-models.md]."""
         return max(FEW, min(workers, MANY)) / FEW if self.steps == "fitted" else 1.0
 
     def judges(self, epoch: int, epochs: int) -> bool:
-        """Whether there is a stopping rule that is told the loss at the end of this epoch (from 0), of so many."""
+        """Whether a stopping rule looks at the loss at the end of this epoch (from 0) of `epochs`."""
         return self.stopping is not None and self.stopping.looks_at(epoch, epochs, self.steps == "fitted")
 
     def own_batches(self, workers: int, batch_size: int, is_lock_step: bool) -> int:
-        """The mini-batches of a push where `batches` does not say how many."""
+        """The mini-batches of a push if `batches` does not set them."""
         if self.steps == "fitted":
             return max(1, FITTED_PUSH // (workers * batch_size))
         return 1 if is_lock_step else max(1, min(16, 32 // workers))
 
     def mean_from(self, epochs: int) -> float | None:
-        """The epoch that the mean of the versions begins with, of so many; None: there is no mean."""
+        """The first of `epochs` epochs whose versions the mean takes in; None if there is no mean."""
         if self.average_from is not None or self.average_last is None:
             return self.average_from
         return epochs * (1 - self.average_last)

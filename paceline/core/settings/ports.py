@@ -4,7 +4,7 @@ _LOWEST, _HIGHEST = 1024, 65535
 
 
 def port_range(text: str) -> range:
-    """The ports that it names; none where it is empty. ValueError: it can't be read."""
+    """The ports that the text names; none if it is empty. ValueError if it can't be parsed."""
     if not text:
         return range(0)
     first, dash, last = text.partition("-")

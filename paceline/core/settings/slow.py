@@ -15,7 +15,7 @@ CLUSTERS: dict[str, Mapping[str, str]] = {
 
 
 def expand(value: Any, workers: int) -> Any:
-    """The entries of a cluster that is given by its name, in small or capital letters; others as they are."""
+    """The entries of a cluster given by name, in any case; other values unchanged."""
     if isinstance(value, Mapping):
         return {str(who): how for who, how in value.items()}  # YAML reads the 2 of {2: 10x} as a number
     if not isinstance(value, str):
@@ -28,7 +28,7 @@ def expand(value: Any, workers: int) -> Any:
 
 
 def slowness(who: str, how: str) -> tuple[float, float]:
-    """(factor, probability of a step being slow) of one `slow` entry; ValueError where it can't be read."""
+    """(factor, probability of a step being slow) of one `slow` entry; ValueError if it can't be parsed."""
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)x(?:@([0-9]*\.?[0-9]+)%)?", how)
     if not (who == "all" or who.isdecimal()) or not match or float(match[1]) < 1 or float(match[2] or 0) > 100:
         raise ValueError(

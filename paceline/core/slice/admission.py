@@ -1,4 +1,4 @@
-"""Which pushes are let in, and which repeats are answered."""
+"""Decides which pushes are accepted, and which repeats are answered."""
 
 from collections.abc import Callable
 
@@ -11,18 +11,18 @@ from paceline.core.values import Outcome, Push, Verdict
 
 
 class Admission:
-    """A push is let in from a member that has its seat, with its next clock, in the slice's form. What is refused changes
+    """Accepts a push from a member that holds its seat, with its next clock, in the slice's form. A refused push changes
     nothing. Not thread-safe."""
 
     def __init__(self, term: int, length: int, clocks: Clocks, check_form: Callable[[Push], None]) -> None:
-        """`check_form`: BadPush where an update is dense and should be sparse, or the other way round."""
+        """`check_form`: raises BadPush if an update is dense and should be sparse, or the reverse."""
         self._term = term
         self._length = length
         self._clocks = clocks
         self._check_form = check_form
 
     def check(self, push: Push, phase: Phase) -> None:
-        """NotYet: repeat it after the next view or recovery. Fenced, Gap, BadPush: it is of no use as it is."""
+        """NotYet: repeat the push after the next view or recovery. Fenced, Gap, BadPush: the push is useless as it is."""
         clocks = self._clocks
         view = clocks.view
         if push.view > view.number or phase is not Phase.SERVING:
@@ -51,7 +51,7 @@ class Admission:
             )
 
     def check_repeat(self, worker: str, incarnation: int, clock: int, phase: Phase) -> None:
-        """Of a push that was counted before, as its worker says; Gap where it never came."""
+        """Checks a push that its worker says was counted before; Gap if it never came."""
         clocks = self._clocks
         entry = clocks.entry(worker)
         if phase is not Phase.SERVING or (clocks.seat(worker) is None and incarnation > entry.incarnation):
@@ -63,13 +63,13 @@ class Admission:
             )
 
     def check_resume(self, worker: str, incarnation: int) -> None:
-        """Of a worker that says where it stands; it may come before its view does."""
+        """Checks a worker that reports its clocks; it may come before its view does."""
         if incarnation < self._clocks.entry(worker).incarnation:
             raise self._fenced(worker, incarnation)
 
     def verdict(self, push: Push, policy: Policy) -> Verdict:
-        """What becomes of a push that is let in: weights from before a restart are too old for any policy. ConfigError where
-        it should wait in a sum, and the policy has none."""
+        """What becomes of an accepted push: weights from before a restart are too old for any policy. ConfigError if the push
+        should wait in a sum and the policy has none."""
         if push.base.term != self._term:
             return Verdict(Outcome.DROPPED, "stale_term")
         verdict = policy.admit(push, self._clocks)

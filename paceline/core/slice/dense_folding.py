@@ -1,4 +1,4 @@
-"""How pushes get into the weights of a dense slice: steps of the policy's optimizer, each into a version of its own."""
+"""Folds pushes into the weights of a dense slice: steps of the policy's optimizer, each written to a new version."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from paceline.core.values import Dense, Places, Published, Push, Sparse, Vector
 
 
 class DenseFolding:
-    """A `Folding` of gradients with a value for every weight. A reader's version does not change while it looks."""
+    """A `Folding` of gradients with a value for every weight. A version does not change while a reader holds it."""
 
     versions: Versions
 
@@ -54,7 +54,7 @@ class DenseFolding:
             self.fold(one, rate)
 
     def close(self) -> None:
-        """A sum without any example keeps the weights as they are, in a new version."""
+        """Folds the sum; one without examples copies the weights unchanged to a new version."""
         assert self.sum is not None
         view, rate = self._clocks.view, self._half.rate
         lr = rate.at(settled(self._clocks, self.sum), view.examples_per_epoch)
@@ -68,7 +68,7 @@ class DenseFolding:
         self._publish(target)
 
     def fold(self, gathered: Gathered, lr: float) -> None:
-        """One step of the policy's."""
+        """Takes one step of the policy."""
         half, versions = self._half, self.versions
         target = versions.target()
         half.steps += 1

@@ -1,4 +1,4 @@
-"""How pushes get into the weights of a slice, and out to its readers: the calls that dense and sparse updates share."""
+"""How a slice folds pushes in and gives weights out: the calls that dense and sparse updates share."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -15,11 +15,11 @@ class Sum(Protocol):
     contributors: dict[str, int]
     """Ordered: workers whose push is not folded yet, and its examples."""
     pushes: int
-    """Those that weigh anything."""
+    """Pushes with a weight above 0."""
     examples: int
 
     manners: list[Manner]
-    """How those in the sum are to be stepped with; none of sparse ones."""
+    """How to step with the pushes in the sum; empty for sparse pushes."""
 
     @property
     def open_examples(self) -> int:
@@ -30,19 +30,19 @@ class Sum(Protocol):
         """The sum so far, with a value for every element."""
 
     def add(self, push: Push, weight: float) -> None:
-        """Takes a push into the sum, or keeps it until its turn."""
+        """Adds a push to the sum, or keeps it until its turn."""
 
     def needs(self, worker: str) -> bool:
         """Whether this worker's values are still needed."""
 
     def advance(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> None:
-        """Ordered: adds what is kept, up to the first expected worker that has not pushed yet."""
+        """Ordered: adds the kept pushes, up to the first expected worker that has not pushed yet."""
 
     def next_in_order(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> str | None:
         """The worker whose push the sum waits for."""
 
     def restore(self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = ()) -> None:
-        """Goes on with a sum from a snapshot."""
+        """Continues a sum from a snapshot."""
 
 
 class Folding(Protocol):
@@ -54,28 +54,28 @@ class Folding(Protocol):
         """The pushes that fold together next; None where the policy folds each by itself."""
 
     def begin(self) -> None:
-        """Another policy is in force: the sum starts anew."""
+        """Takes another policy, with an empty sum."""
 
     def start(self, weights: Vector, version: int) -> None:
-        """The first weights, or those of a snapshot."""
+        """Takes the first weights, or those of a snapshot."""
 
     def check_form(self, push: Push) -> None:
-        """BadPush where its update is of the other form."""
+        """Raises BadPush if the update has the other form."""
 
     # weights in
     def rates(self, lr: float, staleness: int, members: int) -> tuple[float, float]:
-        """What a worker is told as the rate of its push, and what that folds with; `lr`: the schedule's."""
+        """The rate that the reply to a push names, and the rate that the push folds with; `lr`: the schedule's."""
 
     def fold_one(self, push: Push, members: int, rate: float) -> None:
-        """Folds a push by itself; one that is empty changes nothing."""
+        """Folds a single push; an empty one changes nothing."""
 
     def close(self) -> None:
-        """Folds the sum, which starts anew."""
+        """Folds the sum and clears it."""
 
     # weights out
     def pull(self, version: int | None, mean: bool) -> Published | None:
-        """The weights (of `version`, else the current ones), to be given to `release`; None where they are not kept. `mean`:
-        that of the versions up to this one instead, where it is kept."""
+        """The weights (of `version`, else the current ones), to be given to `release`; None if they are not kept. `mean`:
+        the mean of the versions up to this one instead, if it is kept."""
 
     def current(self) -> Published:
         """The current weights for a reply, to be given to `release`."""
@@ -88,25 +88,24 @@ class Folding(Protocol):
         """Whether the next fold would need more memory than the formula counts, until a reader has finished."""
 
     def answer(self, since: int | None, wanted: Places | None, also: Places, most: int) -> Sparse | None:
-        """The weights at the places that are wanted; or without such, at those that differ from version `since` (None: one
-        that is not known here), and `also` at these. None where nobody knows what differs, or where it is more than `most`
-        places."""
+        """The weights at the wanted places; without these, at the places that differ from version `since` (None: a version
+        unknown here), and also at `also`. None if the differences are unknown or more than `most` places."""
 
     def renumber(self) -> None:
-        """The slice's version was raised without a fold: the current weights get its number, none older are given out."""
+        """Gives the current weights the slice's version, raised without a fold; older ones are no longer given out."""
 
     # snapshots
     def state(self, slots: Sequence[Vector], facts: dict[str, Any], gathered: Vector | None) -> SliceState:
-        """A copy of the weights and of what the folds remember, beside these slots, facts and this sum."""
+        """A copy of the weights and of the folds' memory, with these slots, facts and this sum."""
 
     def restore(self, state: SliceState) -> None:
-        """Takes back what `state` gave; the version is the clocks'."""
+        """Restores what `state` returned; the clocks hold the version."""
 
 
 def settled(clocks: Clocks, gathered: Sum | None) -> int:
-    """Examples of the pushes counted so far, without those that wait in the sum."""
+    """Examples of the pushes counted so far, without the ones that wait in the sum."""
     return clocks.examples if gathered is None else clocks.examples - gathered.open_examples
 
 
 NewFolding = Callable[[int, Clocks, ServerHalf], Folding]
-"""Makes the folding of a slice of so many values."""
+"""Makes the folding of a slice of this length."""

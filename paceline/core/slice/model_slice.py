@@ -35,9 +35,9 @@ class ModelSlice:
         layout: Layout | None = None,
     ) -> None:
         """`optimizer`: the run's; the policy may fold with another one. `epochs`: the run's length, for the schedule. `pool`:
-        who carries out what both are meant for one process to do; None: they are taken as they are. `folding`: how pushes
-        get into the weights. `layout`: what of which tensors it holds, for groups of them; ConfigError where these name
-        none."""
+        the workers over which rate and momentum of one process are spread; None: use them unscaled. `folding`: how
+        pushes get into the weights. `layout`: which parts of which tensors the slice holds, for parameter groups;
+        ConfigError if a group matches none."""
         self.length = length
         self.term = term
         self.phase = Phase.EMPTY
@@ -55,17 +55,17 @@ class ModelSlice:
 
     @property
     def policy(self) -> Policy:
-        """The one that is in force."""
+        """The policy in force."""
         return self._half.policy
 
     @property
     def optimizer(self) -> Optimizer:
-        """What the slice folds with under this policy."""
+        """The optimizer that the slice folds with under this policy."""
         return self._half.optimizer
 
     @property
     def switch(self) -> Switch | None:
-        """The change of policy that was made last."""
+        """The last change of policy."""
         return self._half.made
 
     @property
@@ -84,7 +84,7 @@ class ModelSlice:
 
     # weights
     def initialise(self, weights: Vector, digest: bytes) -> None:
-        """Takes the first weights, once; the same ones again change nothing, others are refused."""
+        """Takes the first weights, once; repeating them changes nothing, others are refused."""
         if self.phase is not Phase.EMPTY:
             if self._digest not in (None, digest) and not self.clocks.pushes:
                 raise BadPush("The slice has other first weights already: use the same seed and model on every worker.")
@@ -101,8 +101,8 @@ class ModelSlice:
         return self.phase is Phase.SERVING and self.folding.crowded
 
     def pull(self, version: int | None = None, mean: bool = False) -> Published | None:
-        """The weights (of `version`, else the current ones), pinned; None while they are not there yet. `mean`: that of the
-        versions up to this one instead, where the slice keeps it."""
+        """The weights (of `version`, else the current ones), pinned; None before they have come. `mean`: the mean of the
+        versions up to this one instead, if the slice keeps it."""
         if self.phase is not Phase.SERVING or (version is not None and version > self.version):
             return None
         found = self.folding.pull(version, mean)
@@ -115,8 +115,8 @@ class ModelSlice:
         self.folding.release(published)
 
     def answer(self, base: Base, wanted: Places | None, also: Places, most: int) -> Sparse | None:
-        """The weights at the places that are wanted; or without such, at those that differ from `base`, and `also` at these.
-        None where nobody knows any more what differs, or where it is more than `most` places."""
+        """The weights at the wanted places; without these, at the places that differ from `base`, and also at `also`.
+        None if the differences are no longer known or more than `most` places."""
         return self.folding.answer(base.version if base.term == self.term else None, wanted, also, most)
 
     def needs(self, worker: str) -> bool:
@@ -129,7 +129,7 @@ class ModelSlice:
 
     # membership
     def view(self, view: View) -> list[Reply]:
-        """Who counts from now on; a departure may set others free."""
+        """Takes the new view; a departure may release waiting workers."""
         if view.number <= self.clocks.view.number:
             return []
         holders = {worker: seat.incarnation for worker, seat in view.seats.items()}
@@ -144,17 +144,17 @@ class ModelSlice:
 
     @property
     def open_from(self) -> int | None:
-        """The first round that is kept open until every other server has the view; None: none is."""
+        """The first round to keep open until every other server has the view; None if none is."""
         return self._rounds.open_from
 
     def keep_rounds_open(self, first: int | None) -> list[Reply]:
         """Keeps rounds from `first` on open until called with None: the chief's slice waits for the other servers. A second
-        view on its way does not loosen what the first asks for."""
+        view on its way does not raise the first one's limit."""
         self._rounds.keep_open(first)
         return self._settle()
 
     def resume(self, worker: str, incarnation: int, clock: int) -> tuple[Standing, list[Reply]]:
-        """A worker says which of its clocks this slice has answered (0: it doesn't know); the slice says where it stands."""
+        """A worker reports which of its clocks this slice answered last (0: unknown); the slice returns the worker's state."""
         self._admission.check_resume(worker, incarnation)
         entry = self.clocks.entry(worker)
         lost = (entry.clock + 1, clock) if clock > entry.clock and self.phase is not Phase.EMPTY else None
@@ -193,17 +193,17 @@ class ModelSlice:
 
     # snapshots
     def state(self) -> SliceState:
-        """A copy of everything that must come back together; a push whose round is open is not in it."""
+        """A consistent copy of the whole state, without the pushes of an open round."""
         return self._recovery.state()
 
     def restore(self, state: SliceState) -> None:
-        """Starts from a snapshot, RECOVERING until each member has said where it stands."""
+        """Starts from a snapshot, RECOVERING until each member has reported its clocks."""
         self._recovery.restore(state)
         self.phase = Phase.RECOVERING
 
     # inside
     def _settle(self) -> list[Reply]:
-        """Folds what is due, changes the policy where that is due, and lets go whoever may."""
+        """Makes due folds and policy changes, and releases the workers that may go on."""
         if self.phase is not Phase.SERVING:
             return []
         self._rounds.close_due()

@@ -1,4 +1,4 @@
-"""Who owns which elements of the model: the same on every process, from shapes and settings alone."""
+"""Assigns the model's elements to servers: the same on every process, from shapes and settings alone."""
 
 import hashlib
 import itertools
@@ -35,8 +35,7 @@ class SlicePlan:
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
     slices: tuple[tuple[Range, ...], ...]
-    """For each server, the ranges it owns; together they cover every element once, if there are servers. Empty slices
-    are legal."""
+    """The ranges of each server; together they cover every element once, if there are servers. Slices may be empty."""
     strategy: str
 
     @property
@@ -60,7 +59,7 @@ class SlicePlan:
 
     @cached_property
     def hash(self) -> str:
-        """Equal for equal shapes and cuts only; every Join, push and pull carries it."""
+        """A hash of shapes and cut; every Join, push and pull carries it."""
         cuts = [[(part.start, part.stop) for part in ranges] for ranges in self.slices]
         return hashlib.sha256(json.dumps([self.shapes, cuts]).encode()).hexdigest()
 
@@ -80,17 +79,17 @@ class SlicePlan:
         return tuple(runs)
 
     def layout(self, server: int | None = None) -> Layout:
-        """Which tensors lie where in that server's slice; None: in the whole model."""
+        """Where each tensor lies in that server's slice; None: in the whole model."""
         whole = Layout.whole(self.shapes)
         return whole if server is None else whole.cut((part.start, part.stop) for part in self.slices[server])
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:
-        """The first element of each tensor, and after the last of all."""
+        """The first element of each tensor, then the number of all elements."""
         return tuple(itertools.accumulate((math.prod(shape) for _, shape in self.shapes), initial=0))
 
     def check(self, other_hash: str, who: str) -> None:
-        """PlanMismatch where `who` cuts another model, or cuts it differently."""
+        """Raises PlanMismatch if `who` cuts another model, or cuts it differently."""
         if other_hash != self.hash:
             raise PlanMismatch(
                 f"{who} has another plan ({other_hash[:12]}) than this server ({self.hash[:12]}: {self.total:,} values, "
@@ -116,7 +115,7 @@ def make_plan(shapes: Shapes, servers: int, config: PlanConfig) -> SlicePlan:
 
 
 def _rows(start: int, stop: int, columns: int) -> list[Run]:
-    """Elements of one tensor, whole rows by themselves; where there is none, all together."""
+    """Ranges of one tensor's elements: its whole rows by themselves; all elements if there is no whole row."""
     first, last = (-(-start // columns) * columns, stop // columns * columns) if columns else (start, start)
     if first >= last:
         return [Run(stop - start, columns)]
@@ -154,7 +153,7 @@ def _layer(name: str) -> str:
 
 
 def _layer_sizes(shapes: Shapes, sizes: Sequence[int]) -> list[int]:
-    """Elements of each layer in model order; tensors of one layer that stand together count together."""
+    """Elements of each layer in model order; adjacent tensors of one layer count together."""
     tensors = zip((_layer(name) for name, _ in shapes), sizes, strict=True)
     return [sum(size for _, size in layer) for _, layer in itertools.groupby(tensors, key=lambda tensor: tensor[0])]
 
@@ -174,7 +173,7 @@ def _least_loaded(sizes: Sequence[int], servers: int, largest: int) -> list[list
 
 
 def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
-    """Neighbouring ranges as one, empty ones left out."""
+    """The ranges with neighbours joined and empty ones removed."""
     joined: list[Range] = []
     for part in ranges:
         if joined and joined[-1].stop == part.start:
@@ -203,5 +202,5 @@ def server_memory(
 
 
 def assembly_buffers(workers: int) -> int:
-    """Pushes that are put together at one time; in rounds one is reserved for the next worker in order."""
+    """Pushes assembled at the same time; with rounds, one place is reserved for the next worker in order."""
     return min(2, workers)

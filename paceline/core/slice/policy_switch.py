@@ -1,4 +1,4 @@
-"""What a slice does when the policy changes in mid-run (docs/understand/rounds.md#changes-of-policy)."""
+"""Changes a slice's policy in mid-run (docs/understand/rounds.md#changes-of-policy)."""
 
 from paceline.core.slice.folding import Folding
 from paceline.core.slice.rounds import Rounds
@@ -8,8 +8,8 @@ from paceline.core.values import Switch, View
 
 
 class PolicySwitch:
-    """A view names the change and a switch clock for each member. Once all have reached it the new policy begins, with
-    everybody level and at a version that is the same on all slices. Not thread-safe."""
+    """A view names the change and a switch clock for each member. Once all members have reached theirs, the new policy
+    begins, with all members level and the same version on all slices. Not thread-safe."""
 
     def __init__(self, clocks: Clocks, half: ServerHalf, rounds: Rounds, folding: Folding) -> None:
         self._clocks = clocks
@@ -18,14 +18,14 @@ class PolicySwitch:
         self._folding = folding
 
     def take_view(self, view: View) -> None:
-        """Who counts from now on. A view from before the change, which the slice has made, is read as one from after it."""
+        """Takes a view. If the view is older than a change that the slice has made, reads it as one after the change."""
         has_begun = view.switch is not None and not self._half.is_new(view.switch)
         self._clocks.take_view(view.begun() if has_begun else view)
         self._half.rate.members(len(view.seats))
 
     def make_due(self) -> None:
-        """Begins the policies that the view names: at once one that the others made while this server was away, a newer one
-        as soon as every member has done its last clock under the old one."""
+        """Begins the policies that the view names: at once if the others changed while this server was away, else as soon as
+        every member has done its last clock under the old policy."""
         view, half = self._clocks.view, self._half
         if view.made is not None and half.is_new(view.made):
             self._make(view.made)
@@ -37,9 +37,9 @@ class PolicySwitch:
         return all(seat.switch_clock is None or self._clocks.is_done(worker) for worker, seat in view.seats.items())
 
     def _make(self, change: Switch) -> None:
-        """Not while a round that is not folded yet has to stay open."""
+        """False while a round that is not folded yet has to stay open."""
         clocks, half, rounds = self._clocks, self._half, self._rounds
-        if rounds.is_open:  # a round that stays open, or what a snapshot had of a sum
+        if rounds.is_open:  # a round that stays open, or a snapshot's partial sum
             if half.policy.rounds and rounds.stays_open:
                 return
             rounds.close()

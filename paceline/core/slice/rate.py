@@ -1,4 +1,4 @@
-"""The learning rate of one slice: the schedule, the number of members, AdaScale's gain."""
+"""Computes the learning rate of one slice from schedule, number of members and AdaScale's gain."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from paceline.core.sync.policy import Gathered
 
 
 class Rate:
-    """Follows the examples that the slice has counted, so that all slices have the same rate without asking anybody, and
-    lock-step training the same bits. Not thread-safe."""
+    """Depends only on the examples that the slice has counted. So all slices have the same rate without messages, and
+    lock-step training gives the same bits. Not thread-safe."""
 
     def __init__(self, schedule: Schedule, base: float) -> None:
         """`base`: the optimizer's rate."""
@@ -26,12 +26,12 @@ class Rate:
         return self._adascale is not None
 
     def members(self, count: int) -> None:
-        """So many count from now on."""
+        """Takes the new number of members."""
         if count:
             self._lr.members_changed(count, self._epoch)
 
     def at(self, examples: int, per_epoch: int) -> float:
-        """The rate once so many examples are counted; `per_epoch` 0: not known yet."""
+        """The rate after this many counted examples; `per_epoch` 0: not known yet."""
         self._epoch = (examples + self._ahead) / per_epoch if per_epoch else 0.0
         return self._lr.at(self._epoch)
 
@@ -44,12 +44,12 @@ class Rate:
         return found
 
     def state(self) -> dict[str, Any]:
-        """What a snapshot holds: plain JSON values."""
+        """The state for a snapshot, as plain JSON values."""
         adascale = self._adascale.state() if self._adascale else None
         return {"lr": self._lr.state(), "adascale": adascale, "ahead": self._ahead, "epoch": self._epoch}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes back what `state` gave."""
+        """Restores what `state` returned."""
         self._lr.restore(state["lr"])
         self._ahead = state["ahead"]
         self._epoch = state["epoch"]

@@ -1,4 +1,4 @@
-"""What a snapshot holds, and what a slice does that comes back from one."""
+"""Writes a slice's snapshots, and brings a slice back from one."""
 
 from collections import Counter
 from dataclasses import asdict
@@ -11,8 +11,8 @@ from paceline.core.values import AS_SET, Manner, Outcome, Switch
 
 
 class Recovery:
-    """A restarted slice is as old as its snapshot. It takes no pushes until every member has said which of its clocks were
-    answered; what was lost since then is lost, and its clocks are not asked for again. Not thread-safe."""
+    """A restarted slice is as old as its snapshot. It takes no pushes until every member has reported which of its clocks
+    were answered. Pushes since the snapshot stay lost; the slice does not ask for them again. Not thread-safe."""
 
     def __init__(self, clocks: Clocks, half: ServerHalf, folding: Folding) -> None:
         self._clocks = clocks
@@ -21,7 +21,7 @@ class Recovery:
         self._resumed: set[str] = set()
 
     def state(self) -> SliceState:
-        """A copy of everything that must come back together; a push whose round is open is not in it."""
+        """A consistent copy of the whole state, without the pushes of an open round."""
         clocks, half, gathered = self._clocks, self._half, self._folding.sum
         table = {worker: asdict(entry) for worker, entry in clocks.table.items()}
         open_round = gathered.contributors if gathered is not None else {}
@@ -48,7 +48,7 @@ class Recovery:
         return self._folding.state([slot.copy() for slot in half.slots], facts, total)
 
     def restore(self, state: SliceState) -> None:
-        """Takes back what `state` gave."""
+        """Restores what `state` returned."""
         clocks, half, facts = self._clocks, self._half, state.table
         clocks.version = facts["version"]
         clocks.pushes = facts["pushes"]
@@ -73,18 +73,18 @@ class Recovery:
         clocks.is_recovering = True
 
     def resumed(self, worker: str, clock: int) -> None:
-        """A worker has said which of its clocks was answered last (0: it doesn't know)."""
+        """A worker reports which of its clocks was answered last (0: unknown)."""
         self._clocks.reach(worker, clock)
         self._resumed.add(worker)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every member has said where it stands."""
+        """Whether every member has reported its clocks."""
         view = self._clocks.view
         return view.number > 0 and view.seats.keys() <= self._resumed
 
     def end(self) -> None:
-        """Pushes may come. Rounds go on at the slowest member's, whatever was lost."""
+        """Accepts pushes again. Rounds continue from the slowest member's, whatever was lost."""
         clocks = self._clocks
         if self._half.policy.rounds:
             clocks.version = max(clocks.version, clocks.slowest())

@@ -1,4 +1,4 @@
-"""When pushes fold together: a round is complete, or a sum is large enough."""
+"""Decides when pushes fold together: a round is complete, or a sum is large enough."""
 
 from paceline.core.slice.folding import Folding
 from paceline.core.slice.server_half import ServerHalf
@@ -7,8 +7,8 @@ from paceline.core.values import Push
 
 
 class Rounds:
-    """Pushes are gathered in the folding's sum until the policy says that it folds. Policies that fold each push by itself
-    have no sum, and nothing happens here. Not thread-safe."""
+    """Gathers pushes in the folding's sum until the policy folds it. Does nothing for policies that fold each push by
+    itself, since they have no sum. Not thread-safe."""
 
     def __init__(self, clocks: Clocks, half: ServerHalf, folding: Folding) -> None:
         self._clocks = clocks
@@ -19,7 +19,7 @@ class Rounds:
 
     @property
     def is_open(self) -> bool:
-        """Whether there are pushes that are counted and not folded."""
+        """Whether some counted pushes are not folded yet."""
         gathered = self._folding.sum
         return gathered is not None and gathered.open_examples > 0
 
@@ -29,7 +29,7 @@ class Rounds:
         return self.open_from is not None and self._clocks.version + 1 >= self.open_from
 
     def keep_open(self, first: int | None) -> None:
-        """Keeps rounds from `first` on open until called with None. A second call does not loosen the first."""
+        """Keeps rounds from `first` on open until called with None. A second call does not raise the limit."""
         self.open_from = first if first is None or self.open_from is None else min(first, self.open_from)
 
     def add(self, push: Push, staleness: int) -> None:
@@ -40,7 +40,7 @@ class Rounds:
             self._clocks.buffered = gathered.pushes
 
     def close_due(self) -> None:
-        """Folds rounds that are complete, and sums that are large enough, or that nobody will add to any more."""
+        """Folds complete rounds, and sums that are large enough or that no worker will add to."""
         gathered = self._folding.sum
         if gathered is None:
             return
@@ -55,7 +55,7 @@ class Rounds:
             self.close()
 
     def close(self) -> None:
-        """Folds what is gathered now."""
+        """Folds the gathered pushes now."""
         self._folding.close()
         self._clocks.buffered = 0
 

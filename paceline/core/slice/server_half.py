@@ -1,4 +1,4 @@
-"""The server's half of the policy that is in force, and all that hangs on it."""
+"""The server's half of the policy in force, with everything that depends on it."""
 
 import math
 from collections import Counter
@@ -16,10 +16,10 @@ from paceline.core.values import AS_SET, Manner, Switch, Vector
 
 
 class ServerHalf(PolicyInForce):
-    """With the policy go the optimizer, what that remembers, and the learning rate. Not thread-safe."""
+    """Keeps the policy with its optimizer, the optimizer's memory and the learning rate. Not thread-safe."""
 
     optimizer: Optimizer
-    """What the slice folds with; the rate comes from `rate`."""
+    """The optimizer that the slice folds with; the rate comes from `rate`."""
     rate: Rate
 
     def __init__(
@@ -43,15 +43,15 @@ class ServerHalf(PolicyInForce):
         self._epochs = epochs
         self._pool = pool
         self.slots: list[Vector] = []
-        """What the optimizer remembers. It stays where the next policy's optimizer has as many."""
+        """The optimizer's memory. It is kept if the next policy's optimizer has as many arrays."""
         self.steps = 0
         """Optimizer steps taken."""
         self.missed: Counter[int] = Counter()
-        """Those in which tensors were left alone, by their numbers in the plan."""
+        """Steps in which each tensor was left out, by the tensor's number in the plan."""
         self._begin()
 
     def check_manner(self, worker: str, manner: Manner) -> None:
-        """BadPush where a push asks for what the slice does not know, or for no rate."""
+        """Raises BadPush if a push names tensors or groups that the slice does not have, or an invalid rate."""
         if manner == AS_SET:
             return
         grouping = self._grouping
@@ -67,7 +67,7 @@ class ServerHalf(PolicyInForce):
             )
 
     def optimizer_for(self, manner: Manner) -> Optimizer:
-        """What the step that follows is made with."""
+        """The optimizer for a step in this manner."""
         return (
             self.optimizer if self._grouping is None else self._grouping.in_manner(self.optimizer, manner, self.missed)
         )
@@ -79,7 +79,7 @@ class ServerHalf(PolicyInForce):
         return is_new
 
     def _begin(self) -> None:
-        """All that hangs on the policy, anew."""
+        """Rebuilds all that depends on the policy."""
         asked, policy = self._asked, self.policy
         self.optimizer = policy.server_optimizer(effective(self._pool, asked, policy))
         if len(self.slots) != self.optimizer.slots:

@@ -1,5 +1,5 @@
-"""How pushes get into the weights of a sparse slice: they change a few weights, in place, and replies bring only what has
-changed or what was asked for [Hogwild]."""
+"""Folds pushes into the weights of a sparse slice: each changes a few weights in place, and replies carry only the changed
+or requested weights [Hogwild]."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,15 +20,15 @@ from paceline.core.values import Dense, Places, Published, Push, Sparse, Vector
 
 class SparseFolding:
     """A `Folding` of updates that name their places. A push is a change that its worker has made, learning rate included, and
-    is added as it is; pushes of one round are summed, not averaged [Hogwild]. Work follows the places of a push, memory the
-    slice's length."""
+    is added as it is; pushes of one round are summed, not averaged [Hogwild]. Work grows with the places of a push,
+    memory with the slice's length."""
 
     _current: Published
-    """One array, changed under whoever looks at it: only this folding does."""
+    """One array, which this folding alone changes in place, even while others read it."""
     _changes: Changes
 
     def __init__(self, length: int, clocks: Clocks, half: ServerHalf, average_from: float | None = None) -> None:
-        """`average_from`: epochs after which the mean of the versions begins; None: none is kept."""
+        """`average_from`: epochs after which the mean of the versions begins; None: keep no mean."""
         self._length = length
         self._clocks = clocks
         self._half = half
@@ -77,13 +77,13 @@ class SparseFolding:
 
     @property
     def _epoch(self) -> float:
-        """Epochs that are settled; 0 before anybody has said how long one is."""
+        """Epochs counted; 0 until the length of an epoch is known."""
         per_epoch = self._clocks.view.examples_per_epoch
         return settled(self._clocks, self.sum) / per_epoch if per_epoch else 0.0
 
     # weights out
     def pull(self, version: int | None, mean: bool) -> Published | None:
-        """A copy, for weights are changed in place."""
+        """A copy, since folds change the weights in place."""
         found = self._current
         if version not in (None, found.version):
             return None
@@ -121,7 +121,7 @@ class SparseFolding:
         return replace(found, lag=self._mean.lag.copy(), table=facts | {"averaged": self._mean.count})
 
     def restore(self, state: SliceState) -> None:
-        """A snapshot without a mean, like one from before there were any, begins it anew."""
+        """A snapshot without a mean, as of an older release, restarts it."""
         self.start(state.weights, self._clocks.version)
         if self._mean is not None and state.lag is not None:
             self._mean.lag = state.lag

@@ -30,7 +30,7 @@ class SparseSum:
 
     @property
     def total(self) -> Vector:
-        """What is gathered, with a value for every element."""
+        """The gathered sum, with a value for every element."""
         return dense_of(self._sums.values(), self._length)
 
     def add(self, push: Push, weight: float) -> None:
@@ -51,18 +51,18 @@ class SparseSum:
         self._sums[push.worker] = update
 
     def needs(self, worker: str) -> bool:
-        """No array of the server's is kept."""
+        """Keeps no array of the server."""
         return False
 
     def advance(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> None:
         """Sums are made at the end."""
 
     def next_in_order(self, expected: Sequence[str], has_pushed: Callable[[str], bool]) -> str | None:
-        """Nobody has to be first."""
+        """No worker has to be first."""
         return None
 
     def take(self) -> Sparse:
-        """The sum, in worker order, which starts anew."""
+        """Returns the sum, in worker order, and clears it."""
         updates = [self._sums[worker] for worker in sorted(self._sums, key=worker_order)]
         self._sums = {}
         self.pushes = 0
@@ -71,7 +71,7 @@ class SparseSum:
         return merged(updates, self._length)
 
     def restore(self, total: Vector, pushes: int, examples: int, manners: Sequence[Manner] = ()) -> None:
-        """Goes on with a sum from a snapshot."""
+        """Continues a sum from a snapshot."""
         self._sums = {"": sparse_of(total)}
         self.pushes = pushes
         self.examples = examples

@@ -1,4 +1,4 @@
-"""What a slice is ready for, what a snapshot of it holds, and what it tells a worker of where it stands."""
+"""A slice's phase, the contents of its snapshot, and its report of a worker's state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ class Phase(StrEnum):
     """What a slice is ready for."""
 
     EMPTY = "empty"
-    """No weights yet: pushes and pulls wait."""
+    """It has no weights yet: pushes and pulls wait."""
     RECOVERING = "recovering"
-    """Back from a snapshot: waits until every member has said where it stands."""
+    """Back from a snapshot: it waits until every member has reported its clocks."""
     SERVING = "serving"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SliceState:
-    """What a snapshot holds, all at one version: arrays of the slice's length, and a table of plain JSON values."""
+    """The contents of a snapshot, all at one version: arrays of the slice's length, and a table of plain JSON values."""
 
     weights: Vector
     slots: Sequence[Vector]
@@ -33,11 +33,11 @@ class SliceState:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a worker stands on a slice, told to one that joins or comes back."""
+    """A worker's state on a slice, as the slice reports it to a worker that joins or comes back."""
 
     term: int
     clock: int
     version: int
     phase: Phase
     lost: tuple[int, int] | None
-    """First and last clock of this worker that a restart of the server lost, where it lost any."""
+    """First and last clock of this worker that a restart of the server lost, if it lost any."""

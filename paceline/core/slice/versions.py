@@ -1,4 +1,4 @@
-"""The published versions of a slice's weights: readers pin one, a fold writes the next one beside it."""
+"""Keeps the published versions of a slice's weights: readers pin one while a fold writes the next to another array."""
 
 import numpy as np
 
@@ -6,8 +6,8 @@ from paceline.core.values import Published, Vector
 
 
 class Versions:
-    """Current and, where a policy has rounds, previous weights. A version is never changed while it is pinned; its
-    array is used again when nobody looks any more. Not thread-safe."""
+    """Current and, where a policy has rounds, previous weights. A pinned version never changes; its
+    array is reused once no reader holds it. Not thread-safe."""
 
     def __init__(self, first: Vector, version: int, keep_previous: bool) -> None:
         self.current = Published(version, first)
@@ -17,7 +17,7 @@ class Versions:
         self._free: list[Vector] = []
 
     def target(self) -> Vector:
-        """The array that the next version is written to: the oldest kept one where nobody looks at it."""
+        """The array to write the next version to: the oldest kept one, if no reader holds it."""
         if not self._keep_previous and self.current.pins == 0:
             return self.current.values
         if self.previous is not None and self.previous.pins == 0:
@@ -41,7 +41,7 @@ class Versions:
             self._retire(retired)
 
     def renew(self, version: int, keep_previous: bool) -> None:
-        """The current weights get another number; none older are given out."""
+        """Gives the current weights another number; older ones are no longer given out."""
         self.current.version = version
         self._keep_previous = keep_previous
         if self.previous is not None:
@@ -49,7 +49,7 @@ class Versions:
             self.previous = None
 
     def pin(self, version: int | None = None) -> Published | None:
-        """The version asked for (default: the current one), to be given to `release`; None where it is not kept."""
+        """The version asked for (default: the current one), to be given to `release`; None if it is not kept."""
         for known in (self.current, self.previous):
             if known is not None and version in (None, known.version):
                 known.pins += 1
@@ -57,7 +57,7 @@ class Versions:
         return None
 
     def release(self, published: Published) -> None:
-        """Ends one look at a version."""
+        """Ends one reader's hold on a version."""
         published.pins -= 1
         if published.pins == 0 and published in self._old:
             self._old.remove(published)

@@ -1,4 +1,4 @@
-"""Where every worker stands on one slice: the table that makes repeats harmless, and that policies compare."""
+"""Keeps every worker's clock on one slice: the table makes repeats harmless, and policies compare its entries."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from paceline.core.values import Outcome, Push, Seat, Verdict, View, worker_orde
 
 @dataclass(slots=True)
 class Entry:
-    """One worker's line in the table: all that is kept of its past, and what a repeat of its last push is answered with."""
+    """One worker's entry in the table: its whole recorded past, and the answer to a repeat of its last push."""
 
     incarnation: int = 0
     clock: int = 0
@@ -26,7 +26,7 @@ class Entry:
 
 
 class Clocks:
-    """worker -> pushes so far, who counts, and the slice's version. `progress` = clock + handicap."""
+    """Each worker's pushes so far, the members that count, and the slice's version. `progress` = clock + handicap."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -34,15 +34,15 @@ class Clocks:
         self.pushes = 0
         """Pushes of any worker counted on the slice."""
         self.examples = 0
-        """Training examples behind them."""
+        """Training examples of these pushes."""
         self.buffered = 0
         """Pushes in the sum that folds next."""
         self.is_recovering = False
-        """Back from a snapshot, and members have not all said yet where they stand: too low to seat or to stop by."""
+        """Back from a snapshot, before all members have reported: the clocks are too low to seat or stop workers by."""
         self.view = View()
         self.table: dict[str, Entry] = {}
         self._slowest: int | None = None
-        """What `slowest` found, until a clock or the view changes."""
+        """The cached result of `slowest`, until a clock or the view changes."""
 
     def entry(self, worker: str) -> Entry:
         found = self.table.get(worker)
@@ -53,8 +53,8 @@ class Clocks:
         return self.view.seats.keys()
 
     def progress(self, worker: str) -> int:
-        """Comparable between workers: a joiner's handicap puts it level with the slowest. Clocks after the last one, which a
-        slice may know from before a restart of the chief, don't count."""
+        """Progress, comparable between workers: a joiner's handicap puts it level with the slowest. Clocks after the last
+        one, which a slice may know from before a restart of the chief, don't count."""
         seat, clock = self.view.seats[worker], self.entry(worker).clock
         if seat.last is not None:
             clock = min(clock, seat.last)
@@ -73,7 +73,7 @@ class Clocks:
         return switch_clock is not None and self.entry(worker).clock >= switch_clock
 
     def is_done(self, worker: str) -> bool:
-        """Whether nothing more is to come from the member, under this policy at least."""
+        """Whether the member sends nothing more, at least under this policy."""
         return self.has_ended(worker) or self.awaits_switch(worker)
 
     def is_buffered(self, worker: str) -> bool:
@@ -82,12 +82,12 @@ class Clocks:
         return entry.outcome is Outcome.BUFFERED and entry.version == self.version
 
     def is_counted(self, worker: str) -> bool:
-        """Whether the worker's last push was counted at the present version, whatever became of it."""
+        """Whether the worker's last push was counted at the present version, whatever its outcome."""
         entry = self.entry(worker)
         return entry.seen is not None and entry.version == self.version
 
     def slowest(self) -> int:
-        """Progress of the slowest member that still has clocks to go; of the fastest where none has; 0 without members."""
+        """Progress of the slowest member with clocks still to do; of the fastest if none has any; 0 without members."""
         if self._slowest is None:
             running = [self.progress(worker) for worker in self.members if not self.is_done(worker)]
             everyone = (self.progress(worker) for worker in self.members)
@@ -95,7 +95,7 @@ class Clocks:
         return self._slowest
 
     def lead(self, worker: str) -> int:
-        """Clocks by which the worker is ahead of the slowest."""
+        """How many clocks the worker is ahead of the slowest."""
         return self.progress(worker) - self.slowest()
 
     def advance(self, push: Push, verdict: Verdict, staleness: int, lr: float) -> None:
@@ -108,20 +108,20 @@ class Clocks:
         entry.clock = push.clock
         entry.seen = self.pushes
         entry.version = self.version
-        if not was_ahead:  # of one that was, the push leaves the slowest where it is
+        if not was_ahead:  # a push of a worker ahead does not change the slowest
             self._slowest = None
         entry.outcome, entry.reason = verdict
         entry.staleness = staleness
         entry.lr = lr
 
     def reach(self, worker: str, clock: int) -> None:
-        """The worker has completed this clock, whatever the slice knows of it."""
+        """Notes that the worker has completed this clock, even if the slice never saw it."""
         entry = self.entry(worker)
         entry.clock = max(entry.clock, clock)
         self._slowest = None
 
     def take_view(self, view: View) -> None:
-        """Who counts from now on; a new incarnation starts without a last push."""
+        """Takes the new view; a new incarnation starts without a last push."""
         for worker, seat in view.seats.items():
             entry = self.entry(worker)
             if entry.incarnation != seat.incarnation:
@@ -131,12 +131,12 @@ class Clocks:
         self._slowest = None
 
     def forget_pushes(self) -> None:
-        """Every worker's next push is counted like the first of its seat."""
+        """Makes every worker's next push count as the first of its seat."""
         for entry in self.table.values():
             entry.seen = None
 
     def in_order(self) -> list[str]:
-        """Members in worker order, in which BSP adds."""
+        """Members in worker order, the order in which BSP adds."""
         return sorted(self.members, key=worker_order)
 
     def seat(self, worker: str) -> Seat | None:

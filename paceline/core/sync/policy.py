@@ -34,33 +34,33 @@ class Gathered:
     members: int = 1
     """Members of the slice's view at this fold."""
     worker: str = ""
-    """Whose push it is, where it is a single one."""
+    """The worker of a single push."""
     manner: Manner = AS_SET
-    """What all of them together ask for (`together`)."""
+    """The combined manner of all the pushes (`together`)."""
 
 
 @dataclass(slots=True, eq=False)
 class Own:
-    """What a worker has of its own: its model, and what it steps it with between two pushes."""
+    """A worker's own state: its model, and the means to step it between two pushes."""
 
     local: Vector
     optimizer: Optimizer
-    """The run's optimizer; its `weight_decay` and the like also where the worker takes no steps with it."""
+    """The run's optimizer; its `weight_decay` and the like apply even if the worker takes no steps with it."""
     lr: float
     """The schedule's rate in the last reply."""
     start: Vector | None = None
-    """The model at the last mix, kept for policies that push what was done since."""
+    """The model at the last mix, kept for policies that push the change since then."""
     slots: list[Vector] = field(default_factory=list)
     steps: int = 0
     grouping: Grouping | None = None
-    """Which group each parameter is in; None where nothing asks."""
+    """The group of each parameter; None if nothing needs it."""
     manner: Manner = AS_SET
-    """How the last gradient is to be stepped with."""
+    """How to step with the last gradient."""
     missed: Counter[int] = field(default_factory=Counter)
-    """Own steps in which tensors were left alone, by their numbers."""
+    """Own steps in which each tensor was left out, by the tensor's number."""
 
     def step(self, optimizer: OwnSteps, gradient: Vector, scale: float = 1.0) -> None:
-        """One step on the own model, in the gradient's manner; a script's own optimizer knows that itself."""
+        """Takes one step on the own model, in the gradient's manner; a script's own optimizer knows the manner itself."""
         self.steps += 1
         if self.grouping is not None and isinstance(optimizer, Optimizer):
             optimizer = self.grouping.in_manner(optimizer, self.manner, self.missed)
@@ -68,48 +68,48 @@ class Own:
 
     @property
     def rate(self) -> float:
-        """That of plain steps, in the gradient's manner; groups have none of their own there."""
+        """The rate of plain steps, in the gradient's manner; plain steps have no group rates."""
         return self.lr * self.manner.rates[0] if self.manner.rates else self.lr
 
     @property
     def touched(self) -> tuple[Stretch, ...] | None:
-        """What the last gradient does not leave alone; None: that is all."""
+        """The elements that the last gradient steps; None: all of them."""
         untouched = self.manner.untouched
         return None if self.grouping is None or not untouched else self.grouping.stretches(untouched)
 
 
 class Policy(Scaled, ABC):
     """One synchronisation policy, both halves. Fields are its options; one instance serves one slice or one worker.
-    Not thread-safe: whoever drives the slice serialises calls."""
+    Not thread-safe: the slice's driver serialises calls."""
 
     model_config = ConfigDict(extra="forbid")
     shorthand: ClassVar[str | None] = None
     """The option that 'name:value' sets on the command line."""
     rounds: ClassVar[bool] = False
-    """Whether pushes belong to rounds that close together: then progress is the round's number."""
+    """Whether pushes belong to rounds that close together; progress is then the round's number."""
     gathers: ClassVar[bool] = False
     """Whether BUFFERED pushes are summed as they come, outside of rounds."""
     lock_step: ClassVar[bool] = False
-    """Whether a worker's reply waits until others have pushed as often."""
+    """Whether a worker's reply waits until others have made as many pushes."""
     bounds_lead: ClassVar[bool] = False
-    """Whether a worker that gets some clocks ahead of the slowest waits."""
+    """Whether a worker waits once it is some clocks ahead of the slowest."""
     overlaps: ClassVar[bool] = False
     """Whether a worker may compute its next gradient while the last one is on its way."""
     sparse: ClassVar[bool] = False
-    """Whether it makes sense for sparse updates, which are changes and not gradients, and which are summed."""
+    """Whether the policy suits sparse updates, which are changes, not gradients, and are summed."""
     pushes: ClassVar[Pushes] = "gradients"
-    """What `outgoing` makes: not every codec goes with each."""
+    """What `outgoing` makes; not every codec fits each kind."""
     served: ClassVar[bool] = True
     """Whether there are servers in its runs."""
     scores: ClassVar[tuple[str, ...]] = ("global",)
-    """Which models mean something: the global one, the mean of the workers' local ones, their vote."""
+    """Which models are worth scoring: the global one, the mean of the workers' local ones, their vote."""
 
     def step_pushes(self, members: int) -> float:
         return members if self.rounds else 1.0
 
     @property
     def keeps_together(self) -> bool:
-        """Whether all workers make about as many steps, however fast they are."""
+        """Whether all workers make about the same number of steps, whatever their speed."""
         return self.rounds or self.lock_step or self.bounds_lead
 
     @property
@@ -119,16 +119,16 @@ class Policy(Scaled, ABC):
 
     @property
     def overwrites(self) -> bool:
-        """Whether a worker's later sparse push into one sum takes the place of its earlier one where both have a value."""
+        """Whether a worker's later sparse push into a sum replaces the values of its earlier one."""
         return False
 
     # server half, once for each slice
     def server_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        """What the slice folds with, given the run's optimizer."""
+        """The optimizer that the slice folds with, given the run's."""
         return optimizer
 
     def server_arrays(self, workers: int) -> int:
-        """Arrays of the slice's length that it takes beside weights and optimizer: a sum, and its copy in a snapshot."""
+        """Arrays of the slice's length needed besides weights and optimizer: a sum, and its copy in a snapshot."""
         return 1 if self.rounds else 2 if self.gathers else 0
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:
@@ -137,10 +137,10 @@ class Policy(Scaled, ABC):
         return Verdict(Outcome.FOLDED)
 
     def observe(self, push: Push, clocks: Clocks) -> None:
-        """Takes note of a push that has just been counted; the only place where a policy changes its state."""
+        """Notes a push that has just been counted; a policy changes its state nowhere else."""
 
     def weight(self, staleness: int) -> float:
-        """What a buffered push counts in the sum beside its examples."""
+        """The weight of a buffered push in the sum, on top of its examples."""
         return 1.0
 
     def is_due(self, clocks: Clocks) -> bool:
@@ -166,11 +166,11 @@ class Policy(Scaled, ABC):
         optimizer.step(weights, out, gathered.total, gathered.scale, lr, slots, steps)
 
     def sent(self, worker: str, weights: Vector, clocks: Clocks) -> None:
-        """The worker's reply goes out with these weights; they must be copied to be kept."""
+        """Called when the worker's reply goes out with these weights; copy them to keep them."""
 
     @abstractmethod
     def may_proceed(self, worker: str, clocks: Clocks) -> bool:
-        """Whether the worker's reply goes out now. Asked again for waiting workers, so it changes nothing."""
+        """Whether the worker's reply goes out now. Called repeatedly for waiting workers, so it changes nothing."""
 
     # worker half
     takes_local_step: ClassVar[bool] = False
@@ -179,16 +179,16 @@ class Policy(Scaled, ABC):
     """Whether the worker keeps the model of its last mix."""
 
     def worker_optimizer(self, optimizer: Optimizer) -> Optimizer | None:
-        """What the worker steps its own model with after each mini-batch; None where only the servers step."""
+        """The optimizer for the worker's own steps after each mini-batch; None if only the servers step."""
         return None
 
     @property
     def most_steps(self) -> int:
-        """Mini-batches for which data is set aside for each clock."""
+        """Mini-batches of data reserved for each clock."""
         return 1
 
     def local_steps(self, speed: float) -> int:
-        """Mini-batches before the next push, from 1 to `most_steps`; `speed` is the worker's, the fastest has 1."""
+        """Mini-batches before the next push, from 1 to `most_steps`; `speed` is the worker's, relative to the fastest."""
         return self.most_steps
 
     def pulls(self, clock: int) -> bool:
@@ -196,32 +196,32 @@ class Policy(Scaled, ABC):
         return True
 
     def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
-        """What the worker pushes, given its last gradient (None: there was none that can be used); None for an empty
-        update. Own memory or the gradient's: it must not change until the reply is there."""
+        """What the worker pushes, given its last gradient (None: no usable one); None for an empty update. The values may be
+        in the policy's memory or the gradient's, and must not change until the reply arrives."""
         return gradient
 
     def alpha(self, others: int | None, members: int) -> float:
-        """Weight of the pulled weights in the worker's local model: 1 copies, 0 leaves local alone.
+        """Weight of the pulled weights in the worker's local model: 1 copies, 0 keeps the local model.
         `others`: pushes by others since this worker's last one, None for its first push after a join."""
         return 1.0
 
     # snapshots
     def state(self) -> dict[str, Any]:
-        """What a snapshot must hold beside the options: plain JSON values."""
+        """The state that a snapshot needs besides the options, as plain JSON values."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes back what `state` gave."""
+        """Restores what `state` returned."""
 
 
 def unless_old(push: Push, clocks: Clocks) -> Verdict:
-    """BUFFERED where the gradient was computed on the present version, else DROPPED."""
+    """BUFFERED if the gradient was computed on the present version, else DROPPED."""
     is_old = push.base.version != clocks.version
     return Verdict(Outcome.DROPPED, "old_version") if is_old else Verdict(Outcome.BUFFERED)
 
 
 class Unserved(Policy):
-    """The chief's half of a run without servers: it counts what is trained. The models are the workers' own."""
+    """The chief's half of a run without servers: it counts the training. Each worker has its own model."""
 
     served: ClassVar[bool] = False
     scores: ClassVar[tuple[str, ...]] = ("mean",)
@@ -275,7 +275,7 @@ def build_policy(options: Options) -> Policy:
 
 
 def policies_that(fit: Callable[[type[Policy]], bool]) -> str:
-    """The built-in ones with servers that fit, for people."""
+    """The built-in policies with servers that fit, for messages."""
     return registry.listed(name for name in registry.names(PACKAGE) if fit(registry.find(PACKAGE, Policy, name)))
 
 
@@ -286,7 +286,7 @@ def push_batches(config: Config) -> int:
 
 
 def from_shorthand(text: str) -> dict[str, Any]:
-    """'ssp:3' as {'name': 'ssp', 'bound': 3}; ConfigError where the policy has no such short form."""
+    """'ssp:3' as {'name': 'ssp', 'bound': 3}; ConfigError if the policy has no short form."""
     name, colon, value = text.partition(":")
     shorthand = registry.find(PACKAGE, Policy, name).shorthand if is_served(Options(name=name)) else None
     if not colon:

@@ -1,4 +1,4 @@
-"""The policy that is in force: the run's first one, or what the newest change of policy has brought."""
+"""The policy in force: the run's first one, or the one of the newest change of policy."""
 
 from paceline.core.settings.config import Options
 from paceline.core.sync.policy import Policy, build_policy
@@ -6,11 +6,11 @@ from paceline.core.values import Switch
 
 
 class PolicyInForce:
-    """What a slice, a worker or the evaluator goes by. Each is told of a change many times, and takes it over once. Not
+    """Tracks the policy of a slice, a worker or the evaluator. Each hears of a change many times and applies it once. Not
     thread-safe."""
 
     def __init__(self, policy: Policy, change: Switch | None = None) -> None:
-        """`policy`: the run's first; `change`: the one that has been made when this process begins."""
+        """`policy`: the run's first; `change`: the last one made before this process begins."""
         self.policy = policy
         self.made: Switch | None = None
         """The change that brought the policy; None: it is the run's first."""
@@ -27,7 +27,7 @@ class PolicyInForce:
         return self.made is None or change.number > self.made.number
 
     def adopt(self, change: Switch) -> bool:
-        """Goes by the policy that the change brings from now on; False where that, or a newer one, is in force already."""
+        """Applies the change's policy from now on; False if that one, or a newer one, is already in force."""
         if not self.is_new(change):
             return False
         self.policy = build_policy(Options(**change.policy))

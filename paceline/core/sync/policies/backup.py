@@ -43,8 +43,8 @@ class Backup(Policy):
         return unless_old(push, clocks)
 
     def is_due(self, clocks: Clocks) -> bool:
-        """Once no more than b of those who could still push are missing; an empty update counts as one that is in. Also where
-        all have pushed and too many came too late, for those may wait on another slice, where the others were too late."""
+        """True once at most b of the members that could still push are missing; an empty update counts as present. Also true
+        if all have pushed but too many were late: these may wait on another slice, where the others were late."""
         spare = self._spare(len(clocks.view.seats))
         missing = [worker for worker in clocks.members if not clocks.is_buffered(worker)]
         running = [worker for worker in missing if not clocks.is_done(worker)]

@@ -1,4 +1,4 @@
-"""DANA-Slim: each worker keeps its own momentum and pushes where its momentum is about to take it."""
+"""DANA-Slim: each worker keeps its own momentum and pushes where its momentum is about to lead."""
 
 from typing import ClassVar
 
@@ -16,11 +16,11 @@ from paceline.core.values import Vector
 
 class Dana(Policy):
     """[Hakimi et al. 2019]: v <- m v + g + wd w_i, push u = m v + g + wd w_i (`WorkerMomentum`); the server folds
-    w <- w - lr u at once, without momentum of its own. ASP with a momentum does the same by itself, unless
-    schedule.lr_scale says that rate and momentum are taken as they are."""
+    w <- w - lr u at once, without its own momentum. ASP with a momentum does the same, unless
+    schedule.lr_scale says to use rate and momentum unscaled."""
 
     shorthand: ClassVar[str | None] = "momentum"
-    worker_momentum: ClassVar[bool] = False  # it has its own
+    worker_momentum: ClassVar[bool] = False  # the policy brings its own
     rules: ClassVar[tuple[SettingsRule, ...]] = (
         SettingsRule(
             lambda policy, config: not is_sgd(config.optimizer),
@@ -56,7 +56,7 @@ class Dana(Policy):
         return ahead
 
     def _momentum(self, optimizer: Optimizer) -> WorkerMomentum:
-        """What is kept: of each group where there are any."""
+        """The momentum: one for each group, if there are groups."""
         if self.momentum is not None:
             optimizer = optimizer.each(lambda one: one.model_copy(update={"momentum": self.momentum}))
         if isinstance(optimizer, Grouped):

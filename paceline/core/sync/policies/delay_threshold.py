@@ -1,4 +1,4 @@
-"""Delay threshold: ASP that throws away gradients which come too late."""
+"""Delay threshold: ASP that drops gradients that come too late."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from paceline.core.values import Outcome, Push, Verdict
 
 
 class DelayThreshold(Policy):
-    """Ringmaster ASGD [Maranjyan et al. 2025]: a push with staleness >= R is dropped, its worker goes on from fresh weights.
+    """Ringmaster ASGD [Maranjyan et al. 2025]: a push with staleness >= R is dropped; its worker continues from fresh weights.
     With n equal workers staleness is n - 1, so R must be at least n to lose nothing; a very slow worker is never used."""
 
     sparse: ClassVar[bool] = True
@@ -22,7 +22,7 @@ class DelayThreshold(Policy):
     )
 
     def caution(self, optimizer: Optimizer, members: int) -> str:
-        """The more workers, the less of the data one has."""
+        """With more workers, each one has less of the data."""
         return "what comes very late is left out, so a much slower worker's data hardly counts" if members < 8 else ""
 
     def admit(self, push: Push, clocks: Clocks) -> Verdict:

@@ -36,8 +36,8 @@ class Downpour(Policy):
         return clock % self.pull_every == 0
 
     def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
-        """Since the steps were plain ones, what they did is the rate times the sum of their gradients; at rate 0 they did
-        nothing."""
+        """The steps were plain ones, so their change is the rate times the sum of their gradients; at rate 0 it is
+        zero."""
         assert own.start is not None
         if gradient is None:
             return None

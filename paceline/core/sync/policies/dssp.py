@@ -1,4 +1,4 @@
-"""Dynamic SSP: a bound between two limits, chosen so that a fast worker waits as little as it must."""
+"""Dynamic SSP: a bound between two limits, chosen so that a fast worker waits as little as possible."""
 
 from bisect import bisect
 from typing import ClassVar
@@ -30,11 +30,11 @@ class Dssp(Policy):
     upper: int = Field(15, ge=0, description="Clocks a worker may be ahead with one.")
     bounded: bool = Field(True, description="false: the published pseudo-code, word for word.")
     _left: dict[str, int] = PrivateAttr(default_factory=dict)
-    """Free iterations that are still granted."""
+    """Granted free iterations that are left."""
     _free: set[str] = PrivateAttr(default_factory=set)
     """Workers whose last push used a free iteration."""
     _pushed: dict[str, tuple[float, float | None]] = PrivateAttr(default_factory=dict)
-    """Times of each worker's last push and of the one before (seconds)."""
+    """Times of each worker's last two pushes (seconds)."""
 
     def observe(self, push: Push, clocks: Clocks) -> None:
         worker = push.worker
@@ -76,7 +76,7 @@ class Dssp(Policy):
         return min(range(most + 1), key=distance)
 
     def _times(self, worker: str, clocks: Clocks) -> tuple[float, float | None]:
-        """Of the worker's last push and the one before; those of an earlier incarnation don't count."""
+        """The times of the worker's last two pushes; those of an earlier incarnation don't count."""
         never = float("-inf"), None
         return never if clocks.entry(worker).seen is None else self._pushed.get(worker, never)
 

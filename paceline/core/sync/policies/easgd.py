@@ -18,8 +18,8 @@ from paceline.core.values import Vector
 class Easgd(Policy):
     """Asynchronous EASGD [SHAT; Zhang et al. 2015]; with momentum in the run's optimizer, which the workers use, EAMSGD. After
     tau own steps the worker pushes x = w_i; then d = a (w_i - w), w += d, w_i -= d, with a = beta / n.
-    The worker sees w after the fold: d = a / (1 - a) * (w_i - w_after), hence alpha = a / (1 - a). Ours: a worker alone is
-    the centre, so that it trains as one process does."""
+    The worker sees w after the fold: d = a / (1 - a) * (w_i - w_after), hence alpha = a / (1 - a). Ours: a single worker is
+    itself the centre, so it trains as one process does."""
 
     averages: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "tau"
@@ -31,8 +31,8 @@ class Easgd(Policy):
     )
 
     def step_pushes(self, members: int) -> float:
-        """Own steps: of models that are tied after each one they take a whole mini-batch's rate, of others too much of it is
-        noise (docs/choose/policies.md)."""
+        """How the workers' own steps scale their rate: models tied after each step take a whole mini-batch's rate; for others
+        that adds too much noise (docs/choose/policies.md)."""
         return members if self.tau == 1 else math.sqrt(members)
 
     def caution(self, optimizer: Optimizer, members: int) -> str:
@@ -70,7 +70,7 @@ class Easgd(Policy):
         return self.tau
 
     def outgoing(self, gradient: Vector | None, own: Own) -> Vector | None:
-        """The model, also where no gradient could be used: the worker is pulled back by what its push moves the centre."""
+        """Pushes the model, even without a usable gradient: the move of the centre pulls the worker back."""
         return own.local.copy()
 
     def alpha(self, others: int | None, members: int) -> float:

@@ -1,4 +1,4 @@
-"""ENSEMBLE: everyone trains alone; the models vote at the end."""
+"""ENSEMBLE: every worker trains alone; the models vote at the end."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Ensemble(Policy):
     )
 
     def step_pushes(self, members: int) -> float:
-        """Own models: between one push a step and lock-step's."""
+        """The scaling for own models: between one push a step and lock-step."""
         return math.sqrt(members)
 
     def caution(self, optimizer: Optimizer, members: int) -> str:

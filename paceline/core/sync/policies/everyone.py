@@ -1,4 +1,4 @@
-"""Everyone: nobody waits; what was pushed folds once every worker has contributed."""
+"""Everyone: no worker waits; the pushes fold once every worker has contributed."""
 
 from typing import ClassVar, Literal
 
@@ -13,7 +13,7 @@ from paceline.core.values import Outcome, Push, Verdict
 
 class Everyone(Policy):
     """The asynchronous mode of [Hogwild]: the server gathers until all have pushed since the last fold, some more than once,
-    and meanwhile lets everybody go on."""
+    and lets all continue meanwhile."""
 
     sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True

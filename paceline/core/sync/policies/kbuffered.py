@@ -1,4 +1,4 @@
-"""K-buffered: nobody waits, and every K pushes make one step."""
+"""K-buffered: no worker waits, and every K pushes make one step."""
 
 import math
 from typing import ClassVar
@@ -11,8 +11,8 @@ from paceline.core.values import Outcome, Push, Verdict
 
 
 class Kbuffered(Policy):
-    """n-softsync [Gupta, Zhang 2016], FedBuff [Nguyen et al. 2022]: w <- w - lr * opt(mean of K gradients), whoever they are
-    from. K = 1 is ASP, K = n has BSP's steps without its waiting."""
+    """n-softsync [Gupta, Zhang 2016], FedBuff [Nguyen et al. 2022]: w <- w - lr * opt(mean of K gradients), from any
+    workers. K = 1 is ASP, K = n has BSP's steps without its waiting."""
 
     sparse: ClassVar[bool] = True
     gathers: ClassVar[bool] = True

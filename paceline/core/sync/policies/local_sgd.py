@@ -18,7 +18,7 @@ from paceline.core.values import Vector
 
 class LocalSgd(Bsp):
     """[Stich 2019]: H steps with the run's optimizer, then w <- w - mean_i (w - w_i), weighted by examples. `dynamic` [DyLU,
-    Liu et al. 2024]: H_i = max(1, round(H * speed_i / fastest)), so that nobody waits long."""
+    Liu et al. 2024]: H_i = max(1, round(H * speed_i / fastest)), so that no worker waits long."""
 
     keeps_start: ClassVar[bool] = True
     pushes: ClassVar[Pushes] = "differences"
@@ -50,7 +50,7 @@ class LocalSgd(Bsp):
         slots: Sequence[Vector],
         steps: int,
     ) -> None:
-        """The schedule's rate is the workers'; this step has its own."""
+        """The workers use the schedule's rate; this step has its own."""
         optimizer.step(weights, out, gathered.total, gathered.scale, optimizer.lr, slots, steps)
 
     # worker half

@@ -1,4 +1,4 @@
-"""Rennala: steps on B fresh gradients, whoever they are from; stale ones are dropped."""
+"""Rennala: steps on B fresh gradients from any workers; stale ones are dropped."""
 
 import math
 from typing import ClassVar
@@ -12,8 +12,8 @@ from paceline.core.values import Push, Verdict
 
 
 class Rennala(Policy):
-    """[Tyurin, Richtarik 2023]: gradients of the current version are averaged, B at a time, fast workers giving several;
-    nobody waits."""
+    """[Tyurin, Richtarik 2023]: gradients of the current version are averaged, B at a time; fast workers give several,
+    and no worker waits."""
 
     gathers: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "b"

@@ -1,4 +1,4 @@
-"""SHAT: nobody waits; each worker mixes the global model in by how stale it is and how many work."""
+"""SHAT: no worker waits; each mixes in the global model according to its staleness and the number of workers."""
 
 import math
 from typing import ClassVar, Literal

@@ -1,4 +1,4 @@
-"""Stale Synchronous Parallel: run ahead of the slowest by at most a bound."""
+"""Stale Synchronous Parallel: workers run ahead of the slowest by at most a bound."""
 
 from typing import ClassVar
 

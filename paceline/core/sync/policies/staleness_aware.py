@@ -11,7 +11,7 @@ from paceline.core.sync.policy import Policy
 
 class StalenessAware(Policy):
     """[Zhang et al. 2016]: lr / max(1, tau). `damp: outliers` is the delay-adaptive form, lr * min(1, n / max(1, tau)), which
-    leaves what n equal workers do as it is."""
+    does not change the steps of n equal workers."""
 
     sparse: ClassVar[bool] = True
     overlaps: ClassVar[bool] = True
@@ -23,7 +23,7 @@ class StalenessAware(Policy):
         return max(1, members - 1) if self.damp == "all" else 1.0
 
     def caution(self, optimizer: Optimizer, members: int) -> str:
-        """Among more workers one has less of the data."""
+        """With more workers, each one has less of the data."""
         return (
             "what comes late counts less, so the data of the slower of two workers hardly counts"
             if members == 2
