@@ -208,7 +208,7 @@ def test_a_second_push_overwrites_the_features_of_the_first_as_published():
 def test_overwriting_needs_sparse_updates():
     overwriting = {"policy": {"name": "everyone", "merge": "overwrite"}}
 
-    with pytest.raises(ConfigError, match=r"goes by features and needs updates: sparse"):
+    with pytest.raises(ConfigError, match=r"works by features and needs updates: sparse"):
         load(None, overwriting)
     load(None, {**overwriting, "updates": "sparse", "optimizer": PLAIN_SGD.model_dump()})
 
