@@ -9,7 +9,7 @@ from paceline.server.command_line import ToldServer
 
 @options_of(ToldServer)
 def main(told: ToldServer) -> None:
-    """Serves one slice of the model until it is told to stop. Resumes from its folder."""
+    """Serves one slice of the model until it receives a stop signal. Resumes from its folder."""
     with exits(f"server-{told.index}"):
         config = told.load()
         from paceline.server.server import serve

@@ -22,7 +22,7 @@ _TICK = 0.25
 
 
 class Chief:
-    """Everything happens under the slice driver's lock, so that run and slice agree. Thread-safe."""
+    """Holds the slice driver's lock for every change, so that run and slice agree. Thread-safe."""
 
     def __init__(self, run: Run, driver: SliceDriver, folder: StateFolder, say: Callable[..., None]) -> None:
         self.run = run
@@ -34,7 +34,7 @@ class Chief:
         self._saved: tuple[object, ...] = ()
         self._said_phase = run.phase
         self._warned: set[str] = set()
-        """Kinds of warnings that are in the log."""
+        """Kinds of warnings already logged."""
         self._stopping = threading.Event()
         driver.after_push = self._counted
         saved = folder.load_run()
@@ -43,16 +43,16 @@ class Chief:
                 run.restore(saved, time.monotonic())
                 run.counted(driver.clocks, time.monotonic())
                 self._warned = {warning.kind for warning in run.warnings.found}
-            run.tick(time.monotonic())  # from here on a late look is noticed
+            run.tick(time.monotonic())  # late ticks are noticed from here on
             self.settle()
         self._thread = threading.Thread(target=self._tick_on, name="chief", daemon=True)
 
     def start(self) -> None:
-        """Begins to watch leases and time-outs."""
+        """Starts to watch leases and time-outs."""
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the watching and keeps the state."""
+        """Stops watching and saves the state."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -68,18 +68,18 @@ class Chief:
         return self._driver.clocks
 
     def budget_spent(self) -> float:
-        """Share of the run's examples that is trained."""
+        """The trained share of the run's examples (ratio)."""
         with self.changed:
             return self.run.budget.share
 
     def warned(self, kind: Kind) -> bool:
-        """Whether this goes wrong just now although the run goes on."""
+        """Whether this warning applies at present."""
         with self.changed:
             return self.run.warnings.standing(kind)
 
     def settle(self) -> None:
-        """After any change of the run: keeps it on disk before anybody learns of it (joins, views and phases: seldom),
-        publishes a new view, says a new phase. Hold the lock."""
+        """After any change of the run: saves it before any process learns of it (joins, views and phases are rare),
+        publishes a new view, logs a new phase. Hold the lock."""
         view = self.membership.view
         mark = (view.number, self.run.phase, sum(self.membership.incarnations.values()))
         if mark != self._saved:
@@ -94,7 +94,7 @@ class Chief:
         self.changed.notify_all()
 
     def acknowledged(self, server: int, term: int, view: int, switch: int) -> None:
-        """Another server follows this view. Hold the lock."""
+        """Notes that another server follows this view. Hold the lock."""
         self.run.other_servers.acknowledged(server, term, view, switch)
         if self.run.is_followed:
             self._driver.let_rounds_close()
@@ -107,7 +107,7 @@ class Chief:
         return {0: self._driver.term} | self.run.other_servers.terms
 
     def _maybe_switched(self) -> None:
-        """Says once that the new policy has begun on every slice."""
+        """Logs once that the new policy has begun on every slice."""
         if self.run.maybe_switched(self._driver.switch_number):
             switch = self.membership.view.switch
             assert switch is not None
@@ -115,11 +115,11 @@ class Chief:
             self.settle()
 
     def wait(self, is_over: Callable[[], bool], longest: float = LONGEST_WAIT) -> bool:
-        """Waits under the lock until something is so, for `longest` seconds at most; returns whether it is."""
+        """Waits under the lock, for `longest` seconds at most, until a condition holds; returns whether it does."""
         return self.changed.wait_for(is_over, longest)
 
     def beat(self, worker: str, incarnation: int, report: WorkerReport) -> None:
-        """A heartbeat. Hold the lock."""
+        """Takes a heartbeat. Hold the lock."""
         self.run.beat(worker, incarnation, report, report.seen)
         if worker not in self.membership.places:
             self._say(
@@ -133,7 +133,7 @@ class Chief:
         self.settle()
 
     def switch(self, policy: Options) -> None:
-        """Somebody with the run's token wants another policy. Hold the lock."""
+        """Takes a request for another policy from a caller with the run's token. Hold the lock."""
         before = self.run.policy
         self.run.switch(policy, self.clocks())
         clocks = {worker: seat.switch_clock for worker, seat in self.membership.view.seats.items()}
@@ -141,7 +141,7 @@ class Chief:
         self.settle()
 
     def score(self, score: Score) -> None:
-        """The evaluator's news; a repeat is none. Hold the lock."""
+        """Takes the evaluator's report; a repeat changes nothing. Hold the lock."""
         if self.run.scoring.is_repeat(score):
             return
         self.run.score(score, time.monotonic())
@@ -151,14 +151,14 @@ class Chief:
         self.settle()
 
     def validated(self, worker: str, incarnation: int, epoch: int, loss: float, examples: int) -> None:
-        """A worker's loss, on disk before the worker learns that it came. Hold the lock."""
+        """Takes a worker's loss and saves it before the worker gets its answer. Hold the lock."""
         self.membership.check(worker, incarnation)
         self.run.validated(worker, epoch, loss, examples, self.clocks(), time.monotonic())
         self._save()
         self.settle()
 
     def _warn(self) -> None:
-        """Says what goes wrong since the last look, and keeps it."""
+        """Logs new warnings since the last look, and saves them."""
         news = [warning for warning in self.run.warnings.found if warning.kind not in self._warned]
         self._warned.update(warning.kind for warning in news)
         for warning in news:

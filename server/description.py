@@ -1,4 +1,4 @@
-"""What a script asked for, in a server's folder: the launcher, which starts the servers, reads it there, too."""
+"""Stores a script's settings in the server's folder, where the launcher that starts the servers reads them, too."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ _FILE = "described.json"
 
 
 def described(folder: Path) -> dict[str, Any] | None:
-    """What the script has asked for; None while nobody has said it."""
+    """The script's settings; None until a worker has described them."""
     try:
         found: dict[str, Any] = json.loads((folder / _FILE).read_text())
     except FileNotFoundError:
@@ -19,6 +19,6 @@ def described(folder: Path) -> dict[str, Any] | None:
 
 
 def keep(folder: Path, found: dict[str, Any]) -> None:
-    """Writes it down, for this server's further starts. DiskError."""
+    """Saves the settings for later starts of this server. Raises DiskError."""
     with replacing(folder / _FILE, "what the script asks for") as temporary:
         temporary.write_text(json.dumps(found))

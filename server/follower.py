@@ -1,4 +1,4 @@
-"""A server that is not the chief follows the chief's views, and learns from it when the run is finished."""
+"""Lets a server that is not the chief follow the chief's views and learn when the run is finished."""
 
 import threading
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from paceline.v1.run_service_pb2_grpc import RunServiceStub
 
 
 class Follower:
-    """Asks the chief for what is new, again and again; while the chief is away, the last view stays in force."""
+    """Keeps asking the chief for news; while the chief is away, the last view stays in force."""
 
     def __init__(self, driver: SliceDriver, chief: str, credentials: Credentials, say: Callable[..., None]) -> None:
         self._driver = driver
@@ -27,16 +27,16 @@ class Follower:
         self.phase = RunPhase.WAITING
         self._view = View()
         self.refusal: OtherProtocol | None = None
-        """Why the chief will never have this server."""
+        """Why the chief refuses this server for good."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="follower", daemon=True)
 
     def start(self) -> None:
-        """Begins to follow."""
+        """Starts to follow."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stops following; a call that is under way ends with the process."""
+        """Stops following; a running call ends with the process."""
         self._stopping.set()
 
     def _follow(self) -> None:

@@ -1,4 +1,4 @@
-"""What a server tells Prometheus; the registry is handed in, so that a whole cluster fits in one test process."""
+"""A server's Prometheus metrics; the caller passes the registry, so a whole cluster fits in one test process."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -13,10 +13,10 @@ from paceline.core.settings.config import NAME
 _SECONDS = (0.001, 0.0025, 0.01, 0.025, 0.1, 0.5, 2.5, 20)
 """Coarse, so that a server with 64 workers stays below 250 series."""
 _ROUGH_SECONDS = (0.01, 0.1, 0.5, 2.5, 20)
-"""For what no panel draws: only long times matter."""
+"""Buckets for times that no panel draws: only long ones matter."""
 _DATA_PLANE = {"PushPull", "PushPullSparse", "ExchangeSparse", "Push", "Pull"}
 _REASONS = ("stale_term", "old_version", "too_stale", "BadPush")
-"""Why pushes are rejected, mostly: a series that begins at 0 shows its first one."""
+"""The common reasons for rejected pushes: each series starts at 0, so its first rejection shows."""
 
 
 class ServerMetrics:
@@ -97,8 +97,8 @@ class ServerMetrics:
         budget: Callable[[], float] | None,
         warned: Callable[[Kind], bool] | None = None,
     ) -> None:
-        """Where to look when somebody asks for the metrics; the `budget` that is spent (ratio) and what is `warned` of are
-        known to the chief."""
+        """Sets the functions that give the current values; only the chief knows the spent `budget` (ratio) and what is
+        `warned` of."""
         for each in RunPhase:
             self._phase.labels(each).set_function(partial(_is_in, phase, each))
         self._lead.set_function(lead)
@@ -112,7 +112,7 @@ class ServerMetrics:
                 gauge.labels(kind).set_function(partial(warned, kind))
 
     def trains(self, policy: str) -> None:
-        """The policy that folds from now on."""
+        """Sets the policy that folds from now on."""
         if policy != self._policy:
             self._policy = policy
             self._counted = self._updates.labels(policy)
@@ -120,13 +120,13 @@ class ServerMetrics:
             self._info.labels(policy, self._task, self._transport).set(1)
 
     def saw(self, worker: str) -> None:
-        """A push of the worker was counted."""
+        """Notes that a push of the worker was counted."""
         self._counted.inc()
         self.seen.labels(worker).set(time.time())
         self._seen.add(worker)
 
     def follow(self, members: Iterable[str]) -> None:
-        """Who counts from now on; others' series end, so that names that come and go don't pile up."""
+        """Sets the members; other workers' series end, so that series of past workers don't pile up."""
         here = set(members)
         self.members.set(len(here))
         for worker in self._seen - here:

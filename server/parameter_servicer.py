@@ -1,4 +1,4 @@
-"""The server's side of the data plane: checks what comes in, puts pushes together, sends weights out."""
+"""The server's side of the data plane: checks messages, assembles pushes, sends weights."""
 
 import hashlib
 import time
@@ -23,7 +23,7 @@ from paceline.server.snapshots import Snapshots
 from paceline.v1 import parameter_service_pb2 as pb
 
 _MOST = 1 << 19
-"""Places in a sparse reply; beyond that it says that the whole slice is to be pulled (4 MiB at 8 bytes each)."""
+"""Most places in a sparse reply; beyond that the reply asks for a pull of the whole slice (4 MiB at 8 bytes each)."""
 _WAIT = Outgoing(pb.PullHead(outcome=pb.WAIT), iter(()))
 
 
@@ -40,10 +40,10 @@ class ParameterServicer:
         self._part_bytes = driver.config.part_bytes
         self._quarantine = Quarantine()
         self.lane_port = 0
-        """Told to workers; 0 without a lane."""
+        """The lane's port, sent to workers; 0 without a lane."""
 
     def resume(self, request: pb.ResumeRequest) -> pb.ResumeReply:
-        """Fixes or checks the plan, and says where the worker stands."""
+        """Fixes or checks the plan, and returns the worker's state on the slice."""
         _check_name(request.worker)
         check_protocol(request.protocol, request.worker, f"server {self._driver.index}")
         shapes = [(tensor.name, tuple(tensor.shape)) for tensor in request.tensors]
@@ -64,15 +64,15 @@ class ParameterServicer:
 
     @contextmanager
     def initialise(self, head: pb.PushHead, is_there: IsThere) -> Iterator[Upload]:
-        """Takes the first weights of the slice and keeps them on disk before it says so."""
+        """Takes the first weights of the slice and saves them before it answers."""
         self._check(head)
         with closing(_FirstWeights(self, head, is_there)) as upload:
             yield upload
 
     @contextmanager
     def push(self, head: pb.PushHead, is_there: IsThere) -> Iterator[Upload]:
-        """Takes one push; its head is checked before any memory is given to it. Whoever sends poison again and
-        again is shut out."""
+        """Takes one push; checks its head before it reserves memory. Shuts out a worker that repeatedly sends invalid
+        pushes."""
         _check_name(head.worker)
         self._quarantine.check(head.worker)
         try:
@@ -85,7 +85,7 @@ class ParameterServicer:
             raise
 
     def push_sparse(self, request: pb.PushPullSparseRequest, is_there: IsThere) -> pb.PushPullSparseReply:
-        """Takes one sparse push, and answers with a few weights. Checked as `push` is."""
+        """Takes one sparse push and answers with a few weights; checks it as `push` does."""
         head = request.head
         _check_name(head.worker)
         self._quarantine.check(head.worker)
@@ -116,7 +116,7 @@ class ParameterServicer:
         return answer
 
     def _sparse(self, request: pb.PushPullSparseRequest) -> tuple[Update, Places | None]:
-        """The update of a sparse push and the places that it wants, checked."""
+        """The update of a sparse push and the places that the worker wants, checked."""
         worker, length = request.head.worker, self.length
         if self._driver.config.updates != "sparse":
             raise BadPush(
@@ -151,7 +151,7 @@ class ParameterServicer:
     # used by the uploads
     @contextmanager
     def reply(self, head: pb.PushHead, reply: Reply | None, wants_weights: bool) -> Iterator[Outgoing]:
-        """The answer to a push, its weights pinned while it is sent."""
+        """The answer to a push; its weights stay pinned while it is sent."""
         if reply is None:
             yield _WAIT
             return
@@ -164,7 +164,7 @@ class ParameterServicer:
             yield Outgoing(answer, iter(()))
 
     def _answer(self, reply: Reply) -> pb.PullHead:
-        """The scalars of a reply; counts them."""
+        """The scalars of a reply, also counted in the metrics."""
         waited = time.monotonic() - reply.pushed_at
         self._metrics.wait.observe(waited)
         self._metrics.staleness.observe(reply.staleness)
@@ -207,7 +207,7 @@ class ParameterServicer:
         self._metrics.received.inc(encoded_bytes)
 
     def keep_first(self, weights: Vector, digest: bytes) -> int:
-        """The first weights are complete: takes them, and writes them down before anybody trains on them."""
+        """Takes the complete first weights, and saves them before any worker trains on them."""
         if self._driver.initialise(weights, digest):
             self._snapshots.write_now()
         return self._driver.term
@@ -218,7 +218,7 @@ class ParameterServicer:
         return self._driver.model_slice.length
 
     def _refused(self, worker: str, error: PacelineError) -> None:
-        """Counts a refused push; poison of a member also for the member."""
+        """Counts a refused push; an invalid push of a member also counts against the member."""
         if not isinstance(error, TryAgain):
             self._metrics.rejected.labels(type(error).__name__).inc()
         if isinstance(error, BadPush | PlanMismatch) and self._driver.clocks.seat(worker) is not None:
@@ -255,7 +255,7 @@ class ParameterServicer:
 
 
 class _NoParts:
-    """A push without values: an empty update, or a question for an answer."""
+    """A push without values: an empty update, or a request for the answer to an earlier push."""
 
     def __init__(self, servicer: ParameterServicer, head: pb.PushHead, is_there: IsThere) -> None:
         self._servicer = servicer
@@ -280,7 +280,7 @@ class _NoParts:
 
 
 class _PartsOfPush:
-    """A push on its way in, in a buffer of the pool."""
+    """An incoming push, in a buffer of the pool."""
 
     def __init__(self, servicer: ParameterServicer, head: pb.PushHead, is_there: IsThere) -> None:
         self._servicer = servicer
@@ -304,13 +304,13 @@ class _PartsOfPush:
         return self._servicer.reply(self._head, reply, wants_weights)
 
     def close(self) -> None:
-        """Gives the buffer back where the push was not completed."""
+        """Returns the buffer if the push was not completed."""
         if self._buffer is not None:
             self._servicer.give_back(self._head.worker, self._buffer)
 
 
 class _FirstWeights(_PartsOfPush):
-    """The first weights on their way in, in a buffer of the pool; the slice gets a copy."""
+    """The incoming first weights, in a buffer of the pool; the slice gets a copy."""
 
     @contextmanager
     def finish(self, wants_weights: bool) -> Iterator[Outgoing]:

@@ -1,4 +1,4 @@
-"""Parts of a push on their way in: they must cover an array in order, without gaps, with finite values."""
+"""Assembles the incoming parts of a push: they must cover an array in order, without gaps, with finite values."""
 
 from paceline.core import kernels
 from paceline.core.coding.codec import Codec
@@ -7,7 +7,7 @@ from paceline.core.values import Vector
 
 
 class Assembly:
-    """Puts a worker's parts where they belong. BadPush for a part that does not fit there. Not thread-safe."""
+    """Writes a worker's parts to their places. BadPush for a part that does not fit. Not thread-safe."""
 
     def __init__(self, worker: str, values: Vector, codec: Codec) -> None:
         self.values = values
@@ -17,7 +17,7 @@ class Assembly:
         self._placed: memoryview | None = None
 
     def place(self, offset: int, length: int) -> memoryview | None:
-        """Where the next part goes, if it is not coded."""
+        """The place of the next part, if it is not coded."""
         is_whole = self._codec.lossless and length % 4 == 0
         self._placed = self._next(offset, length, length // 4).data.cast("B") if is_whole else None
         return self._placed
@@ -40,6 +40,6 @@ class Assembly:
         return self.values[offset : offset + count]
 
     def check_complete(self) -> None:
-        """BadPush where parts are missing at the end."""
+        """Raises BadPush if parts are missing at the end."""
         if self._filled != len(self.values):
             raise BadPush(f"{self._worker} sent {self._filled:,} of {len(self.values):,} values. Nothing was changed.")

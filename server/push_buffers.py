@@ -1,4 +1,4 @@
-"""The arrays that pushes are put together in: a fixed number, so that a server's memory is bounded whoever pushes."""
+"""The arrays in which pushes are assembled: a fixed number, so that a server's memory is bounded."""
 
 from collections.abc import Callable
 
@@ -8,8 +8,8 @@ from paceline.core.values import Vector
 
 
 class AssemblyBuffers:
-    """A small pool of slice-sized arrays. In rounds the last free one is kept for the next worker in order, since
-    the sum waits for it; others may have it while that worker's push is on its way in.
+    """A small pool of slice-sized arrays. With rounds, the last free one is kept for the next worker in order, since
+    the sum waits for it; others may take it while that worker's push is coming in.
     Guarded by the slice driver's lock."""
 
     def __init__(self, length: int, count: int) -> None:
@@ -17,11 +17,11 @@ class AssemblyBuffers:
         self._unmade = count
         self._free: list[Vector] = []
         self._filling: list[str] = []
-        """Workers whose push is being put together."""
+        """Workers whose push is being assembled."""
         self._handed: dict[str, Vector] = {}
 
     def take(self, worker: str, next_in_order: str | None) -> Vector | None:
-        """An array for the worker's push; None while it has to wait. Ends with `give_back` or `hand`."""
+        """An array for the worker's push; None while the worker has to wait. End its use with `give_back` or `hand`."""
         left = len(self._free) + self._unmade
         if left == 0 or (left == 1 and next_in_order not in (None, worker, *self._filling)):
             return None
@@ -32,12 +32,12 @@ class AssemblyBuffers:
         return np.empty(self._length, np.float32)
 
     def give_back(self, worker: str, values: Vector) -> None:
-        """The push is given up, the array is free again."""
+        """Frees the array of a push that was given up."""
         self._filling.remove(worker)
         self._free.append(values)
 
     def hand(self, worker: str, values: Vector) -> None:
-        """The slice has the push and may keep the array for a while; of a repeat it keeps nothing."""
+        """Hands the push to the slice, which may keep the array for a while; it keeps none for a repeat."""
         self._filling.remove(worker)
         if worker in self._handed:
             self._free.append(values)
@@ -45,6 +45,6 @@ class AssemblyBuffers:
             self._handed[worker] = values
 
     def reclaim(self, is_needed: Callable[[str], bool]) -> None:
-        """Takes back what the slice does not need any more."""
+        """Takes back the arrays that the slice no longer needs."""
         for worker in [worker for worker in self._handed if not is_needed(worker)]:
             self._free.append(self._handed.pop(worker))

@@ -1,22 +1,22 @@
-"""Workers that push what can't be right, again and again, are shut out: something is broken there."""
+"""Shuts out workers that repeatedly send invalid pushes."""
 
 import threading
 
 from paceline.core.errors import PermissionDenied
 
 STRIKES = 10
-"""Refused pushes of one worker after which it may push no more."""
+"""Number of refused pushes after which a worker may no longer push."""
 
 
 class Quarantine:
-    """Counts poison for each worker; a restart of the server forgets. Thread-safe."""
+    """Counts invalid pushes for each worker; a restart of the server clears the counts. Thread-safe."""
 
     def __init__(self) -> None:
         self._strikes: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def check(self, worker: str) -> None:
-        """PermissionDenied where the worker is shut out."""
+        """Raises PermissionDenied if the worker is shut out."""
         if self._strikes.get(worker, 0) >= STRIKES:
             raise PermissionDenied(
                 f"{worker} sent {STRIKES} pushes with wrong sizes, values or bases, and is shut out. Its log names "
@@ -24,6 +24,6 @@ class Quarantine:
             )
 
     def strike(self, worker: str) -> None:
-        """One more bad push."""
+        """Counts another bad push."""
         with self._lock:
             self._strikes[worker] = self._strikes.get(worker, 0) + 1

@@ -1,4 +1,4 @@
-"""A run's status as a message, and the policy that a message asks for."""
+"""Converts a run's status to a message, and reads the policy that a message asks for."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from paceline.v1 import run_service_pb2 as pb
 
 
 def status_reply(run: Run, clocks: Clocks, terms: Mapping[int, int], now: float) -> pb.StatusReply:
-    """Where the run is. `clocks`: those of the chief's slice; `terms`: of each server that has been heard of."""
+    """The run's status. `clocks`: the chief's slice's; `terms`: of each server that has reported."""
     views = {0: run.membership.view.number} | run.other_servers.views
     return pb.StatusReply(
         run=run.config.run or "",
@@ -56,8 +56,8 @@ def _workers(run: Run, clocks: Clocks, now: float) -> Iterator[pb.WorkerStatus]:
 
 
 def wanted_policy(text: str, present: Options) -> Options:
-    """The policy asked for as JSON; without a name, or with the present one's, its options go on top of the present ones.
-    BadPush where it is no JSON object."""
+    """The policy asked for as JSON; without a name, or with the present name, its options change the present ones.
+    BadPush if it is not a JSON object."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -121,7 +121,7 @@ class RunServicer(RunServiceServicer):
             raise BadPush(f"There is no server {request.server} to follow views; the run has {self._config.servers}.")
         with chief.changed:
             chief.acknowledged(request.server, request.term, request.view, request.switch)
-            # a server on its way to a new policy says at once when it has begun
+            # a server that changes its policy reports at once when it is done
             longest = _SWITCHING if chief.run.policy_change.is_under_way else LONGEST_WAIT
             chief.wait(lambda: has_news() or not context.is_active(), longest)
             return view_message(chief.membership.view, chief.run.phase)

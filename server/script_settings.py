@@ -1,4 +1,4 @@
-"""The settings of a run whose script brings them: a server waits until a worker has described them, and keeps them."""
+"""Gets a run's settings from its script: a server waits until a worker describes them, then saves them."""
 
 import json
 import threading
@@ -17,17 +17,17 @@ from paceline.v1 import script_service_pb2 as pb
 from paceline.v1.script_service_pb2_grpc import ScriptServiceServicer, add_ScriptServiceServicer_to_server
 
 _TICK = 0.2
-"""Seconds until it is noticed that the server shall stop."""
+"""Time until the server notices a stop signal (seconds)."""
 _THREADS = 16
 
 
 class ScriptServicer(ScriptServiceServicer):
-    """Takes the first description, compares all others with it. Thread-safe."""
+    """Takes the first description and compares all others with it. Thread-safe."""
 
     def __init__(self, told: ToldServer, is_ready: bool) -> None:
         """`is_ready`: whether the server serves its slice already."""
         self.description: dict[str, Any] = {}
-        """The one that this object has kept, once `is_kept` is set."""
+        """The saved description, once `is_kept` is set."""
         self.is_kept = threading.Event()
         self._told = told
         self._is_ready = is_ready
@@ -39,7 +39,7 @@ class ScriptServicer(ScriptServiceServicer):
             found = _parsed(request.settings)
             before = described(self._told.folder)
             if before is None:
-                load(self._told.config, self._told.overrides(), found)  # ConfigError: no run is made by these
+                load(self._told.config, self._told.overrides(), found)  # ConfigError: these can't make a run
                 keep(self._told.folder, found)
                 self.description = found
                 self.is_kept.set()
@@ -52,8 +52,8 @@ class ScriptServicer(ScriptServiceServicer):
 
 
 def await_description(told: ToldServer, credentials: Credentials, stop: threading.Event) -> tuple[Config, ToldServer]:
-    """The run's settings, once a script has described them, and what the server is told, with the port that it was asked on.
-    Stopped where it is told to stop before."""
+    """The run's settings, once a script has described them, and the server's arguments with the port that it listened on.
+    Raises Stopped if the server has to stop before."""
     found = described(told.folder)
     if found is None:
         found, port = _listen(told, credentials, stop)
@@ -62,7 +62,7 @@ def await_description(told: ToldServer, credentials: Credentials, stop: threadin
 
 
 def _listen(told: ToldServer, credentials: Credentials, stop: threading.Event) -> tuple[dict[str, Any], int]:
-    """Answers descriptions until one is kept; that one, and the port. Stopped."""
+    """Answers descriptions until one is saved; returns it and the port. Raises Stopped."""
     told.folder.mkdir(parents=True, exist_ok=True)
     server = make_server(_THREADS, authentication(credentials.token), lambda method, status, seconds: None)
     servicer = ScriptServicer(told, is_ready=False)

@@ -1,4 +1,4 @@
-"""One server from start to end: opens its folder, serves its slice, follows or is the chief, leaves when told."""
+"""Runs one server from start to end: opens its folder, serves its slice, follows the chief or is it, and stops on a signal."""
 
 import gc
 import os
@@ -39,7 +39,7 @@ from paceline.v1.script_service_pb2_grpc import add_ScriptServiceServicer_to_ser
 
 
 class Server:
-    """All parts of one server, put together; several fit in one process for tests."""
+    """One server with all its parts; several fit in one process for tests."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Server:
         self.health = Health(told.health_port)
 
     def start(self) -> None:
-        """Begins to serve."""
+        """Starts to serve."""
         self._grpc.start()
         if self.lane is not None:
             self.lane.start()
@@ -133,12 +133,12 @@ class Server:
         return None if self._follower is None else self._follower.refusal
 
     def drop_weights(self) -> None:
-        """The run is finished: keeps the final state on disk and gives the memory back."""
+        """After the run: saves the final state and frees the memory."""
         self._snapshots.write_now()
         self.driver.drop_weights()
 
     def close(self, grace: float) -> None:
-        """Drains: refuses new calls, lets running ones end within `grace` seconds, keeps the state."""
+        """Drains: refuses new calls, lets running ones end within `grace` seconds, saves the state."""
         self.health.serving(False)
         part = self.chief or self._follower
         assert part is not None
@@ -172,7 +172,7 @@ class Server:
 
 
 def serve(config: Config, told: ToldServer) -> int:
-    """Runs a server until it is told to stop; returns the exit code."""
+    """Runs a server until it receives a stop signal; returns the exit code."""
     # of a server's large arrays only a snapshot's copies come and go; in the heap they would leave holes that nothing fits in
     tune_malloc(kept=16 << 20)
     credentials, name = told.credentials(), f"server-{told.index}"

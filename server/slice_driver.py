@@ -1,4 +1,4 @@
-"""The single writer of a slice: serialises calls, wakes whoever waits, and hands replies to their calls."""
+"""The single writer of a slice: serialises calls, wakes waiting ones, and hands them their replies."""
 
 import threading
 import time
@@ -36,7 +36,7 @@ class SliceDriver:
         self.plan: SlicePlan | None = None
         self.slice: ModelSlice | None = None
         self.after_push: Callable[[ModelSlice], None] = lambda model_slice: None
-        """Called under the lock when a push was counted."""
+        """Called under the lock after a push is counted."""
         self._buffers: AssemblyBuffers | None = None
         self._pushes = WaitingPushes(self.changed)
         self._pulls = WaitingPulls(self.changed)
@@ -45,7 +45,7 @@ class SliceDriver:
 
     # the plan
     def adopt(self, shapes: Shapes, plan_hash: str, worker: str) -> None:
-        """Checks the worker's plan; the first worker's shapes, where its plan fits them, fix the run's."""
+        """Checks the worker's plan; the first worker's shapes become the run's if its plan fits them."""
         with self.changed:
             plan = self.plan or make_plan(shapes, self.config.servers, self.config.plan)
             plan.check(plan_hash, worker)
@@ -73,7 +73,7 @@ class SliceDriver:
 
     @property
     def switch_number(self) -> int:
-        """Number of the change of policy that the slice has made last; of the view's where there is no slice."""
+        """The number of the slice's last change of policy; of the view's if there is no slice."""
         with self.changed:
             if self.slice is not None:
                 return self.slice.switch_number
@@ -81,7 +81,7 @@ class SliceDriver:
 
     @property
     def lr(self) -> float:
-        """The schedule's rate just now; 0 without a slice."""
+        """The schedule's current rate; 0 without a slice."""
         with self.changed:
             return self.slice.lr if self.slice is not None else 0.0
 
@@ -93,7 +93,7 @@ class SliceDriver:
 
     # membership and start
     def view(self, view: View, open_from: int | None = None) -> None:
-        """Who counts from now on."""
+        """Takes the new view."""
         with self.changed:
             self._view = view
             if self.slice is not None:
@@ -104,13 +104,13 @@ class SliceDriver:
             self.changed.notify_all()
 
     def let_rounds_close(self) -> None:
-        """Every server has the view: rounds close again."""
+        """Lets rounds close again, since every server has the view."""
         with self.changed:
             if self.slice is not None and self.slice.open_from is not None:
                 self._after(self.slice.keep_rounds_open(None))
 
     def resume(self, worker: str, incarnation: int, clock: int) -> Standing:
-        """Where the worker stands on the slice."""
+        """The worker's state on the slice."""
         with self.changed:
             standing, replies = self.model_slice.resume(worker, incarnation, clock)
             self._after(replies)
@@ -126,7 +126,7 @@ class SliceDriver:
 
     # pushes
     def take_buffer(self, worker: str, is_there: IsThere) -> Vector:
-        """An array to put the worker's push together in; waits for one, Overloaded when none gets free."""
+        """Waits for an array in which to assemble the worker's push; Overloaded if none becomes free."""
         start = time.monotonic()
         self._metrics.queue.inc()
         try:
@@ -146,15 +146,15 @@ class SliceDriver:
         return values
 
     def give_back(self, worker: str, values: Vector) -> None:
-        """The push that was put together there is given up."""
+        """Gives up the push that was assembled there."""
         with self.changed:
             if self._buffers is not None:
                 self._buffers.give_back(worker, values)
             self.changed.notify_all()
 
     def push(self, push: Push, values: Vector | None, is_there: IsThere) -> Reply | None:
-        """Counts the push and waits for its reply; None when that takes longer than LONGEST_WAIT. `values`: the buffer that the
-        update lies in, which is the driver's from here on."""
+        """Counts the push and waits for its reply; None when that takes longer than LONGEST_WAIT. `values`: the buffer of the
+        update, which the driver owns from here on."""
         deadline = time.monotonic() + LONGEST_WAIT
         call = WaitingPush()
         with self.changed:
@@ -202,15 +202,15 @@ class SliceDriver:
             return reply, self.model_slice.answer(base, wanted, also, most)
 
     def release(self, published: Published) -> None:
-        """A reply's or pull's weights are sent."""
+        """Releases a reply's or pull's weights after they are sent."""
         with self.changed:
             if self.slice is not None:
                 self.slice.release(published)
             self.changed.notify_all()
 
     def pull(self, version: int | None, is_there: IsThere, mean: bool = False) -> Published | None:
-        """Weights (of `version`, else the newest), pinned the moment they are there; None after LONGEST_WAIT. `mean`: the
-        versions' up to this one instead, where the run has one."""
+        """Weights (of `version`, else the newest), pinned as soon as they exist; None after LONGEST_WAIT. `mean`: the
+        mean of the versions up to this one instead, if the run has one."""
         deadline = time.monotonic() + LONGEST_WAIT
         with self.changed:
             return self._pulls.answer(version, mean, self.slice, deadline, is_there)
@@ -224,7 +224,7 @@ class SliceDriver:
             return self.plan, self.slice.state()
 
     def drop_weights(self) -> None:
-        """Gives the slice's memory back; calls answer as before there was a plan."""
+        """Frees the slice's memory; calls then answer as before there was a plan."""
         with self.changed:
             self.slice = self._buffers = None
 
@@ -286,16 +286,16 @@ class SliceDriver:
         self.changed.notify_all()
 
     def _answer(self, worker: str, call: WaitingPush, deadline: float, is_there: IsThere) -> Reply | None:
-        """The call's reply, once it is there; None when it takes too long, or the worker is no member any more."""
+        """The call's reply, once it exists; None if it takes too long or the worker is no longer a member."""
         return self._pushes.answer(worker, call, lambda: self._clocks.seat(worker) is not None, deadline, is_there)
 
     def _check_recovered(self) -> None:
-        """A worker that has not noticed the restart learns it at once, for the slice waits for its Resume."""
+        """Tells a worker that missed the restart at once, since the slice waits for its Resume."""
         if self.slice is not None and self.slice.phase is Phase.RECOVERING:
             raise NotYet("The server is back from a snapshot and waits until every member has said Resume.")
 
     def _when_ready(self, attempt: Callable[[], bool | None], deadline: float, is_there: IsThere) -> bool | None:
-        """Repeats an attempt that raises NotYet or gives None each time that something changed, until the deadline."""
+        """Repeats an attempt that raises NotYet or returns None after every change, until the deadline."""
 
         def tried() -> bool | None:
             self._check_recovered()

@@ -1,4 +1,4 @@
-"""Snapshots beside training: copies a consistent state under the lock, writes it without."""
+"""Takes snapshots during training: copies a consistent state under the lock, writes it without the lock."""
 
 import threading
 import time
@@ -27,11 +27,11 @@ class Snapshots:
         self._thread = threading.Thread(target=self._work, name="snapshots", daemon=True)
 
     def start(self) -> None:
-        """Begins to write in the background."""
+        """Starts to write in the background."""
         self._thread.start()
 
     def write_now(self) -> None:
-        """Writes the present state unless it is on disk already; says so when it can't."""
+        """Writes the present state unless it is already on disk; logs a failure."""
         with self._writing:
             found = self._driver.state()
             if found is None:

@@ -1,5 +1,5 @@
-"""A server's folder: its lock, term and snapshots, and the chief's run state. Nothing half-written is ever taken for
-whole: temporary file, fsync, rename, folder fsync, and the manifest with the checksum last."""
+"""A server's folder: its lock, term and snapshots, and the chief's run state. A half-written file is never read as
+complete: temporary file, fsync, rename, folder fsync, and the manifest with the checksum last."""
 
 import fcntl
 import hashlib
@@ -20,8 +20,8 @@ from paceline.core.stored_format import check_format
 
 _MANIFEST = "snapshot-{:012d}.json"
 FORMAT = 1
-"""Of the folder's files: each JSON file says it, since those of an older release may lie beside newer ones. What a later
-release changes so that this one would read it wrongly raises it (docs/understand/releases.md)."""
+"""Format of the folder's files: each JSON file carries it, since files of an older release may lie beside newer ones. A
+release raises it with any change that an older one would misread (docs/understand/releases.md)."""
 
 
 class StateFolder:
@@ -50,7 +50,7 @@ class StateFolder:
         self._sweep()
 
     def save_snapshot(self, plan: SlicePlan, state: SliceState) -> None:
-        """Keeps a state, and only the newest `keep` of them. DiskError leaves the older ones as they were."""
+        """Saves a state and keeps only the newest `keep`. A DiskError leaves the older ones unchanged."""
         try:
             self._save(1 + max(self._numbers(), default=0), plan, state)
             for old in sorted(self._numbers())[: -self._keep]:
@@ -78,11 +78,11 @@ class StateFolder:
         return None
 
     def close(self) -> None:
-        """Lets another process have the folder."""
+        """Releases the folder for another process."""
         self._lock.close()
 
     def save_run(self, state: dict[str, Any]) -> None:
-        """Keeps the chief's run state."""
+        """Saves the chief's run state."""
         self._write("run.json", state)
 
     def check_settings(self, settings: Sequence[str], defaults: Collection[str] = ()) -> None:
@@ -100,7 +100,7 @@ class StateFolder:
         self._write("settings.json", {"settings": list(settings)})
 
     def load_run(self) -> dict[str, Any] | None:
-        """The chief's run state, None before there is one."""
+        """The chief's run state; None if there is none yet."""
         state: dict[str, Any] | None = self._read("run.json", None)
         return state
 
@@ -121,7 +121,7 @@ class StateFolder:
         self._write(_MANIFEST.format(number), manifest)
 
     def _sweep(self) -> None:
-        """Removes what an interrupted write left: temporary files, and data without its manifest."""
+        """Removes the remains of an interrupted write: temporary files, and data without its manifest."""
         whole = {self._data(number) for number in self._numbers()}
         for path in [*self._folder.glob("*.tmp"), *(set(self._folder.glob("snapshot-*.safetensors")) - whole)]:
             self._say("removed what an interrupted write left", file=path.name)
@@ -150,7 +150,7 @@ class StateFolder:
         return [int(number) for number in found if number.isdecimal()]
 
     def _read(self, name: str, otherwise: Any) -> Any:
-        """A JSON file whose own checksum is its last line; `otherwise` where there is none. DataError when damaged."""
+        """Reads a JSON file whose last line is its checksum; `otherwise` if there is no file. DataError if it is damaged."""
         try:
             text, _, digest = (self._folder / name).read_bytes().rstrip().rpartition(b"\n")
         except FileNotFoundError:
@@ -158,7 +158,7 @@ class StateFolder:
         if hashlib.sha256(text).hexdigest().encode() != digest:
             raise DataError(f"{self._folder / name} is damaged. Restore it, or start over with another folder.")
         found = json.loads(text)
-        if isinstance(found, dict):  # files had no number before the first one
+        if isinstance(found, dict):  # older files carry no number
             check_format(
                 os.fspath(self._folder / name), found.pop("format", FORMAT), FORMAT, "start over with another folder"
             )

@@ -1,4 +1,4 @@
-"""Calls that wait under a lock until there is an answer: for a worker's reply, or for a reader's version."""
+"""Lets calls wait under a lock for a worker's reply or a reader's version."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from paceline.rpc.transport import IsThere
 LONGEST_WAIT = 20.0
 """Longest time that a call waits before its caller has to ask again (seconds)."""
 _LOOK = 1.0
-"""Time between two looks whether a caller that waits is still there (seconds)."""
+"""Time between two checks that a waiting caller is still there (seconds)."""
 
 T = TypeVar("T")
 
@@ -22,8 +22,8 @@ T = TypeVar("T")
 def wait_until(
     changed: threading.Condition, found: Callable[[], T | None], deadline: float, is_there: IsThere
 ) -> T | None:
-    """The first result of `found` that is not None, asked whenever something changed; None when the time is up.
-    TryAgain where nobody waits for it any more, so that the thread is free. Hold the lock."""
+    """The first result of `found` that is not None, tried after every change; None when the time is up.
+    TryAgain if the caller is gone, which frees the thread. Hold the lock."""
     while (result := found()) is None:
         left = deadline - time.monotonic()
         if left <= 0:
@@ -44,18 +44,18 @@ class WaitingPush:
 
 
 class WaitingPushes:
-    """Which call gets each worker's next reply: the one that came last. All with the lock held."""
+    """Gives each worker's next reply to its latest call. Hold the lock for all calls."""
 
     def __init__(self, changed: threading.Condition) -> None:
         self._changed = changed
         self._calls: dict[str, WaitingPush] = {}
 
     def expect(self, worker: str, call: WaitingPush) -> None:
-        """The worker's next reply is for this call; one that waited before learns that its place is taken."""
+        """Registers this call for the worker's next reply; an earlier waiting call learns that it lost its place."""
         self._calls[worker] = call
 
     def deliver(self, reply: Reply) -> bool:
-        """Hands a reply to the call that waits for it; False where none does."""
+        """Hands a reply to the call that waits for it; False if none does."""
         call = self._calls.pop(reply.worker, None)
         if call is None:
             return False
@@ -65,7 +65,7 @@ class WaitingPushes:
     def answer(
         self, worker: str, call: WaitingPush, is_member: Callable[[], bool], deadline: float, is_there: IsThere
     ) -> Reply | None:
-        """Waits for the call's reply; None when the time is up or the worker is no member any more. TryAgain where a repeat
+        """Waits for the call's reply; None when the time is up or the worker is no longer a member. TryAgain if a repeat
         took the call's place, or the caller is gone."""
 
         def is_over() -> bool | None:
@@ -91,7 +91,7 @@ class _WaitingPull:
     gone: VersionGone | None = None
 
     def look(self, model_slice: ModelSlice) -> None:
-        """Takes the version where it is there now."""
+        """Takes the version if it exists now."""
         if self.published is None:
             try:
                 self.published = model_slice.pull(self.version, self.mean)
@@ -107,7 +107,7 @@ class WaitingPulls:
         self._calls: list[_WaitingPull] = []
 
     def serve(self, model_slice: ModelSlice | None) -> None:
-        """Pins what has come for those who wait for it, before anything else can happen to it."""
+        """Pins a new version for its waiting calls before any other change."""
         if model_slice is not None:
             for call in self._calls:
                 call.look(model_slice)
@@ -120,8 +120,8 @@ class WaitingPulls:
         deadline: float,
         is_there: IsThere,
     ) -> Published | None:
-        """Waits for a version, pinned the moment it is there; None when the time is up. VersionGone, or TryAgain where the
-        caller is gone."""
+        """Waits for a version and pins it as soon as it exists; None when the time is up. VersionGone if it is no longer
+        kept, TryAgain if the caller is gone."""
         call = _WaitingPull(version, mean)
         self._calls.append(call)
         try:
