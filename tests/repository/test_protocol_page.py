@@ -4,6 +4,7 @@ must be what they give."""
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -304,7 +305,9 @@ def test_the_start_of_a_run(tmp_path: Path):
             called("Initialise", server, head, "elements", data[server].Initialise(stream, timeout=30), "term")
         other = cluster.run.Join(join_request(config, W1), CALL)
         with cluster.servers[0].chief.changed:
-            cluster.servers[0].chief.run.seat(W1, other.incarnation, 0, cluster.servers[0].chief.clocks(), 0.0)
+            cluster.servers[0].chief.run.seat(
+                W1, other.incarnation, 0, cluster.servers[0].chief.clocks(), time.monotonic()
+            )
         seat = run_pb.SeatRequest(worker=W0, incarnation=1, clock=0)
         found = cluster.run.Seat(seat, CALL)
         assert found.seated
