@@ -1,4 +1,4 @@
-"""What a server is told."""
+"""The arguments of a server."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from paceline.command_line import Port, ToldProcess
 
 
 class ToldServer(ToldProcess):
-    """What a server is told."""
+    """The arguments of a server."""
 
     folder: Path = Field(description="Folder for snapshots and state; the same one resumes.")
     index: int = Field(0, description="Number of this server; 0 is the chief.")

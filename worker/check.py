@@ -1,5 +1,5 @@
-"""`python -m paceline.worker.check`: one mini-batch through all that a run needs, so that a mistake is told before anything
-is started."""
+"""`python -m paceline.worker.check`: tries one mini-batch on all that a run needs, to report mistakes before anything
+starts."""
 
 from paceline.command_line import options_of
 from paceline.data.shards import open_shards
@@ -9,7 +9,7 @@ from paceline.worker.command_line import ToldCheck, ToldScript
 
 @options_of(ToldCheck)
 def main(told: ToldCheck) -> None:
-    """Ends with 0 where a run can start; else says why not, with the exit code that the run would have."""
+    """Exits with 0 if a run can start; else says why not, with the exit code that the run would have."""
     with exits("check"):
         config = told.load()
         if config.updates == "sparse":

@@ -1,4 +1,4 @@
-"""What a worker, the evaluator, a training script and the check before a run are told."""
+"""The arguments of a worker, the evaluator, a training script and the check before a run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from paceline.command_line import Port, Told, ToldProcess
 
 
 class ToldCompute(Told):
-    """What all are told that compute on shards."""
+    """The arguments of every process that computes on shards."""
 
     shards: Path = Field(description="Folder that the sharder wrote.")
     device: str = Field(
@@ -20,7 +20,7 @@ class ToldCompute(Told):
 
 
 class ToldClient(ToldCompute, ToldProcess):
-    """What all are told that compute and talk to servers."""
+    """The arguments of every process that computes and talks to servers."""
 
     shards: Path = Field(description="Folder that the sharder wrote; with --shard-server one for copies.")
     servers: str = Field(description="host:port of every server in order, with commas; {} stands for 0, 1, ...")
@@ -33,7 +33,7 @@ class ToldClient(ToldCompute, ToldProcess):
 
 
 class ToldWorker(ToldClient):
-    """What a worker is told."""
+    """The arguments of a worker."""
 
     rank: Annotated[int, Field(ge=0, le=1023)] = Field(0, description="Number of this worker; its name is worker-RANK.")
     device: str = Field(
@@ -53,14 +53,14 @@ class ToldWorker(ToldClient):
 
 
 class ToldScript(ToldWorker):
-    """What a training script is told, as a worker with a loop of its own: the keys of PACELINE_CONNECT."""
+    """The arguments of a training script, a worker with its own loop: the keys of PACELINE_CONNECT."""
 
     config: Path = Field(description="YAML file with the run's settings.")
     rehearsal: bool = Field(False, description="Whether this is the look at the first step before a run.")
 
 
 class ToldLaunched(ToldScript):
-    """What a script is told that brings its own model and data: the keys of PACELINE_CONNECT for `paceline launch`."""
+    """The arguments of a script that brings its own model and data: the keys of PACELINE_CONNECT for `paceline launch`."""
 
     shards: Path = Field(Path(), description="Not read: the script brings the data.")
     models: Path | None = Field(None, description="Folder for the last and the best model.")
@@ -76,7 +76,7 @@ class ToldLaunched(ToldScript):
 
 
 class ToldEvaluator(ToldClient):
-    """What the evaluator is told."""
+    """The arguments of the evaluator."""
 
     models: Path = Field(description="Folder for the last and the best model.")
     final_threads: int = Field(
@@ -90,6 +90,6 @@ class ToldEvaluator(ToldClient):
 
 
 class ToldCheck(ToldCompute):
-    """What the check before a run is told."""
+    """The arguments of the check before a run."""
 
     config: Path = Field(description="YAML file with the run's settings.")

@@ -1,8 +1,8 @@
 """Paceline's training loop (worker/training/training_loop.py) in a thread of its own, beside a script that computes its
 gradients.
 
-The loop asks for a gradient and waits until the script has one; the script then waits until the weights are there. So one of
-the two goes on at a time, and policies, local steps, rejoining and resuming are the same code as in every worker."""
+The loop asks for a gradient and waits until the script has one; the script then waits until the weights are there. Only one of
+the two runs at a time, so policies, local steps, rejoining and resuming are the same code as in every worker."""
 
 import signal
 import threading
@@ -15,11 +15,11 @@ from paceline.rpc.process import stop_on_signals
 
 _CTRL_C = 130
 Stopping = tuple[threading.Event, list[int]]
-"""What `stop_on_signals` gives."""
+"""What `stop_on_signals` returns."""
 
 
 class _Left(BaseException):
-    """The script has left before the run's end. Nobody catches it by accident."""
+    """The script has left before the run's end. A BaseException, so that no code catches it by accident."""
 
 
 class Finished(BaseException):
@@ -62,7 +62,7 @@ class LoopThread:
         return asked
 
     def answer(self, answer: Any) -> None:
-        """Gives the loop what it has asked for."""
+        """Gives the loop the answer to its request."""
         self._answers.put(answer)
 
     def ask(self, what: Any) -> Any:

@@ -24,7 +24,7 @@ STEPS = 3
 
 
 def check_linear(config: Config, shards: Shards) -> None:
-    """ConfigError or DataError where no worker or evaluator could do its work, or nothing could be learned."""
+    """Raises ConfigError or DataError if a worker or the evaluator could not work, or nothing could be learned."""
     manifest, task = shards.manifest, config.task
     parts = {name: shards.part(name) for name in manifest.parts}
     train = [shards.shard(number) for number in range(len(shards))]
@@ -51,7 +51,7 @@ def check_linear(config: Config, shards: Shards) -> None:
 
 
 def _stepped(config: Config, data: LinearData, width: int) -> Vector:
-    """The weights after a few pushes; ConfigError where they can't be sent."""
+    """The weights after a few pushes; ConfigError if they can't be sent."""
     examples, _, rows, _ = data.rows([0], ROWS)
     weights = np.zeros(width, np.float32)
     fit = Fit.of(examples, config.svm.intercept) if config.svm.steps == "fitted" else None
@@ -68,7 +68,7 @@ def _stepped(config: Config, data: LinearData, width: int) -> Vector:
 
 
 def _check_wire(config: Config, moved: Sparse) -> None:
-    """ConfigError where the codec makes something of a push that is not finite."""
+    """Raises ConfigError if the codec turns a push into values that are not finite."""
     codec = config.codec.push_codec
     try:
         decoded(encoded(moved.values, codec), codec, len(moved.values), "the check")

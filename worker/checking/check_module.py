@@ -23,9 +23,9 @@ from paceline.worker.training.explain_task_errors import explained
 from paceline.worker.training.model_and_gradient import Replica
 
 MOST = 8
-"""Examples of a mini-batch that are computed at most: a deep network takes 0.05 s and more for each on a core."""
+"""Most examples of a mini-batch to compute: a deep network takes 0.05 s or more for each on a core."""
 TRIES = 3
-"""Mini-batches of which one must have a finite loss."""
+"""Number of mini-batches of which at least one must have a finite loss."""
 ENOUGH = (4, 128, 2048)
 """Examples of each part of the data that metrics get: more where they can't do with a few."""
 _LABELS = 1 << 17
@@ -34,7 +34,7 @@ Batch = tuple[Array, Array]
 
 
 def check(config: Config, shards: Shards, device: str = "auto") -> None:
-    """ConfigError or DataError where no worker or evaluator could do its work."""
+    """Raises ConfigError or DataError if a worker or the evaluator could not work."""
     check_batch(config, max(epoch_lens(config, shards.manifest)))
     task = load_task(config.task, config.model)
     replica = Replica(task, device, config.seed, precision=config.precision, accumulate=config.accumulate)
@@ -53,7 +53,7 @@ def check(config: Config, shards: Shards, device: str = "auto") -> None:
 
 
 def gradient_of(replica: Replica, some: Sequence[Batch]) -> Vector:
-    """A first finite gradient; ConfigError where no mini-batch has one, or none reaches the model."""
+    """The first finite gradient; ConfigError if no mini-batch has one, or none reaches the model."""
     for number, (features, labels) in enumerate(some):
         step = replica.gradient(features, labels, number, np.random.default_rng(number))
         if step.finite or (replica.is_scaled and np.isfinite(step.loss)):
@@ -71,7 +71,7 @@ def gradient_of(replica: Replica, some: Sequence[Batch]) -> Vector:
 
 
 def check_wire(config: Config, replica: Replica, gradient: Vector) -> None:
-    """ConfigError where the codecs make something of the gradient or weights that is not finite."""
+    """Raises ConfigError if the codecs turn the gradient or weights into values that are not finite."""
     plan = make_plan(replica.shapes, config.servers or 1, config.plan)  # without servers a model travels whole
     push = config.codec.push_codec_in(0)
     for key, codec, vector in (("push", push, gradient), ("pull", config.codec.pull_codec, replica.local)):

@@ -1,4 +1,4 @@
-"""A training script of the user's own up to its first step, without servers: what would crash every worker is told before
+"""Runs a user's training script up to its first step, without servers: reports what would crash every worker before
 any of them starts."""
 
 import itertools
@@ -59,7 +59,7 @@ class Rehearsal(Session):
         leave()
 
     def close(self) -> None:
-        """Nobody is waiting."""
+        """Returns at once, since no loop waits."""
         self._batch = None
 
     def _join(self, start: Start[ToldScript]) -> None:
@@ -82,14 +82,14 @@ class Rehearsal(Session):
 
 
 def leave() -> None:
-    """Ends this process, and none of what the script has behind its step() is done."""
+    """Ends this process, so that nothing after the script's step() runs."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def _difference(shapes: Shapes, wanted: Shapes) -> str:
-    """In words, the first parameter that two models don't have in common."""
+    """The first parameter in which two models differ, in words."""
     for own, other in itertools.zip_longest(shapes, wanted):
         if own != other:
             ours, theirs = (f"'{each[0]}' of shape {each[1]}" if each else "no further one" for each in (own, other))

@@ -1,4 +1,4 @@
-"""A worker's line to one server: sends a push until it is answered, and receives weights into the flat model."""
+"""A worker's connection to one server: repeats a push until it is answered, and receives weights into the flat model."""
 
 import hashlib
 import time
@@ -27,7 +27,7 @@ _LONGEST_WAIT = 20.0
 _SLOWEST = 4e6
 """A transfer slower than this is given up and repeated (bytes/s)."""
 LARGEST = 7 << 20
-"""Most that a sparse push may take (bytes); gRPC's limit is set to 8 MiB."""
+"""Largest sparse push (bytes); gRPC's limit is set to 8 MiB."""
 T = TypeVar("T")
 Choose = Callable[[pb.PullHead], Vector]
 """Picks the flat vector (of the whole model) that a reply's weights go to."""
@@ -44,7 +44,7 @@ class Link:
         plan: SlicePlan,
         on_retry: Callable[[str], None] = lambda code: None,
     ) -> None:
-        """`on_retry`: hears the status of each exchange that failed and is repeated."""
+        """`on_retry`: receives the status of each failed exchange that is repeated."""
         config = around.config
         self.index = index
         self.ranges = plan.slices[index]
@@ -64,7 +64,7 @@ class Link:
         self._push_codec: Codec
         self.enter_epoch(0)
         self.owed: Owed | None = None
-        """What pushes have not sent of the slice's elements yet; None without error feedback."""
+        """The parts of the slice's pushes not sent yet; None without error feedback."""
         if config.codec.has_feedback and self._length:
             facts = {"run": config.run or "", "plan": plan.hash, "codec": config.codec.model_dump_json()}
             name = f"{around.name}-server-{index}"
@@ -80,10 +80,10 @@ class Link:
         """The schedule's rate in the last reply."""
         self.retries = 0
         self._open: SliceSink | None = None
-        """Where the weights of the present exchange go."""
+        """The target of the present exchange's weights."""
 
     def enter_epoch(self, epoch: int) -> None:
-        """From now on pushes belong to this pass over the data (from 0)."""
+        """Sets the pass over the data (from 0) of the next pushes."""
         if epoch == self._epoch:
             return
         self._epoch = epoch
@@ -95,7 +95,7 @@ class Link:
         self._scratch = None if self._push_codec.lossless else np.empty(room, np.uint8)
 
     def attach(self, incarnation: int) -> pb.ResumeReply:
-        """Tells the slice who this is now; waits for a server that is not there yet."""
+        """Registers this worker with the slice; waits for a server that is not up yet."""
         self.incarnation = incarnation
         reply = retried(self.resume, self._deadline, f"server {self.index}", self._stop, self._say)
         if self.owed is not None:
@@ -113,7 +113,7 @@ class Link:
             self._say("what earlier pushes left out is lost", server=self.index, clock=clock, why=why)
 
     def resume(self) -> pb.ResumeReply:
-        """Says where this worker stands, and learns where the slice is."""
+        """Reports this worker's clock, and gets the slice's state."""
         reply = self._transport.resume(
             pb.ResumeRequest(
                 worker=self._worker,
@@ -157,8 +157,8 @@ class Link:
 
     def pull(self, version: int | None, target: Vector, is_patient: bool = True, mean: bool = False) -> int:
         """Weights of `version` (None, or where it is not kept any more: the newest) into the flat model; returns which.
-        Whoever is not patient gets the newest too when the version does not come within 20 s. `mean`: the versions' up to
-        that one instead, where the run has one."""
+        An impatient caller also gets the newest if the version does not come within 20 s. `mean`: the mean of the versions
+        up to that one instead, if the run has one."""
         request = pb.PullRequest(
             reader=self._worker, plan_hash=self._plan.hash, codec=self._pull_codec.name, version=version, mean=mean
         )
@@ -246,7 +246,7 @@ class Link:
         )
 
     def _answered(self, head: pb.PushHead, send: Callable[[], T], head_of: Callable[[T], pb.PullHead]) -> T:
-        """Sends until the push is answered; sets head.ask where the server has it already."""
+        """Sends until the push is answered; sets head.ask if the server already has it."""
         clock = head.clock
         pauses = backoff()
         while True:
@@ -265,7 +265,7 @@ class Link:
                 head.ask = self._was_counted(clock)
 
     def _send(self, head: pb.PushHead, parts: Parts, choose: Choose | None) -> pb.PullHead:
-        """One try."""
+        """Makes one attempt."""
         if choose is None:
             answer = self._transport.push(head, parts, self._timeout)
             if answer.outcome != pb.WAIT:
@@ -307,7 +307,7 @@ class Link:
             raise Stopped("The process was told to stop.")
 
     def _failed(self, error: TryAgain) -> None:
-        """Counts a failure that may pass; ServersGone where there is no time left for another try."""
+        """Counts a temporary failure; ServersGone if no time is left for another attempt."""
         self.retries += 1
         self._on_retry(error.status)
         if time.monotonic() > self._deadline:
@@ -354,5 +354,5 @@ class Link:
 
 
 def no_snapshot(server: int) -> DataError:
-    """What to raise when a server has lost what it had."""
+    """The error to raise when a server has lost its state."""
     return DataError(f"Server {server} came back without its snapshot. Give it its folder back, or start the run over.")

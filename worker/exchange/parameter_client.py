@@ -1,4 +1,4 @@
-"""All servers at once: a worker's way to push an update and pull the weights, slice by slice."""
+"""A worker's client for all servers: pushes an update and pulls the weights, slice by slice."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ class ParameterClient:
         on_retry: Callable[[str], None] = lambda code: None,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """`registry`: is told what the lane carries, in runs that use it."""
+        """`registry`: receives the lane's metrics, in runs that use it."""
         config, traffic = around.config, Traffic()
         if registry is not None and config.transport == "lane":
             registry.register(traffic)
@@ -48,12 +48,12 @@ class ParameterClient:
         self._threads = ThreadPoolExecutor(len(self.links), thread_name_prefix="link")
 
     def attach(self, incarnation: int) -> list[pb.ResumeReply]:
-        """Tells every slice who this is now; returns where each stands."""
+        """Registers this worker with every slice; returns its state on each."""
         self.fenced.clear()
         return self._everywhere(lambda link: link.attach(incarnation))
 
     def start_after(self, clock: int) -> None:
-        """This worker goes on after `clock`, whatever a server that restarts meanwhile may know of it."""
+        """Continues this worker after `clock`, whatever a restarted server knows of it."""
         for link in self.links:
             link.answered = max(link.answered, clock)
 
@@ -118,14 +118,14 @@ class ParameterClient:
         return self.links[0].lr
 
     def resume_after_restart(self, terms: Sequence[int]) -> None:
-        """Says Resume to each server whose term has grown: it waits for all members. For the heartbeat's thread."""
+        """Sends Resume to each server whose term has grown, which waits for all members. For the heartbeat's thread."""
         for link, term in zip(self.links, terms, strict=False):
             if link.term and term > link.term:
                 link.resume()
 
     @property
     def retries(self) -> int:
-        """Exchanges that had to be repeated."""
+        """The number of repeated exchanges."""
         return sum(link.retries for link in self.links)
 
     def _everywhere(self, task: Callable[[Link], T]) -> list[T]:
@@ -133,7 +133,7 @@ class ParameterClient:
 
     def _begin(self, task: Callable[[Link], T]) -> Callable[[], list[T]]:
         """Starts the task on every link; what is returned waits for all results, or for the first error."""
-        self.check_wanted()  # also where every call is so quick that none is ever waited for
+        self.check_wanted()  # also if all calls are too quick to wait for
         futures = [self._threads.submit(task, link) for link in self.links]
         return lambda: self._end(futures)
 
@@ -148,7 +148,7 @@ class ParameterClient:
         return [future.result() for future in futures]
 
     def check_wanted(self) -> None:
-        """Stopped, or Fenced, where this worker should not go on."""
+        """Raises Stopped or Fenced if this worker has to stop."""
         if self._stop.is_set():
             raise Stopped("The worker was told to stop.")
         if self.fenced.is_set():

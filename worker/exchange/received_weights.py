@@ -1,4 +1,4 @@
-"""Weights on their way from a server into the flat model."""
+"""Writes the weights that come from a server into the flat model."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from paceline.core.values import Vector
 
 
 class SliceSink:
-    """Puts a slice's parts where they belong in the flat model."""
+    """Writes a slice's parts to their places in the flat model."""
 
     def __init__(self, model: Vector, ranges: tuple[Range, ...], codec: Codec) -> None:
         self._codec = codec
@@ -20,7 +20,7 @@ class SliceSink:
         self._placed: memoryview | None = None
 
     def place(self, offset: int, length: int) -> memoryview | None:
-        """The model's own memory, where the part is not coded and lies in one piece."""
+        """The model's own memory, if the part is not coded and contiguous."""
         count = length // 4
         if not self._codec.lossless or offset != self.filled or not self._targets or len(self._targets[0]) < count:
             return None

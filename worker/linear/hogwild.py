@@ -25,7 +25,7 @@ SNAPSHOTS = 32
 
 
 class LocalSettings(BaseModel):
-    """How to train on one machine [Niu et al. 2011]."""
+    """The settings of training on one machine [Niu et al. 2011]."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     objective: Objective = Objective()
@@ -48,11 +48,11 @@ class Epoch(NamedTuple):
     seconds: float
     """Time of its steps, without scoring."""
     score: Score | None
-    """On the validation set; None where there is none."""
+    """The loss on the validation set; None without one."""
 
 
 class Trained(NamedTuple):
-    """What came of a run."""
+    """The result of a run."""
 
     weights: Vector
     history: list[Epoch]
@@ -132,7 +132,7 @@ class _Threads:
         return (self._total / self._count).astype(np.float32) if self._count else self._weights
 
     def _step(self, rows: Longs, lr: float) -> None:
-        """Steps over these rows, shared out among the threads; back when all are done."""
+        """Steps over these rows, divided among the threads; returns when all are done."""
         first, *others = zip(self._models, np.array_split(rows, len(self._models)), strict=True)
         waiting = [self._pool.submit(self._run, *part, lr) for part in others]
         self._run(*first, lr)

@@ -1,4 +1,4 @@
-"""What a worker of a linear model has of the shards: which rows train, which validate, and how long an epoch is."""
+"""A linear model's rows of a worker's shards: which ones train, which validate, and how long an epoch is."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -89,7 +89,7 @@ class LinearData:
 
     @property
     def classes(self) -> int:
-        """Classes that the model tells apart."""
+        """The number of classes."""
         return classes_of(self._shards.manifest)
 
     def counts(self) -> Longs:

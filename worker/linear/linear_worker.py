@@ -1,4 +1,4 @@
-"""A worker that trains a linear model over sparse rows: it pushes what its batches have changed [Hogwild]."""
+"""A worker that trains a linear model over sparse rows: it pushes the changes of its batches [Hogwild]."""
 
 import math
 import time
@@ -172,7 +172,7 @@ class Loop:
         return np.concatenate([found + number * each for number in range(self._classes)])
 
     def _take(self, clock: int, end: Callable[[], list[Answer]]) -> bool:
-        """Waits for the answers and takes their weights over; whether this clock is the last."""
+        """Waits for the answers and applies their weights; returns whether this clock is the last."""
         answers = end()
         for answer in answers:
             if answer.weights is not None:
@@ -188,7 +188,7 @@ class Loop:
         return False
 
     def _join(self, members: int) -> None:
-        """Trains as one of so many from now on."""
+        """Sets the number of workers."""
         if self._fit is not None and members != self._members:
             self._members = members
             self._model.join(self._fit.shares(members, self._worker.clock_batch) if members > 1 else None)
@@ -203,7 +203,7 @@ class Loop:
                 self._model.rebase(np.arange(start, stop), pulled[start:stop])
 
     def _adopt(self, message: Switch) -> None:
-        """Goes on under another policy, with the weights that it begins with
+        """Continues under another policy, from the weights that it begins with
         (docs/understand/rounds.md#changes-of-policy)."""
         switch = switch_value(message)
         if switch is not None and self._in_force.adopt(switch):
@@ -211,7 +211,7 @@ class Loop:
             self._refresh(version=switch.version)
 
     def _has_settled(self, clock: int) -> bool:
-        """Says how the epoch went; whether the worker is to stop by itself."""
+        """Reports the epoch's results; returns whether the worker should stop by itself."""
         epoch = self._sampler.place(clock).epoch
         if self._config.svm.pull == "wanted":
             self._refresh()
@@ -232,7 +232,7 @@ class Loop:
 
 
 def diverged() -> ConfigError:
-    """What to say of weights that can't be pushed."""
+    """The message about weights that can't be pushed."""
     return ConfigError("Training has diverged: weights are no finite numbers any more. Lower optimizer.lr.")
 
 

@@ -1,4 +1,4 @@
-"""All servers at once, for sparse updates: each gets what lies in its slice, and the answers come back as one."""
+"""A client for all servers with sparse updates: each gets the part in its slice, and the answers are joined."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ from paceline.worker.script.splitting import split
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Given:
-    """The arguments as they are; None: left out."""
+    """The arguments as given; None: left out."""
 
     train: Any
     test: Any = None
@@ -42,7 +42,7 @@ class Given:
 
 
 def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, list[str]]:
-    """ConfigError names the argument that is wrong, what was seen and what to do."""
+    """Raises a ConfigError that names the wrong argument, what was seen and what to do."""
     computing = _computing(given)
     sets, lines = _sets(given, config)
     optimizer, line = read_optimizer(given.optimizer, model)

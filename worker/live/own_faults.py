@@ -1,4 +1,4 @@
-"""What a user's function failed with in a process of a run, told with its own lines."""
+"""Reports the failure of a user's function in a run's process, with the lines of the user's code."""
 
 import os
 import sysconfig

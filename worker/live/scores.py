@@ -1,4 +1,4 @@
-"""What a model is worth on each data set: its loss, its accuracy where targets are classes, and the user's metrics."""
+"""Scores a model on each data set: its loss, its accuracy if targets are classes, and the user's metrics."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The chief as workers and the evaluator see it: calls that are repeated until they are answered."""
+"""Calls the chief for workers and the evaluator, and repeats each call until it is answered."""
 
 import threading
 import time
@@ -17,16 +17,16 @@ from paceline.worker.surroundings import Surroundings
 T = TypeVar("T")
 _SAY_EVERY = 10.0
 _FINISH_EVERY = 0.5
-"""Time between two looks whether the run is finished (seconds)."""
+"""Time between two checks whether the run is finished (seconds)."""
 OVER = ("stopping", "scoring", "finished")
-"""Phases in which nobody joins any more."""
+"""Phases in which no worker can join any more."""
 
 
 class ChiefClient:
     """The run service of one run. Thread-safe."""
 
     def __init__(self, around: Surroundings, peer: str = "") -> None:
-        """`peer`: where others reach this worker's local model; empty where it has none."""
+        """`peer`: the address of this worker's local model; empty if it has none."""
         self._address = around.addresses[0]
         self._stub = RunServiceStub(open_channel(self._address, around.credentials))
         self._settings = joining_settings(around.config)
@@ -93,14 +93,14 @@ class ChiefClient:
         return reply
 
     def validated(self, incarnation: int, epoch: int, loss: float, examples: int) -> None:
-        """This worker has ended an epoch with this loss on the examples that it keeps back."""
+        """Reports this worker's loss on its held-out examples at the end of an epoch."""
         request = pb.ValidatedRequest(
             worker=self._worker, incarnation=incarnation, epoch=epoch, loss=loss, examples=examples
         )
         self._retried(lambda: call(self._stub.Validated, request, 10.0))
 
     def leave(self, incarnation: int, finished: bool) -> None:
-        """Says goodbye; a chief that can't be reached learns it from the lease."""
+        """Announces that this worker leaves; an unreachable chief learns it from the lapsed lease."""
         request = pb.LeaveRequest(worker=self._worker, incarnation=incarnation, finished=finished)
         deadline = min(self._deadline, time.monotonic() + 5)
         chief = f"the chief at {self._address}"
@@ -173,7 +173,7 @@ class Heartbeat:
         self._thread.start()
 
     def close(self) -> None:
-        """Beats a last time, so that the chief has the last figures."""
+        """Sends a last heartbeat with the final figures."""
         self._stopping.set()
         self._alarm.set()
         self._thread.join(timeout=10)

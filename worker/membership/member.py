@@ -1,4 +1,4 @@
-"""A worker's membership, whatever it trains: it joins, takes its seat, trains and leaves; with a lost seat it joins anew."""
+"""A worker's membership, whatever it trains: joins, takes its seat, trains and leaves; joins again if it loses its seat."""
 
 import time
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ class Member(ABC):
     client_kind: type[ParameterClient] = ParameterClient
 
     def __init__(self, around: Surroundings, shards: Shards, plan: SlicePlan, peer: str = "") -> None:
-        """`peer`: where others reach this worker's local model; empty where it has none."""
+        """`peer`: the address of this worker's local model; empty if it has none."""
         self.config = around.config
         self.name = around.name
         self.say = around.say
@@ -41,7 +41,7 @@ class Member(ABC):
         self.client = self.client_kind(around, plan, self.progress.retried, around.registry)
 
     def run(self) -> None:
-        """Trains until the run is over; joins anew when its seat is lost. Fenced when another process holds it."""
+        """Trains until the run is over; joins again when its seat is lost. Fenced if another process holds it."""
         manifest, was_fenced = self._shards.manifest, False
         lens = self.epoch_lens()
         check_batch(self.config, max(lens))
@@ -71,7 +71,7 @@ class Member(ABC):
     @property
     @abstractmethod
     def clock_batch(self) -> int:
-        """Most examples behind one clock."""
+        """The most examples behind one clock."""
 
     @abstractmethod
     def sizes(self, mine: Sequence[int]) -> list[int]:
@@ -139,7 +139,7 @@ class Member(ABC):
         self.train(clock, place, seat, mine, sampler)
 
     def _ready(self, incarnation: int, place: int) -> list[pb.ResumeReply]:
-        """Where this worker stands on every slice, once all have first weights; place 0 sends them."""
+        """This worker's state on every slice, once all have first weights; place 0 sends them."""
         start = time.monotonic()
         first = self.first_weights()
         while True:
