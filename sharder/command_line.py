@@ -1,4 +1,4 @@
-"""What a server of shards is told."""
+"""The arguments of a server of shards."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from paceline.command_line import Port, ToldProcess
 
 
 class ToldShardServer(ToldProcess):
-    """What `python -m paceline.sharder serve` is told."""
+    """The arguments of `python -m paceline.sharder serve`."""
 
     out: Path = Field(description="Folder of the shards; they are written first where they are not there.")
     port: Port = Field(0, description="gRPC port; 0 for any free one.")

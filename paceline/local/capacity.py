@@ -11,7 +11,7 @@ from paceline.rpc.memory import memory_limit
 from paceline.terminal import say
 
 MOST_PER_CORE = 16
-"""Processes that take turns on a core without anybody asking."""
+"""Processes that the kernel lets take turns on a core."""
 SHARED, FORKED = 500 << 20, 30 << 20
 """Memory that a run takes once (what its processes are forked from), and for each of them (bytes; measured with the task
 digits, so without a model or data of any size, or what a script of the user's own imports)."""

@@ -16,7 +16,7 @@ def threads_each(workers: int, given: int | None = None) -> int:
 
 
 def processes_here() -> int:
-    """Workers of a script where nobody says how many: one for each core, four at most."""
+    """Workers of a script by default: one for each core, four at most."""
     return min(4, cores())
 
 

@@ -35,7 +35,7 @@ class LaunchSettings:
         return child_environment(self.threads)
 
     def told(self, name: str) -> dict[str, Any]:
-        """What all processes of the run are told alike, the one of that name where to report."""
+        """The arguments that all processes of the run share; the named one also gets where to report."""
         folder, config = self.folder, self.folder.config
         if self.config.is_script and folder.given.exists():
             config = folder.given

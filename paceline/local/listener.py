@@ -29,7 +29,7 @@ class Listener:
         self._thread: threading.Thread | None = None
 
     def begin(self, begun: RunBegin) -> None:
-        """Before this, nothing is told."""
+        """No status goes out before this time."""
         self._thread = threading.Thread(target=self._work, name=f"callback {self._name}", daemon=True)
         self.tell("begun", begun)
         self._thread.start()

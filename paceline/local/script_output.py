@@ -1,4 +1,4 @@
-"""What a user's script prints, told while it runs."""
+"""Shows what a user's script prints while it runs."""
 
 from collections.abc import Callable
 from pathlib import Path

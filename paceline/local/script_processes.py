@@ -98,7 +98,7 @@ class ScriptProcesses:
         return self._processes.begin(name, role, words, environment, config.restarts)
 
     def _told(self, name: str, servers: list[str]) -> dict[str, Any]:
-        """What all of the script's processes are told alike."""
+        """The arguments that all of the script's processes share."""
         told = {
             "servers": ",".join(servers),
             "models": self._folder.models,

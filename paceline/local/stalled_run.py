@@ -1,4 +1,4 @@
-"""Notices that a run stands still, and says where each worker was last."""
+"""Notices that a run has stopped moving, and reports each worker's last position."""
 
 from paceline.v1.run_service_pb2 import StatusReply, WorkerStatus
 

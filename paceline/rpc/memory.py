@@ -1,4 +1,4 @@
-"""How much memory there is, and whether the kernel had to end somebody for lack of it."""
+"""Reads how much memory there is, and whether the kernel killed a process for lack of it."""
 
 import contextlib
 from pathlib import Path

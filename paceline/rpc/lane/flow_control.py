@@ -35,7 +35,7 @@ class Flow:
         return None
 
     def tell(self) -> None:
-        """Something changed for whoever waits."""
+        """Wakes the waiting threads after a change."""
         with self.changed:
             self.changed.notify_all()
 

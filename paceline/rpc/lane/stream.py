@@ -60,7 +60,7 @@ class Stream:
         self._held = bytearray()
         self._messages: Messages | None = None
         self._came: SimpleQueue[None] = SimpleQueue()
-        """Wakes whoever waits for a message: one is whole, or none comes any more."""
+        """Wakes the threads that wait for a message: one is whole, or none comes any more."""
         self._on_more: Callable[[], None] | None = None
         self.on_wait: Callable[[], None] | None = None
         """Called before its sender waits for room."""
@@ -239,7 +239,7 @@ class Stream:
             self.detach(patience=60.0)
 
     def fail(self, failure: Exception) -> None:
-        """Something else ended it; wakes whoever waits, also while the reader is busy."""
+        """Something else ended it; wakes the waiting threads, also while the reader is busy."""
         self.failure = self.failure or failure
         self.is_reset = True
         self.counts.end()

@@ -18,7 +18,7 @@ class Writer:
     def __init__(self, sock: PlainSocket) -> None:
         self._sock = sock
         self.turn = threading.Lock()
-        """Held by whoever writes; taken around `write` for frames whose order counts."""
+        """Held by the writing thread; taken around `write` for frames whose order counts."""
         self._answers: deque[bytes] = deque()
         self._partial = b""
         """What is left of an answer that the socket did not take whole."""
