@@ -159,7 +159,8 @@ class Forker:
         self._alive: set[int] = set()
         self._started: list[int] = []
         self._ended = False
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         atexit.register(self.close)
 
     def start(
@@ -177,7 +178,7 @@ class Forker:
         with self.changed:
             try:
                 self._process.stdin.write(json.dumps(request) + "\n")
-            except OSError:  # it has ended
+            except (OSError, ValueError):  # it has ended, and the pipe may be closed
                 return None
             self.changed.wait_for(lambda: self.is_ready)
             if not self.changed.wait_for(lambda: self._started or self._ended, _PATIENCE):
@@ -195,11 +196,14 @@ class Forker:
         atexit.unregister(self.close)
         self._process.kill()
         self._process.wait()
+        self._listener.join(_AN_END)
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None
+        requests, told = self._process.stdin, self._process.stdout
+        assert requests is not None
+        assert told is not None
         try:
-            for line in self._process.stdout:
+            for line in told:
                 self._note(json.loads(line))
         finally:
             self._process.kill()
@@ -208,6 +212,9 @@ class Forker:
                 self.codes |= dict.fromkeys(self._alive, -signal.SIGKILL)  # the kernel has ended them with it
                 self._ended = self.is_ready = True
                 self.changed.notify_all()
+                told.close()
+                with suppress(OSError):  # what nobody reads any more
+                    requests.close()
 
     def _note(self, told: Mapping[str, int]) -> None:
         """One line of the process that forks."""
