@@ -32,6 +32,16 @@ def test_each_exit_code_of_the_tree_is_on_the_page():
         assert f"| {kind.exit_code} | `{kind.__name__}` |" in page
 
 
+def test_an_error_of_one_program_that_is_loaded_does_not_change_the_page():
+    before = errors.page()
+
+    class OfOneProgram(errors.PacelineError):
+        """Is loaded here."""
+
+    assert OfOneProgram.__name__ in error_classes()
+    assert errors.page() == before
+
+
 def test_an_error_is_found_by_its_words_with_gaps_for_what_differs():
     told = errors.texts({"ConfigError", "UsageError"})
 

@@ -145,7 +145,7 @@ def test_only_momentum_or_a_wish_brings_a_warm_up(codec: dict[str, Any], warmup:
         ({"codec": {"push": "int8", "momentum": 0.9}}, "codec.push is int8, with error feedback on"),
         ({"codec": DGC | {"error_feedback": False}}, "codec.push is topk, with error feedback off"),
         ({"codec": DGC | {"momentum": 1.0}}, "codec.momentum: got 1.0"),
-        ({"codec": {"push": "int8", "warmup_epochs": 2}}, r"codec.push is Int8\(\). What is sent must go by a share"),
+        ({"codec": {"push": "int8", "warmup_epochs": 2}}, r"codec.push is Int8\(\). What is sent must be a share"),
         ({"codec": {"push": {"name": "topk", "share": 0.4}, "warmup_epochs": 2}}, "share, and one below 0.25"),
         ({"codec": {"push": {"name": "threshold", "tau": 1}, "warmup_epochs": 2}}, "threshold or topk with default"),
         ({"epochs": 4}, r"codec.warmup_epochs \(4\) must be below epochs \(4\), or the codec never"),
