@@ -28,7 +28,9 @@ def test_every_command_has_a_section_with_its_options():
 def test_each_exit_code_of_the_tree_is_on_the_page():
     page = errors.page()
 
-    for kind in error_classes().values():
+    tree = [kind for kind in error_classes().values() if kind.__module__ == "paceline.core.errors"]
+    assert len(tree) > 10
+    for kind in tree:
         assert f"| {kind.exit_code} | `{kind.__name__}` |" in page
 
 
