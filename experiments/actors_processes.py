@@ -1,4 +1,5 @@
-"""[Actors]' training with real processes, as `paceline run` starts them, and in virtual time from the same first weights."""
+"""[Actors]' training with real processes, as `paceline run` starts them, and in virtual time from the same first weights:
+python -m experiments.actors_processes [--help]"""
 
 import json
 import re
@@ -7,23 +8,28 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import mean
-from typing import Any, Self
+from typing import Annotated, Any, Self
 from urllib.request import urlopen
 
 import numpy as np
+import typer
 
-from experiments.actors_virtual import LENGTH, SERVERS, Centralised, Decentralised, Setting
 from paceline.core.errors import PacelineError
 from paceline.core.settings.config import Options
+from paceline.exits import exits
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
+from paceline.reproduce.actors_virtual import LENGTH, SERVERS, Centralised, Decentralised, Setting
+from paceline.reproduce.xor_runs import FORMS, broadcast
 from paceline.tasks.task import load_task
 from paceline.worker.training.model_and_gradient import Replica
 
 TASK = str(Path(__file__).parents[1] / "examples" / "actors_xor.py")
 RATE = 0.5
 RECEIVED = re.compile(r"^paceline_worker_peer_received_bytes_total(?:\{.*\})? (\S+)$", re.MULTILINE)
+EVERY = 0.01
+"""Seconds from one question to the next: training 150 examples takes a tenth of a second."""
 BYTES = 8
 """Of a value and its place."""
 
@@ -78,7 +84,7 @@ def _real(out: Path, workers: int, examples: int, policy: Options, seed: int) ->
 
 
 class _Counted:
-    """How many values workers have taken from one another, asked of their metrics ten times a second; they stay until the
+    """How many values workers have taken from one another, asked of their metrics all the time; they stay until the
     run is scored, so only what comes in the last moment may be missed."""
 
     def __init__(self, place: RunFolder, workers: int) -> None:
@@ -101,7 +107,7 @@ class _Counted:
         return mean(self._counts)
 
     def _listen(self) -> None:
-        while not self._over.wait(0.1):
+        while not self._over.wait(EVERY):
             for rank, report in enumerate(self._reports):
                 with suppress(OSError, ValueError):  # it is not there yet, or not any more
                     port = json.loads(report.read_text())["metrics_port"]
@@ -109,3 +115,24 @@ class _Counted:
                         found = RECEIVED.search(answer.read().decode())
                     if found:
                         self._counts[rank] = float(found[1]) / BYTES
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/actors"),
+    workers: Annotated[int, typer.Option(min=1, help="Processes that train, each with its data shard.")] = 5,
+    examples: Annotated[int, typer.Option(min=1, help="Examples of each data shard.")] = 2000,
+    taus: Annotated[
+        list[float] | None, typer.Option("--tau", help="May be repeated; 0.1, 0.5, 1 and 2 if not.")
+    ] = None,
+    delay: Annotated[
+        float, typer.Option(min=0, help="In virtual time: mean time that a message is under way (steps).")
+    ] = 1.0,
+) -> None:
+    """Prints a Markdown table, a line as soon as a run is done."""
+    policies = [broadcast(tau, FORMS["paper"].own) for tau in taus or (0.1, 0.5, 1.0, 2.0)]
+    compare(out, workers, examples, policies, delay)
+
+
+if __name__ == "__main__":
+    with exits("actors_processes"):
+        typer.run(main)

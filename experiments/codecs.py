@@ -10,7 +10,7 @@ from experiments.cluster import run
 from experiments.policies import base_config
 from paceline.core.errors import UsageError
 from paceline.core.sync.policy import from_shorthand
-from paceline.load_settings import exits
+from paceline.exits import exits
 
 EVERY: tuple[dict[str, Any], ...] = (
     {"push": "none"},

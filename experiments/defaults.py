@@ -14,7 +14,7 @@ from experiments.defaults_cells import USERS, Cell, Kept, planned, problem, run_
 from experiments.defaults_table import compact, full, summary
 from experiments.options import among
 from paceline.core.errors import UsageError
-from paceline.load_settings import exits, run_command
+from paceline.exits import exits, run_command
 
 POLICIES = (
     "bsp",

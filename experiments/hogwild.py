@@ -30,7 +30,7 @@ from paceline.core.settings.config import Config
 from paceline.data.rcv1 import TOPICS
 from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like, write_lyrl2004
 from paceline.data.shards import is_there
-from paceline.load_settings import exits
+from paceline.exits import exits
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
 from paceline.local.launcher import run_local

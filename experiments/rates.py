@@ -9,7 +9,7 @@ import torch
 import typer
 
 from experiments.defaults_cells import plain_torch, score_of
-from paceline.load_settings import exits, run_command
+from paceline.exits import exits, run_command
 from paceline.tasks.task import load_config
 
 

@@ -16,7 +16,7 @@ import typer
 
 from experiments.options import among
 from paceline.core.errors import TryAgain
-from paceline.load_settings import exits, run_command
+from paceline.exits import exits, run_command
 
 EXAMPLES = Path(__file__).parents[1] / "examples/scripts"
 SCRIPTS = ("cnn", "transformer")

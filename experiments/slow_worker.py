@@ -9,12 +9,12 @@ import typer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.virtual_model import Problem, problem_of
-from experiments.virtual_training import Served, Worker
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import from_shorthand
-from paceline.load_settings import exits, run_command
+from paceline.exits import exits, run_command
 from paceline.plot_style import COLOURS, FAINT, STYLE, png
+from paceline.reproduce.virtual_model import Problem, problem_of
+from paceline.reproduce.virtual_training import Served, Worker
 from paceline.tasks.task import load_config
 
 WORKERS, SLOW = 4, 3

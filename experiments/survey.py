@@ -18,7 +18,7 @@ from paceline.core.errors import UsageError
 from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import from_shorthand
-from paceline.load_settings import exits, run_command
+from paceline.exits import exits, run_command
 
 SLOW_LINK = "slow-link"
 CLUSTERS = {"ho": "equal workers", "he1": "one computes 10 times slower", SLOW_LINK: "one has a slow link"}

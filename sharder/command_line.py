@@ -10,6 +10,6 @@ from paceline.command_line import Port, ToldProcess
 class ToldShardServer(ToldProcess):
     """The arguments of `python -m paceline.sharder serve`."""
 
-    out: Path = Field(description="Folder of the shards; they are written first where they are not there.")
+    out: Path = Field(description="Folder of the shards; they are written first if they are missing.")
     port: Port = Field(0, description="gRPC port; 0 for any free one.")
     health_port: Port = Field(0, description="gRPC health port; 0 for any free one.")

@@ -16,7 +16,8 @@ from paceline.data.manifest import Manifest, Recipe, Rule
 from paceline.data.progress import Progress
 from paceline.data.shard_writer import Dealt, already_there, write_shards
 from paceline.data.splits import Split
-from paceline.sharder.clustering import Clustering
+from paceline.sharder.arriving import stored
+from paceline.sharder.clustering import Clustering, Neighbourhoods
 from paceline.sharder.engine import Engine, Source
 from paceline.sharder.strategy import ByClasses, ShardingStrategy, build_strategy, deal
 from paceline.tasks.task import load_task
@@ -41,7 +42,7 @@ def provide(
     rule: Rule | None,
     progress: Progress,
 ) -> Manifest:
-    """The shards of this recipe: those that `out` holds already (unless `fresh`), else they are dealt and written there.
+    """The shards of this recipe: those that `out` holds already, or (also with `fresh`) newly dealt ones, written there.
     `name`: of what the examples came from. Errors as for `already_there`, `deal` and `write_shards`."""
     manifest = None if fresh else already_there(out, recipe)
     where = f"are already there, in {out}"
@@ -88,8 +89,8 @@ def labels_by(strategy: ShardingStrategy, source: Selection, config: Config) -> 
     ids = source.ids
     if ids.max() >= len(other) or not alike(Selection(other, ids), source):
         raise DataError(
-            f"Task {task} has other examples than {config.task}, or the same ones in another order, so its labels "
-            "can't be dealt by; set data.strategy.by to a task of the same examples, or leave it out."
+            f"Task {task} has other examples than {config.task}, or the same ones in another order, so shards "
+            "can't be dealt by its labels. Set data.strategy.by to a task of the same examples, or leave it out."
         )
     labels: Array = other.labels[ids]
     return labels
@@ -109,11 +110,13 @@ def deal_out(
     by: Array | None,
     progress: Progress,
 ) -> Dealt:
-    """The shards of the training examples; `by`: labels to deal by instead of their own. Errors as for `deal`."""
+    """The shards of the training examples; `by`: labels to deal by instead of the examples' labels. Errors as for `deal`."""
+
+    kept: list[Neighbourhoods] = []
 
     def cluster(train: Selection, how: Clustering, rng: np.random.Generator) -> Rows:
         progress.stage("clustering", len(train))
-        return engine.cluster(source, train, how, rng, progress)
+        return engine.cluster(source, train, how._replace(keep=kept.append), rng, progress)
 
     seen = train if by is None else Selection(Labelled(train.source.features, by), train.rows)
     start = time.perf_counter()
@@ -123,17 +126,18 @@ def deal_out(
         [] if found.clusters is None else [found.clusters[rows] for rows in found.shards],
         found.sparse,
         time.perf_counter() - start,
+        stored(kept[-1]) if kept else {},
     )
 
 
 def rows_of_shards(config: Config, train: Selection) -> Sequence[Rows]:
-    """The rows of each shard that the settings ask for, of examples that nobody writes anywhere: a script's. Errors as for
-    `deal`; ConfigError where the strategy goes by another task."""
+    """The rows of each shard that the settings ask for, of a script's examples, which are not written anywhere. Errors as for
+    `deal`; ConfigError if the strategy depends on another task."""
     strategy = build_strategy(config.data.strategy)
     if other_task(strategy) is not None:
         raise ConfigError(
-            f"data.strategy.by is {other_task(strategy)}, but a script brings examples of its own. Leave `by` out, and give "
-            "the labels to deal by in the script: paceline.loader(..., labels=...)."
+            f"data.strategy.by is {other_task(strategy)}, but a script has its own examples. Leave out `by`, and "
+            "give the labels in the script: paceline.loader(..., labels=...)."
         )
     weights = config.data.weights or (1.0,) * (config.data.shards or config.workers)
     return deal(strategy, train, weights, config.seed).shards

@@ -13,7 +13,7 @@ class Turns:
     rows, spread evenly over them, so that any stretch of them (a class, a cluster) is in proportion as well."""
 
     def __init__(self, weights: Sequence[float]) -> None:
-        """`weights`: the size of each shard beside the others, all above 0."""
+        """`weights`: the relative size of each shard, all above 0."""
         self._weights = weights
 
     @property

@@ -43,8 +43,8 @@ class Engine(BaseModel, ABC):
     def cluster(
         self, source: Source, train: Selection, how: Clustering, rng: np.random.Generator, progress: Progress
     ) -> Rows:
-        """The cluster of each of the examples `train`, 0 to k - 1 (N,). ConfigError where a package lacks, DataError where
-        there are fewer examples than clusters."""
+        """The cluster of each of the examples `train`, 0 to k - 1 (N,). Raises ConfigError if a package is not installed,
+        DataError if there are fewer examples than clusters."""
 
     @abstractmethod
     def write(

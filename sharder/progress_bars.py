@@ -24,8 +24,8 @@ EVERY = 10.0
 def progress_of(
     console: Console, metrics_port: int | None = None, registry: CollectorRegistry | None = None
 ) -> Iterator[Progress]:
-    """Shows on the console what it is told, and to Prometheus where a port is given (0: any free one), until the block ends.
-    `registry`: one that is served already. ConfigError when the port is taken. Called from one thread."""
+    """Shows progress on the console, and to Prometheus if a port is given (0: any free one), until the block ends. `registry`:
+    one that is served already. Raises ConfigError if the port is taken. Called from one thread."""
     with ExitStack() as stack:
         registry = registry or CollectorRegistry()
         port = None if metrics_port is None else stack.enter_context(_served(metrics_port, registry))

@@ -1,5 +1,5 @@
-"""Deals the examples of shards that are there to another number of shards, or otherwise; the data set itself is not read
-again. What comes out is what the data set would give."""
+"""Deals the examples of existing shards to another number of shards, or by another strategy; does not read the data set again.
+The result is the same as from the data set."""
 
 from functools import cache
 from pathlib import Path
@@ -29,7 +29,7 @@ ROWS = 4096
 
 
 def settings_of(old: Path) -> dict[str, Any]:
-    """The settings that the shards in the folder were made with, as far as dealing them anew goes by them."""
+    """The settings that the shards in the folder were made with, as far as dealing them again depends on them."""
     recipe = read_manifest(old).recipe
     data = {"strategy": recipe.strategy.model_dump(), "weights": recipe.weights} | {
         key: getattr(recipe, key) for key in PARTS
@@ -39,10 +39,12 @@ def settings_of(old: Path) -> dict[str, Any]:
 
 def reshard(old: Path, config: Config, out: Path, fresh: bool = False, progress: Progress = SILENT) -> Manifest:
     """Writes the shards that the config asks for to `out`, which may be `old` itself with `fresh`. The validation and test
-    examples stay the same. DataError where the old shards are damaged, else as for `make_shards`."""
+    examples stay the same. Raises DataError if the old shards are damaged; other errors as for `make_shards`."""
     strategy, engine = build_strategy(config.data.strategy), build_engine(config.data.engine)
     if not isinstance(engine, Local):
-        raise ConfigError(f"data.engine is {config.data.engine.name}; shards are dealt anew by the local engine only.")
+        raise ConfigError(
+            f"data.engine is {config.data.engine.name}; only the local engine can deal existing shards again."
+        )
     shards = open_shards(old)
     _check_same(config, shards.manifest.recipe)
     recipe = shards.manifest.recipe.model_copy(
@@ -92,8 +94,8 @@ def _check_same(config: Config, recipe: Recipe) -> None:
         kept = getattr(recipe, key.removeprefix("data."))
         if value != kept:
             raise ConfigError(
-                f"{key} is {value}, but the shards were made with {kept}, and dealing them anew keeps what trains and what "
-                "does not. Leave it out, or make shards from the data set."
+                f"{key} is {value}, but the shards were made with {kept}. Dealing shards again can't change which "
+                "examples train. Leave it out, or make new shards from the data set."
             )
 
 

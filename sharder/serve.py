@@ -17,7 +17,7 @@ from paceline.core.settings.config import Config
 from paceline.data.dataset import Rows
 from paceline.data.manifest import render
 from paceline.data.shards import Shards, open_shards
-from paceline.load_settings import exits
+from paceline.exits import exits
 from paceline.rpc.auth import Credentials, authentication
 from paceline.rpc.host import Health, bind, make_server
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
@@ -36,9 +36,9 @@ PART = 1 << 20
 MOST = 64 << 20
 """Most that one call may ask for (bytes), so that many readers take turns."""
 _THREADS = 16
-"""Calls at one time; whoever comes beyond that is told to try again."""
+"""Calls served at one time; the reply to any other asks the reader to try again."""
 _LONGEST_WAIT = 5.0
-"""Longest wait for the counts before the reader is told to ask again (seconds)."""
+"""Longest wait (seconds) for the counts before the reply asks the reader to try again."""
 Ranges = Sequence[tuple[int, int]]
 Reply = TypeVar("Reply", pb.ManifestReply, pb.FetchReply, pb.CountsReply)
 
@@ -69,14 +69,14 @@ class ShardServicer(ShardServiceServicer):
                 f"shard-0 to shard-{len(self._shards) - 1}, {', '.join(self._shards.manifest.parts) or 'nothing else'}"
             )
             raise DataError(
-                f"There is no file {request.file[:40]!r} of {request.name[:40]!r} among the shards that are served, which are "
-                f"{there}. Do all processes of the run have the same settings?"
+                f"The shard server has no file {request.file[:40]!r} of {request.name[:40]!r}; it serves {there}. "
+                "Give all processes of the run the same settings."
             )
         ranges = [(each.start, each.stop) for each in request.ranges]
         if not all(start <= stop <= entry.bytes for start, stop in ranges) or _total(ranges) > MOST:
             raise UsageError(
-                f"The call asks for {_total(ranges):,} bytes of {request.name}/{request.file}, which has {entry.bytes:,}; a "
-                f"call gets {MOST:,} at most, each range inside the file."
+                f"The call asks for {_total(ranges):,} bytes of {request.name}/{request.file}, which has "
+                f"{entry.bytes:,}. A call may ask for at most {MOST:,} inside the file."
             )
         return self._sent(
             _read(self._shards.folder / request.name / f"{request.file}.npy", ranges), pb.FetchReply, context
@@ -85,7 +85,7 @@ class ShardServicer(ShardServiceServicer):
     def Counts(self, request: pb.CountsRequest, context: Any) -> Iterator[pb.CountsReply]:
         self._check(request.fingerprint)
         if self._shards.manifest.shards[0].columns is None:
-            raise DataError("The shards that are served hold dense rows, whose features are not counted.")
+            raise DataError("The shards here hold dense rows; only the features of sparse rows are counted.")
         with self._lock:
             if self._counted is None or (self._counted.done() and self._counted.exception()):
                 self._counted = self._counter.submit(self._shards.feature_counts)
@@ -99,8 +99,8 @@ class ShardServicer(ShardServiceServicer):
     def _check(self, fingerprint: str) -> None:
         if fingerprint != self._fingerprint:
             raise DataError(
-                f"The shards that are served are others ({self._fingerprint[:12]}) than the caller began with "
-                f"({fingerprint[:12] or 'none'}). Start the processes of the run anew."
+                f"The shards here ({self._fingerprint[:12]}) are not those that the caller began with "
+                f"({fingerprint[:12] or 'none'}). Start the processes of the run again."
             )
 
     def _sent(self, parts: Iterator[bytes], kind: Callable[..., Reply], context: Any) -> Iterator[Reply]:
@@ -131,7 +131,7 @@ class ShardServer:
 
 @options_of(ToldShardServer)
 def main(told: ToldShardServer) -> None:
-    """Streams the shards to workers and the evaluator until it is told to stop; writes them first, as without `serve`."""
+    """Streams the shards to workers and the evaluator until a stop signal; writes them first, as without `serve`."""
     with exits("sharder"):
         end_process(_serve(load_config(told.config, told.overrides()), told))
 
@@ -163,7 +163,7 @@ def _serve(config: Config, told: ToldShardServer) -> int:
 
 def _stop_writing(number: int, frame: object) -> None:
     """SIGTERM while shards are written: what is half-written goes away."""
-    raise Stopped("The sharder was told to stop.")
+    raise Stopped("The sharder got a signal to stop.")
 
 
 def _total(ranges: Ranges) -> int:
@@ -184,13 +184,13 @@ def _read(path: Path, ranges: Ranges) -> Iterator[bytes]:
                 while start < stop:
                     found = stream.read(min(stop - start, PART - len(part)))
                     if not found:
-                        raise DataError(f"{path} is damaged: it ends at byte {start:,}. Make the shards anew.")
+                        raise DataError(f"{path} is damaged: it ends at byte {start:,}. Make the shards again.")
                     part += found
                     start += len(found)
                     if len(part) == PART:
                         yield bytes(part)
                         part.clear()
     except OSError as error:
-        raise DataError(f"Can't read {path}: {error.strerror}. Is the volume of the shards there?") from error
+        raise DataError(f"Can't read {path}: {error.strerror}. Is the volume with the shards mounted?") from error
     if part:
         yield bytes(part)

@@ -18,7 +18,8 @@ from paceline.data.manifest import Manifest, Recipe, Rule
 from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_writer import already_there
 from paceline.data.splits import split
-from paceline.load_settings import exits, load, parse_sets
+from paceline.exits import exits
+from paceline.load_settings import load, parse_sets
 from paceline.sharder.dealing import Material, described, digest_of, labels_by, provide
 from paceline.sharder.engine import Source, build_engine
 from paceline.sharder.progress_bars import progress_of
@@ -34,13 +35,15 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def shard(
-    out: Annotated[Path, typer.Option(help="Folder for the shards; made if it is not there.")],
+    out: Annotated[Path, typer.Option(help="Folder for the shards; created if missing.")],
     config: Annotated[Path | None, typer.Option(help="YAML file with the run's settings.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Replace shards that are there already.")] = False,
-    literal: Annotated[bool, typer.Option("--literal", help="Deal exactly as [Sharding] writes it.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace existing shards.")] = False,
+    literal: Annotated[
+        bool, typer.Option("--literal", help="Deal exactly as the paper [Sharding] describes it.")
+    ] = False,
     old: Annotated[
         Path | None,
-        typer.Option("--from", help="Deal the examples of these shards anew, instead of reading data.path."),
+        typer.Option("--from", help="Deal the examples of these shards again, instead of reading data.path."),
     ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port for Prometheus; 0: any free one. Default: none.")
@@ -91,7 +94,7 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
         partial(split, source.dataset, config.data.validation, config.data.test, config.seed, config.data.fold)
     )
     if not there:
-        parts()  # what is wrong with them is told before all examples are read
+        parts()  # reports what is wrong with them before all examples are read
     progress.stage("checking", sum(len(part) for _, part in source.dataset.sets()))
     digests = {
         "examples": engine.digest(source, progress),
@@ -115,8 +118,9 @@ def _check_alike(dataset: Dataset) -> None:
     for name, part in dataset.sets():
         if part.weights is not None:
             raise ConfigError(
-                f"The {name} examples have weights (Labelled.weights, or a file whose name ends in .weight), but only linear "
-                "models (updates: sparse) go by them. Leave the weights out, or train a linear model."
+                f"The {name} examples have weights (Labelled.weights, or a file whose name ends in .weight), but "
+                "only linear models (updates: sparse) use weights. Leave the weights out, or train a linear "
+                "model."
             )
 
 

@@ -70,8 +70,9 @@ def deal(
     empty = [number for number, rows in enumerate(found.shards) if not len(rows)]
     if empty:
         raise DataError(
-            f"Shard {empty[0]} would get none of the {len(train):,} training examples; set fewer workers, more equal "
-            "data.weights, or no data.strategy.literal, which gives what is left over to the first shards."
+            f"Shard {empty[0]} would get none of the {len(train):,} training examples; set fewer workers, make "
+            "data.weights more equal, or leave out data.strategy.literal, which gives the remaining examples to "
+            "the first shards."
         )
     every = np.concatenate(found.shards)
     within = every[(every >= 0) & (every < len(train))]
@@ -79,6 +80,7 @@ def deal(
     if len(found.shards) != shards or dealt < len(train) or len(within) < len(every):
         raise ConfigError(
             f"The strategy {type(strategy).__name__} dealt {dealt:,} of {len(train):,} examples to "
-            f"{len(found.shards)} of {shards} shards; it must deal each row, 0 to {len(train) - 1:,}, and no other."
+            f"{len(found.shards)} of {shards} shards; it must deal every row from 0 to {len(train) - 1:,}, and no "
+            "other."
         )
     return found

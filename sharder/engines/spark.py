@@ -22,7 +22,7 @@ from paceline.data.dataset import Dataset, Rows, Selection
 from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_arrays import Files, write_arrays
 from paceline.extras import needing
-from paceline.sharder.clustering import FIRST_ITERATIONS, TOLERANCE, Clustering, Directions, cluster, summary
+from paceline.sharder.clustering import FIRST_ITERATIONS, TOLERANCE, Clustering, Directions, cluster, found, summary
 from paceline.sharder.engine import Engine, Source
 
 PIECES = 8
@@ -32,24 +32,24 @@ ROWS = 1 << 14
 EVERY = 0.5
 """Seconds from one look at how far a job is to the next."""
 SETTINGS = {
-    "spark.log.level": "OFF",  # errors are told in a line; `SCHEDULER` is let through
+    "spark.log.level": "OFF",  # errors are shown in one line; only `SCHEDULER` may log
     "spark.speculation": "false",  # no second task that writes the same shard
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 SCHEDULER = "org.apache.spark.scheduler.TaskSchedulerImpl"
-"""The one part of Spark that may log: it tells when no executor is to be had, or one is lost."""
+"""The one part of Spark that may log: it reports that no executor is available, or that one is lost."""
 T = TypeVar("T")
 
 
 class Spark(Engine):
     """Reads the examples in Spark's tasks, each of which opens the data set by itself; only row numbers, hashes and the
     numbers of clusters pass through the driver. Principal components come from the same sample as those of `local`.
-    A Spark session that is there already is used as it is."""
+    An existing Spark session is used as it is."""
 
     master: str | None = Field(
         None,
-        description="Spark's master, like local[2] or spark://host:7077; default: what spark-submit says, else local[*].",
+        description="Spark's master, like local[2] or spark://host:7077; default: what spark-submit says, or local[*].",
     )
 
     def digest(self, source: Source, progress: Progress) -> str:
@@ -76,7 +76,11 @@ class Spark(Engine):
                 done = spark.sparkContext.accumulator(0)
                 points = _points(spark, source, train.rows, directions, done)
                 try:
-                    return _kmeans(points, len(train), how, seeds, lambda work: _watched(work, done, progress))
+                    clusters, centres = _kmeans(
+                        points, len(train), how, seeds, lambda work: _watched(work, done, progress)
+                    )
+                    found(how, directions, centres)
+                    return clusters
                 finally:
                     points.unpersist()
 
@@ -121,9 +125,11 @@ def _points(spark: Any, source: Source, rows: Rows, directions: Directions, done
     return spark.createDataFrame(found, schema, verifySchema=False).persist()
 
 
-def _kmeans(points: Any, count: int, how: Clustering, seeds: list[int], watched: Callable[[Any], Any]) -> Rows:
-    """MLlib's KMeans from the best of several starts, which it makes again from the seed; `watched` runs the first job, in
-    which the points are made."""
+def _kmeans(
+    points: Any, count: int, how: Clustering, seeds: list[int], watched: Callable[[Any], Any]
+) -> tuple[Rows, Any]:
+    """Clusters and their centres by MLlib's KMeans from the best of several starts, which it makes again from the seed;
+    `watched` runs the first job, in which the points are made."""
     from pyspark.ml.clustering import KMeans
     from pyspark.ml.stat import Summarizer
 
@@ -136,15 +142,15 @@ def _kmeans(points: Any, count: int, how: Clustering, seeds: list[int], watched:
     first = min(FIRST_ITERATIONS, how.iterations)
     costs = {seed: float(run(seed, first).summary.trainingCost) for seed in seeds}
     best = run(min(costs, key=costs.__getitem__), how.iterations)
-    found: Rows = np.empty(count, np.int64)
+    clusters: Rows = np.empty(count, np.int64)
     chosen = best.transform(points).select("position", "prediction").rdd.mapPartitions(_columns)
-    for positions, clusters in chosen.collect():
-        found[positions] = clusters
-    return found
+    for positions, numbers in chosen.collect():
+        clusters[positions] = numbers
+    return clusters, best.clusterCenters()
 
 
 def _columns(rows: Iterator[Any]) -> Iterator[tuple[Rows, Rows]]:
-    """Positions and clusters of a partition, as two arrays."""
+    """Positions and clusters of one Spark task's rows, as two arrays."""
     found = np.array(list(rows), np.int64).reshape(-1, 2)
     yield found[:, 0], found[:, 1]
 
@@ -208,8 +214,8 @@ def _spark(master: str | None) -> Iterator[Any]:
         session = _session(master)
     except (Py4JError, PySparkException) as error:
         raise ConfigError(
-            f"Spark does not start: {_reason(error)} It needs Java 17 or newer, by JAVA_HOME or in the PATH, and a master "
-            f"that answers; data.engine.master is {master}."
+            f"Spark does not start: {_reason(error)} It needs Java 17 or newer (JAVA_HOME or PATH), and a Spark "
+            f"master that answers; data.engine.master is {master}."
         ) from error
     try:
         yield session
@@ -218,7 +224,7 @@ def _spark(master: str | None) -> Iterator[Any]:
 
 
 def _session(master: str | None) -> Any:
-    """The session that is there, or a new one, which ends with the process."""
+    """The existing session, or a new one, which ends with the process."""
     from pyspark.sql import SparkSession
 
     found = SparkSession.getActiveSession()
@@ -234,14 +240,14 @@ def _session(master: str | None) -> Any:
 
 
 def _raised_by_task(error: Exception) -> PacelineError:
-    """Paceline's own error that ended a task; else Spark's reason in a line."""
+    """Paceline's error that ended a task, or Spark's reason in one line."""
     own = re.search(r".*^paceline\.core\.errors\.(\w+): (.*)", str(error), re.DOTALL | re.MULTILINE)
     if own:
         return error_classes()[own[1]](own[2].strip())
     reason = _reason(error)
     if reason.startswith("ModuleNotFoundError"):
         return ConfigError(
-            f"A Spark executor lacks a package: {reason} Driver and executors need the same environment."
+            f"A package is missing on a Spark executor: {reason} Driver and executors need the same environment."
         )
     return PacelineError(f"Spark failed: {reason}")
 

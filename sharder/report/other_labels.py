@@ -23,8 +23,8 @@ def labelled_by(task: str, path: str, folders: Sequence[Path], manifests: Sequen
     classes = other.classes
     if classes is None:
         raise DataError(
-            f"The labels of task {task} are {other.labels.dtype} with shape {other.labels.shape}, so they are no classes to "
-            "compare; give --by a task with one whole number for each example."
+            f"The labels of task {task} are {other.labels.dtype} with shape {other.labels.shape}, so they are not "
+            "classes. Give --by a task with one whole number for each example."
         )
     return [
         _relabelled(Shards(folder, manifest), other, classes, task)

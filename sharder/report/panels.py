@@ -12,9 +12,9 @@ from paceline.sharder.report.shard_set import Sets
 WIDE = 13.4
 """Inches; sets stand side by side until they would need more."""
 NARROW, ALONE, MARGIN = 3.4, 5.8, 1.2
-"""Inches of the narrowest panel, of one that has no other beside it, and of a panel's labels."""
+"""Inches of the narrowest panel, of one alone in its row, and of a panel's labels."""
 LINE, BESIDE = 34, 32
-"""Letters of a title that fit above the narrowest panel, and of a label beside the lowest one."""
+"""Letters of a title that fit above the narrowest panel, and of a label next to the lowest one."""
 CELL = 0.27
 """Inches of a panel for each worker, if they fit; three digits of the heat map's do."""
 TICKS = 25
@@ -28,7 +28,7 @@ def cell(workers: int) -> float:
 def panels(
     sets: Sets, inches: float, height: float, least: float = NARROW, sharey: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """An axes for each set, side by side while they fit, else below each other; `inches` for each worker."""
+    """An axes for each set, side by side while they fit, otherwise below each other; `inches` for each worker."""
     least = least if len(sets) > 1 else max(least, ALONE)
     width = max(least, max(MARGIN + inches * shards.workers for shards in sets))
     beside = max(1, min(len(sets), int(WIDE // min(width, WIDE))))

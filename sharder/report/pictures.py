@@ -19,7 +19,7 @@ DIGIT = 0.08
 FEWEST_PERCENT = 0.05
 """The heat map's colours span at least this deviation either way, so that rounding does not look like imbalance."""
 MANY_POINTS = 60
-"""Above so many workers of all sets together their markers are smaller."""
+"""With more workers than this, of all sets together, their markers are smaller."""
 
 
 def draw(sets: Sets) -> dict[str, bytes]:

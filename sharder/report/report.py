@@ -19,7 +19,7 @@ def write_report(folders: list[Path], out: Path, by: str | None = None, path: st
     matplotlib is not installed, DiskError where `out` can't be written."""
     sets = read_sets(folders, by, path)
     if (out / MANIFEST).exists():
-        raise DataError(f"{out} is a folder of shards; give the report a folder of its own.")
+        raise DataError(f"{out} is a folder of shards; give the report another folder.")
     with needing("The report"):
         from paceline.sharder.report.pictures import draw
 

@@ -113,7 +113,7 @@ def read_sets(folders: list[Path], by: str | None = None, path: str = BUNDLED) -
     whose classes are shown instead of the shards' own, `path`: its data set. DataError where a folder holds no shards, none
     with classes, or others' training examples."""
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise UsageError("A folder is given twice; give each set of shards once.")
+        raise UsageError("A folder is in the list twice; give each set of shards once.")
     if len(folders) > MOST_SETS:
         raise UsageError(f"{len(folders)} folders are too many for one picture; give {MOST_SETS} or fewer.")
     manifests = [read_manifest(folder) for folder in folders]

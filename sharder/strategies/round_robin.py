@@ -1,4 +1,4 @@
-"""round_robin: as the examples stand in the file, like TensorFlow's `Dataset.shard`."""
+"""round_robin: in the examples' order in the file, like TensorFlow's `Dataset.shard`."""
 
 import numpy as np
 

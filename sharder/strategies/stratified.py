@@ -22,7 +22,7 @@ class Stratified(ByClasses):
         classes = grouped(_classes(train), rng if self.shuffle and not self.literal else None)
         if len(classes) < 2:
             raise DataError(
-                f"All {len(train):,} training examples are of one class, so there is nothing to stratify by; set "
+                f"All {len(train):,} training examples have the same class, so they can't be stratified; set "
                 "data.strategy to random or distribution_aware."
             )
         return Assignment(turns.deal_each(classes, restart=self.literal))
@@ -32,7 +32,7 @@ def _classes(train: Selection) -> Rows:
     labels = train.labels
     if not is_class_label(labels):
         raise DataError(
-            f"The labels are {labels.dtype} with shape {labels.shape}, not one whole number for each example, so they "
-            "are no classes to stratify by; set data.strategy to random or distribution_aware."
+            f"The labels are {labels.dtype} with shape {labels.shape}, not one whole number for each example, so "
+            "they can't be stratified; set data.strategy to random or distribution_aware."
         )
     return labels.astype(np.int64)

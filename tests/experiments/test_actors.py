@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.actors import FORMS, Study, broadcast, fits, main, setting_of
-from experiments.actors_pictures import Line
-from experiments.actors_processes import TASK
-from experiments.actors_virtual import (
+from experiments.actors_processes import TASK, main
+from paceline.core.errors import ConfigError
+from paceline.core.values import Vector
+from paceline.reproduce.actors_virtual import (
     HIDDEN,
     LENGTH,
     SHAPES,
@@ -21,8 +21,7 @@ from experiments.actors_virtual import (
     gradient,
     outputs,
 )
-from paceline.core.errors import ConfigError, UsageError
-from paceline.core.values import Vector
+from paceline.reproduce.xor_runs import FORMS, RATES, best, broadcast, setting_of
 from paceline.tasks.task import load_task
 from paceline.worker.training.model_and_gradient import Replica
 
@@ -171,77 +170,24 @@ def test_a_seed_decides_all_and_the_delay_some() -> None:
     assert trained() != trained(delay=5.0)
 
 
-# the command
-def test_the_best_of_the_rates_is_kept_for_each_seed(tmp_path: Path) -> None:
-    study = Study(tmp_path, 2, 30, 1.0, 2)
+# the best of three rates
+@pytest.mark.parametrize("form", FORMS)
+def test_the_best_of_the_rates_is_kept(form: str) -> None:
+    found = best(form, 0.1, 0, workers=2, examples=30)
+    setting = setting_of(0, 2, 30, own_first=FORMS[form].is_programs)
+    runs = {
+        rate: Decentralised(setting, rate, broadcast(0.1, FORMS[form].own), output_only=FORMS[form].is_programs).run()
+        for rate in RATES
+    }
 
-    for form in FORMS:
-        kept = study.kept(form, 0.1)
-        for seed, (rate, run) in enumerate(kept):
-            others = [study._run(cell) for cell in study._known if (cell.form, cell.seed) == (form, seed)]
-            assert len(others) == 3
-            assert FORMS[form].error(run) == min(map(FORMS[form].error, others))
-            assert rate in (0.2, 0.5, 0.8)
-
-
-def test_the_command_prints_a_table_for_each_form_and_keeps_what_is_finished(tmp_path: Path, capsys: Any) -> None:
-    def told() -> list[str]:
-        main(tmp_path, "paper,program", "0.1:0.3:0.1", 2, 3, 20, 1.0, 0)
-        return str(capsys.readouterr().out).splitlines()
-
-    first = told()
-    file = tmp_path / "runs-3-20-1.jsonl"
-    trained = file.read_text()
-
-    assert first[0] == "XOR, 2-2-1, 3 data shards of 20 examples, one epoch, delay 1, seeds 0 to 1"
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in first if line.startswith("| ")]
-    assert [row[0] for row in rows] == 2 * ["training", "centralised", "tau 0.1", "tau 0.2", "tau 0.3"]
-    for row in rows[1:5]:
-        assert len(row) == 10
-        assert 0 < float(row[1]) < 1
-    assert rows[1][5:7] == ["189", "0"]
-    assert [rows[1][8:], rows[2][8:], rows[3][8:]] == [["0.04", "18,009"], ["0.25", "28,866"], ["", ""]]
-    assert sum(line.startswith("error = ") for line in first) == 2
-    assert (tmp_path / "actors.png").read_bytes().startswith(b"\x89PNG")
-    assert len(trained.splitlines()) == 2 * 3 * (1 + 2 * 3)
-    assert told() == first
-    assert file.read_text() == trained
+    assert found["error"] == min(FORMS[form].error(run) for run in runs.values())
+    assert found["updates"] == runs[found["rate"]].updates
 
 
-def test_what_fits_is_told() -> None:
-    taus = [0.5, 1.0, 1.5, 2.0]
-    line = Line((0.1, 9.0), taus, [(0.2 + 0.1 * tau, 0.0) for tau in taus], [(100 * tau**-1.5, 0.0) for tau in taus])
-
-    straight, falling = fits(line)
-
-    assert straight == "error = 0.200 +0.1000 tau (R^2 1.000)"
-    assert falling.endswith("or 100 tau^-1.50 (R^2 1.000)")
-    assert fits(line._replace(updates=[(0.0, 0.0)] * 4)) == ["Too few values of tau for a fit."]
-
-
-@pytest.mark.parametrize(
-    ("option", "given", "told"),
-    [
-        ("forms", "paper,strom", "--forms: got 'strom'; expected some of paper, message, program"),
-        ("taus", "much", "--taus: got 'much'; expected FIRST:LAST:STEP"),
-        ("taus", "0.1:2", "--taus: got '0.1:2'; expected FIRST:LAST:STEP"),
-        ("taus", "0.1:2:0", "--taus: got '0.1:2:0'; expected FIRST:LAST:STEP"),
-        ("taus", "0:1:0.1", "--taus: got '0:1:0.1'; expected at least one, all above 0"),
-        ("taus", "2:1:0.1", "--taus: got '2:1:0.1'; expected at least one"),
-    ],
-)
-def test_an_option_that_can_not_be_read_is_refused_before_anything_is_written(
-    tmp_path: Path, option: str, given: str, told: str
-) -> None:
-    options = {"forms": "paper", "taus": "0.1", option: given}
-    with pytest.raises(UsageError, match=told):
-        main(tmp_path, options["forms"], options["taus"], 1, 2, 10, 1.0, 0)
-    assert not list(tmp_path.iterdir())
-
-
+# real processes
 @pytest.mark.timeout(240)
 def test_real_processes_stand_beside_the_virtual_ones(tmp_path: Path, capsys: Any) -> None:
-    main(tmp_path, "paper", "0.05", 1, 25, 150, 1.0, 2)
+    main(tmp_path, 2, 150, [0.05], 1.0)
 
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
     central, decentral = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows[1:])

@@ -26,10 +26,10 @@ from experiments.defaults_cells import (
 )
 from experiments.defaults_table import compact, compared, full, references, summary
 from experiments.processes import Ran
-from experiments.virtual_model import Net
-from experiments.virtual_training import Trained, train
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
+from paceline.reproduce.virtual_model import Net
+from paceline.reproduce.virtual_training import Trained, train
 from paceline.tasks.task import load_task
 from paceline.worker.training.model_and_gradient import Replica
 

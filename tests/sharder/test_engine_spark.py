@@ -195,7 +195,7 @@ def test_bad_data_that_a_task_finds_is_told_in_one_line(tmp_path):
     with pytest.raises(DataError) as told:
         SPARK.digest(saved(tmp_path, features, np.arange(50)), SILENT)
 
-    assert str(told.value) == "The features of example 7 hold NaN or infinity; remove or repair the example."
+    assert str(told.value) == "The features of example 7 hold NaN or infinity; correct or remove the example."
 
 
 def test_data_that_executors_do_not_have_is_told(blobs, tmp_path):
@@ -242,7 +242,7 @@ def test_code_that_executors_lack_is_told(blobs, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     only_here = Source(blobs.dataset, importlib.import_module("only_here").read)
 
-    with pytest.raises(ConfigError, match=r"executor lacks a package: .*only_here"):
+    with pytest.raises(ConfigError, match=r"package is missing on a Spark executor: .*only_here"):
         SPARK.digest(only_here, SILENT)
 
 

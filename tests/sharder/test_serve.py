@@ -354,17 +354,15 @@ def test_only_files_that_the_manifest_names_are_sent(serving: Any) -> None:
         ("shard-0", "../shard-1/labels"),
         (str(served.folder / "served/shard-0"), "labels"),
     ]:
-        assert asked(name, file).startswith("FAILED_PRECONDITION: There is no file"), name
-    assert "which are shard-0 to shard-1, validation, test" in asked("shard-2", "labels")
+        assert asked(name, file).startswith("FAILED_PRECONDITION: The shard server has no file"), name
+    assert "it serves shard-0 to shard-1, validation, test" in asked("shard-2", "labels")
     assert asked("shard-0", "labels", 10_000).startswith("INVALID_ARGUMENT: The call asks for 10,000 bytes")
-    assert asked("shard-0", "labels", digest="b" * 64).startswith(
-        "FAILED_PRECONDITION: The shards that are served are "
-    )
+    assert asked("shard-0", "labels", digest="b" * 64).startswith("FAILED_PRECONDITION: The shards here ")
 
 
 def test_more_than_one_turn_in_a_call_is_refused(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "MOST", 100)
-    with pytest.raises(Exception, match="a call gets 100 at most"):
+    with pytest.raises(Exception, match="A call may ask for at most 100"):
         serving().reader().verify(0)
 
 
@@ -393,7 +391,7 @@ def test_shards_that_were_made_anew_meanwhile_are_refused(serving: Any) -> None:
     )
     served.server.start()
 
-    with pytest.raises(DataError, match=r"are others .* than the caller began with"):
+    with pytest.raises(DataError, match=r"are not those that the caller began with"):
         reader.shard(0)
 
 
@@ -403,7 +401,7 @@ def test_counts_of_dense_rows_are_refused(serving: Any) -> None:
 
 
 def test_the_sharders_own_folder_is_no_place_for_copies(serving: Any) -> None:
-    with pytest.raises(DataError, match=r"holds shards that a sharder has written.*data.source=files"):
+    with pytest.raises(DataError, match=r"holds shards that a sharder wrote here.*data.source=files"):
         serving().reader("served")
 
 
@@ -462,7 +460,7 @@ def test_a_server_that_restarts_in_mid_shard_is_waited_for(serving: Any, calls: 
 def test_the_setting_and_the_address_belong_together(tmp_path: Path, source: str, server: str) -> None:
     config = Config.model_validate({"data": {"source": source}})
     start = Start(ToldWorker(shards=tmp_path, servers="localhost:2", shard_server=server), config, OPEN)
-    with pytest.raises(ConfigError, match=f"data.source is {source}, but (a|no) --shard-server was given"):
+    with pytest.raises(ConfigError, match=f"data.source is {source}, but you gave (a|no) --shard-server"):
         find_shards(start, threading.Event(), Said())
 
 

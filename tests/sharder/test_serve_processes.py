@@ -174,7 +174,7 @@ def test_a_server_that_is_stopped_while_it_writes_leaves_nothing(tmp_path: Path)
         process.send(signal.SIGTERM)
 
         assert process.wait() == 143
-        assert "was told to stop" in process.text()
+        assert "got a signal to stop" in process.text()
         assert not cluster.shards.exists()
 
 
@@ -194,6 +194,6 @@ def test_a_worker_and_an_evaluator_say_what_is_wrong_with_their_shard_server(tmp
 
         assert codes == {"token": 78, "none": 78, "gone": 69, "place": 73}
         assert "Unauthenticated: The call carries a wrong token" in processes["token"].text()
-        assert "no --shard-server was given" in processes["none"].text()
+        assert "you gave no --shard-server" in processes["none"].text()
         assert "the shard server at localhost:1 did not answer in time" in processes["gone"].text()
         assert "Can't write a copy of the shards" in processes["place"].text()

@@ -346,7 +346,7 @@ def test_a_report_by_another_task_says_whose_classes_it_shows(strata, tmp_path):
     [
         ("40", "39", r"shard-3 has example 39, but task .*kinds\.py has 39 training examples, 0 to 38\..* --data"),
         ("0.0, 40", "1.0, 41", r"shard-0 has other examples than task .*kinds\.py, or .* another order\. Give --by"),
-        ("(40)", "(40.0)", r"labels of task .*kinds\.py are float64 with shape \(40,\), so they are no classes"),
+        ("(40)", "(40.0)", r"labels of task .*kinds\.py are float64 with shape \(40,\), so they are not classes"),
     ],
 )
 def test_a_task_that_can_not_label_the_shards_is_refused(strata, tmp_path, old, new, said):
@@ -377,7 +377,7 @@ def test_a_data_set_without_the_task_that_reads_it_is_refused(uneven, tmp_path):
 
 
 def test_a_folder_given_twice_is_refused(uneven):
-    with pytest.raises(UsageError, match="given twice"):
+    with pytest.raises(UsageError, match="in the list twice"):
         read_sets([uneven, uneven / ".." / uneven.name])
 
 

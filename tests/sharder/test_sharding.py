@@ -297,7 +297,7 @@ def test_classes_to_deal_by_may_be_those_of_another_task(task, tmp_path):
 
     assert abs(counts[0] - counts[1]).max() <= 1
     assert read_manifest(tmp_path / "out").shards[0].classes.keys() == {"0", "1", "2"}
-    with pytest.raises(DataError, match=r"other\.py has other examples than .*three\.py.*set data\.strategy\.by"):
+    with pytest.raises(DataError, match=r"other\.py has other examples than .*three\.py.*Set data\.strategy\.by"):
         make_shards(config(task, data={"strategy": {"name": "stratified", "by": str(other)}}), tmp_path / "new")
 
 
@@ -446,7 +446,7 @@ def test_names_of_classes_and_columns_are_kept_and_dealt_anew(tmp_path):
     assert first.columns == anew.columns
     assert (first.columns.label, first.columns.names) == ("y", ("x", "z=u", "z=v", "z=w"))
     assert heard.said[:2] == [
-        "a.csv: cells separated by commas, UTF-8; 2 columns beside the label 'y' (2 classes) make 4 features",
+        "a.csv: cells separated by commas, UTF-8; 2 columns besides the label 'y' (2 classes) make 4 features",
         "a.csv: a feature for each text of 'z' (3)",
     ]
     assert list(first.as_read) == list(anew.as_read) == heard.said[:2]
@@ -474,7 +474,7 @@ def test_shards_dealt_anew_without_any_other_wish_are_the_same(task, tmp_path, c
 def test_dealing_anew_changes_nothing_of_what_trains(task, tmp_path, changed, told):
     make_shards(config(task), tmp_path / "old")
 
-    with pytest.raises(ConfigError, match=told + ", and dealing them anew keeps what trains"):
+    with pytest.raises(ConfigError, match=told + ". Dealing shards again can't change which examples train"):
         reshard(tmp_path / "old", config(task, **changed), tmp_path / "new")
 
     assert not (tmp_path / "new").exists()

@@ -146,6 +146,28 @@ def test_a_cluster_of_one_example_for_each_shard_is_dense_unless_told_otherwise(
     assert set(found[0]) | set(found[1]) == set(range(5))
 
 
+def test_literally_a_cluster_of_one_example_for_each_shard_goes_to_all():
+    """Fig. 6, line 13: only those with more are dealt."""
+    clusters = np.array([0, 0, 1, 1, 1])
+
+    found = DistributionAware(literal=True).deal(clusters, Turns([1, 1]), np.random.default_rng(0))
+
+    assert [rows.tolist() for rows in found] == [[2, 4, 0, 1], [3, 0, 1]]
+
+
+def test_literally_pca_sees_all_examples_and_every_start_of_kmeans_ends():
+    asked = []
+
+    def note(train, how, rng):
+        asked.append(how)
+        return np.arange(len(train)) % 2
+
+    DistributionAware(literal=True).assign(examples([0, 1] * 9000), Turns([1, 1]), np.random.default_rng(0), note)
+
+    (how,) = asked
+    assert (how.sample, how.thorough, how.standardise) == (18_000, True, False)
+
+
 @given(st.lists(st.integers(0, 5), min_size=6, max_size=90), st.integers(1, 6), st.booleans())
 def test_dense_clusters_are_spread_within_one_and_sparse_ones_are_whole(clusters, shards, literal):
     strategy = DistributionAware(literal=literal)
@@ -223,6 +245,60 @@ def test_clusters_of_sparse_rows_are_found(standardise):
     assert len(set(clusters)) == 3
 
 
+def _fitted(features, **how):
+    """What the settings make of the features: an example's points."""
+    train = examples([0] * len(features), np.asarray(features, np.float32))
+    asked = Clustering(2, **({"components": 2, "iterations": 150, "standardise": False} | how))
+    found = []
+    cluster(
+        train, asked, np.random.default_rng(0), elsewhere=lambda directions, seeds: found.append((directions, seeds))
+    )
+    (directions, seeds), *_ = found
+    return clustering.summary(train, directions), len(seeds)
+
+
+def test_whitened_components_all_have_variance_one():
+    wide = np.random.default_rng(0).normal(size=(400, 3)) * [100, 10, 1]
+
+    plain, whitened = _fitted(wide)[0].std(axis=0), _fitted(wide, whiten=True)[0].std(axis=0)
+
+    assert plain[0] > 8 * plain[1]
+    assert whitened == pytest.approx([1, 1], abs=0.01)
+
+
+def test_all_components_and_any_number_of_starts_may_be_asked_for():
+    points, starts = _fitted(np.random.default_rng(0).normal(size=(40, 7)), components=None, starts=5)
+
+    assert points.shape == (40, 7)
+    assert starts == 5
+
+
+def test_by_cosine_only_the_direction_of_a_point_counts():
+    points, _ = _fitted(np.random.default_rng(0).normal(size=(40, 7)), cosine=True)
+
+    assert np.linalg.norm(points, axis=1) == pytest.approx(np.ones(40), abs=1e-5)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_what_does_not_fit_in_memory_is_fitted_on_piece_by_piece_with_the_same_result(monkeypatch, whiten):
+    features = np.random.default_rng(0).normal(size=(600, 5)) * [9, 6, 3, 0.1, 0.1] + 3
+    whole, _ = _fitted(features, whiten=whiten, components=3)
+    monkeypatch.setattr(clustering, "SAMPLE_BYTES", 100)
+    monkeypatch.setattr(clustering, "CHUNK_BYTES", 2000)
+
+    pieces, _ = _fitted(features, whiten=whiten, components=3)
+
+    assert np.abs(pieces) == pytest.approx(np.abs(whole), rel=0.05, abs=0.05)
+
+
+def test_clusters_of_a_thorough_search_are_scikit_learns_own():
+    train = examples([0] * 240, blobs([80, 80, 80]))
+
+    clusters = cluster(train, Clustering(3, 2, 150, False, thorough=True), np.random.default_rng(0))
+
+    assert [len(set(part)) for part in np.split(clusters, 3)] == [1, 1, 1]
+
+
 def test_clusters_are_as_tight_as_those_of_scikit_learn_on_all_rows(monkeypatch):
     monkeypatch.setattr(clustering, "FITTED", 300)
     from sklearn.cluster import KMeans
@@ -242,11 +318,17 @@ def test_clusters_are_as_tight_as_those_of_scikit_learn_on_all_rows(monkeypatch)
 @pytest.mark.parametrize(
     ("name", "labels", "weights", "options", "found"),
     [
-        ("stratified", [0] * 9, [1, 1], {}, "All 9 training examples are of one class.*random or distribution_aware"),
-        ("stratified", [0.5] * 9, [1, 1], {}, "labels are float64 with shape .*no classes to stratify by.*random"),
+        (
+            "stratified",
+            [0] * 9,
+            [1, 1],
+            {},
+            "All 9 training examples have the same class.*random or distribution_aware",
+        ),
+        ("stratified", [0.5] * 9, [1, 1], {}, "labels are float64 with shape .*so they can't be stratified.*random"),
         ("stratified", [[0, 1]] * 9, [1, 1], {}, r"int64 with shape \(9, 2\), not one whole number"),
-        ("distribution_aware", [0.5] * 9, [1, 1], {}, r"no classes.*set data\.strategy\.clusters"),
-        ("distribution_aware", [0] * 9, [1], {"clusters": 10}, r"9 .* can't make 10 clusters.*clusters to less"),
+        ("distribution_aware", [0.5] * 9, [1, 1], {}, r"not classes.*set data\.strategy\.clusters"),
+        ("distribution_aware", [0] * 9, [1], {"clusters": 10}, r"9 .* can't make 10 clusters.*clusters lower"),
         ("random", [0] * 3, [1] * 4, {}, "3 training examples can't fill 4 shards"),
         ("random", [0] * 10, [1000, 1], {}, "Shard 1 would get none of the 10 training examples.*more equal"),
         ("stratified", [0, 0, 1, 1], [1] * 3, {"literal": True}, "Shard 2 would get none.*literal"),
@@ -261,7 +343,7 @@ def test_examples_that_a_strategy_can_not_deal_are_refused(name, labels, weights
 def test_features_that_float32_does_not_hold_are_refused(largest):
     train = examples([0, 1] * 20, np.full((40, 2), largest / 40) * np.arange(40)[:, None])
 
-    with pytest.raises(DataError, match="too large to find clusters"):
+    with pytest.raises(DataError, match="too large for clustering"):
         dealt("distribution_aware", train, [1, 1])
 
 

@@ -1,17 +1,15 @@
 """A whole training in virtual time: the real slices, policies and membership, real gradients, and workers that take as long
-as they are told. One seed is one schedule."""
+as the settings say. One seed is one schedule."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
 import numpy as np
 
-from experiments.timeline import Timeline
-from experiments.virtual_model import Problem
 from paceline.core import kernels
 from paceline.core.peers.peer_policy import Group, Message, build_peer_policy
 from paceline.core.peers.peer_run import topology_of
@@ -27,6 +25,8 @@ from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import Own, Policy, build_policy, is_served
 from paceline.core.values import Base, Dense, Empty, Outcome, Push, Reply, Vector, View
 from paceline.data.sampler import Sampler, steps_per_epoch
+from paceline.reproduce.timeline import Timeline
+from paceline.reproduce.virtual_model import Problem
 
 STEP = (0.8, 1.2)
 """Shortest and longest time of an equal worker's step; 1 is the unit of time."""
@@ -120,23 +120,27 @@ class Training(ABC):
     def view(self) -> View:
         return self._run.membership.view
 
+    @property
+    def epochs(self) -> float:
+        """Passes over the data so far, by all workers together."""
+        return self._slices[0].clocks.examples / self.problem.examples
+
     def _publish(self) -> None:
         """Tells all servers who counts."""
         for number, server in enumerate(self._slices):
             self._send(number, server.view(self.view))
 
-    def run(self) -> Trained:
-        """Trains to the end."""
+    def run(self, watch: Callable[["Training"], None] = lambda training: None) -> Trained:
+        """Trains to the end. `watch` is called after each event."""
         for worker in self.workers:
             worker.own.lr = self._slices[0].lr
             worker.bases = [Base(1, 0)] * len(self._slices)
             self._begin(worker)
         while self._run.phase is not RunPhase.SCORING:
             self.time.next_event()
+            watch(self)
         clocks = self._slices[0].clocks
-        return Trained(
-            self._model(), self.time.now, clocks.examples, clocks.pushes, self._stale / max(1, clocks.pushes)
-        )
+        return Trained(self.model(), self.time.now, clocks.examples, clocks.pushes, self._stale / max(1, clocks.pushes))
 
     # the way to the servers and back
     def _push(self, worker: Worker, number: int, push: Push) -> None:
@@ -205,8 +209,8 @@ class Training(ABC):
         """All servers have answered the worker's push."""
 
     @abstractmethod
-    def _model(self) -> Vector:
-        """The model to score."""
+    def model(self) -> Vector:
+        """The model to score, as it is now."""
 
     def _left(self, worker: Worker) -> None:  # noqa: B027 - nobody waits for those who left where there are servers
         """The worker has made its last step."""
@@ -274,7 +278,7 @@ class Served(Training):
         if worker.own.start is not None:
             np.copyto(worker.own.start, worker.own.local)
 
-    def _model(self) -> Vector:
+    def model(self) -> Vector:
         found = []
         for server in self._slices:
             published = server.pull()
@@ -337,12 +341,44 @@ class Among(Training):
             self._tell(self._members[rank].regroup(group))
             self._look(rank)
 
-    def _model(self) -> Vector:
+    def model(self) -> Vector:
         models = np.array([worker.own.local for worker in self.workers], np.float64)
         return np.asarray(models.mean(axis=0), np.float32)
 
 
+def training_of(config: Config, problem: Problem) -> Training:
+    """This config's training in virtual time, before its first step."""
+    kind = Served if is_served(config.policy) else Among
+    return kind(config, problem)
+
+
 def train(config: Config, problem: Problem) -> Trained:
     """Trains this config in virtual time."""
-    kind = Served if is_served(config.policy) else Among
-    return kind(config, problem).run()
+    return training_of(config, problem).run()
+
+
+@dataclass(slots=True)
+class Curve:
+    """Scores of a training while it runs, one at the end of each epoch of all workers together."""
+
+    times: list[float] = field(default_factory=list)
+    """In steps of an equal worker."""
+    scores: list[float] = field(default_factory=list)
+    """Accuracy on the test examples (ratio); 0 where the model is no number."""
+
+    def watch(self, training: Training) -> None:
+        """Scores where another epoch is over."""
+        if training.epochs >= len(self.scores) + 1:
+            self.times.append(training.time.now)
+            self.scores.append(training.problem.measures(training.model())["test_accuracy"])
+
+    def time_to(self, score: float) -> float:
+        """When it had this score first; infinity where it never had."""
+        return next((time for time, found in zip(self.times, self.scores, strict=True) if found >= score), math.inf)
+
+
+def curve_of(config: Config, problem: Problem) -> Curve:
+    """Trains this config in virtual time, and scores it after each epoch."""
+    curve = Curve()
+    training_of(config, problem).run(curve.watch)
+    return curve

@@ -11,7 +11,6 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from experiments.timeline import Timeline
 from paceline.core import kernels
 from paceline.core.peers.peer_policy import Group, Message, build_peer_policy
 from paceline.core.peers.topology import build_topology
@@ -21,6 +20,7 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.steps.optimizers.sgd import plain_sgd
 from paceline.core.sync.policy import Own, build_policy
 from paceline.core.values import Base, Dense, Places, Push, Seat, Vector, View
+from paceline.reproduce.timeline import Timeline
 
 SHAPES = (("0.weight", (2, 2)), ("0.bias", (2,)), ("2.weight", (1, 2)), ("2.bias", (1,)))
 """Of the model in examples/actors_xor.py."""
@@ -184,7 +184,7 @@ class Decentralised(Training):
 
     def __init__(self, setting: Setting, lr: float, policy: Options, output_only: bool = False) -> None:
         """`policy`: broadcast, with its options. `output_only`: the hidden layers are each worker's own, as in [Actors]'
-        program, where only the output layer adds its gradients to what is to be sent."""
+        program, where only the output layer adds its gradients to what will be sent."""
         super().__init__(setting)
         self._lr = lr
         self._output_only = output_only

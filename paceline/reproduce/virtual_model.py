@@ -20,6 +20,8 @@ from paceline.worker.training.model_and_gradient import Replica
 Array = npt.NDArray[Any]
 Part = tuple[Array, Array]
 """Inputs (N, D) and labels (N,) as a task's `prepare` gives them."""
+WORST_LOSS = 1e6
+"""Of a model that is no number."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +33,10 @@ class Problem:
     shards: Sequence[Part]
     """Training examples of each worker."""
     test: Part
+    validation: Part | None
+    """None where the data set is not to have one."""
+    train: Part
+    """All training examples, each once."""
 
     @property
     def examples(self) -> int:
@@ -39,6 +45,21 @@ class Problem:
     def score(self, weights: Vector) -> float:
         """Accuracy on the test examples, or R^2 of a regression (ratios)."""
         return self.net.score(self.net.outputs(weights, self.test[0]), self.test[1])
+
+    def measures(self, weights: Vector) -> dict[str, float]:
+        """Loss and score on each part, like train_loss and test_accuracy; a model that is no number has the worst ones."""
+        found = {}
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        for name, part in parts.items():
+            if part is None:
+                continue
+            inputs, labels = part
+            with np.errstate(all="ignore"):
+                outputs = self.net.outputs(weights, inputs)
+                loss, score = self.net.loss(outputs, labels), self.net.score(outputs, labels)
+            found[f"{name}_loss"] = loss if np.isfinite(loss) else WORST_LOSS
+            found[f"{name}_accuracy"] = score if np.isfinite(loss) else 0.0
+        return found
 
 
 class Net:
@@ -75,6 +96,13 @@ class Net:
             return float(1 - ((outputs[:, 0] - labels) ** 2).mean() / labels.var())
         return float((outputs.argmax(1) == labels).mean())
 
+    def loss(self, outputs: Array, labels: Array) -> float:
+        """Mean cross entropy, or the mean squared error."""
+        if self.is_regression:
+            return float(((outputs[:, 0] - labels) ** 2).mean())
+        shifted = outputs - outputs.max(1, keepdims=True)
+        return float((np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), labels]).mean())
+
     def gradient(self, weights: Vector, inputs: Array, labels: Array) -> Vector:
         """Of the mean loss over the examples."""
         layers, seen = self._layers(weights), [inputs]
@@ -108,8 +136,13 @@ def problem_of(config: Config, folder: Path) -> Problem:
     make_shards(config, folder)
     shards = open_shards(folder)
     replica = Replica(task, "cpu", config.seed)
-    parts = [_prepared(task, shards.shard(number)) for number in range(len(shards))]
-    return Problem(Net(replica.model), replica.local.copy(), parts, _prepared(task, shards.part("test")))
+    mine = [shards.shard(number) for number in range(len(shards))]
+    parts = [_prepared(task, shard) for shard in mine]
+    once = np.unique(np.concatenate([shard.ids for shard in mine]), return_index=True)[1]
+    inputs, labels = (np.concatenate(column)[once] for column in zip(*parts, strict=True))
+    test = _prepared(task, shards.part("test"))
+    validation = _prepared(task, shards.part("validation")) if config.data.validation else None
+    return Problem(Net(replica.model), replica.local.copy(), parts, test, validation, (inputs, labels))
 
 
 def _prepared(task: Task, shard: Shard) -> Part:

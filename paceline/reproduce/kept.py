@@ -1,0 +1,77 @@
+"""The file of a recipe's finished runs: a line of JSON each, behind a line that says what they are of."""
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from paceline.core.errors import ConfigError
+from paceline.reproduce.recipe import Figures
+
+FORMAT = 1
+"""Of the file. Raised when older files can't be read any more."""
+RunKey = tuple[str, int]
+"""Row and seed."""
+
+
+class Kept:
+    """Finished runs. ConfigError where the file is another recipe's, or of another version of it."""
+
+    def __init__(self, file: Path, what: Mapping[str, Any]) -> None:
+        """`what`: the recipe's name, size and version; it is written at the first run, with the day."""
+        self._file = file
+        self._what = {"format": FORMAT, **what}
+        self.about: dict[str, Any] = {}
+        """What the file says of itself; nothing before the first run."""
+        self.seconds: dict[RunKey, float] = {}
+        self._figures: dict[RunKey, Figures] = {}
+        if file.exists():
+            self._read()
+
+    def __contains__(self, key: RunKey) -> bool:
+        return key in self._figures
+
+    @property
+    def figures(self) -> Mapping[RunKey, Figures]:
+        return self._figures
+
+    def add(self, key: RunKey, figures: Figures, seconds: float) -> None:
+        """Keeps a run: from now on it is not repeated."""
+        if not self.about:
+            self.about = {**self._what, "date": f"{datetime.now(UTC):%Y-%m-%d}", "cores": os.cpu_count()}
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(json.dumps(self.about) + "\n")
+        line = {"row": key[0], "seed": key[1], "seconds": round(seconds, 3), "figures": figures}
+        with self._file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._take(line)
+
+    def _read(self) -> None:
+        text = self._file.read_text()
+        whole = text[: text.rfind("\n") + 1]  # who was killed while it wrote left half a line
+        try:
+            about, *lines = map(json.loads, whole.splitlines())
+            found = {key: about.get(key) for key in self._what}
+        except (ValueError, AttributeError) as error:
+            raise ConfigError(
+                f"{self._file} can't be read: {error}. Move the file away, or give another --out."
+            ) from error
+        if found != self._what:
+            seen, wanted = (", ".join(f"{key} {value}" for key, value in each.items()) for each in (found, self._what))
+            raise ConfigError(
+                f"{self._file} holds runs of {seen}; this command makes {wanted}. Move the file away, or give another --out."
+            )
+        if whole != text:
+            self._file.write_text(whole)
+        self.about = about
+        for line in lines:
+            self._take(line)
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        key = line["row"], line["seed"]
+        self._figures[key] = line["figures"]
+        self.seconds[key] = line["seconds"]

@@ -1,0 +1,144 @@
+"""Makes a table or figure: trains what is missing, then writes table, picture, JSON and the page."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from paceline.core.errors import ConfigError, UsageError
+from paceline.plot_style import png
+from paceline.reproduce import page
+from paceline.reproduce.artefacts import Artefact, known
+from paceline.reproduce.kept import Kept
+from paceline.reproduce.recipe import Around, Runs
+from paceline.reproduce.rule import Verdict
+
+RUNS, PICTURE, RESULT, TABLE = "runs.jsonl", "picture.png", "result.json", "table.txt"
+
+
+class Making:
+    """One table or figure in a folder of results."""
+
+    def __init__(
+        self, artefact: Artefact, out: Path, seeds: int | None = None, full: bool = False, data: str | None = None
+    ) -> None:
+        """`seeds`: runs of each row, the recipe's number if None. `full`: the paper's size, on its data set `data`. UsageError
+        where the recipe has no such size, or lacks the data."""
+        self.artefact = artefact
+        self.recipe = artefact.recipe
+        if full:
+            self._check_full(data)
+        self._full, self._data = full, data
+        self.seeds = self.recipe.seeds if seeds is None else seeds
+        size = "full" if full else "small"
+        self.folder = out / size / artefact.name
+        trained = self.recipe.same_runs_as or artefact.name
+        what = {"artefact": trained, "size": size, "version": self.recipe.version}
+        self.kept = Kept(out / size / trained / RUNS, what)
+
+    def _check_full(self, data: str | None) -> None:
+        name, needs = self.artefact.name, self.recipe.full
+        if not needs:
+            raise UsageError(f"{name} has no --full size: {self.recipe.small} Leave out --full.")
+        if data is None:
+            raise UsageError(
+                f"{name} --full needs --data: {needs} Without --full it runs on what is here: {self.recipe.small}"
+            )
+
+    @property
+    def keys(self) -> list[tuple[str, int]]:
+        """All runs, seed by seed, so that one that is broken off has whole columns of seeds."""
+        return [(row, seed) for seed in range(self.seeds) for row in self.recipe.rows]
+
+    @property
+    def missing(self) -> list[tuple[str, int]]:
+        """Runs that are still to be made."""
+        return [key for key in self.keys if key not in self.kept]
+
+    @property
+    def seconds(self) -> float:
+        """That its runs took."""
+        return sum(self.kept.seconds.get(key, 0.0) for key in self.keys)
+
+    def train(self) -> Iterator[str]:
+        """Trains what is missing; gives each run's name when it is kept."""
+        with TemporaryDirectory(prefix="paceline-reproduce-") as folder:
+            around = Around(Path(folder), self._data, self._full)
+            for row, seed in self.missing:
+                start = time.perf_counter()
+                figures = self.recipe.run(around, row, seed)
+                self.kept.add((row, seed), figures, time.perf_counter() - start)
+                yield f"{row}, seed {seed}"
+
+    @property
+    def runs(self) -> Runs:
+        """ConfigError where some are missing."""
+        if missing := self.missing:
+            name = self.artefact.name
+            raise ConfigError(f"{name} has {len(missing)} runs still to make: paceline reproduce {name}")
+        return Runs(self.recipe, self.seeds, self.kept.figures)
+
+    def write(self) -> None:
+        """Table, picture and JSON, next to the runs."""
+        runs = self.runs
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / TABLE).write_text("\n".join(page.table(runs)) + "\n")
+        (self.folder / RESULT).write_text(json.dumps(self.plain(), indent=1) + "\n")
+        (self.folder / PICTURE).write_bytes(png(self.recipe.draw(runs)))
+
+    def plain(self) -> dict[str, Any]:
+        """For programs."""
+        runs, recipe = self.runs, self.recipe
+        return {
+            **self.kept.about,
+            "seeds": self.seeds,
+            "seconds": round(self.seconds, 1),
+            "rows": {
+                row: {
+                    column: {"values": runs.of(row, column), "paper": recipe.paper.get(row, {}).get(column)}
+                    for column in recipe.columns
+                }
+                for row in recipe.rows
+            },
+            "claims": [
+                {
+                    "says": claim.says,
+                    "paper": claim.paper(recipe.paper),
+                    "ours": {key: _finite(number) for key, number in asdict(claim.ours(runs)).items()},
+                    "verdict": claim.verdict(recipe.paper, runs),
+                }
+                for claim in recipe.claims
+            ],
+        }
+
+    def verdicts(self) -> list[Verdict]:
+        """Of each sentence."""
+        runs = self.runs
+        return [claim.verdict(self.recipe.paper, runs) for claim in self.recipe.claims]
+
+
+def makings(out: Path) -> Sequence[Making]:
+    """Every table and figure, with as many seeds as all its rows have in this folder, or as its recipe has."""
+    found = []
+    for artefact in known():
+        making = Making(artefact, out)
+        whole = [seed for row, seed in making.kept.figures if row == artefact.recipe.rows[-1]]
+        found.append(Making(artefact, out, len(whole)) if whole else making)
+    return found
+
+
+def write_page(out: Path) -> Path:
+    """The page of all that is in this folder, next to it."""
+    path = out.with_suffix(".md")
+    made = [
+        page.Made(each.artefact, each.runs, each.kept.about, each.seconds) for each in makings(out) if not each.missing
+    ]
+    path.write_text(page.whole(made, known(), out.name))
+    return path
+
+
+def _finite(number: float) -> float | None:
+    return number if abs(number) < float("inf") else None

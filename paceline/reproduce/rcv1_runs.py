@@ -1,0 +1,36 @@
+"""What [Hogwild]'s Tables I and II have in common: the preset's SVM on made-up rows of RCV1's size, by one worker in lock-step,
+until the paper's rule stops it. The real RCV1 may not be handed on."""
+
+from pathlib import Path
+
+from paceline.data.rcv1 import TOPICS
+from paceline.data.rcv1_like import rcv1_like, write_lyrl2004
+from paceline.local.linear_without_servers import train_here
+from paceline.local.read_config import complete
+from paceline.reproduce.recipe import Around, Figures
+
+SMALL = "23,149 made-up rows like RCV1's, one worker in lock-step, at most 100 epochs. This is the paper's size."
+RATE, BATCH = 0.005, 16
+"""The paper's best."""
+
+
+def trained(around: Around, lr: float, batch: int, seed: int) -> Figures:
+    """Test accuracy (percent), and epochs until the rule stopped it."""
+    settings = {
+        "task": "rcv1",
+        "data": {"path": str(_data(around.folder / f"rcv1-{seed}", seed))},
+        "workers": 1,
+        "optimizer": {"lr": lr},
+        "batch_size": batch,
+        "seed": seed,
+    }
+    report = train_here(complete(settings, preset="hogwild"), 1, False, around.folder / "model")
+    return {"accuracy": 100 * report.metrics["test_accuracy"], "epochs": len(report.epochs)}
+
+
+def _data(folder: Path, seed: int) -> Path:
+    """The rows in the form of RCV1's authors, made once."""
+    if not (folder / TOPICS).is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_lyrl2004(rcv1_like(seed=seed), folder)
+    return folder

@@ -1,0 +1,93 @@
+"""[Sharding] Fig. 7: how many examples of each class the 12 shards of three random shardings of CIFAR-100 have, by its 20
+coarse labels. It needs labels alone: 50,000, 2,500 of each class. Section IV-D2 says what the paper reads off the figure."""
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from paceline.core.settings.config import Options
+from paceline.data.dataset import Labelled, Selection
+from paceline.plot_style import STYLE
+from paceline.reproduce.claims import Between
+from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.rule import Verdict
+from paceline.sharder.strategy import build_strategy, deal
+
+CLASSES, EACH, WORKERS = 20, 2500, 12
+PLAIN = {Verdict.AGREES: "2,500 examples of a class are dealt to 12 shards: 208.3 each."}
+WHY = {
+    Verdict.CANNOT: "The paper rounds to what its three box plots show; ours is the mean over 20 runs.",
+    Verdict.DOES_NOT: "The deviation of a count is 13.5, so the quartiles are 9 away from 208.",
+}
+EXTREMES = {Verdict.AGREES: "Of 240 counts in a run some are three deviations away."}
+ROWS = {"random": {"name": "random"}, "stratified": {"name": "stratified"}}
+
+
+def counts(strategy: str, seed: int) -> npt.NDArray[np.int64]:
+    """Examples of each class in each shard: (12, 20)."""
+    labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(CLASSES), EACH))
+    train = Selection(Labelled(labels[:, None].astype(np.uint8), labels), np.arange(len(labels)))
+    options = dict(ROWS[strategy])
+    found = deal(build_strategy(Options(**options)), train, [1.0] * WORKERS, seed)
+    return np.array([np.bincount(labels[rows], minlength=CLASSES) for rows in found.shards])
+
+
+def run(around: Around, name: str, seed: int) -> Figures:
+    found = counts(name, seed)
+    lower, middle, upper = np.percentile(found, (25, 50, 75), axis=1)
+    return {
+        "median": float(middle.mean()),
+        "lower": float(lower.mean()),
+        "upper": float(upper.mean()),
+        "least": int(found.min()),
+        "most": int(found.max()),
+        "whiskers": [float(value) for value in np.percentile(found, (5, 95))],
+        "counts": found.tolist(),
+    }
+
+
+def draw(runs: Runs) -> Figure:
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(10.6, 3.8), layout="constrained")
+        every = runs.of("random", "counts")[:3]
+        for number, (axes, found) in enumerate(zip(figure.subplots(1, 3, sharey=True), every, strict=False)):
+            axes.boxplot(found, widths=0.6)
+            axes.set_title(f"run {number + 1}")
+            axes.set_xlabel("worker")
+        figure.axes[0].set_ylabel("examples of a class in a shard")
+        return figure
+
+
+RECIPE = Recipe(
+    number="Fig. 7",
+    shows="examples of each class in random shards of CIFAR-100",
+    small="The sharder's own strategies on 50,000 labels of 20 equal classes, 12 shards. This is the paper's size.",
+    rows=list(ROWS),
+    columns={
+        "median": Column("median of a shard", ".1f"),
+        "lower": Column("lower quartile", ".1f"),
+        "upper": Column("upper quartile", ".1f"),
+        "least": Column("fewest", ".0f"),
+        "most": Column("most", ".0f"),
+    },
+    run=run,
+    draw=draw,
+    claims=[
+        Between("a shard has about 208 examples of each class", PLAIN, "median", "random", 207, 209),
+        Between(
+            "half of a shard's classes have 200 examples or more: lower quartile", WHY, "lower", "random", 199.5, 200.5
+        ),
+        Between(
+            "half of a shard's classes have 215 examples or fewer: upper quartile", WHY, "upper", "random", 214.5, 215.5
+        ),
+        Between(
+            "some class has as few as 175 examples or fewer in a shard", EXTREMES, "least", "random", 0, 175.5, 175
+        ),
+        Between(
+            "some class has as many as 235 examples or more in a shard", EXTREMES, "most", "random", 234.5, 2500, 235
+        ),
+    ],
+    minutes=0.1,
+    seeds=20,
+)

@@ -1,0 +1,129 @@
+"""What [Sharding]'s Tables II to V have in common: its methods in its setting, in virtual time.
+
+12 workers and 2 servers, asynchronous. As equations 3 and 4 have it, a worker takes floor(B / n) examples at rate a / n. The
+paper's validation metrics are those of the test images; training metrics are of the whole training set."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from paceline.core.settings.config import Config
+from paceline.data.shards import open_shards
+from paceline.reproduce.claims import Above, Claim, MoreSpread, Numbers
+from paceline.reproduce.pictures import spreads
+from paceline.reproduce.recipe import Around, Column, Figures, Runs
+from paceline.reproduce.rule import Verdict
+from paceline.reproduce.virtual_model import problem_of
+from paceline.reproduce.virtual_training import train
+from paceline.tasks.task import load_config
+
+WORKERS, SERVERS = 12, 2
+COLUMNS: Mapping[str, Column] = {
+    "training_loss": Column("training loss"),
+    "training_accuracy": Column("training accuracy"),
+    "validation_loss": Column("validation loss"),
+    "validation_accuracy": Column("validation accuracy"),
+}
+SPREAD = {
+    Verdict.CANNOT: "Five runs tell two variances apart only from a ratio of 9.6 on; so the paper's own five don't, either.",
+}
+MEANS = {
+    Verdict.CANNOT: "The difference is smaller than that of two seeds, as in the paper.",
+    Verdict.AGREES: "With many clusters some are sparse, and every worker trains on their examples.",
+}
+"""Why: of variances, and of means."""
+Method = Mapping[str, Any]
+"""A sharding strategy with its options."""
+
+
+def methods(clusters: Sequence[int]) -> dict[str, Method]:
+    """The rows of a table."""
+    aware = {f"distribution-aware, {k}": {"name": "distribution_aware", "clusters": k} for k in clusters}
+    return {"random": {"name": "random"}, "stratified": {"name": "stratified"}, **aware}
+
+
+def config_of(task: str, model: str | None, data: str, method: Method, seed: int, epochs: int) -> Config:
+    """The settings of one run: He et al.'s for one machine, divided as the paper says."""
+    return load_config(
+        overrides={
+            "task": task,
+            "model": model,
+            "data": {"path": data, "strategy": dict(method), "validation": 0.0},
+            "workers": WORKERS,
+            "servers": SERVERS,
+            "policy": {"name": "asp"},
+            "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4},
+            "schedule": {"name": "multistep", "milestones": [epochs / 2, 3 * epochs / 4], "lr_scale": "inverse"},
+            "epochs": epochs,
+            "batch_size": 128,
+            "batch": "global",
+            "seed": seed,
+        }
+    )
+
+
+def measured(around: Around, name: str, config: Config) -> Figures:
+    """What a run of this method gave, and how many neighbourhoods were sparse."""
+    folder = around.folder / f"{name}-{config.seed}"
+    problem = problem_of(config, folder)
+    found = problem.measures(train(config, problem).model)
+    shards = open_shards(folder)
+    ids = [set(shards.shard(number).ids.tolist()) for number in range(WORKERS)]
+    return {
+        "training_loss": found["train_loss"],
+        "training_accuracy": found["train_accuracy"],
+        "validation_loss": found["test_loss"],
+        "validation_accuracy": found["test_accuracy"],
+        "for_all": len(set.intersection(*ids)),
+    }
+
+
+def run_of(every: Mapping[str, Method], task: str, model: str | None, data: str, epochs: int) -> Callable[..., Figures]:
+    """The `run` of a recipe."""
+
+    def run(around: Around, name: str, seed: int) -> Figures:
+        return measured(around, name, config_of(task, model, data, every[name], seed, epochs))
+
+    return run
+
+
+def numbers(every: Sequence[str], rows: Sequence[Sequence[float]]) -> Numbers:
+    """The paper's means by row and column."""
+    return {row: dict(zip(COLUMNS, means, strict=True)) for row, means in zip(every, rows, strict=True)}
+
+
+def claims(variances: Mapping[str, Sequence[float]], most_accurate: str, least_loss: str) -> list[Claim]:
+    """What the text says of every table. `variances`: the paper's, by column, of random and of stratified shards; then the
+    methods with the best validation accuracy and the lowest training loss."""
+    spread: list[Claim] = [
+        MoreSpread(
+            f"{COLUMNS[column].name} varies more between runs with random shards than with stratified ones",
+            SPREAD,
+            column,
+            "random",
+            "stratified",
+            random / stratified,
+        )
+        for column, (random, stratified) in variances.items()
+    ]
+    return [
+        *spread,
+        Above(
+            f"{most_accurate} has a higher validation accuracy than random",
+            MEANS,
+            "validation_accuracy",
+            most_accurate,
+            "random",
+        ),
+        Above(f"{least_loss} has a lower training loss than random", MEANS, "training_loss", "random", least_loss),
+    ]
+
+
+def draw(runs: Runs) -> Figure:
+    """The runs of each method, by figure."""
+    panels = {
+        column.name: {row: [float(value) for value in runs.of(row, name)] for row in runs.recipe.rows}
+        for name, column in COLUMNS.items()
+    }
+    return spreads(panels)

@@ -1,0 +1,1 @@
+"""Tasks that stand for the papers' data and models at the small size."""

@@ -1,0 +1,231 @@
+"""All recipes: the papers' own numbering, what their sentences ask for, and that each can be drawn and told."""
+
+import json
+import re
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from paceline.core.errors import ConfigError, UsageError
+from paceline.plot_style import png
+from paceline.reproduce import page
+from paceline.reproduce.artefacts import PAPERS, Artefact, known, wanted
+from paceline.reproduce.claims import Above
+from paceline.reproduce.kept import Kept
+from paceline.reproduce.making import Making, makings, write_page
+from paceline.reproduce.recipe import Around, Runs
+from paceline.reproduce.recipes.actors import fig_3
+from paceline.reproduce.recipes.sharding import fig_7
+from tests.support.tree import ROOT
+
+NUMBERED = {
+    "sharding": {"fig-1", "table-2", "table-3", "table-4", "table-5", "fig-7", "fig-8"},
+    "shat": {"table-2", "fig-4", "fig-5", "fig-6"},
+    "survey": {
+        "dssp",
+        "ad-psgd",
+        "table",
+        *(f"fig-{experiment}-{model}" for experiment in (1, 2) for model in ("lr", "tree", "bayes")),
+    },
+    "hogwild": {"table-1", "table-2", "fig-1", "fig-2", "fig-3"},
+    "actors": {"table", "fig-3", "fig-4"},
+}
+"""The quantitative tables and figures of the five papers, by their own numbering. [Survey] has no numbers: its comparisons in
+words, its six figures and its table."""
+MISSING = {
+    "sharding": {"fig-1", "table-3"},
+    "shat": {"fig-6"},
+    "survey": NUMBERED["survey"],
+    "hogwild": {"fig-1", "fig-2", "fig-3"},
+}
+"""Those that have no recipe yet; only ever fewer."""
+
+
+def test_there_are_28_tables_and_figures_and_each_has_a_recipe_or_is_known_to_lack() -> None:
+    found: dict[str, set[str]] = {}
+    for artefact in known():
+        found.setdefault(artefact.paper, set()).add(artefact.name.partition("/")[2])
+
+    assert sum(map(len, NUMBERED.values())) == 28
+    for paper, numbered in NUMBERED.items():
+        assert found.get(paper, set()) == numbered - MISSING.get(paper, set()), paper
+
+
+@pytest.mark.parametrize("artefact", known(), ids=lambda artefact: artefact.name)
+def test_every_sentence_names_rows_and_figures_that_the_runs_have(artefact: Artefact) -> None:
+    recipe = artefact.recipe
+    runs = MadeUp(artefact)
+
+    for claim in recipe.claims:
+        assert claim.verdict(recipe.paper, runs) in ("agrees", "does not", "cannot tell")
+    assert set(recipe.paper) <= set(recipe.rows)
+    assert {name for row in recipe.paper.values() for name in row} <= set(recipe.columns)
+    assert len({claim.says for claim in recipe.claims}) == len(recipe.claims)
+    for claim in recipe.claims:
+        if isinstance(claim, Above) and (theirs := claim.paper(recipe.paper)) is not None:
+            assert theirs > 0, f"{claim.says}: the paper's numbers say the opposite"
+    assert len(page.table(runs)) == 2 + len(recipe.rows)
+
+
+class MadeUp(Runs):
+    """Numbers drawn for every row and figure."""
+
+    def __init__(self, artefact: Artefact, seeds: int = 3) -> None:
+        super().__init__(artefact.recipe, seeds, {})
+
+    def of(self, row: str, column: str) -> list[Any]:
+        assert row in self.recipe.rows, row
+        draw = Random(f"{row} {column}")
+        return [draw.uniform(0.5, 1) for _ in range(self.seeds)]
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("shat/table-2", "SHAT, n = 4"),
+        ("shat/fig-4", "ASP, n = 4"),
+        ("shat/fig-5", "VGG-16, HE1"),
+        ("sharding/fig-7", "random"),
+    ],
+)
+def test_a_run_gives_its_figures_and_gives_them_again(name: str, row: str, tmp_path: Path) -> None:
+    (artefact,) = wanted(name)
+    first, again = (artefact.recipe.run(Around(tmp_path), row, 1) for _ in range(2))
+
+    assert set(artefact.recipe.columns) <= set(first)
+    assert json.loads(json.dumps(first)) == json.loads(json.dumps(again))
+
+
+def quick() -> Artefact:
+    (artefact,) = wanted("sharding/fig-7")
+    return artefact
+
+
+def test_what_is_finished_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Making(quick(), tmp_path, seeds=2)
+    trained = whole.train()
+    assert next(trained) == "random, seed 0"
+    del trained  # as by Ctrl-C
+
+    again = Making(quick(), tmp_path, seeds=2)
+    assert again.missing == [("stratified", 0), ("random", 1), ("stratified", 1)]
+    assert list(again.train()) == ["stratified, seed 0", "random, seed 1", "stratified, seed 1"]
+    monkeypatch.setattr(fig_7, "counts", None)
+    assert list(Making(quick(), tmp_path, seeds=2).train()) == []
+
+
+def test_half_a_line_of_a_killed_command_is_left_out(tmp_path: Path) -> None:
+    list(Making(quick(), tmp_path, seeds=1).train())
+    (file,) = tmp_path.rglob("runs.jsonl")
+    whole = file.read_text()
+    file.write_text(whole + '{"row": "random", "se')
+
+    assert Making(quick(), tmp_path, seeds=1).missing == []
+    assert file.read_text() == whole
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (
+            '"version": 1',
+            '"version": 7',
+            "holds runs of format 1, artefact sharding/fig-7, size small, version 7; this ",
+        ),
+        ('"format": 1', '"format": 9', "holds runs of format 9"),
+        ('{"format"', '["format"', "can't be read"),
+    ],
+)
+def test_results_of_another_version_are_refused(tmp_path: Path, before: str, after: str, told: str) -> None:
+    list(Making(quick(), tmp_path, seeds=1).train())
+    (file,) = tmp_path.rglob("runs.jsonl")
+    file.write_text(file.read_text().replace(before, after, 1))
+
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        Making(quick(), tmp_path)
+
+
+def test_two_artefacts_that_show_the_same_runs_share_them(tmp_path: Path) -> None:
+    third, fourth = (wanted(f"actors/fig-{number}")[0] for number in (3, 4))
+    made = Making(third, tmp_path, seeds=1)
+    for row in fig_3.ROWS:
+        made.kept.add((row, 0), {"error": 0.1, "updates": 5.0}, 1.0)
+
+    assert not Making(fourth, tmp_path, seeds=1).missing
+
+
+def test_an_unknown_name_is_refused_with_what_is_near() -> None:
+    with pytest.raises(UsageError, match=r"called 'shat/tabel-2'. Did you mean shat/table-2"):
+        wanted("shat/tabel-2")
+    with pytest.raises(UsageError, match="See them all: paceline reproduce"):
+        wanted("xyzzy")
+
+
+def test_a_paper_and_all_are_many() -> None:
+    assert {each.paper for each in wanted("shat")} == {"shat"}
+    assert len(wanted("all")) == len(known())
+
+
+def test_the_full_size_without_its_data_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"sharding/fig-7 has no --full size: .* Leave out --full"):
+        Making(quick(), tmp_path, full=True)
+
+
+def test_table_picture_json_and_page_are_written(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    making = Making(quick(), out, seeds=3)
+    list(making.train())
+    making.write()
+    path = write_page(out)
+
+    folder = out / "small" / "sharding" / "fig-7"
+    assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "table.txt").read_text().startswith("| | median of a shard |")
+    told = json.loads((folder / "result.json").read_text())
+    assert told["seeds"] == 3
+    assert [claim["verdict"] for claim in told["claims"]] == making.verdicts()
+    text = path.read_text()
+    assert "(results/small/sharding/fig-7/picture.png)" in text
+    assert "| `sharding/fig-7` | [Sharding] Fig. 7 |" in text
+    assert "| `shat/table-2` | [SHAT] Table 2 | accuracy by method, model and number of workers | none yet |" in text
+    assert sum(making.artefact.name == "sharding/fig-7" and not making.missing for making in makings(out)) == 1
+
+
+@pytest.mark.parametrize("artefact", known(), ids=lambda artefact: artefact.name)
+def test_every_picture_can_be_drawn(artefact: Artefact) -> None:
+    stored = ROOT / "docs" / "reproduction"
+    making = next(each for each in makings(stored) if each.artefact.name == artefact.name)
+    if making.missing:
+        pytest.skip("no stored runs")
+
+    assert png(artefact.recipe.draw(making.runs)).startswith(b"\x89PNG")
+
+
+def test_the_page_of_the_guide_is_what_its_runs_give(tmp_path: Path) -> None:
+    stored = ROOT / "docs" / "reproduction"
+    (tmp_path / "reproduction").symlink_to(stored)
+
+    assert write_page(tmp_path / "reproduction").read_text() == stored.with_suffix(".md").read_text()
+
+
+def test_every_verdict_of_the_guide_has_its_sentence_why() -> None:
+    for making in makings(ROOT / "docs" / "reproduction"):
+        if not making.missing:
+            for claim, verdict in zip(making.recipe.claims, making.verdicts(), strict=True):
+                assert claim.why.get(verdict), f"{making.artefact.name}: {claim.says}: {verdict}"
+
+
+def test_papers_are_in_the_order_of_the_sources_page() -> None:
+    assert list(PAPERS)[:5] == ["sharding", "shat", "survey", "hogwild", "actors"]
+
+
+def test_a_file_of_runs_says_what_it_is_of(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "runs.jsonl", {"artefact": "a", "size": "small", "version": 1})
+    assert kept.about == {}
+    kept.add(("row", 0), {"figure": 1.0}, 0.5)
+
+    first = json.loads((tmp_path / "runs.jsonl").read_text().splitlines()[0])
+    assert first == kept.about
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", first["date"])

@@ -1,0 +1,113 @@
+"""The rule by which a paper's number agrees with ours, on cases worked out on paper."""
+
+from math import inf
+
+import pytest
+
+from paceline.reproduce.claims import Above, Between, Fits, Found, MoreSpread, Trend
+from paceline.reproduce.rule import Interval, Verdict, direction, of_mean, of_variances, value
+
+
+class Given(Found):
+    """Figures of rows, as told."""
+
+    def __init__(self, **rows: list[float]) -> None:
+        self._rows = rows
+
+    def of(self, row: str, column: str) -> list[float]:
+        return self._rows[row]
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    found = of_mean([1.0, 2.0, 3.0])
+
+    assert found.middle == 2.0
+    assert found.high - found.middle == pytest.approx(
+        4.3027 / 3**0.5, rel=1e-4
+    )  # t of 2 degrees of freedom, deviation 1
+    assert found.middle - found.low == pytest.approx(found.high - found.middle)
+
+
+def test_two_seeds_tell_nothing() -> None:
+    assert of_mean([1.0, 1.0]) == Interval(1.0, -inf, inf)
+    assert direction(of_mean([5.0, 6.0]), 1) is Verdict.CANNOT
+    assert value(of_mean([5.0, 6.0]), 5, 6) is Verdict.CANNOT
+
+
+def test_the_interval_of_a_ratio_of_variances_is_fishers() -> None:
+    found = of_variances([0.0, 2.0, 4.0, 6.0, 8.0], [0.0, 1.0, 2.0, 3.0, 4.0])
+
+    assert found.middle == pytest.approx(4.0)
+    assert found.low == pytest.approx(4.0 / 9.6045, rel=1e-4)  # F of 4 and 4 degrees of freedom
+    assert found.high == pytest.approx(4.0 * 9.6045, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "sign", "verdict"),
+    [
+        (0.1, 0.3, 1, Verdict.AGREES),
+        (-0.3, -0.1, 1, Verdict.DOES_NOT),
+        (-0.1, 0.3, 1, Verdict.CANNOT),
+        (0.1, 0.3, -1, Verdict.DOES_NOT),
+        (-0.3, -0.1, -1, Verdict.AGREES),
+    ],
+)
+def test_a_direction_needs_the_whole_interval_on_one_side(low: float, high: float, sign: int, verdict: Verdict) -> None:
+    assert direction(Interval((low + high) / 2, low, high), sign) is verdict
+
+
+def test_rows_are_compared_seed_by_seed() -> None:
+    found = Given(upper=[1.1, 5.1, 9.12], lower=[1.0, 5.0, 9.0])  # the seeds differ far more than the rows
+
+    assert Above("", {}, "", "upper", "lower").verdict({}, found) is Verdict.AGREES
+    assert Above("", {}, "", "lower", "upper").verdict({}, found) is Verdict.DOES_NOT
+
+
+def test_the_papers_difference_is_that_of_its_table() -> None:
+    claim = Above("", {}, "accuracy", "a", "b")
+
+    assert claim.paper({"a": {"accuracy": 0.75}, "b": {"accuracy": 0.5}}) == 0.25
+    assert claim.paper({"a": {"accuracy": 0.75}}) is None
+
+
+def test_a_planted_wrong_number_of_the_paper_changes_the_verdict() -> None:
+    found = Given(row=[9.9, 10.0, 10.1])
+
+    assert Between("", {}, "", "row", 9.5, 10.5).verdict({}, found) is Verdict.AGREES
+    assert Between("", {}, "", "row", 10.5, 11.5).verdict({}, found) is Verdict.DOES_NOT
+
+
+def test_five_seeds_tell_a_ratio_of_variances_only_where_it_is_large() -> None:
+    calm, wild = [0.0, 1.0, 2.0, 3.0, 4.0], [0.0, 4.0, 8.0, 12.0, 16.0]
+
+    assert MoreSpread("", {}, "", "wild", "calm", 3.03).verdict({}, Given(wild=wild, calm=calm)) is Verdict.AGREES
+    twice = [2 * number for number in calm]
+    assert MoreSpread("", {}, "", "wild", "calm", 3.03).verdict({}, Given(wild=twice, calm=calm)) is Verdict.CANNOT
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(1.2, 1.8, Verdict.AGREES), (0.2, 0.8, Verdict.DOES_NOT), (0.8, 1.2, Verdict.CANNOT), (0.0, 9.0, Verdict.CANNOT)],
+)
+def test_a_value_agrees_only_where_the_whole_interval_is_in_its_range(
+    low: float, high: float, verdict: Verdict
+) -> None:
+    assert value(Interval((low + high) / 2, low, high), 1.0, 2.0) is verdict
+
+
+def test_a_trend_is_the_slope_of_each_seed() -> None:
+    rising = Given(a=[1.0, 2.0, 3.0], b=[2.0, 3.1, 4.0], c=[3.0, 4.0, 5.1])
+
+    def trend(sign: int) -> Trend:
+        return Trend("", {}, ["a", "b", "c"], [0, 1, 2], lambda found, row: found.of(row, ""), sign)
+
+    assert trend(1).ours(rising).middle == pytest.approx(1.0, abs=0.05)
+    assert trend(1).verdict({}, rising) is Verdict.AGREES
+    assert trend(-1).verdict({}, rising) is Verdict.DOES_NOT
+
+
+def test_a_law_fits_where_its_measure_is_in_range() -> None:
+    found = Given(row=[0.95, 0.96, 0.97])
+
+    assert Fits("", {}, lambda each: each.of("row", ""), 0.9, 1.0).verdict({}, found) is Verdict.AGREES
+    assert Fits("", {}, lambda each: each.of("row", ""), 0.99, 1.0).verdict({}, found) is Verdict.DOES_NOT
