@@ -8,6 +8,12 @@ BIN    := $(VENV)/bin
 DATA   ?=
 EPOCHS ?=
 PAGES  ?=
+KINDS  ?=
+ROUNDS ?=
+KILLS  ?=
+SEED   ?=
+SCHEDULES ?=
+SOAK   ?=
 OVERLAY   ?= demo
 NAMESPACE ?= paceline
 WORKERS   ?=
@@ -28,7 +34,7 @@ BUILD_FLAGS ?=
 comma  := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark demo test check docs-blocks bench experiments protos pages docs docs-serve docs-pictures lock images clean \
+.PHONY: help setup spark demo test mutants schedules chaos check docs-blocks bench experiments protos pages docs docs-serve docs-pictures lock images clean \
   deploy run status logs dashboard scale put-data fetch-model doctor teardown purge e2e
 
 help: ## this list
@@ -59,7 +65,17 @@ demo: setup ## train for real: servers, workers and evaluator, three policies, s
 test: setup spark ## all tests (those of the spark engine only where there is Java)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -rfEs
 
-check: setup ## lint, format, types, layers, stale stubs and pages, prose
+mutants: setup ## each defect of tests/mutants/mutants.yaml planted in a copy, where the tests named with it must fail
+	$(BIN)/python -m tests.mutants
+
+schedules: setup ## 500 runs in virtual time for each of eight kinds, in which servers die (SEED=, SCHEDULES=)
+	$(BIN)/python -m tests.chaos schedules --number $(or $(SCHEDULES),500) $(if $(SEED),--seed $(SEED))
+
+chaos: setup ## hours of faults, then the reliability report (KINDS= ROUNDS= SCHEDULES= SOAK=seconds; SEED= replays rounds)
+	$(BIN)/python -m tests.chaos all $(KINDS) $(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(KILLS),--kills $(KILLS)) \
+	  $(if $(SCHEDULES),--number $(SCHEDULES)) $(if $(SOAK),--seconds $(SOAK))
+
+check: setup ## lint, format, types, layers, stale stubs and pages, spelling, prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -68,9 +84,10 @@ check: setup ## lint, format, types, layers, stale stubs and pages, prose
 	$(BIN)/python -m tools.settings_page --check
 	$(BIN)/python -m tools.reference --check
 	$(BIN)/python -m tools.dashboard --check
+	$(BIN)/codespell
 	$(BIN)/python -m tools.prose
 
-docs-blocks: setup ## the commands and code of README and docs, run for real (minutes; PAGES= for some of them)
+docs-blocks: setup ## the commands and code of README and docs, run for real, and what they print (minutes; PAGES= for some of them)
 	$(BIN)/python -m tools.doc_blocks --run $(PAGES)
 
 # On Kubernetes, by your kubectl; none of these needs torch here.
@@ -126,7 +143,7 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 	-$(BIN)/python -m benchmarks.links # for Linux and root only
 	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
 
-experiments: setup ## tables of all policies and of sharding strategies, [Hogwild]'s and [Actors]' figures (DATA= for CIFAR-10 too; hours)
+experiments: setup ## tables of all policies and of sharding strategies, [Hogwild]'s figures (DATA= for CIFAR-10 too; hours)
 	$(BIN)/python -m experiments.policies
 	$(BIN)/python -m experiments.defaults
 	$(BIN)/python -m experiments.codecs
@@ -136,7 +153,7 @@ experiments: setup ## tables of all policies and of sharding strategies, [Hogwil
 	$(BIN)/python -m experiments.sharding --data 8
 	$(BIN)/python -m experiments.hogwild
 	$(BIN)/python -m experiments.linear
-	$(BIN)/python -m experiments.actors
+	$(BIN)/python -m experiments.actors_processes
 	$(if $(DATA),$(BIN)/python -m experiments.policies bsp ssp:3 asp shat kbuffered --task cifar10 --data $(DATA) --model cnn --epochs 3)
 
 protos: setup ## the stubs in paceline/v1, from protos/

@@ -2,18 +2,24 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from paceline.core.errors import DiskError
+from paceline.core.errors import DataError, DiskError
 from paceline.core.run.membership import Membership
+from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import Kind
 from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import Options
+from paceline.core.slice.lost_slices import lost
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.sync.clocks import Clocks
+from paceline.server.common_versions import CommonVersions
+from paceline.server.disk_trouble import DiskTrouble
+from paceline.server.server_start import ServerStart
 from paceline.server.slice_driver import SliceDriver
+from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder
 from paceline.server.waiting_calls import LONGEST_WAIT
 
@@ -24,17 +30,37 @@ _TICK = 0.25
 class Chief:
     """Holds the slice driver's lock for every change, so that run and slice agree. Thread-safe."""
 
-    def __init__(self, run: Run, driver: SliceDriver, folder: StateFolder, say: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        driver: SliceDriver,
+        folder: StateFolder,
+        snapshots: Snapshots,
+        say: Callable[..., None],
+        start: ServerStart,
+    ) -> None:
+        """`start`: this server's own."""
         self.run = run
         self._driver = driver
         self._folder = folder
+        self._snapshots = snapshots
+        self._versions = CommonVersions(driver, folder, snapshots, say)
         self._say = say
         self.changed = driver.changed
+        self.starts = {driver.index: start}
+        """The newest one of every server that has told it. Hold the lock."""
         self._published = -1
         self._saved: tuple[object, ...] = ()
+        self._trouble = DiskTrouble(
+            "can't keep the run's state; training goes on", "the run's state is kept again", say
+        )
         self._said_phase = run.phase
+        self._missing: list[str] = []
+        """Members that those wait for who are back, as last logged."""
         self._warned: set[str] = set()
         """Kinds of warnings already logged."""
+        self.refusal: DataError | None = None
+        """Why the run can't go on: this server's snapshots are lost."""
         self._stopping = threading.Event()
         driver.after_push = self._counted
         saved = folder.load_run()
@@ -88,18 +114,80 @@ class Chief:
         if view.number != self._published:
             self._published = view.number
             self._driver.view(view, self.run.open_from(self._driver.clocks.version))
+        if (missing := self.membership.missing) != self._missing:
+            self._missing = missing
+            if missing:
+                self._say("the run has come back, and waits for its other workers", workers=missing)
         if self.run.phase is not self._said_phase:
             self._said_phase = self.run.phase
             self._say("phase", phase=str(self.run.phase), why=self.run.reason)
         self.changed.notify_all()
 
-    def acknowledged(self, server: int, term: int, view: int, switch: int) -> None:
+    def acknowledged(self, server: int, term: int, view: int, switch: int, gone: int) -> None:
         """Notes that another server follows this view. Hold the lock."""
-        self.run.other_servers.acknowledged(server, term, view, switch)
-        if self.run.is_followed:
-            self._driver.let_rounds_close()
+        if self.run.other_servers.terms.get(server, term) != term:
+            self.run.common_snapshots.soon(time.monotonic())
+        self.run.other_servers.acknowledged(server, term, view, switch, gone)
+        self._let_rounds_close()
         self._maybe_switched()
         self.changed.notify_all()
+
+    def reported(self, server: int, kept: Sequence[int], due: int, back: int) -> None:
+        """Notes which versions another server has on disk, which named one it knows, and which order to go back it has
+        followed. Hold the lock."""
+        self.run.common_snapshots.reported(server, kept, due, back)
+        self._let_rounds_close()
+        self.changed.notify_all()
+
+    def compare(self, version: int) -> None:
+        """Notes that this server's snapshots are lost, if another server's slice has come to a version that this one can't
+        know (folds)."""
+        if self.run.phase is not RunPhase.FINISHED and self._driver.has_lost(version):
+            self.refusal = lost([self._driver.index])
+
+    def go_back(self, terms: Sequence[int]) -> bool:
+        """A worker needs weights that a slice no longer has; all servers go back to their newest common snapshot. `terms`:
+        those of the servers when it looked; if one has begun another since, it has to look again. Returns whether it is
+        worth it. Hold the lock."""
+        known, common = self.terms, self.run.common_snapshots
+        if any(known.get(server, 0) > term for server, term in enumerate(terms)):
+            return True
+        number = common.back.number
+        if not common.go_back():
+            return False
+        if common.back.number != number:
+            self._say("all servers go back to their newest common snapshot", version=common.back.version)
+            self._save()
+        self.changed.notify_all()
+        return True
+
+    def _let_rounds_close(self) -> None:
+        if self.run.is_followed and self.run.common_snapshots.is_known:
+            self._driver.let_rounds_close()
+
+    def _look_after_snapshots(self) -> None:
+        """Names the next common snapshot, and goes back to one where that is the order; the disk is read without the lock."""
+        common = self.run.common_snapshots
+        with self.changed:
+            self._report_own()
+            order = common.order(0)
+        if self._versions.follow(order):
+            with self.changed:
+                self.run.workers.fell_back()
+                self.run.counted(self._driver.clocks, time.monotonic())
+                if not self.run.is_followed:
+                    self._driver.view(self.membership.view, self.run.open_from(self._driver.clocks.version))
+                self._report_own()
+                self._save()
+        with self.changed:
+            if self.run.name_snapshot(self._driver.clocks.version, self._snapshots.pause, time.monotonic()):
+                self._driver.keep_rounds_open(common.due)
+            self._versions.heard(common.due, common.newest or 0)
+            self.changed.notify_all()
+
+    def _report_own(self) -> None:
+        own = self._versions
+        self.run.common_snapshots.reported(0, own.kept, own.due, own.back)
 
     @property
     def terms(self) -> dict[int, int]:
@@ -120,7 +208,7 @@ class Chief:
 
     def beat(self, worker: str, incarnation: int, report: WorkerReport) -> None:
         """Takes a heartbeat. Hold the lock."""
-        self.run.beat(worker, incarnation, report, report.seen)
+        self.run.beat(worker, incarnation, report, report.seen, self.clocks().entry(worker).clock)
         if worker not in self.membership.places:
             self._say(
                 "a worker beats but makes no step and has to leave",
@@ -129,6 +217,7 @@ class Chief:
                 seconds=report.phase_seconds,
             )
         self.run.give_up(self.clocks(), report.seen)
+        self.run.stop_early(self.clocks(), report.seen)
         self._warn()
         self.settle()
 
@@ -145,6 +234,7 @@ class Chief:
         if self.run.scoring.is_repeat(score):
             return
         self.run.score(score, time.monotonic())
+        self.run.stop_early(self.clocks(), time.monotonic())
         self._save()
         self._say("score", epoch=score.epoch, final=score.final, metrics=score.metrics)
         self._warn()
@@ -179,10 +269,14 @@ class Chief:
                     self._say("lease lapsed", worker=worker, lease=self.membership.lease)
                 self._maybe_switched()
                 self.settle()
+            self._look_after_snapshots()
 
     def _save(self) -> None:
         self.run.phases.checkpoint(time.monotonic())
         try:
             self._folder.save_run(self.run.state())
         except DiskError as error:
-            self._say("can't keep the run's state; training goes on", why=str(error))
+            self._saved = ()  # the next tick tries again
+            self._trouble.failed(error)
+        else:
+            self._trouble.works()

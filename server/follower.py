@@ -3,14 +3,19 @@
 import threading
 from collections.abc import Callable
 
-from paceline.core.errors import OtherProtocol, PacelineError
+from paceline.core.errors import DataError, OtherProtocol, PacelineError
+from paceline.core.run.common_snapshots import GoBack
 from paceline.core.run.phases import RunPhase
+from paceline.core.slice.lost_slices import lost
 from paceline.core.values import View
 from paceline.rpc.auth import Credentials
 from paceline.rpc.channel import call, open_channel
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import backoff
 from paceline.rpc.view_messages import view_value
+from paceline.server.common_versions import CommonVersions
+from paceline.server.run_messages import start_message
+from paceline.server.server_start import ServerStart
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.waiting_calls import LONGEST_WAIT
 from paceline.v1 import run_service_pb2 as pb
@@ -20,14 +25,25 @@ from paceline.v1.run_service_pb2_grpc import RunServiceStub
 class Follower:
     """Keeps asking the chief for news; while the chief is away, the last view stays in force."""
 
-    def __init__(self, driver: SliceDriver, chief: str, credentials: Credentials, say: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        driver: SliceDriver,
+        versions: CommonVersions,
+        chief: str,
+        credentials: Credentials,
+        say: Callable[..., None],
+        start: ServerStart,
+    ) -> None:
+        """`start`: this server's own, which the chief learns."""
         self._driver = driver
+        self._versions = versions
         self._say = say
+        self._start = start
         self._stub = RunServiceStub(open_channel(chief, credentials))
         self.phase = RunPhase.WAITING
         self._view = View()
-        self.refusal: OtherProtocol | None = None
-        """Why the chief refuses this server for good."""
+        self.refusal: PacelineError | None = None
+        """Why this server can't take part: the chief refuses it for good, or its snapshots are lost."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="follower", daemon=True)
 
@@ -48,12 +64,19 @@ class Follower:
                 view=self._view.number,
                 phase=self.phase,
                 switch=self._driver.switch_number,
+                gone=self._driver.gone,
                 protocol=PROTOCOL,
+                start=start_message(self._start),
+                kept=self._versions.kept,
+                due=self._versions.due,
+                back=self._versions.back,
+                common=self._versions.common,
+                version=self._driver.clocks.version,
             )
             try:
                 self._take(call(self._stub.FollowView, ack, timeout=LONGEST_WAIT + 10))
                 pauses, is_away = backoff(), False
-            except OtherProtocol as error:  # waiting does not help
+            except (OtherProtocol, DataError) as error:  # waiting does not help
                 self.refusal = error
                 return
             except PacelineError as error:
@@ -63,9 +86,14 @@ class Follower:
                 self._stopping.wait(next(pauses))
 
     def _take(self, message: pb.FollowViewReply) -> None:
+        if message.phase != RunPhase.FINISHED and self._driver.has_lost(message.version):
+            raise lost([self._driver.index])
         if message.phase != self.phase:
             self.phase = RunPhase(message.phase)
             self._say("phase", phase=str(self.phase))
         if message.number != self._view.number:
             self._view = view_value(message)
             self._driver.view(self._view)
+        if message.back:
+            self._versions.follow(GoBack(message.back, message.back_to))
+        self._versions.heard(message.due, message.common)

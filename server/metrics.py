@@ -12,10 +12,10 @@ from paceline.core.settings.config import NAME
 
 _SECONDS = (0.001, 0.0025, 0.01, 0.025, 0.1, 0.5, 2.5, 20)
 """Coarse, so that a server with 64 workers stays below 250 series."""
-_ROUGH_SECONDS = (0.01, 0.1, 0.5, 2.5, 20)
+_ROUGH_SECONDS = (0.1, 0.5, 2.5, 20)
 """Buckets for times that no panel draws: only long ones matter."""
 _DATA_PLANE = {"PushPull", "PushPullSparse", "ExchangeSparse", "Push", "Pull"}
-_REASONS = ("stale_term", "old_version", "too_stale", "BadPush")
+_REASONS = ("old_policy", "old_version", "too_stale", "BadPush")
 """The common reasons for rejected pushes: each series starts at 0, so its first rejection shows."""
 
 
@@ -27,12 +27,9 @@ class ServerMetrics:
         registry: CollectorRegistry,
         policy: str,
         task: str = "",
-        every: float = 0.0,
         transport: str = "lane",
         is_encrypted: bool = False,
     ) -> None:
-        """`every`: time between two snapshots (seconds)."""
-
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"paceline_server_{name}", text, labels, registry=registry)
 
@@ -43,7 +40,7 @@ class ServerMetrics:
             return Histogram(f"paceline_server_{name}", text, labels, registry=registry, buckets=buckets)
 
         self._registry = registry
-        is_name = NAME.fullmatch(task.replace("_", "-")) is not None  # else the path of a user's file
+        is_name = NAME.fullmatch(task.replace("_", "-")) is not None  # otherwise the path of a user's file
         self._task = task if is_name else "own"
         self._transport = transport
         self._policy = ""
@@ -78,10 +75,13 @@ class ServerMetrics:
         self._seen: set[str] = set()
         self.checkpoint_time = gauge("checkpoint_timestamp_seconds", "Newest snapshot, or this process's start")
         self.checkpoint_time.set(time.time())
-        gauge("checkpoint_interval_seconds", "Time between two snapshots").set(every)
+        self.checkpoint_interval = gauge("checkpoint_interval_seconds", "Time from one snapshot to the next")
         self.checkpoint_seconds = seconds("checkpoint_seconds", "Time to write a snapshot", buckets=_ROUGH_SECONDS)
         self.checkpoint_failures = counter("checkpoint_failures_total", "Snapshots that could not be written")
-        self.recoveries = counter("recoveries_total", "Starts from a snapshot")
+        self.recoveries = counter(
+            "recoveries_total", "Starts from a snapshot, and times that all servers went back to one"
+        )
+        self.damaged = counter("damaged_snapshots_total", "Damaged snapshots that this start has passed over")
         gauge("plain_text", "1 where tensors and tokens travel unencrypted").set(not is_encrypted)
 
     def call(self, method: str, code: str, seconds: float) -> None:

@@ -48,17 +48,17 @@ class ParameterServicer:
         check_protocol(request.protocol, request.worker, f"server {self._driver.index}")
         shapes = [(tensor.name, tuple(tensor.shape)) for tensor in request.tensors]
         self._driver.adopt(shapes, request.plan_hash, request.worker)
-        standing = self._driver.resume(request.worker, request.incarnation, request.clock)
-        first, last = standing.lost or (0, 0)
-        if standing.lost:
-            self._say("the restart lost pushes", worker=request.worker, first=first, last=last, term=standing.term)
+        standing = self._driver.resume(request.worker, request.incarnation)
+        if request.clock > standing.clock:
+            lacks = standing.clock + 1, request.clock
+            self._say("lacks pushes, which their worker sends again", worker=request.worker, clocks=lacks)
         return pb.ResumeReply(
             term=standing.term,
             clock=standing.clock,
+            durable=standing.durable,
             version=standing.version,
             phase=standing.phase,
-            lost_first=first,
-            lost_last=last,
+            oldest=standing.oldest,
             lane_port=self.lane_port,
         )
 
@@ -176,6 +176,7 @@ class ParameterServicer:
             term=reply.term,
             version=reply.weights.version,
             clock=reply.clock,
+            durable=reply.durable,
             staleness=reply.staleness,
             others=reply.others,
             members=reply.members,

@@ -11,11 +11,15 @@ from paceline.core.settings.config import Options
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import worker_order
 from paceline.rpc.score_messages import score_message
+from paceline.server.server_start import ServerStart
 from paceline.v1 import run_service_pb2 as pb
 
 
-def status_reply(run: Run, clocks: Clocks, terms: Mapping[int, int], now: float) -> pb.StatusReply:
-    """The run's status. `clocks`: the chief's slice's; `terms`: of each server that has reported."""
+def status_reply(
+    run: Run, clocks: Clocks, terms: Mapping[int, int], starts: Mapping[int, ServerStart], now: float
+) -> pb.StatusReply:
+    """The run's status. `clocks`: the chief's slice's; `terms`: of each server that has reported; `starts`: as far as they are
+    known."""
     views = {0: run.membership.view.number} | run.other_servers.views
     return pb.StatusReply(
         run=run.config.run or "",
@@ -28,13 +32,25 @@ def status_reply(run: Run, clocks: Clocks, terms: Mapping[int, int], now: float)
         epoch=run.budget.epochs,
         seconds=run.phases.seconds(now),
         workers=_workers(run, clocks, now),
-        servers=[pb.ServerStatus(server=server, term=terms[server], view=views[server]) for server in sorted(terms)],
+        servers=[
+            pb.ServerStatus(
+                server=server,
+                term=terms[server],
+                view=views[server],
+                start=start_message(starts.get(server, ServerStart(terms[server]))),
+            )
+            for server in sorted(terms)
+        ],
         scores=[score_message(score) for score in run.scoring.scores],
         skipped_scores=run.scoring.skipped,
         policy=json.dumps(run.policy.model_dump()),
         switching=run.policy_change.is_under_way,
         queued=run.membership.queued(now),
         warnings=[pb.RunWarning(**asdict(warning)) for warning in run.warnings.found],
+        awaited=run.membership.missing,
+        went_back=run.common_snapshots.back.number,
+        back_to=run.common_snapshots.back.version,
+        going_back=run.common_snapshots.is_going_back,
     )
 
 
@@ -53,6 +69,16 @@ def _workers(run: Run, clocks: Clocks, now: float) -> Iterator[pb.WorkerStatus]:
             member=is_member,
             host=run.workers.hosts.get(worker, ""),
         )
+
+
+def start_message(start: ServerStart) -> pb.ServerStart:
+    return pb.ServerStart(
+        is_back=start.snapshot is not None, version=start.snapshot or 0, damaged=start.damaged, term=start.term
+    )
+
+
+def start_value(message: pb.ServerStart) -> ServerStart:
+    return ServerStart(message.term, message.version if message.is_back else None, message.damaged)
 
 
 def wanted_policy(text: str, present: Options) -> Options:

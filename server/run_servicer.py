@@ -13,7 +13,7 @@ from paceline.rpc.protocol_version import check_protocol
 from paceline.rpc.score_messages import score_value
 from paceline.rpc.view_messages import switch_message, view_message
 from paceline.server.chief import Chief
-from paceline.server.run_messages import status_reply, wanted_policy
+from paceline.server.run_messages import start_value, status_reply, wanted_policy
 from paceline.server.waiting_calls import LONGEST_WAIT
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer
@@ -85,10 +85,17 @@ class RunServicer(RunServiceServicer):
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
         report = WorkerReport(
-            request.clock, request.phase, request.phase_seconds, dict(request.figures), time.monotonic()
+            request.clock,
+            request.phase,
+            request.phase_seconds,
+            dict(request.figures),
+            time.monotonic(),
+            request.reached,
         )
         with self._chief.changed:
             self._chief.beat(request.worker, request.incarnation, report)
+            if request.told:
+                self._chief.run.told(request.worker, request.incarnation, report.seen)
             known = self._chief.terms
             terms = [known.get(server, 0) for server in range(self._config.server_processes)]
             return pb.HeartbeatReply(
@@ -106,25 +113,52 @@ class RunServicer(RunServiceServicer):
 
     def Leave(self, request: pb.LeaveRequest, context: Any) -> pb.LeaveReply:
         with self._chief.changed:
-            self._chief.run.leave(request.worker, request.incarnation, request.finished, time.monotonic())
+            now = time.monotonic()
+            self._chief.run.leave(request.worker, request.incarnation, request.finished, now, request.told)
             self._chief.settle()
         return pb.LeaveReply()
+
+    def GoBack(self, request: pb.GoBackRequest, context: Any) -> pb.GoBackReply:
+        chief = self._chief
+        with chief.changed:
+            chief.membership.check(request.worker, request.incarnation)
+            common = chief.run.common_snapshots
+            if not chief.wait(lambda: common.has_all or not context.is_active()):
+                return pb.GoBackReply()
+            if not chief.go_back(request.terms):
+                return pb.GoBackReply(impossible=True)
+            chief.wait(lambda: not common.is_going_back or not context.is_active())
+            return pb.GoBackReply(done=not common.is_going_back)
 
     def FollowView(self, request: pb.FollowViewRequest, context: Any) -> pb.FollowViewReply:
         chief = self._chief
         check_protocol(request.protocol, f"server {request.server}", CHIEF)
 
+        common = chief.run.common_snapshots
+
         def has_news() -> bool:
-            return chief.membership.view.number != request.view or chief.run.phase != request.phase
+            has_view = chief.membership.view.number != request.view or chief.run.phase != request.phase
+            is_told = common.due == request.due and (common.newest or 0) == request.common
+            return has_view or not is_told or common.order(request.server) is not None
 
         if not 0 < request.server < self._config.servers:
             raise BadPush(f"There is no server {request.server} to follow views; the run has {self._config.servers}.")
         with chief.changed:
-            chief.acknowledged(request.server, request.term, request.view, request.switch)
-            # a server that changes its policy reports at once when it is done
-            longest = _SWITCHING if chief.run.policy_change.is_under_way else LONGEST_WAIT
-            chief.wait(lambda: has_news() or not context.is_active(), longest)
-            return view_message(chief.membership.view, chief.run.phase)
+            if request.HasField("start"):
+                chief.starts[request.server] = start_value(request.start)
+            chief.acknowledged(request.server, request.term, request.view, request.switch, request.gone)
+            chief.reported(request.server, request.kept, request.due, request.back)
+            chief.compare(request.version)
+            # a server that changes its policy or writes a snapshot reports at once when it is done
+            is_busy = chief.run.policy_change.is_under_way or not common.is_written
+            chief.wait(lambda: has_news() or not context.is_active(), _SWITCHING if is_busy else LONGEST_WAIT)
+            reply = view_message(chief.membership.view, chief.run.phase)
+            reply.version = chief.clocks().version
+            reply.due = common.due
+            reply.common = common.newest or 0
+            if (order := common.order(request.server)) is not None:
+                reply.back, reply.back_to = order.number, order.version
+            return reply
 
     def Evaluate(self, request: pb.EvaluateRequest, context: Any) -> pb.EvaluateReply:
         chief, run = self._chief, self._chief.run
@@ -151,7 +185,7 @@ class RunServicer(RunServiceServicer):
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         chief = self._chief
         with chief.changed:
-            return status_reply(chief.run, chief.clocks(), chief.terms, time.monotonic())
+            return status_reply(chief.run, chief.clocks(), chief.terms, chief.starts, time.monotonic())
 
     def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
         with self._chief.changed:

@@ -45,8 +45,9 @@ class ScriptServicer(ScriptServiceServicer):
                 self.is_kept.set()
             elif differing := differences(before, found):
                 raise ConfigError(
-                    f"{request.worker}'s script asks for another run than the first one that came: {'; '.join(differing)}. All "
-                    "workers must run the same script with the same arguments; a run that is resumed goes on as it began."
+                    f"{request.worker}'s script asks for other settings than the first script did: "
+                    f"{'; '.join(differing)}. All workers must run the same script with the same arguments; a run "
+                    "that is resumed goes on as it began."
                 )
         return pb.DescribeReply(ready=self._is_ready)
 
@@ -75,7 +76,7 @@ def _listen(told: ToldServer, credentials: Credentials, stop: threading.Event) -
     try:
         while not servicer.is_kept.wait(_TICK):
             if stop.is_set():
-                raise Stopped("The server was told to stop before a script had described the run.")
+                raise Stopped("The server got a signal to stop before a script had described the run.")
     finally:
         server.stop(1.0).wait()
         health.stop()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
-from paceline.core.errors import ConfigError, OtherProtocol, Stopped
+from paceline.core.errors import ConfigError, PacelineError, Stopped
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.settings.config import Config
@@ -23,13 +23,16 @@ from paceline.rpc.lane.server import LaneServer
 from paceline.rpc.malloc import tune_malloc
 from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
 from paceline.rpc.watchdog import Watchdog
+from paceline.server.checked_files import Owner
 from paceline.server.chief import Chief
 from paceline.server.command_line import ToldServer
+from paceline.server.common_versions import CommonVersions
 from paceline.server.follower import Follower
 from paceline.server.metrics import ServerMetrics
 from paceline.server.parameter_servicer import ParameterServicer
 from paceline.server.run_servicer import RunServicer
 from paceline.server.script_settings import ScriptServicer, await_description
+from paceline.server.server_start import ServerStart
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder
@@ -61,14 +64,15 @@ class Server:
             self.registry,
             config.policy.name,
             config.task,
-            config.checkpoint.every,
             config.transport,
             credentials.tls is not None,
         )
-        self.folder = StateFolder(told.folder, config.checkpoint.keep, say)
+        owner = Owner(config.run or "", index, config.servers)
+        self.folder = StateFolder(told.folder, config.checkpoint.keep, say, owner)
         self.folder.check_settings(agreed_settings(config), agreed_defaults(config))
         self.driver = SliceDriver(config, index, self.folder.term, metrics)
-        self._restore(say)
+        start = self._restore(say)
+        metrics.damaged.inc(start.damaged)
         self._snapshots = Snapshots(self.driver, self.folder, config.checkpoint.every, metrics, say)
         # One thread for each worker's waiting reply, the same for its repeat, one for each server that follows, and some.
         threads = 2 * config.workers + config.servers + 16
@@ -95,11 +99,12 @@ class Server:
         self._follower: Follower | None = None
         names = [SERVICE, reflection.SERVICE_NAME]
         if index == 0:
-            self.chief = Chief(Run(config), self.driver, self.folder, say)
+            self.chief = Chief(Run(config), self.driver, self.folder, self._snapshots, say, start)
             add_RunServiceServicer_to_server(RunServicer(self.chief, config), self._grpc)
             names.append(run_service_pb2.DESCRIPTOR.services_by_name["RunService"].full_name)
         else:
-            self._follower = Follower(self.driver, told.chief, credentials, say)
+            versions = CommonVersions(self.driver, self.folder, self._snapshots, say)
+            self._follower = Follower(self.driver, versions, told.chief, credentials, say, start)
         assert parameter_service_pb2.DESCRIPTOR.services_by_name["ParameterService"].full_name == SERVICE
         spent, warned = (None, None) if self.chief is None else (self.chief.budget_spent, self.chief.warned)
         metrics.follow_run(lambda: self.phase, lambda: self.driver.lead, spent, warned)
@@ -128,9 +133,11 @@ class Server:
         return self._follower.phase
 
     @property
-    def refusal(self) -> OtherProtocol | None:
+    def refusal(self) -> PacelineError | None:
         """Why this server can't take part in the run."""
-        return None if self._follower is None else self._follower.refusal
+        part = self.chief or self._follower
+        assert part is not None
+        return part.refusal
 
     def drop_weights(self) -> None:
         """After the run: saves the final state and frees the memory."""
@@ -151,10 +158,10 @@ class Server:
         self.health.stop()
         self.folder.close()
 
-    def _restore(self, say: Callable[..., None]) -> None:
+    def _restore(self, say: Callable[..., None]) -> ServerStart:
         found = self.folder.newest_snapshot()
         if found is None:
-            return
+            return ServerStart(self.folder.term)
         plan, state = found
         config = self.driver.config
         if len(plan.slices) != config.server_processes:
@@ -162,13 +169,16 @@ class Server:
                 f"This run's model is cut for {len(plan.slices)} servers, but the config has servers: {config.servers}. "
                 "Set it back, or start a new run with empty folders."
             )
+        if self.driver.index == 0:
+            self.folder.check_run(state.table["clocks"])
         self.driver.restore(plan, state)
         say(
-            "resumed from a snapshot; waiting until every member has said where it stands",
+            "back from a snapshot; workers send again, or compute again, what it lacks",
             term=self.folder.term,
             version=state.table["version"],
             clocks={w: entry["clock"] for w, entry in state.table["clocks"].items()},
         )
+        return ServerStart(self.folder.term, state.table["version"], self.folder.passed_over)
 
 
 def serve(config: Config, told: ToldServer) -> int:

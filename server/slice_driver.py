@@ -1,6 +1,5 @@
 """The single writer of a slice: serialises calls, wakes waiting ones, and hands them their replies."""
 
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,27 +20,24 @@ from paceline.core.values import Base, Outcome, Places, Published, Push, Reply, 
 from paceline.rpc.transport import IsThere
 from paceline.server.metrics import ServerMetrics
 from paceline.server.push_buffers import AssemblyBuffers
+from paceline.server.slice_snapshots import SliceSnapshots
 from paceline.server.waiting_calls import LONGEST_WAIT, WaitingPulls, WaitingPush, WaitingPushes, wait_until
 
 
-class SliceDriver:
+class SliceDriver(SliceSnapshots):
     """One server's slice behind a lock. Thread-safe; calls block for LONGEST_WAIT seconds at most."""
 
     def __init__(self, config: Config, index: int, term: int, metrics: ServerMetrics) -> None:
-        self.config = config
+        super().__init__(config)
         self.index = index
         self.term = term
         self._metrics = metrics
-        self.changed = threading.Condition()
-        self.plan: SlicePlan | None = None
-        self.slice: ModelSlice | None = None
         self.after_push: Callable[[ModelSlice], None] = lambda model_slice: None
         """Called under the lock after a push is counted."""
         self._buffers: AssemblyBuffers | None = None
         self._pushes = WaitingPushes(self.changed)
         self._pulls = WaitingPulls(self.changed)
         self._view = View()
-        self._clocks = Clocks()
 
     # the plan
     def adopt(self, shapes: Shapes, plan_hash: str, worker: str) -> None:
@@ -56,8 +52,20 @@ class SliceDriver:
         """Starts from a snapshot, before any call."""
         with self.changed:
             self._open(plan)
-            self.model_slice.restore(state)
-            self._metrics.recoveries.inc()
+            self._restore(state)
+
+    def go_back(self, plan: SlicePlan, state: SliceState, term: int) -> None:
+        """Goes on from a snapshot, under a new term, as after a new start."""
+        with self.changed:
+            self.term = term
+            buffers = self._buffers  # some are just being filled
+            self.slice = None
+            self._open(plan)
+            self._buffers = buffers or self._buffers
+            self._restore(state)
+            self._is_taking = False
+            self._pushes.drop_all()
+            self.changed.notify_all()
 
     @property
     def model_slice(self) -> ModelSlice:
@@ -71,12 +79,18 @@ class SliceDriver:
         """The slice's clocks: empty ones before there is a slice, the last ones after it. Hold the lock."""
         return self._clocks
 
+    def has_lost(self, version: int) -> bool:
+        """Whether the slice has no weights, though another server's has come to this version (folds)."""
+        with self.changed:
+            has_weights = self._clocks.version > 0 or (self.slice is not None and self.slice.phase is not Phase.EMPTY)
+            return version > 0 and not has_weights
+
     @property
     def switch_number(self) -> int:
-        """The number of the slice's last change of policy; of the view's if there is no slice."""
+        """The number of the slice's last change of policy that can't be lost any more; of the view's if there is no slice."""
         with self.changed:
             if self.slice is not None:
-                return self.slice.switch_number
+                return self.slice.kept_switch if self.keeps else self.slice.switch_number
             return self._view.switch.number if self._view.switch is not None else 0
 
     @property
@@ -84,6 +98,12 @@ class SliceDriver:
         """The schedule's current rate; 0 without a slice."""
         with self.changed:
             return self.slice.lr if self.slice is not None else 0.0
+
+    @property
+    def gone(self) -> int:
+        """Training examples of workers that are no members."""
+        with self.changed:
+            return self._clocks.gone
 
     @property
     def lead(self) -> int:
@@ -103,18 +123,26 @@ class SliceDriver:
             self._metrics.follow(view.seats)
             self.changed.notify_all()
 
+    def keep_rounds_open(self, first: int) -> None:
+        """Keeps rounds from `first` on open until `let_rounds_close`."""
+        with self.changed:
+            if self.slice is not None:
+                self._after(self.slice.keep_rounds_open(first))
+
     def let_rounds_close(self) -> None:
         """Lets rounds close again, since every server has the view."""
         with self.changed:
             if self.slice is not None and self.slice.open_from is not None:
                 self._after(self.slice.keep_rounds_open(None))
 
-    def resume(self, worker: str, incarnation: int, clock: int) -> Standing:
-        """The worker's state on the slice."""
+    def resume(self, worker: str, incarnation: int) -> Standing:
+        """The worker's state on the slice. A worker that asks and has pushes that could still be lost may wait for a snapshot
+        of them, which is taken soon."""
         with self.changed:
-            standing, replies = self.model_slice.resume(worker, incarnation, clock)
-            self._after(replies)
-            return standing
+            standing = self.model_slice.resume(worker, incarnation)
+        if self.keeps and standing.durable < standing.clock:
+            self.hurry()
+        return standing
 
     def initialise(self, weights: Vector, digest: bytes) -> bool:
         """Takes the first weights; returns whether they were new."""
@@ -131,7 +159,6 @@ class SliceDriver:
         self._metrics.queue.inc()
         try:
             with self.changed:
-                self._check_recovered()
                 values = wait_until(
                     self.changed,
                     lambda: self._pool.take(worker, self.model_slice.next_in_order()),
@@ -209,26 +236,23 @@ class SliceDriver:
             self.changed.notify_all()
 
     def pull(self, version: int | None, is_there: IsThere, mean: bool = False) -> Published | None:
-        """Weights (of `version`, else the newest), pinned as soon as they exist; None after LONGEST_WAIT. `mean`: the
+        """Weights of `version` (None: the newest), pinned as soon as they exist; None after LONGEST_WAIT. `mean`: the
         mean of the versions up to this one instead, if the run has one."""
         deadline = time.monotonic() + LONGEST_WAIT
         with self.changed:
             return self._pulls.answer(version, mean, self.slice, deadline, is_there)
 
     # snapshots
-    def state(self) -> tuple[SlicePlan, SliceState] | None:
-        """A consistent copy of the slice; None while there is nothing to keep."""
-        with self.changed:
-            if self.slice is None or self.plan is None or self.slice.phase is not Phase.SERVING:
-                return None
-            return self.plan, self.slice.state()
-
     def drop_weights(self) -> None:
         """Frees the slice's memory; calls then answer as before there was a plan."""
         with self.changed:
             self.slice = self._buffers = None
 
     # inside; all with the lock held
+    def _restore(self, state: SliceState) -> None:
+        super()._restore(state)
+        self._metrics.recoveries.inc()
+
     @property
     def _pool(self) -> AssemblyBuffers:
         if self._buffers is None:
@@ -281,7 +305,10 @@ class SliceDriver:
             if not self._pushes.deliver(reply):
                 self.model_slice.release(reply.weights)
         self._pool.reclaim(self.model_slice.needs)
+        self._look_at_due()
         self._pulls.serve(self.slice)
+        if self.keeps and self.model_slice.switch_number != self.model_slice.kept_switch:
+            self.hurry()
         self._metrics.version.set(self.model_slice.version)
         self.changed.notify_all()
 
@@ -289,16 +316,10 @@ class SliceDriver:
         """The call's reply, once it exists; None if it takes too long or the worker is no longer a member."""
         return self._pushes.answer(worker, call, lambda: self._clocks.seat(worker) is not None, deadline, is_there)
 
-    def _check_recovered(self) -> None:
-        """Tells a worker that missed the restart at once, since the slice waits for its Resume."""
-        if self.slice is not None and self.slice.phase is Phase.RECOVERING:
-            raise NotYet("The server is back from a snapshot and waits until every member has said Resume.")
-
     def _when_ready(self, attempt: Callable[[], bool | None], deadline: float, is_there: IsThere) -> bool | None:
         """Repeats an attempt that raises NotYet or returns None after every change, until the deadline."""
 
         def tried() -> bool | None:
-            self._check_recovered()
             try:
                 return attempt()
             except NotYet:

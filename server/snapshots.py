@@ -1,63 +1,109 @@
-"""Takes snapshots during training: copies a consistent state under the lock, writes it without the lock."""
+"""Takes snapshots during training: a consistent state under the lock, written without the lock."""
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from paceline.core.errors import DiskError
+from paceline.core.slice.snapshot_pause import snapshot_pause
+from paceline.server.disk_trouble import DiskTrouble
 from paceline.server.metrics import ServerMetrics
+from paceline.server.named_snapshots import Mark
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.state_folder import StateFolder
 
 
 class Snapshots:
-    """Writes a snapshot every `every` seconds while something changes. A failing disk costs durability, not the run."""
+    """Writes a snapshot after each pause while something changes. A failing disk costs durability, not the run."""
 
     def __init__(
-        self, driver: SliceDriver, folder: StateFolder, every: float, metrics: ServerMetrics, say: Callable[..., None]
+        self,
+        driver: SliceDriver,
+        folder: StateFolder,
+        every: float | None,
+        metrics: ServerMetrics,
+        say: Callable[..., None],
     ) -> None:
+        """`every`: as `snapshot_pause` takes it."""
         self._driver = driver
         self._folder = folder
         self._every = every
+        self._took: float | None = None
         self._metrics = metrics
-        self._say = say
+        self._trouble = DiskTrouble("snapshot failed; training goes on", "snapshots are written again", say)
         self._writing = threading.Lock()
-        self._stop = threading.Event()
-        self._last: tuple[int, int] | None = None
+        self._stop = False
+        self._wake = threading.Event()
+        driver.hurry = self._wake.set
+        self._last: Mark | None = None
         self._thread = threading.Thread(target=self._work, name="snapshots", daemon=True)
+        metrics.checkpoint_interval.set(self.pause)
+
+    @property
+    def pause(self) -> float:
+        """Seconds from the end of the last snapshot, or from the start, to the next one."""
+        return snapshot_pause(self._every, self._took)
 
     def start(self) -> None:
         """Starts to write in the background."""
         self._thread.start()
 
     def write_now(self) -> None:
-        """Writes the present state unless it is already on disk; logs a failure."""
+        """Writes the present state unless it is already on disk; logs a failure. Waits for one that is being written."""
+        if self._driver.has_named:
+            self._keep(is_named=True)
+        self._keep()
+
+    @contextmanager
+    def none_written(self) -> Iterator[None]:
+        """Meanwhile nothing is written."""
         with self._writing:
-            found = self._driver.state()
-            if found is None:
-                return
-            plan, state = found
-            mark = (state.table["version"], state.table["pushes"])
-            if mark == self._last:
-                return
+            yield
+            self._last = None
+
+    def _keep(self, is_named: bool = False) -> None:
+        """Writes the present state, or that of the named version; logs a failure."""
+        with self._writing:
             start = time.monotonic()
             try:
-                self._folder.save_snapshot(plan, state)
-            except DiskError as error:
+                if not self._write(is_named):
+                    return
+            except (DiskError, MemoryError) as error:
+                self._driver.kept(None)
                 self._metrics.checkpoint_failures.inc()
-                self._say("snapshot failed; training goes on", why=str(error))
-                return
-            self._last = mark
-            self._metrics.checkpoint_seconds.observe(time.monotonic() - start)
-            self._metrics.checkpoint_time.set(time.time())
+                self._trouble.failed(error)
+            else:
+                self._trouble.works()
+                self._metrics.checkpoint_seconds.observe(time.monotonic() - start)
+                self._metrics.checkpoint_time.set(time.time())
+            self._took = time.monotonic() - start
+            self._metrics.checkpoint_interval.set(self.pause)
 
     def close(self) -> None:
-        """Ends the background thread and writes the last state."""
-        self._stop.set()
+        """Ends the background thread, once the snapshot that it writes is whole, and writes the last state."""
+        self._stop = True
+        self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
         self.write_now()
 
+    def _write(self, is_named: bool) -> bool:
+        """False: there is nothing new."""
+        with self._driver.snapshot(self._last, is_named) as found:
+            if found is None:
+                return False
+            plan, state, mark = found
+            self._folder.save_snapshot(plan, state)
+            self._driver.kept(state.table)
+            self._last = mark
+            return True
+
     def _work(self) -> None:
-        while not self._stop.wait(self._every):
-            self.write_now()
+        while not self._stop:
+            self._wake.wait(self.pause)
+            self._wake.clear()
+            if self._driver.has_named:
+                self._keep(is_named=True)
+            elif not self._driver.keeps_step:
+                self._keep()

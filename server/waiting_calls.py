@@ -54,6 +54,11 @@ class WaitingPushes:
         """Registers this call for the worker's next reply; an earlier waiting call learns that it lost its place."""
         self._calls[worker] = call
 
+    def drop_all(self) -> None:
+        """Lets every waiting call ask again: nothing that they wait for comes any more."""
+        self._calls.clear()
+        self._changed.notify_all()
+
     def deliver(self, reply: Reply) -> bool:
         """Hands a reply to the call that waits for it; False if none does."""
         call = self._calls.pop(reply.worker, None)

@@ -8,7 +8,10 @@ OUT_OF_MEMORY = ("can't allocate memory", "Cannot allocate memory", "out of memo
 
 
 class PacelineError(Exception):
-    """The base of all Paceline errors. `status` is the gRPC status name, `exit_code` the process's."""
+    """The base of all Paceline errors.
+
+    `status` is the gRPC status name, `exit_code` the process's.
+    """
 
     status = "INTERNAL"
     exit_code = 70
@@ -121,6 +124,12 @@ class Gap(PacelineError):
     status = "OUT_OF_RANGE"
 
 
+class Behind(PacelineError):
+    """A server has come back without pushes that their worker does not retain: it has to compute them again."""
+
+    status = "OUT_OF_RANGE"
+
+
 class VersionGone(PacelineError):
     """The version asked for is no longer kept."""
 
@@ -128,7 +137,7 @@ class VersionGone(PacelineError):
 
 
 class Stopped(PacelineError):
-    """The process was told to stop (SIGTERM)."""
+    """The process got a signal to stop (SIGTERM)."""
 
     status = "CANCELLED"
     exit_code = 143

@@ -69,8 +69,8 @@ class SettingsRule:
             return _SPOKEN.vformat(self.sentence, (), {**dict(config), **words, "own": own, "key": key})
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise ConfigError(
-                f"{place_of(self.condition)}: settings break the rule {self.sentence!r}, and its sentence does not fit them: "
-                f"{error}. Correct the sentence."
+                f"{place_of(self.condition)}: settings break the rule {self.sentence!r}, but its text can't be "
+                f"filled in: {error}. Correct the text."
             ) from error
 
     @property

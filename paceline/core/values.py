@@ -39,7 +39,7 @@ class Sparse:
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """An update that changes nothing: it advances the clock and counts for barriers, with no weight."""
+    """An update that changes nothing: it advances the clock and counts in rounds, with no weight."""
 
     length: int
 
@@ -58,7 +58,7 @@ class Outcome(StrEnum):
     BUFFERED = "buffered"
     """It waits in a sum for the fold it belongs to."""
     DROPPED = "dropped"
-    """It was not used; the reply's reason says why. Its clock counts all the same."""
+    """It was not used; the reply's reason says why. Its clock still counts."""
 
 
 class Verdict(NamedTuple):
@@ -130,7 +130,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A change of policy in mid-run (docs/understand/rounds.md#changes-of-policy)."""
+    """A change of policy during a run (docs/understand/rounds.md#changes-of-policy)."""
 
     number: int
     """Changes so far, this one included."""
@@ -161,6 +161,8 @@ class Reply:
     """When the push came (its `time`), so that the driver can measure how long the policy made it wait."""
     stop: bool
     """The worker's last clock has come: leave."""
+    durable: int = 0
+    """The worker's clock in the newest snapshot on disk: up to it nothing need be sent again."""
     switch: Switch | None = None
     """This slice's last change of policy; None if the worker has caught up with only a part of its clocks."""
     view: int = 0

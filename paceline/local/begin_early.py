@@ -5,13 +5,13 @@ import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from paceline.local.child_environment import child_environment
-from paceline.local.forker import AT_FIRST_USE, LINEAR, ROWS, SCRIPTS, SERVERS, WORKERS, Forker, Loads
+from paceline.local.forker import AT_FIRST_USE, LINEAR, ROWS, SCRIPTS, SERVERS, SHARDER, WORKERS, Forker, Loads
 
 QUIET = ("torch", "numpy", "scipy", "sklearn", "PIL", "matplotlib")
 """Packages that start no threads and do nothing else while they load, so that a process that forks may have them."""
@@ -22,8 +22,9 @@ _TASK = re.compile(r"^task: *([\w./-]+) *(?:#.*)?$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Two processes that fork. They load at one core, while the config is read at another one."""
+    """Three processes that fork. They load at one core, while the config is read at another one, and data too."""
 
+    sharder: Forker
     servers: Forker
     workers: Forker
     updates: Literal["dense", "sparse"]
@@ -34,8 +35,8 @@ class Begun:
 
 @contextmanager
 def beginning(what: str | None, loop: str | None) -> Iterator[Begun | None]:
-    """What servers and workers are forked from, for a task or a YAML file that names one, or a launched script, which is
-    `loop` too; with what a user's file that imports torch as it is loaded, and `loop`, import beside it. Workers set their
+    """What all processes are forked from, for a task or a YAML file that names one, or a launched script, which is
+    `loop` too; with what a user's file that imports torch as it is loaded, and `loop`, import besides. Workers set their
     number of threads themselves. None where there is no such task, or fork is not safe."""
     file = _file(what)
     if sys.platform != "linux" or file is None:
@@ -49,23 +50,22 @@ def beginning(what: str | None, loop: str | None) -> Iterator[Begun | None]:
     needed, rows = (LINEAR, ROWS) if updates == "sparse" else (modules(loop), ())
     path = Path(file)
     ours = (f"paceline.tasks.builtin.{path.stem}",) if path.parent == _TASKS else ()
-    first = Loads(SERVERS, (*rows, *ours))
-    with two_forkers(child_environment(threads=1), first, Loads(needed, beside)) as (servers, workers):
-        yield Begun(servers, workers, updates, reads)
+    with three_forkers(child_environment(threads=1), (*rows, *ours), Loads(needed, beside)) as found:
+        yield Begun(*found, updates, reads)
 
 
 @contextmanager
-def two_forkers(
-    environment: Mapping[str, str], servers: Loads, workers: Loads, inherited: Sequence[int] = ()
-) -> Iterator[tuple[Forker, Forker]]:
-    """What servers and workers are forked from. Both need most of what servers do, which is loaded once. `inherited`:
-    descriptors that workers get."""
-    with closing(
-        Forker(servers.modules, environment, (*servers.libraries, *AT_FIRST_USE), inherited, workers)
-    ) as first:
-        assert first.second is not None
-        with closing(first.second) as second:
-            yield first, second
+def three_forkers(
+    environment: Mapping[str, str], libraries: Sequence[str], workers: Loads, inherited: Sequence[int] = ()
+) -> Iterator[tuple[Forker, Forker, Forker]]:
+    """What the sharder, servers and workers are forked from. Each needs most of what the one before does, which is loaded
+    once. `libraries`: those that the sharder needs; `inherited`: descriptors that workers get."""
+    later = (Loads(SERVERS, AT_FIRST_USE), workers)
+    with closing(Forker(SHARDER, environment, libraries, inherited, later)) as sharder, ExitStack() as stack:
+        assert sharder.next is not None
+        servers = stack.enter_context(closing(sharder.next))
+        assert servers.next is not None
+        yield sharder, servers, stack.enter_context(closing(servers.next))
 
 
 def modules(loop: str | None) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def _file(what: str | None) -> str | None:
 
 
 def _parsed(file: str | None) -> ast.Module:
-    """Nothing where there is no such file, or no Python in it: whoever loads it says so."""
+    """Nothing where there is no such file, or no Python in it: the code that loads it says so."""
     try:
         return ast.parse(b"" if file is None or not file.endswith(".py") else Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):

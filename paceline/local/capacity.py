@@ -18,8 +18,8 @@ digits, so without a model or data of any size, or what a script of the user's o
 
 
 def refuse_too_many(config: Config, yes: bool, how: str = "--yes", runs: int = 1) -> None:
-    """Asks on a terminal whether to go on where the processes of so many runs at a time are too many for this machine;
-    UsageError where there is nobody to ask, or they say no. `how` tells the other way to agree."""
+    """Asks on a terminal whether to go on where the processes of this many runs at a time are too many for this machine;
+    UsageError where there is no one to ask, or they say no. `how` tells the other way to agree."""
     sentence = too_many(config, cores(), _free(), runs)
     if sentence is None or yes:
         return
@@ -29,7 +29,7 @@ def refuse_too_many(config: Config, yes: bool, how: str = "--yes", runs: int = 1
         say(sentence, sys.stderr)
         if typer.confirm("Go on?", err=True):
             return
-    raise UsageError(f"{sentence} Take fewer workers (-w), or go on all the same with {how}.")
+    raise UsageError(f"{sentence} Use fewer workers (-w), or start anyway with {how}.")
 
 
 def too_many(config: Config, cores: int, free: int, runs: int = 1) -> str | None:

@@ -1,4 +1,4 @@
-"""The processes of a local run: started afresh, each with a log of its own, named when they die, and all ended."""
+"""The processes of a local run: started afresh, each with its own log, named when they die, and all ended."""
 
 import os
 import re
@@ -20,8 +20,10 @@ TAIL_LINES = 12
 TRACE_LINES = 40
 """Most lines of a crash that are shown."""
 TAIL_BYTES = 16 << 10
-WORKERS_LEAVE, ALL_GONE = 5.0, 10.0
-"""Seconds after the end was asked for: servers are told after the first, whoever is left is killed after the second."""
+WORKERS_LEAVE, ALL_GONE, SERVERS_GONE = 5.0, 10.0, 60.0
+"""Seconds after the end was asked for: servers get the signal after the first, what is left is killed after the second, and a
+server, which may be writing a snapshot and has a last one to write, after the third; so is a search's job, which has servers.
+"""
 
 
 @dataclass(slots=True)
@@ -31,13 +33,14 @@ class Child:
 
     name: str
     role: str
-    """server, worker, evaluator, sharder or shard server."""
+    """server, worker, evaluator, sharder or shard server; a search's are jobs."""
     arguments: list[str]
     """What follows `python -P`."""
     log: Path | None
     """Where its words go; None: to this process's stderr."""
     environment: Mapping[str, str]
     restarts_left: int = 0
+    """How often it may be started again before it has got on."""
     forker: Forker | None = None
     """Starts it, if it can: quicker."""
     inherited: Sequence[int] = ()
@@ -45,35 +48,72 @@ class Child:
     code: int | None = None
     """How the newest process ended; negative for a signal."""
     given_up: bool = False
+    is_mute: bool = False
+    """Its log can't be opened, so that its words are lost."""
+    ended_since: str = ""
+    """Why the launcher itself has ended the newest process, in words; empty where it has not."""
+    got_to: int = 0
+    """How far it had come when its newest process was started (any unit that only grows)."""
     peak: int = 0
     """Largest memory of the process that ended last (bytes)."""
     _process: subprocess.Popen[bytes] | Forked | None = field(default=None, repr=False)
     _log_start: int = 0
     _kills_before: int | None = None
+    restarts: int = field(init=False)
+    """What `restarts_left` begins with, and is set back to."""
+
+    def __post_init__(self) -> None:
+        self.restarts = self.restarts_left
+
+    def gets_on(self, here: int) -> None:
+        """It has died, having come so far: if that is further than when it was started, its deaths count from 0 again."""
+        if here > self.got_to:
+            self.restarts_left = self.restarts
+
+    def never_again(self) -> None:
+        """It can't be started again, however far it has come."""
+        self.restarts = self.restarts_left = 0
 
     def start(self) -> None:
-        """A new process in a group of its own, so that a Ctrl-C reaches it through the launcher only."""
-        if self.log is not None:
-            self.log.parent.mkdir(parents=True, exist_ok=True)
-            self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        self.code = None
+        """A new process in its own group, so that a Ctrl-C reaches it through the launcher only."""
+        log = self._open_log()
+        self.code, self.ended_since = None, ""
         self._kills_before = kernel_kills()
-        forked = self.forker and self.forker.start(self.arguments, self.log, Path.cwd(), self.environment)
+        forked = self.forker and self.forker.start(self.arguments, log, Path.cwd(), self.environment)
         if forked:
             self._process = forked
             return
         command = [sys.executable, "-P", *self.arguments]
         tethered = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid()), *command]
-        with nullcontext(2) if self.log is None else self.log.open("ab") as log:
+        with nullcontext(2) if log is None else log.open("ab") as file:
             self._process = subprocess.Popen(
                 tethered,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=file,
+                stderr=file,
                 env=self.environment,
                 start_new_session=True,
                 pass_fds=self.inherited,
             )
+
+    def _open_log(self) -> Path | None:
+        """Where the next process writes; nowhere, where the disk takes nothing."""
+        if self.log is None:
+            return None
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("ab") as log:
+                self._log_start = log.tell()
+        except OSError:
+            self.is_mute = True
+            return Path(os.devnull)
+        self.is_mute = False
+        return self.log
+
+    def end(self, why: str) -> None:
+        """Ends it at once; `why` is what `how_it_ended` then says."""
+        self.ended_since = why
+        self.signal(signal.SIGKILL)
 
     @property
     def is_here(self) -> bool:
@@ -108,7 +148,7 @@ class Child:
         return self.code
 
     def signal(self, number: int) -> None:
-        """Sends it to the process and whatever that has started."""
+        """Sends it to the process and all that it has started."""
         with suppress(ProcessLookupError):  # it has just ended, and its forker tells us later
             if self.running and self._process:
                 os.killpg(self._process.pid, number)
@@ -134,7 +174,7 @@ class Child:
 
     def _lines(self) -> list[str]:
         """The end of what the newest process wrote."""
-        if self.log is None or not self.log.exists():
+        if self.log is None or self.is_mute or not self.log.exists():
             return []
         with self.log.open("rb") as log:
             log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - TAIL_BYTES))
@@ -142,7 +182,7 @@ class Child:
 
     @property
     def lacked_memory(self) -> bool:
-        """Whether memory ran out, as far as that can be told once it has ended."""
+        """Whether memory ran out, as far as that can be known once it has ended."""
         if self.code == -signal.SIGABRT:
             return any(sign in self.last_words() for sign in OUT_OF_MEMORY)
         if self.code == -signal.SIGKILL:
@@ -153,6 +193,8 @@ class Child:
     def how_it_ended(self) -> str:
         """In words: the exit code, or the signal, with the memory where it may have been too much."""
         assert self.code is not None
+        if self.ended_since and self.code == -signal.SIGKILL:
+            return self.ended_since
         peak, limit = self.peak / 2**20, memory_limit() / 2**20
         memory = f"Its peak was {peak:,.0f} MiB, the limit here is {limit:,.0f} MiB for all processes"
         if self.code >= 0:
@@ -167,16 +209,27 @@ class Child:
         return f"was killed ({name}): by someone, or by the kernel because memory ran out. {memory}"
 
 
-def end_all(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:
-    """SIGTERM to workers and evaluator, then to the servers, SIGKILL to whoever is left after 10 s, or at once in a
-    `hurry` (a second Ctrl-C). Returns when all are gone."""
+def end_all(
+    children: Sequence[Child],
+    hurry: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda text: None,
+) -> None:
+    """SIGTERM to workers and evaluator, then to the servers, SIGKILL to those that are left too late, or at once in a `hurry`
+    (a second Ctrl-C). Says which ones it waits for. Returns when all are gone."""
     start = time.monotonic()
     told: set[str] = set()
-    while any(child.running for child in children):
+    is_said = False
+    while running := [child for child in children if child.running]:
         elapsed = time.monotonic() - start
-        clients = [child for child in children if child.role != "server" and child.running]
-        if elapsed > ALL_GONE or hurry():
+        clients = [child for child in running if child.role != "server"]
+        if elapsed > SERVERS_GONE or hurry():
             _tell(children, signal.SIGKILL, set())
+        elif elapsed > ALL_GONE:
+            _tell([child for child in clients if child.role != "job"], signal.SIGKILL, set())
+            _tell(children, signal.SIGTERM, told)
+            if not is_said and (names := ", ".join(child.name for child in running if child.role == "server")):
+                is_said = True
+                say(f"Waiting for the last snapshot of {names}, {SERVERS_GONE - ALL_GONE:g} s at most.")
         elif clients and elapsed < WORKERS_LEAVE:
             _tell(clients, signal.SIGTERM, told)
         else:

@@ -11,7 +11,7 @@ def threads_of(config: Config) -> int:
 
 
 def threads_each(workers: int, given: int | None = None) -> int:
-    """The same of so many workers on this machine; `given`: cores that they may use at most."""
+    """The same for this many workers on this machine; `given`: cores that they may use at most."""
     return max(1, min(cores(), given or cores()) // max(1, workers))
 
 

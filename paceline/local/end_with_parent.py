@@ -1,6 +1,6 @@
 """Runs a program that must not outlive its launcher: the kernel ends it when the launcher dies, however that happens.
 
-python -I -S end_with_parent.py LAUNCHER-PID PROGRAM ARGUMENTS...   (a script of its own, because it must be quick to start)
+python -I -S end_with_parent.py LAUNCHER-PID PROGRAM ARGUMENTS...   (a separate script, because it must be quick to start)
 """
 
 import ctypes

@@ -38,8 +38,8 @@ def reap(channel: int, running: set[int]) -> None:
 
 
 def next_child(channel: int, running: set[int]) -> dict[str, Any]:
-    """Forks once for each line until whoever writes them is gone; returns in the child, with what it is to run. `running`: the
-    children that there are."""
+    """Forks once for each line until the process that writes them is gone; returns in the child, with what it is to run.
+    `running`: the children that there are."""
     this = os.getpid()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -120,12 +120,18 @@ def run_script(file: str) -> None:
         sys.exit(1)
 
 
-def main(modules: list[str], libraries: list[str], then: dict[str, Any] | None) -> None:
-    channel = own_channel()
-    load(modules, libraries)
-    channel, running = (channel, set()) if then is None else divide(channel, **then)
+def main(**stage: Any) -> None:
+    channel, running = pass_on(own_channel(), **stage)
     tell(channel, forker=os.getpid())
     run(**next_child(channel, running))
+
+
+def pass_on(
+    channel: int, modules: list[str], libraries: list[str], then: dict[str, Any] | None
+) -> tuple[int, set[int]]:
+    """Loads what belongs to this stage and leaves the next one to another process; where this one tells, and its children."""
+    load(modules, libraries)
+    return (channel, set()) if then is None else divide(channel, **then)
 
 
 def load(modules: list[str], libraries: list[str]) -> None:
@@ -134,7 +140,7 @@ def load(modules: list[str], libraries: list[str]) -> None:
     try:
         for module in modules:
             import_module(module)
-    except Exception:  # whatever needs it says so itself
+    except Exception:  # the code that needs it says so itself
         sys.exit(1)
     for library in libraries:
         with suppress(Exception):  # a file that needs it says so; or it is a name, and no module
@@ -148,28 +154,26 @@ def load(modules: list[str], libraries: list[str]) -> None:
         sys.exit(1)
 
 
-def divide(
-    channel: int, modules: list[str], libraries: list[str], inherited: list[int], requests: int, told: int
-) -> tuple[int, set[int]]:
-    """Becomes two processes that fork, the second of which loads these beside; where each of them tells, and its children."""
+def divide(channel: int, requests: int, told: int, handed: list[int], stage: dict[str, Any]) -> tuple[int, set[int]]:
+    """Becomes two processes that fork, the second of which has the next stage. `handed`: the descriptors for that one alone."""
     this = os.getpid()
     if second := os.fork():
-        for descriptor in (requests, told, *inherited):
+        for descriptor in handed:
             os.close(descriptor)
         return channel, {second}
     end_with_parent.end_with(this)
     os.close(channel)
     os.dup2(requests, 0)
     os.close(requests)
-    load(modules, libraries)
-    return told, set()
+    return pass_on(told, **stage)
 
 
 def warm() -> None:
-    """The first compiled loop of a process takes 0.3 s of CPU, each other one 10 ms; linear models want five more."""
+    """The first compiled loop of a process takes 0.3 s of CPU, each other one 10 ms; linear models want five more. The sharder
+    needs none."""
+    if (kernels := sys.modules.get("paceline.core.kernels")) is None:
+        return
     import numpy as np
-
-    from paceline.core import kernels
 
     values = np.zeros(1, np.float32)
     kernels.scale_into(values, values, 1.0)

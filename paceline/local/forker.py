@@ -19,25 +19,27 @@ from typing import IO, Any, Protocol, TextIO
 
 from paceline.local import end_with_parent, fork_program
 
-SERVERS = ("grpc_health.v1.health", "paceline.server.server", "paceline.sharder.sharding")
-"""What servers import, and the sharder, which needs little more."""
+SHARDER = ("paceline.sharder.sharding",)
+"""What the sharder imports: all others need most of it."""
+SERVERS = ("grpc_health.v1.health", "paceline.server.server")
+"""What servers import besides."""
 WORKERS = (
     "paceline.worker.module_worker",
     "paceline.worker.scoring.module_scorer",
     "paceline.worker.training.model_and_gradient",
     "paceline.worker.scoring.scorer",
 )
-"""What workers and evaluators import: torch too, which takes seconds."""
+"""What workers and evaluators import besides: torch too, which takes seconds."""
 LINEAR = (
     "paceline.worker.linear.linear_worker",
     "paceline.worker.scoring.linear_scorer",
     "paceline.worker.checking.check_linear",
 )
-"""What workers and the evaluator of a linear model import: no torch."""
+"""What workers and the evaluator of a linear model import besides: no torch."""
 ROWS = ("scipy.sparse",)
-"""What the sharder, workers and the evaluator of a linear model import beside, where it is there."""
+"""What the sharder, workers and the evaluator of a linear model import besides, where it is installed."""
 SCRIPTS = ("paceline.api", "paceline.worker.own_loop", "paceline.worker.checking.rehearsal")
-"""What scripts with a training loop of their own import besides."""
+"""What scripts with their own training loop import besides."""
 AT_FIRST_USE = (
     "encodings.idna",
     "grpc.experimental",
@@ -66,6 +68,10 @@ class Loads:
     libraries: Sequence[str] = ()
     """More of them, each of which may be missing."""
 
+    def asked(self, then: Mapping[str, Any] | None) -> dict[str, Any]:
+        """As the program is asked for it; `then`: what is forked afterwards."""
+        return {"modules": self.modules, "libraries": self.libraries, "then": then}
+
 
 class Forked:
     """One child, as subprocess.Popen has it."""
@@ -89,7 +95,7 @@ class Forked:
         return self._forker.codes[self.pid]
 
     def send_signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):  # it has just ended, and we are told of it later
+        with suppress(ProcessLookupError):  # it has just ended, and we hear of it later
             if self.poll() is None:
                 os.kill(self.pid, number)
 
@@ -111,8 +117,8 @@ class _Process(Protocol):
 class Forker:
     """The process that forks; it ends, and its children with it, when this process does. `environment`: what modules see
     while they load; `libraries`: more of them, each of which may be missing; `inherited`: descriptors that all children get.
-    `then`: what `second` loads beside, another such process, forked from this one once it has loaded its own; it ends with this
-    one, and only its children get what is `inherited`.
+    `later`: what others load besides, each forked from the one before once that has loaded its own, and ending with it; then
+    only the children of the last one get what is `inherited`.
     For the main thread: the kernel ends it with the thread that started it. OSError: it can't be started."""
 
     def __init__(
@@ -121,32 +127,33 @@ class Forker:
         environment: Mapping[str, str],
         libraries: Sequence[str] = (),
         inherited: Sequence[int] = (),
-        then: Loads | None = None,
+        later: Sequence[Loads] = (),
     ) -> None:
-        asked: dict[str, Any] = {"modules": modules, "libraries": libraries, "then": None}
-        passed, kept = [], []
-        if then is not None:
-            (requests, ours), (theirs, told) = os.pipe(), os.pipe()
-            passed, kept = [requests, told], [ours, theirs]
-            more = {"modules": then.modules, "libraries": then.libraries, "inherited": inherited}
-            asked["then"] = {**more, "requests": requests, "told": told}
+        ours: list[tuple[int, int]] = []
+        then, handed = None, [*inherited]
+        for each in reversed(later):
+            (requests, written), (read, told) = os.pipe(), os.pipe()
+            ours.insert(0, (written, read))
+            handed = [requests, told, *handed]
+            then = {"requests": requests, "told": told, "handed": handed, "stage": each.asked(then)}
         tethered = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid())]
+        asked = json.dumps(Loads(modules, libraries).asked(then))
         try:
             process = subprocess.Popen(
-                [*tethered, sys.executable, "-P", fork_program.__file__, json.dumps(asked)],
+                [*tethered, sys.executable, "-P", fork_program.__file__, asked],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**environment, **_ALONE},
                 text=True,
                 bufsize=1,
                 start_new_session=True,
-                pass_fds=[*inherited, *passed],
+                pass_fds=handed,
             )
         finally:
-            for end in passed:
+            for end in handed[: 2 * len(later)]:
                 os.close(end)
         self._follow(process)
-        self.second = _Second(self, *kept) if kept else None
+        self.next = _Next(self, ours) if ours else None
 
     def _follow(self, process: _Process) -> None:
         """Listens to what it tells."""
@@ -231,37 +238,40 @@ class Forker:
             self.changed.notify_all()
 
 
-class _Second(Forker):
+class _Next(Forker):
     """One that another one has forked."""
 
-    def __init__(self, first: Forker, requests: int, told: int) -> None:
-        self.second = None
-        self._follow(_Grandchild(first, os.fdopen(requests, "w", buffering=1), os.fdopen(told)))
+    def __init__(self, before: Forker, pipes: Sequence[tuple[int, int]]) -> None:
+        """`pipes`: where this one and those after it are asked, and tell."""
+        (requests, told), *others = pipes
+        self._follow(_Grandchild(before, os.fdopen(requests, "w", buffering=1), os.fdopen(told)))
+        self.next = _Next(self, others) if others else None
 
     def _note(self, told: Mapping[str, int]) -> None:
         if "forker" in told:
             assert isinstance(self._process, _Grandchild)
-            self._process.forked = Forked(self._process.first, told["forker"])
+            self._process.forked = Forked(self._process.before, told["forker"])
         super()._note(told)
 
 
 @dataclass(slots=True)
 class _Grandchild:
-    """What `_Second` speaks with."""
+    """What `_Next` speaks with."""
 
-    first: Forker
+    before: Forker
+    """The one that has forked it."""
     stdin: TextIO
     stdout: TextIO
     forked: Forked | None = None
-    """None: it still loads, and is left to the first one's end."""
+    """None: it still loads, and is left to that one's end."""
 
     def kill(self) -> None:
-        if self.forked is not None and not self.first.is_gone:
+        if self.forked is not None and not self.before.is_gone:
             self.forked.kill()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Until the first one, whose child it is, has seen its end: else its CPU seconds would not count."""
+        """Until the one that has forked it has seen its end: otherwise its CPU seconds would not count."""
         with suppress(subprocess.TimeoutExpired):
-            if self.forked is not None and not self.first.is_gone:
+            if self.forked is not None and not self.before.is_gone:
                 return self.forked.wait(_AN_END)
         return -signal.SIGKILL

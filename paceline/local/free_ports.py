@@ -1,4 +1,4 @@
-"""The ports that processes of this machine are told to listen on."""
+"""The ports that the launcher has processes of this machine listen on."""
 
 import socket
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ class FreePorts:
             if is_free(port):
                 return port
         raise ConfigError(
-            f"ports={self._ports}: none of these ports is left on this machine. Others listen on some, or they are too few: a "
-            "server takes two, a worker and a shard server one each. Set a wider range, like ports=7100-7199."
+            f"ports={self._ports}: no port of this range is free on this machine. Each server needs two ports, "
+            "each worker and each shard server one. Set a wider range, like ports=7100-7199."
         )
 
 

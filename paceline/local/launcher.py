@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,10 +13,13 @@ from paceline.callback import Callback
 from paceline.core.errors import OutOfMemory, PacelineError
 from paceline.core.settings.config import Config
 from paceline.local.forker import Forker
+from paceline.local.frozen_servers import FrozenServers
 from paceline.local.launch_settings import LaunchSettings
 from paceline.local.others import NoOthers, Others
 from paceline.local.outcome import Outcome
+from paceline.local.own_records import OwnRecords
 from paceline.local.processes import HOPELESS, Ended, Processes
+from paceline.local.progress import Progress
 from paceline.local.run_folder import RunFolder
 from paceline.local.run_forkers import forking
 from paceline.local.run_history import Records
@@ -30,6 +33,7 @@ from paceline.v1.run_service_pb2 import StatusReply
 from paceline.variables import TLS
 from paceline.watch import chief_status
 from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, accuracy
+from paceline.watch.recoveries import Recoveries
 
 POLL = 0.5
 """Seconds between two questions to the chief while no worker ends."""
@@ -53,7 +57,7 @@ def run_local(
     callbacks: Sequence[Callback] = (),
     echo: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """Trains as `config` says, in a folder that `open_run` has prepared; resumes what is there. `say` gets messages,
+    """Trains as `config` says, in a folder that `open_run` has prepared; resumes what the folder holds. `say` gets messages,
     `show` each status with the examples per second; `shards` of another run with the same data save the time to write
     them; `device` is what workers and evaluator compute on; `forkers` of another run start the processes quicker still;
     `others`: machines that lend processes to this run.
@@ -67,7 +71,8 @@ def run_local(
     with ExitStack() as stack:
         stack.enter_context(place.locked())
         signals = stack.enter_context(Signals())
-        records = stack.enter_context(closing(Records(place, config, callbacks)))
+        own = OwnRecords(place, say)
+        records = Records(place, own, config, callbacks)
         forkers = forkers or stack.enter_context(forking(config, inherited=() if objects is None else (objects,)))
         launch = _Launch(
             config,
@@ -78,6 +83,7 @@ def run_local(
             shards=shards,
             device=device,
             signals=signals,
+            own=own,
             records=records,
             forkers=forkers,
             objects=objects,
@@ -109,6 +115,7 @@ class _Launch:
         shards: Path | None,
         device: str,
         signals: Signals,
+        own: OwnRecords,
         records: Records,
         forkers: Mapping[str, Forker],
         objects: int | None,
@@ -122,24 +129,31 @@ class _Launch:
         self._show = show
         self._connect = connect
         self._signals = signals
+        self._own = own
         self._records = records
         self._others = others
         self._chief: Chief | None = None
         self._speed = Speed()
         self._news = News()
+        self._recoveries = Recoveries()
+        self._progress = Progress()
+        self.outcome.recovery = self._recoveries.sum
         self._processes = Processes(
             folder,
+            own,
             say=say,
             echo=echo,
             signals=signals,
             forkers=forkers,
             others=others,
+            frozen=FrozenServers(config.lease, folder.ports),
             objects=objects,
             is_unheard=lambda: config.is_script and described(folder.server(0)) is None,
             has_begun=self._has_begun,
+            got_to=self._progress.of,
         )
         settings = LaunchSettings(config, folder, device, shards or folder.shards, objects)
-        self._starting = Starting(settings, self._processes, others, say, has_shards=shards is not None)
+        self._starting = Starting(settings, self._processes, own, others, say, has_shards=shards is not None)
 
     def train(self) -> None:
         """From the shards to the final score; Ended where that is not reached."""
@@ -159,9 +173,10 @@ class _Launch:
             self._say(changed)
         for changed in self._folder.keep_own(own_files(self._config)):
             self._say(changed)
-        self._folder.write_facts(
+        self._own.note(
             run=self._folder.name,
             home=str(Path.cwd()),
+            options=self._others.options,
             launcher=os.getpid(),
             exit_code=None,
             waits="",
@@ -192,7 +207,7 @@ class _Launch:
         if out.exit_code == 0:
             for folder in (self._folder.copies(), self._folder.residuals):
                 shutil.rmtree(folder, ignore_errors=True)
-        self._folder.write_facts(
+        self._own.note(
             finished=out.exit_code == 0,
             exit_code=out.exit_code,
             accuracy=out.accuracy,
@@ -201,11 +216,12 @@ class _Launch:
             scored=out.scored,
             seconds=out.seconds,
             reason=out.reason,
+            recovery=asdict(out.recovery),
             warnings=[asdict(each) for each in out.warnings],
             pids={},
         )
         self._records.end(out, self._signals.hurry, self._say)
-        self._folder.write_facts(warnings=[asdict(each) for each in out.warnings])
+        self._own.note(warnings=[asdict(each) for each in out.warnings])
 
     def _watch(self, server: Chief) -> None:
         """Follows the run until it is finished."""
@@ -230,12 +246,13 @@ class _Launch:
     def _note(self, status: StatusReply) -> None:
         """Takes in what the chief says."""
         rate, out = self._speed.note(status), self.outcome
+        self._progress.note(status)
         out.seconds = status.seconds
         out.examples = status.examples
         out.version = status.version
         out.reason = status.reason
         out.warnings = [*chief_status.warnings(status), *self._records.warnings]
-        for line in self._news.of(out.warnings):
+        for line in [*self._recoveries.of(status, time.monotonic()), *self._news.of(out.warnings)]:
             self._say(line)
         out.scores = chief_status.scores(status)
         out.figures |= {worker.worker: dict(worker.figures) for worker in status.workers if worker.figures}

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 def leave(code: object) -> NoReturn:
     """As sys.exit(code) ends a process: its threads end by themselves, what was registered for the end is called, what was
-    written to files is there. The memory is left to the kernel."""
+    written to files is in them. The memory is left to the kernel."""
     if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)
         code = 1
@@ -24,8 +24,8 @@ def leave(code: object) -> NoReturn:
 
 
 def flush_files() -> None:
-    """What was written to files that nobody has closed. The garbage collector does not show those that were there before a
-    fork, as stdout was."""
+    """What was written to files that nobody has closed. The garbage collector does not show those that existed before a fork,
+    as stdout was."""
     for each in (sys.stdout, sys.stderr, *gc.get_objects()):
         if type(each) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
             with suppress(OSError, ValueError):  # closed, or nobody reads it

@@ -72,12 +72,15 @@ class Report:
 def train_here(config: Config, threads: int, average: bool, out: Path, data: Dataset | None = None) -> Report:
     """Trains on the task's data with the run's settings; writes the model. `data`: what `read_data` gave, if that has been
     called. ConfigError where the settings are not for a linear model; DataError, DiskError."""
-    settings_of(config, threads, average)  # what is wrong with them is told before the data is read
+    settings_of(config, threads, average)  # an error in them comes before the data is read
     dataset = data or read_data(config.task, config.model, config.svm.positive, config.data.path)
     train_set, parts, classes, total = _parts(dataset, config)
     settings = settings_of(config, threads, average, classes)
     if config.batch_size > len(train_set):
-        raise ConfigError(f"batch_size is {config.batch_size:,}, but only {len(train_set):,} examples train. Lower it.")
+        raise ConfigError(
+            f"batch_size is {config.batch_size:,}, but there are only {len(train_set):,} training examples. Set it "
+            "lower."
+        )
     _make(out)
     trained = train(train_set, settings, parts.get("validation"), total=total)
     labels, names = Labels.against_others(config.svm.positive), dataset.classes or ()
@@ -100,8 +103,8 @@ def read_data(task: str, model: str | None, positive: str | None, path: str) -> 
 
 
 def settings_of(config: Config, threads: int, average: bool, classes: int = 2) -> LocalSettings:
-    """The run's settings, as far as they mean something without servers. `average`: take the mean of the last epoch, whatever
-    they say. ConfigError for what `paceline local` does not take."""
+    """The run's settings, as far as they mean something without servers. `average`: take the mean of the last epoch, even
+    if they say otherwise. ConfigError for what `paceline local` does not take."""
     refuse(config, {LOCAL: config})
     return LocalSettings(
         objective=config.svm.objective,

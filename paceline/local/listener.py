@@ -1,4 +1,4 @@
-"""Calls one callback in a thread of its own, so that neither a slow nor a hanging nor a failing one touches the run."""
+"""Calls one callback in its own thread, so that neither a slow nor a hanging nor a failing one touches the run."""
 
 import inspect
 import threading

@@ -10,11 +10,11 @@ from paceline.extras import is_installed
 from paceline.own_files import is_own, said, where
 
 ALWAYS = "tensorboard"
-"""Written for every run, where its library is there."""
+"""Written for every run, where its library is installed."""
 
 
 def check_loggers(config: Config) -> None:
-    """ConfigError where a logger can't be had: nobody knows it, its library lacks, or it takes other options."""
+    """ConfigError where a logger is not available: it is unknown, its library is not installed, or it takes other options."""
     seen = set[str]()
     for wanted in config.loggers:
         if wanted.name in seen:
@@ -27,10 +27,12 @@ def check_callbacks(callbacks: object) -> None:
     """ConfigError where these are no callbacks."""
     for each in callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]:
         if isinstance(each, type) and issubclass(each, Callback):
-            raise ConfigError(f"callbacks has the class {each.__name__} itself. Give one of it: {each.__name__}().")
+            raise ConfigError(
+                f"callbacks has the class {each.__name__}; give an object of that class: {each.__name__}()."
+            )
         if not isinstance(each, Callback):
             got = f"{each!r} of type {type(each).__name__}"
-            raise ConfigError(f"callbacks has {got}; expected a list of what inherits from paceline.Callback.")
+            raise ConfigError(f"callbacks has {got}; expected a list of objects that inherit from paceline.Callback.")
     if not isinstance(callbacks, (list, tuple)):
         raise ConfigError(f"callbacks must be a list: [{type(callbacks).__name__}()].")
 
@@ -63,7 +65,7 @@ def _checked(wanted: Options) -> type[Callback]:
     try:
         inspect.signature(kind).bind(**wanted.options)
     except TypeError as error:
-        raise ConfigError(f"loggers: {wanted.name} takes other options: {error}.") from error
+        raise ConfigError(f"loggers: the options don't fit {wanted.name}: {error}.") from error
     return kind
 
 

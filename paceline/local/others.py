@@ -14,6 +14,9 @@ HERE = "127.0.0.1"
 class Others(ABC):
     """Processes of a run on other machines. Of the launcher's thread."""
 
+    options = ""
+    """Of a command line, by which the same machines take part again."""
+
     @abstractmethod
     def open(self, say: Callable[[str], None]) -> None:
         """The run begins; `say` gets what people should know."""
@@ -28,11 +31,11 @@ class Others(ABC):
 
     @abstractmethod
     def told_here(self) -> Mapping[str, Any]:
-        """What workers on this machine are told because there are others."""
+        """What the launcher tells workers on this machine because there are others."""
 
     @abstractmethod
     def want_workers(self, ranks: range, told: Mapping[str, Any], log: Callable[[str], Path], restarts: int) -> None:
-        """From now on hosts that have room get these workers. `told`: what all are told alike."""
+        """From now on hosts that have room get these workers. `told`: what it tells all alike."""
 
     @abstractmethod
     def lend_server(self, index: int, told: Mapping[str, Any], log: Path, restarts: int) -> Child | None:
@@ -48,11 +51,11 @@ class Others(ABC):
 
     @abstractmethod
     def waits(self) -> str:
-        """What the whole run waits for, in words, where no machine lends a worker; else ''."""
+        """What the whole run waits for, in words, where no machine lends a worker; otherwise ''."""
 
     @abstractmethod
     def end(self, code: int, reason: str) -> None:
-        """The run is over, and its processes have ended: all hosts are told so."""
+        """The run is over, and its processes have ended: tells all hosts so."""
 
 
 class NoOthers(Others):

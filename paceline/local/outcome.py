@@ -7,6 +7,7 @@ from paceline.core.errors import PacelineError, Stopped, error_of
 from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import RunWarning
 from paceline.local.signals import CTRL_C
+from paceline.watch.recoveries import Recovery
 
 
 @dataclass(slots=True)
@@ -33,6 +34,8 @@ class Outcome:
     """How many examples of each split the metrics are of."""
     warnings: list[RunWarning] = field(default_factory=list)
     """What went wrong although the run went on, oldest first."""
+    recovery: Recovery = field(default_factory=Recovery)
+    """What servers came back from, and what workers did again because of it."""
     refused: bool = False
     """Whether a mistake ended it before anything was learned."""
 

@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from paceline.core.errors import ConfigError, DataError, PacelineError, UsageError
+from paceline.core.errors import ConfigError, DataError, DiskError, PacelineError, UsageError
 from paceline.local.children import Child, end_all
 from paceline.local.forker import Forker
+from paceline.local.frozen_servers import FrozenServers
 from paceline.local.others import Others
+from paceline.local.own_records import OwnRecords
 from paceline.local.repeated_crashes import Crashes
 from paceline.local.run_folder import RunFolder
 from paceline.local.script_output import Printed
@@ -18,6 +20,10 @@ TICK = 0.02
 """Seconds between two looks at what is waited for."""
 HOPELESS = (UsageError.exit_code, DataError.exit_code, ConfigError.exit_code)
 """Exit codes of mistakes that a second start would only repeat."""
+DISK_PAUSE = 5.0
+"""Seconds before a process is started again that the disk has ended."""
+DISK_FORGOTTEN = 60.0
+"""Seconds after which a disk's next failure is said again."""
 
 
 class Ended(Exception):
@@ -35,19 +41,24 @@ class Processes:
     def __init__(
         self,
         folder: RunFolder,
+        own: OwnRecords,
         *,
         say: Callable[[str], None],
         echo: Callable[[str], None],
         signals: Signals,
         forkers: Mapping[str, Forker],
         others: Others,
+        frozen: FrozenServers,
         objects: int | None,
         is_unheard: Callable[[], bool],
         has_begun: Callable[[], bool],
+        got_to: Callable[[Child], int],
     ) -> None:
         """`echo`: gets what scripts print; `objects`: the descriptor that all but servers inherit; `is_unheard`: whether a
-        script has yet to say what it wants; `has_begun`: whether anything was pushed."""
+        script has yet to say what it wants; `has_begun`: whether anything was pushed; `got_to`: how far a
+        process has come (any unit that only grows)."""
         self._folder = folder
+        self._own = own
         self._say = say
         self._echo = echo
         self._signals = signals
@@ -56,8 +67,13 @@ class Processes:
         self._inherited = () if objects is None else (objects,)
         self._is_unheard = is_unheard
         self._has_begun = has_begun
+        self._got_to = got_to
         self._waits = ""
         """What all wait for, as the run's folder says."""
+        self._frozen = frozen
+        self._disk_failed: dict[str, float] = {}
+        """When the disk has ended a process last."""
+        self._restart_at: dict[str, float] = {}
         self._crashes = Crashes()
         self._children: list[Child] = []
         self._printed: list[Printed] = []
@@ -118,7 +134,8 @@ class Processes:
 
     def end(self) -> None:
         """None is left after this."""
-        end_all(self._children, self._signals.hurry)
+        self._frozen.close()
+        end_all(self._children, self._signals.hurry, self._say)
         self._tell_printed()
 
     # looking things up
@@ -131,9 +148,9 @@ class Processes:
         return sum(child.running for child in self.clients())
 
     def note_pids(self) -> None:
-        """Writes into the run's folder which are there."""
+        """Writes into the run's folder which ones run."""
         running = {child.name: child.pid for child in self._children if child.pid is not None and child.running}
-        self._folder.write_facts(pids=running)
+        self._own.note(pids=running)
 
     # what becomes of those that end
     def _attend(self) -> None:
@@ -145,12 +162,17 @@ class Processes:
             raise Ended(error.exit_code, str(error)) from error
         if (waits := self._others.waits()) != self._waits:
             self._waits = waits
-            self._folder.write_facts(waits=waits)
+            self._own.note(waits=waits)
+        self._frozen.end_frozen(self._children, time.monotonic())
         for child in self._children:
             code = child.poll()
             if code is None or child.given_up or (code == 0 and child.role != "server"):
                 continue
-            self._died(child, code)
+            if child.name not in self._restart_at:
+                self._died(child, code)
+            elif time.monotonic() >= self._restart_at[child.name]:
+                del self._restart_at[child.name]
+                self._start_again(child)
 
     def _tell_printed(self) -> None:
         for each in self._printed:
@@ -166,13 +188,32 @@ class Processes:
             raise Ended(ConfigError.exit_code if code == 1 else code, reason)
         if child.role == "worker" and not self._has_begun() and (again := self._crashes.repeated(child, code)):
             raise Ended(Crashes.exit_code(code), again)
+        if code == DiskError.exit_code and self._has_begun():
+            self._await_disk(child, what)
+            return
+        child.gets_on(self._got_to(child))
         if child.restarts_left:
             child.restarts_left -= 1
             self._say(f"{what}; starting it again ({child.restarts_left} restarts left). Its last lines:{child.tail()}")
-            child.start()
-            self.note_pids()
+            self._start_again(child)
             return
         self._give_up(child, code, what)
+
+    def _await_disk(self, child: Child, what: str) -> None:
+        """A disk that fails costs durability, not the run: none of these starts counts."""
+        now = time.monotonic()
+        if now - self._disk_failed.get(child.name, float("-inf")) > DISK_FORGOTTEN:
+            again = f"It is started again every {DISK_PAUSE:.0f} s until the disk takes what it writes."
+            self._say(f"{what}: {child.sentence() or 'it can not write to its disk.'} {again}")
+        self._disk_failed[child.name] = now
+        self._restart_at[child.name] = now + DISK_PAUSE
+
+    def _start_again(self, child: Child) -> None:
+        child.got_to = self._got_to(child)
+        child.start()
+        self.note_pids()
+        if child.is_mute:
+            self._say(f"{child.log} can't be written, so what {child.name} says is lost.")
 
     def _give_up(self, child: Child, code: int, what: str) -> None:
         """The run goes on without a worker, as long as there is another one; without any other process it can't."""
@@ -182,6 +223,16 @@ class Processes:
             last = "the last worker, " if child.role == "worker" else ""
             raise Ended(
                 code if code > 0 else PacelineError.exit_code,
-                f"{last}{what}, and has no restarts left. Its last lines:{child.tail()}",
+                f"{last}{what}, and has no restarts left{_in_vain(child)}. Its last lines:{child.tail()}",
             )
-        self._say(f"{what} and has no restarts left; the others go on without it. Its last lines:{child.tail()}")
+        self._say(
+            f"{what} and has no restarts left{_in_vain(child)}; the others go on without it. Its last lines:{child.tail()}"
+        )
+
+
+def _in_vain(child: Child) -> str:
+    """Why nobody starts it once more."""
+    if not child.restarts:
+        return ""
+    times = "once" if child.restarts == 1 else f"{child.restarts} times"
+    return f": it was started again {times} (`restarts`), and training got no further in between"

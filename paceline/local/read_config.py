@@ -18,6 +18,7 @@ from paceline.own_extensions import KEPT, check_own
 from paceline.variables import TLS
 
 ENDINGS = (".yaml", ".yml")
+MISSING = "Missing argument 'TASK|CONFIG.yaml': a task like digits or a YAML file; or give --preset NAME."
 
 
 def read_config(
@@ -37,9 +38,7 @@ def read_config(
 ) -> Config:
     """The config of a task or a YAML file, or of a preset alone, and the flags; `sets` win over the other flags."""
     if what is None and preset is None:
-        raise UsageError(
-            "Missing argument 'TASK|CONFIG.yaml': a task like digits or a YAML file; or say --preset NAME."
-        )
+        raise UsageError(MISSING)
     path = Path(what) if what is not None and what.endswith(ENDINGS) else None
     pairs = [] if what is None or path else [_pair("task", what)]
     flags = {
@@ -118,7 +117,7 @@ def reader_of(
 
 
 def anew(settings: Mapping[str, Any], workers: int | None, sets: Sequence[str], data: str | None) -> Config:
-    """The config for shards that are dealt anew; `settings`: those that they were made with."""
+    """The config for shards that are dealt again; `settings`: those that they were made with."""
     flags = {"workers": workers, "data.path": data}
     pairs = [_pair(key, value) for key, value in flags.items() if value is not None]
     return load(None, parse_sets([*pairs, *sets]), settings)
@@ -149,8 +148,8 @@ def _slow_pairs(texts: Sequence[str]) -> list[str]:
     for text, (who, equals, _) in zip(texts, found, strict=True):
         if not equals or "." in who:
             raise UsageError(
-                f"--slow {text}: expected a worker's number (or 'all') and how slow, like 2=10x or all=10x@5%, or one "
-                f"name and nothing else: {', '.join(CLUSTERS)}."
+                f"--slow {text}: expected a worker's number (or 'all') and how slow, like 2=10x or all=10x@5%, or "
+                f"only one of these names: {', '.join(CLUSTERS)}."
             )
     return [_pair(f"slow.{who}", how) for who, _, how in found]
 

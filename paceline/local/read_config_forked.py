@@ -15,7 +15,8 @@ from typing import Any
 
 from paceline.core.errors import OutOfMemory, PacelineError
 from paceline.core.settings.config import Config
-from paceline.load_settings import exits, whole
+from paceline.exits import exits
+from paceline.load_settings import whole
 from paceline.local.children import Child
 from paceline.local.forker import Forker
 from paceline.local.read_config import read_config
@@ -25,7 +26,7 @@ from paceline.tasks import task
 def read_forked(begun: Forker, arguments: Mapping[str, Any]) -> Config:
     """`read_config` with these arguments; what the task's file says itself is known to `load_config` then. What the file prints
     comes to stderr; a mistake ends this process in the way that it has ended the other one."""
-    memory = os.memfd_create("config")  # no file: nothing is left of it whatever ends this process
+    memory = os.memfd_create("config")  # no file: nothing is left of it when this process ends
     answer = f"/proc/{os.getpid()}/fd/{memory}"
     command = ["-m", __name__, answer, json.dumps(arguments)]
     child = Child("reader", "reader", command, None, os.environ, forker=begun)
@@ -41,7 +42,8 @@ def read_forked(begun: Forker, arguments: Mapping[str, Any]) -> Config:
         _refuse(child, arguments["what"])
     if not told:
         raise PacelineError(
-            f"{arguments['what']} ended the process that loads it. Take out what ends it, like os._exit()."
+            f"{arguments['what']} ended the process that loads it. Remove the code that ends the process, like "
+            "os._exit()."
         )
     found = json.loads(told)
     task.TOLD.update({(name, model): settings for name, model, settings in found["task"]})
@@ -57,7 +59,7 @@ def _refuse(child: Child, what: str) -> None:
     if child.code == -signal.SIGKILL:
         kind = OutOfMemory if child.lacked_memory else PacelineError
         raise kind(f"{told} Load less at the top of the file, or give it more memory.")
-    raise PacelineError(f"{told} See which line does it: python -X faulthandler {what}")
+    raise PacelineError(f"{told} To see which line does it: python -X faulthandler {what}")
 
 
 def main(answer: str, arguments: str) -> None:
@@ -68,7 +70,7 @@ def main(answer: str, arguments: str) -> None:
 
 
 def _own_settings() -> Iterator[tuple[str, str | None, Mapping[str, Any]]]:
-    """Those that can be told."""
+    """Those that can be passed on."""
     for (name, model), settings in task.READ.items():
         with suppress(TypeError, ValueError):
             json.dumps(settings)

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -70,8 +70,8 @@ class RunFolder:
 
     def task(self, named: str) -> str:
         """The task that trained this run, as `load_task` takes it; `named`: as the settings name it. A file of the user's is
-        taken from its place while it is there as it was, since it may import its neighbours; else the copy in this folder
-        counts, wherever the folder has been moved to."""
+        taken from its place while it is unchanged there, since it may import its neighbours; otherwise the copy in this
+        folder counts, wherever the folder has been moved to."""
         kept, own = self.kept_task(named), Path(named)
         return named if not kept.is_file() or _holds(own, kept.read_bytes()) else str(kept)
 
@@ -95,8 +95,8 @@ class RunFolder:
         kept, own = self.path / KEPT / Path(name).name, Path(name)
         if own.is_file() and kept.is_file() and not _holds(kept, own.read_bytes()):
             raise ConfigError(
-                f"{name} is not what run '{self.name}' has as {kept}, which its processes may have loaded. Give the file "
-                "another name."
+                f"{name} differs from the file that run '{self.name}' keeps as {kept}, which its processes may "
+                "have loaded. Give the file another name."
             )
         if self.config.exists():
             self.keep_own([own])
@@ -112,7 +112,7 @@ class RunFolder:
             shutil.copyfile(own, temporary)
             temporary.replace(kept)
         except OSError as error:
-            raise DiskError(f"Can't copy {own} to {kept}: {error.strerror}. Is there space?") from error
+            raise DiskError(f"Can't copy {own} to {kept}: {error.strerror}. Is the disk full?") from error
         return f"{named} has changed since this run began; it goes on with the file as it is now." if is_other else None
 
     def settings(self) -> Config:
@@ -135,9 +135,16 @@ class RunFolder:
     def server(self, index: int) -> Path:
         return self.path / f"server-{index}"
 
-    def has_snapshot(self) -> bool:
-        """Whether a server has kept a state that the run would go on from."""
-        return any(self.path.glob("server-*/snapshot-*.json"))
+    def how_to_go_on(self, servers: int) -> str:
+        """What to do with a run that has ended early, in one sentence. `servers`: how many it has."""
+        if not servers:
+            return "Without servers nobody keeps the models: start it over with --fresh."
+        has_snapshot = any(self.path.glob("server-*/snapshot-*.json"))
+        kept = (
+            "goes on from its last snapshot" if has_snapshot else "has no snapshot yet, and starts from the beginning,"
+        )
+        options = f" {options}" if (options := self.facts().get("options")) else ""
+        return f"It {kept} with: paceline run {self.config}{options}"
 
     def ports(self, name: str) -> Path:
         """Where a server, worker or the evaluator says on which ports it listens, that of its metrics too."""
@@ -167,11 +174,16 @@ class RunFolder:
         return self
 
     def write_facts(self, **facts: Any) -> None:
-        """Adds to run.json; readers see the old or the new one."""
+        """Adds to run.json; readers see the old or the new one. OSError where that can't be done."""
         whole = self.facts() | {"format": FORMAT} | facts
         temporary = self.path / f".run.json.{os.getpid()}"
-        temporary.write_text(json.dumps(whole, indent=1) + "\n")
-        temporary.replace(self.path / "run.json")
+        try:
+            temporary.write_text(json.dumps(whole, indent=1) + "\n")
+            temporary.replace(self.path / "run.json")
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
 
     def last_status(self) -> dict[str, Any]:
         """The newest line of metrics.jsonl: scores and workers' figures are in it; empty where there is none yet."""
@@ -203,8 +215,8 @@ class RunFolder:
     def gone(self) -> ServersGone:
         """What to say when the run has not ended and nobody answers."""
         return ServersGone(
-            f"Run '{self.name}' has not ended, but its chief ({self.facts().get('chief') or 'not started yet'}) does not "
-            f"answer. If `paceline run` is not going any more, resume it with: paceline run {self.config}"
+            f"Run '{self.name}' has not ended, but its chief ({self.facts().get('chief') or 'not started yet'}) "
+            f"does not answer. If `paceline run` has ended, resume the run with: paceline run {self.config}"
         )
 
     def locked(self) -> AbstractContextManager[None]:
@@ -213,12 +225,14 @@ class RunFolder:
 
     @property
     def is_driven(self) -> bool:
-        """Whether a launcher is at it just now."""
+        """Whether a launcher is at it just now; not where this user can't write there, or nobody can."""
         try:
             with self.locked():
                 return False
         except ConfigError:
             return True
+        except OSError:
+            return False
 
     def _busy(self) -> str:
         return (
@@ -258,7 +272,8 @@ def open_run(
         _fill(folder, config, given)
     except OSError as error:
         raise DiskError(
-            f"Can't use the run folder {folder.path}: {error.strerror}. Is there space, and may this user write?"
+            f"Can't use the run folder {folder.path}: {error.strerror}. Is the disk full, or may this user not "
+            "write there?"
         ) from error
     return folder, config
 
@@ -276,8 +291,8 @@ def new_name(config: Config, runs: Path = RUNS) -> str:
 
 
 def find_run(name: str | None, runs: Path = RUNS) -> RunFolder:
-    """The run of that name (or path of its folder), else the newest one; UsageError lists those there are, TooNew: a newer
-    release has written it."""
+    """The run of that name (or path of its folder), otherwise the newest one; UsageError lists those that exist, TooNew: a
+    newer release has written it."""
     if name is not None and RUN.fullmatch(name) and (runs / name / "config.yaml").is_file():
         return RunFolder(runs / name).checked()
     if name is not None and (Path(name) / "config.yaml").is_file():
@@ -300,9 +315,7 @@ def all_runs(runs: Path = RUNS) -> list[RunFolder]:
 def _check_is_run(folder: RunFolder) -> None:
     strange = not folder.path.is_dir() or any(not file.name.startswith(".") for file in folder.path.iterdir())
     if strange and not folder.config.exists():
-        raise ConfigError(
-            f"{folder.path} is there, but is not the folder of a run; move it away or give --run another name."
-        )
+        raise ConfigError(f"{folder.path} exists, but is not the folder of a run; move it, or give --run another name.")
 
 
 def _check_same(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) -> None:
@@ -315,8 +328,8 @@ def _check_same(folder: RunFolder, config: Config, given: Mapping[str, Any] | No
     if found:
         listed = "".join(f"\n    {line}" for line in found)
         raise ConfigError(
-            f"Run '{folder.name}' was started with other settings:{listed}\nGive the old ones to resume it, another "
-            "name (--run) for a run beside it, or --fresh to start it over."
+            f"Run '{folder.name}' was started with other settings:{listed}\nTo resume it, give the old settings. "
+            "To keep both, give another name (--run). To start it over, add --fresh."
         )
 
 

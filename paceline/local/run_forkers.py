@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
 from paceline.core.settings.config import Config
-from paceline.local.begin_early import Begun, libraries, modules, two_forkers
+from paceline.local.begin_early import Begun, libraries, modules, three_forkers
 from paceline.local.child_environment import child_environment
 from paceline.local.cpu_cores import threads_of
-from paceline.local.forker import LINEAR, ROWS, SERVERS, Forker, Loads
+from paceline.local.forker import LINEAR, ROWS, Forker, Loads
 from paceline.own_files import is_own
 from paceline.sharder.engine import build_engine
 from paceline.sharder.strategy import build_strategy
@@ -24,32 +24,33 @@ def forking(
         yield {}
         return
     with ExitStack() as stack:
-        servers, workers = _begun_or_new(config, begun, inherited, stack)
+        sharder, servers, workers = _begun_or_new(config, begun, inherited, stack)
         forkers = {"server": servers, "worker": workers, "evaluator": workers, "check": workers}
         reads = begun is not None and begun.workers is workers and begun.reads
         if (reads or not is_own(config.task)) and _shards_alone(config):
-            forkers["sharder"] = workers if reads else servers
+            forkers["sharder"] = workers if reads else sharder
         yield forkers
 
 
 def _begun_or_new(
     config: Config, begun: Begun | None, inherited: Sequence[int], stack: ExitStack
-) -> tuple[Forker, Forker]:
-    """What servers and workers are forked from. What was begun for other workers than the config asks for is left alone."""
+) -> tuple[Forker, Forker, Forker]:
+    """What the sharder, servers and workers are forked from. What was begun for other workers than the config asks for is left
+    alone."""
     if begun is not None and begun.updates == config.updates:
-        return begun.servers, begun.workers
+        return begun.sharder, begun.servers, begun.workers
     environment = child_environment(threads_of(config))
     script = config.task if config.is_script else config.loop
     is_sparse = config.updates == "sparse"
     rows = ROWS if is_sparse else ()
     wanted = Loads(LINEAR, rows) if is_sparse else Loads(modules(script), libraries(script))
     if begun is None:
-        return stack.enter_context(two_forkers(environment, Loads(SERVERS, rows), wanted, inherited))
+        return stack.enter_context(three_forkers(environment, rows, wanted, inherited))
     new = Forker(wanted.modules, environment, wanted.libraries, inherited)
-    return begun.servers, stack.enter_context(closing(new))
+    return begun.sharder, begun.servers, stack.enter_context(closing(new))
 
 
 def _shards_alone(config: Config) -> bool:
-    """Whether the sharder may be forked: where it clusters, its BLAS may use all cores, and another engine has processes of its
-    own. A user's file may do both; only one that imports torch is forked in any case."""
+    """Whether the sharder may be forked: where it clusters, its BLAS may use all cores, and another engine starts processes.
+    A user's file may do both; only one that imports torch is forked in any case."""
     return bool(build_engine(config.data.engine).forks) and not build_strategy(config.data.strategy).makes_clusters

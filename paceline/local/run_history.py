@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TextIO
 
 from paceline.callback import LEFT_OUT, LOG_PREFIX, Callback, RunBegin, RunEnd, Status, WorkerState, flat
 from paceline.core.run.warnings import RunWarning
@@ -11,15 +10,16 @@ from paceline.core.settings.config import Config
 from paceline.local.listener import Listener, close_all
 from paceline.local.loggers import loggers_of
 from paceline.local.outcome import Outcome
+from paceline.local.own_records import OwnRecords
 from paceline.local.run_folder import RunFolder
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.watch.chief_status import plain, policy_name, scores, warnings
 
 
 class Records:
-    """Writes metrics.jsonl of a run folder, and tells whoever listens; close it at the end."""
+    """Has metrics.jsonl of a run folder written, and tells all listeners."""
 
-    def __init__(self, place: RunFolder, config: Config, callbacks: Sequence[Callback] = ()) -> None:
+    def __init__(self, place: RunFolder, own: OwnRecords, config: Config, callbacks: Sequence[Callback] = ()) -> None:
         """ConfigError where a logger that the settings name can't be had."""
         known = place.last_status()
         self._scored, self._warned = len(known.get("scores", [])), {each["kind"] for each in known.get("warnings", [])}
@@ -28,7 +28,7 @@ class Records:
         self._is_resumed = bool(place.facts())
         self._listeners = [Listener(callback, name) for name, callback in loggers_of(config)]
         self._listeners += [Listener(callback, type(callback).__name__) for callback in callbacks]
-        self._lines: TextIO = place.metrics.open("a")
+        self._own = own
         self._last: object = None
         self._left_out: RunWarning | None = None
 
@@ -58,8 +58,7 @@ class Records:
             return
         self._last = here
         line = {"time": round(time.time(), 3), "examples_per_second": round(rate, 3), **plain(status)}
-        self._lines.write(json.dumps(line) + "\n")
-        self._lines.flush()
+        self._own.line(json.dumps(line))
         self._tell(status, rate)
 
     def _tell(self, status: StatusReply, rate: float) -> None:
@@ -76,7 +75,7 @@ class Records:
                 listener.tell("warned", warning)
 
     def end(self, outcome: Outcome, hurry: Callable[[], bool], say: Callable[[str], None]) -> None:
-        """The run is over: all who listen hear it, and have some seconds to end. What fails of them is said, and stands in
+        """The run is over: all who listen hear it, and have some seconds to end. What fails of them is said, and is in
         the outcome's warnings."""
         model = self._place.models / "last.safetensors"
         end = RunEnd(
@@ -94,9 +93,6 @@ class Records:
             if warning not in outcome.warnings:
                 outcome.warnings.append(warning)
                 say(str(warning))
-
-    def close(self) -> None:
-        self._lines.close()
 
 
 def _left_out(status: Status) -> RunWarning | None:

@@ -18,6 +18,7 @@ from paceline.terminal import show
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.watch.chief_status import Chief, News, RemoteChief, Speed, pace, plain, standing, warnings
 from paceline.watch.live_table import PlainLines, show_picture
+from paceline.watch.recoveries import Recoveries, Recovery, standing_recoveries
 
 if TYPE_CHECKING:
     from paceline.rpc.auth import Credentials
@@ -37,7 +38,8 @@ class Elsewhere(RunFolder):
 
     def gone(self) -> ServersGone:
         return ServersGone(
-            f"Nobody answers at {self.path}: is server 0 there, is this its gRPC port? Give --tls if it has."
+            f"No server answers at {self.path}. Does server 0 run there, and is this its gRPC port? If it uses "
+            "TLS, add --tls."
         )
 
     def credentials(self) -> "Credentials":
@@ -70,7 +72,7 @@ def watch(
 ) -> None:
     """Looks again and again until the run has ended."""
     speed, lines = Speed(), PlainLines(partial(show, console))
-    news = News()
+    news, recoveries = News(), Recoveries()
     chief = find_chief(folder, connect)
     status = chief.status() if chief else None
     while chief and status is not None and status.phase != "finished":
@@ -81,7 +83,7 @@ def watch(
             _picture(folder, status, console, speed.note(status))
         else:
             lines.show(status, speed.note(status))
-            for line in news.of(warnings(status)):
+            for line in [*recoveries.of(status, time.monotonic()), *news.of(warnings(status))]:
                 lines.say(line)
         time.sleep(every)
         status = chief.status()
@@ -120,9 +122,15 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
     elif code is None:
         said = f"is waiting: {facts['waits']}"
     else:
-        said = f"ended with exit code {code}: {facts.get('reason')}. Resume it with: paceline run {folder.config}"
+        said = f"ended with exit code {code}: {facts.get('reason')}. {folder.how_to_go_on(folder.settings().servers)}"
     warned = standing(RunWarning(**each) for each in facts.get("warnings", []))
-    said = "\n".join([f"run {folder.name} {said}", *facts.get("as_read", ()), *warned])
+    recovered = str(Recovery(**facts.get("recovery", {})))
+    lines = [
+        f"run {folder.name} {said}",
+        *facts.get("as_read", ()),
+        *([f"Recovered: {recovered}"] if recovered else []),
+    ]
+    said = "\n".join([*lines, *warned])
     return {"run": folder.name, "folder": str(folder.path), "said": said, **facts}
 
 
@@ -133,7 +141,7 @@ def _picture(folder: RunFolder, status: StatusReply, console: Console, rate: flo
     show_picture(console, status, pace(status) if rate is None else rate)
     for line in _waits(folder).values():
         show(console, line)
-    for line in standing(warnings(status)):
+    for line in [*standing_recoveries(status), *standing(warnings(status))]:
         show(console, line)
 
 

@@ -29,7 +29,7 @@ class Printed:
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.split(b"\n")[:-1]:
-            if line.startswith(_TRACEBACK):  # how it ended is told with the error
+            if line.startswith(_TRACEBACK):  # the error says how it ended
                 break
             if not line.startswith(_EVENT):
                 self._say(printable(line.decode(errors="replace").rpartition("\r")[2]))

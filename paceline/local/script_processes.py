@@ -1,6 +1,5 @@
 """The processes of a user's script: what they are started with, and the settings that the first of them brings."""
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ from paceline.core.steps.effective import told as rates_told
 from paceline.core.sync.policy import build_policy
 from paceline.load_settings import load
 from paceline.local.children import Child
+from paceline.local.cpu_cores import cores
+from paceline.local.gpus import VISIBLE, visible_gpus
 from paceline.local.launch_settings import LaunchSettings
 from paceline.local.others import Others
 from paceline.local.processes import Ended, Processes
@@ -18,15 +19,14 @@ from paceline.server.description import described
 from paceline.variables import CONNECT
 from paceline.worker.command_line import ToldLaunched
 
-_GPU = re.compile(r"nvidia\d+")
 _SILENT = (
     "ended without training. Wrap the optimizer (paceline.wrap), take the training data from paceline.loader, and train in "
-    "`for epoch in paceline.epochs(10):`."
+    "`for epoch in paceline.epochs(10):`. A task file, with data() and model(), is trained by `paceline run`."
 )
 
 
 def script_words(script: str, config: Config, objects: int | None = None) -> list[str]:
-    """What follows `python -P`; `objects`: the descriptor of live ones, which a script of ours trains."""
+    """What follows `python -P`; `objects`: the descriptor of live ones, which Paceline's own script trains."""
     if objects is not None:
         return ["-m", "paceline.live_process"]
     return ["-m", "paceline.worker.script", script, *config.arguments]
@@ -38,16 +38,18 @@ def script_environment(before: Mapping[str, str], told: ToldLaunched) -> dict[st
 
 
 def _gpu(before: Mapping[str, str], told: ToldLaunched) -> dict[str, str]:
+    """What it sees of the visible ones: a number counts among these, as torch counts; no GPU where it is too high."""
+    if told.device == "cpu":
+        return {VISIBLE: ""}
+    there = visible_gpus(before, Path("/dev"))
     if told.device == "auto":
-        there = before.get("CUDA_VISIBLE_DEVICES")
-        found = (
-            sorted(_GPU.findall(" ".join(each.name for each in Path("/dev").glob("nvidia*")))) if there is None else []
-        )
-        numbers = [name.removeprefix("nvidia") for name in found] if there is None else there.split(",")
-        return {"CUDA_VISIBLE_DEVICES": numbers[told.rank % len(numbers)]} if len(numbers) > 1 else {}
-    if told.device == "cuda":
+        return {VISIBLE: there[told.rank % len(there)]} if len(there) > 1 else {}
+    number = told.device.removeprefix("cuda:")
+    if not number.isdecimal():
         return {}
-    return {"CUDA_VISIBLE_DEVICES": told.device.removeprefix("cuda:") if told.device != "cpu" else ""}
+    if VISIBLE in before:
+        number = there[int(number)] if int(number) < len(there) else ""
+    return {VISIBLE: number}
 
 
 class ScriptProcesses:
@@ -63,7 +65,7 @@ class ScriptProcesses:
         self._say = say
 
     def start_worker(self, rank: int, own: Mapping[str, Any], servers: list[str]) -> Child:
-        """The script as that worker; `own`: what it is told beside what all are. What the first one prints is shown."""
+        """The script as that worker; `own`: what only this one must know. What the first one prints is shown."""
         name = f"worker-{rank}"
         return self._start(name, "worker", ToldLaunched(**{**self._told(name, servers), **own}))
 
@@ -77,7 +79,7 @@ class ScriptProcesses:
         for line in rates_told(config, build_policy(config.policy)):
             self._say(line)
         if config.evaluate_every:
-            told = ToldLaunched(evaluates=True, **self._told("evaluator", servers))
+            told = ToldLaunched(evaluates=True, final_threads=cores(), **self._told("evaluator", servers))
             self._start("evaluator", "evaluator", told)
             self._processes.note_pids()
         return config

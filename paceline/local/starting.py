@@ -12,6 +12,7 @@ from paceline.local.cpu_cores import cores
 from paceline.local.free_ports import FreePorts
 from paceline.local.launch_settings import LaunchSettings
 from paceline.local.others import Others
+from paceline.local.own_records import OwnRecords
 from paceline.local.process_ports import kept_port, listening_at, ports_of
 from paceline.local.process_words import server_words, worker_words
 from paceline.local.processes import Ended, Processes
@@ -27,15 +28,17 @@ class Starting:
         self,
         settings: LaunchSettings,
         processes: Processes,
+        own: OwnRecords,
         others: Others,
         say: Callable[[str], None],
         has_shards: bool,
     ) -> None:
-        """`has_shards`: they are there already, another run's."""
+        """`has_shards`: they exist already, another run's."""
         self._settings = settings
         self._config = settings.config
         self._folder = settings.folder
         self._processes = processes
+        self._own = own
         self._others = others
         self._say = say
         self._has_shards = has_shards
@@ -54,7 +57,7 @@ class Starting:
             self._await_shards(sharder)
             self._check()
         addresses = [self._address(child, index) for index, child in enumerate(servers)]
-        self._folder.write_facts(chief=addresses[0], servers=addresses)
+        self._own.note(chief=addresses[0], servers=addresses)
         self._processes.note_pids()
         return addresses
 
@@ -77,7 +80,7 @@ class Starting:
 
     # shards
     def _begin_shards(self) -> Child | None:
-        """Starts what writes the shards, or serves them; None where they are there."""
+        """Starts what writes the shards, or serves them; None where they exist."""
         shards = self._settings.shards
         if self._config.data.source == "server":
             told = ToldShardServer(out=shards, **self._settings.told("sharder"))
@@ -95,7 +98,7 @@ class Starting:
             ports = self._processes.wait_for(lambda: ports_of(self._folder.ports("sharder"), sharder.pid))
             assert ports is not None
             self._shard_server = kept_port(sharder, ports)
-        self._folder.write_facts(as_read=(read := how_read(self._settings.shards)))
+        self._own.note(as_read=(read := how_read(self._settings.shards)))
         for line in read:
             self._say(line)
 
@@ -167,7 +170,7 @@ class Starting:
         return self._processes.begin(name, "worker", words, environment, self._config.restarts)
 
     def _client(self, name: str, servers: list[str]) -> dict[str, Any]:
-        """What workers and evaluator are told alike: a shard server's shards are copied to a folder of their own."""
+        """What workers and evaluator must know alike: each copies a shard server's shards to its own folder."""
         return {
             "shards": self._folder.copies(name) if self._shard_server else self._settings.shards,
             "shard_server": self._shard_server,
@@ -177,7 +180,7 @@ class Starting:
         }
 
     def _start(self, name: str, role: str, words: list[str]) -> Child:
-        """A process of ours, with these words on its command line."""
+        """A process of Paceline, with these words on its command line."""
         others = {"check": "worker.check", "evaluator": "worker.evaluator", "shard server": "sharder serve"}
         module = others.get(role, role).split()
         return self._begin(name, role, ["-m", f"paceline.{module[0]}", *module[1:], *words])

@@ -1,0 +1,6 @@
+"""What travels between processes. gRPC's own remarks, like a connection that a server has closed as it should, stay off the
+terminal; a user's GRPC_VERBOSITY wins."""
+
+import os
+
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -28,8 +28,8 @@ _SHARED = (
 
 
 def agreed_settings(config: Config) -> list[str]:
-    """'key=value' for every setting that all processes of a run share. A user's file goes by its name without a folder: it may
-    have been moved, as the run's folder with a copy of it may."""
+    """'key=value' for every setting that all processes of a run share. A user's file is known by its name without a
+    folder: it may have been moved, as the run's folder with a copy of it may."""
     return _lines(config, config.model_dump(mode="json", include=set(_SHARED)))
 
 

@@ -48,7 +48,7 @@ def open_channel(address: str, credentials: Credentials = OPEN) -> grpc.Channel:
 
 
 def translated(error: grpc.RpcError) -> PacelineError:
-    """The exception that the far side raised; TryAgain for whatever may pass."""
+    """The exception that the far side raised; TryAgain for errors that may pass."""
     if not isinstance(error, grpc.Call):
         return error_of("", "UNKNOWN", str(error))
     kind = next((str(value) for key, value in error.trailing_metadata() or () if key == ERROR_KEY), "")
@@ -75,7 +75,8 @@ def _of_tls(text: str) -> PacelineError | None:
         return Unauthenticated(untrusted(_address(text), "it is made out to other names"))
     if text.endswith("Socket closed"):
         return TryAgain(
-            f"UNAVAILABLE: {text}. Where that stays so, see whether both sides have --tls, with certificates of one CA."
+            f"UNAVAILABLE: {text}. If this does not stop, check that both sides have --tls, with certificates of "
+            "one CA."
         )
     return None
 
@@ -94,14 +95,14 @@ def call(method: Callable[..., T], request: Any, timeout: float) -> T:
 
 
 def waiting_call(method: Any, request: Any, timeout: float, stop: threading.Event) -> Any:
-    """A unary call that the far side may let wait; Stopped as soon as this process is told to stop."""
+    """A unary call that the far side may let wait; Stopped as soon as this process must stop."""
     answer = method.future(request, timeout=timeout)
     done = threading.Event()
     answer.add_done_callback(lambda _: done.set())
     while not done.wait(0.25):
         if stop.is_set():
             answer.cancel()
-            raise Stopped("The process was told to stop.")
+            raise Stopped("The process got a signal to stop.")
     try:
         return answer.result()
     except grpc.RpcError as error:
@@ -109,7 +110,7 @@ def waiting_call(method: Any, request: Any, timeout: float, stop: threading.Even
 
 
 class _Renewing:
-    """A channel that is opened anew when the keys have changed; an interceptor asks it for a method at each call. Calls under
+    """A channel that is opened again when the keys have changed; an interceptor asks it for a method at each call. Calls under
     way end on the old one."""
 
     def __init__(self, address: str, folder: KeyFolder) -> None:

@@ -37,7 +37,7 @@ class _OnLane(Transport):
 
     def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
         reply = self._grpc.resume(request, timeout)
-        # the same port: what failed goes by grpcio once, for it may be the lane that nobody reaches
+        # the same port: what failed uses grpcio once, since the lane alone may be out of reach
         if reply.lane_port != self._port:
             self._learn(reply.lane_port)
         return reply

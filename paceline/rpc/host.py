@@ -29,7 +29,7 @@ _OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-    # Finds callers whose machine or network is gone: their calls would hold threads for ever.
+    # Finds callers whose machine or network is gone: their calls would hold threads forever.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
 ]
@@ -65,7 +65,7 @@ def bind(server: grpc.Server, port: int, what: str, tls: Path | None = None) -> 
 
 
 class Health:
-    """grpc.health.v1 on a port of its own, so that a busy server still answers."""
+    """grpc.health.v1 on its own port, so that a busy server still answers."""
 
     def __init__(self, port: int) -> None:
         self._status = health.HealthServicer()
@@ -85,7 +85,7 @@ class Health:
 
 
 class Gate:
-    """What stands before every call, whatever carries it: checks the token, counts, and says what an exception becomes."""
+    """What comes before every call, on each transport: checks the token, counts, and says what an exception becomes."""
 
     def __init__(self, authentication: Authentication, observe: Observe) -> None:
         self._authentication = authentication

@@ -1,5 +1,5 @@
-"""How glibc's malloc is set for big messages: for children by their environment, for a process by itself. Light, for it is
-wanted before all else is loaded."""
+"""How glibc's malloc is set for big messages: for children by their environment, for a process by itself. Light, since it is
+needed before all others are loaded."""
 
 import ctypes
 

@@ -17,6 +17,11 @@ def memory_limit() -> int:
     return limit
 
 
+def retained_bytes(asked: int | None) -> int:
+    """Bytes of pushes that a worker keeps for servers that come back without them. `asked`: checkpoint.retain."""
+    return min(1 << 30, memory_limit() // 10) if asked is None else asked
+
+
 def kernel_kills() -> int | None:
     """How many processes the kernel has killed here because memory ran out; None where it does not tell."""
     found = []

@@ -26,10 +26,13 @@ from prometheus_client.registry import Collector
 
 from paceline.core.errors import ConfigError
 from paceline.rpc.memory import memory_limit
+from paceline.rpc.unfailing_output import unfailing
 
 
 def make_log(name: str) -> Callable[..., None]:
-    """A function that logs one event with its facts: JSON lines, or readable ones on a terminal."""
+    """A function that logs one event with its facts: JSON lines, or readable ones on a terminal. From now on no print of this
+    process fails because of a disk."""
+    sys.stdout, sys.stderr = unfailing(sys.stdout), unfailing(sys.stderr)
     render: Any = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
@@ -44,8 +47,8 @@ def make_log(name: str) -> Callable[..., None]:
 
 
 def serve_metrics(port: int, registry: CollectorRegistry, **labels: str) -> int:
-    """Offers the metrics on a port of their own (0: any free one) and returns it; ConfigError when it is taken. `labels`:
-    of every series; `run` and `process` are what the dashboard goes by, however Prometheus found the process."""
+    """Offers the metrics on their own port (0: any free one) and returns it; ConfigError when it is taken. `labels`:
+    of every series; `run` and `process` are what the dashboard uses, however Prometheus found the process."""
     return start_metrics(port, registry, **labels).server_port
 
 
@@ -103,10 +106,14 @@ def stop_on_signals() -> tuple[threading.Event, list[int]]:
 
 
 def report_ports(path: Path | None, **ports: int) -> None:
-    """Tells the parent where this process listens, atomically."""
+    """Tells the parent where this process listens, atomically. Where the disk does not take it, a parent that knows the ports
+    of the process before has them still."""
     if path is None:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps({**ports, "pid": os.getpid()}))
-    temporary.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps({**ports, "pid": os.getpid()}))
+        temporary.replace(path)
+    except OSError as error:
+        print(f"can't write {path}: {error.strerror}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 from paceline.core.errors import OtherProtocol
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised by a release whose processes can't train together with those of the one before; what can be left out or ignored on
 both sides does not raise it."""
 
@@ -14,6 +14,7 @@ def check_protocol(theirs: int, who: str, mine: str) -> None:
     said = f"protocol {theirs}" if theirs else "a protocol without a number, older than 1"
     newer = who if theirs > PROTOCOL else mine
     raise OtherProtocol(
-        f"{who} speaks {said}, {mine} protocol {PROTOCOL}: they are of different releases of Paceline, which can't train "
-        f"together. Install one release for all processes of the run, best that of {newer}, which is newer."
+        f"{who} speaks {said}, {mine} protocol {PROTOCOL}: they are of different releases of Paceline, which "
+        "can't train together. Install the same release for all processes of the run, preferably that of "
+        f"{newer}, which is newer."
     )

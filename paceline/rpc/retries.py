@@ -28,7 +28,7 @@ def retried(attempt: Callable[[], T], deadline: float, what: str, stop: threadin
                 said = now
                 say(f"still waiting for {what}", why=str(error))
         if stop.wait(pause):
-            raise Stopped("The process was told to stop.")
+            raise Stopped("The process got a signal to stop.")
     raise AssertionError("backoff never ends")
 
 

@@ -121,11 +121,11 @@ def _read(file: Path, mark: bytes) -> bytes:
         found = file.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"Can't read {file}: {error.strerror}. --tls takes a folder with {AUTHORITY}, {CERTIFICATE} and {KEY}, named as "
-            "in a Secret of Kubernetes."
+            f"Can't read {file}: {error.strerror}. --tls takes a folder with {AUTHORITY}, {CERTIFICATE} and "
+            f"{KEY}, the names that a Kubernetes Secret uses."
         ) from error
     if mark not in found:
-        raise ConfigError(f"{file} is not PEM: there is no '{mark.decode()}' in it. Convert it with openssl.")
+        raise ConfigError(f"{file} is not in PEM format: it has no '{mark.decode()}'. Convert it with openssl.")
     return found
 
 
@@ -139,16 +139,18 @@ def _context(path: Path, is_server: bool) -> ssl.SSLContext:
     try:
         context.load_verify_locations(path / AUTHORITY)
     except ssl.SSLError as error:
-        raise ConfigError(f"{path / AUTHORITY} holds no certificate that can be read: {error.reason}.") from error
+        raise ConfigError(f"{path / AUTHORITY} holds no readable certificate: {error.reason}.") from error
     try:
         context.load_cert_chain(path / CERTIFICATE, path / KEY)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise ConfigError(
-                f"The key {path / KEY} does not fit the certificate {path / CERTIFICATE}. Take the two that were made together."
+                f"The key {path / KEY} does not fit the certificate {path / CERTIFICATE}. Use a key and a "
+                "certificate that were made together."
             ) from error
         raise ConfigError(
-            f"{path / CERTIFICATE} or {path / KEY} can't be read: {error.reason or 'not what its name says'}. Make them anew."
+            f"Can't read {path / CERTIFICATE} or {path / KEY}: {error.reason or 'not what its name says'}. Make "
+            "them again."
         ) from error
     return context
 
@@ -160,8 +162,8 @@ def _try(path: Path) -> None:
     except ssl.SSLCertVerificationError as error:
         if error.verify_code not in _OUT_OF_TIME:
             raise ConfigError(
-                f"{path / CERTIFICATE} is not good by {path / AUTHORITY}: {error.verify_message}. It must be signed by that "
-                "CA, for servers and clients alike."
+                f"{path / CERTIFICATE} is not valid for {path / AUTHORITY}: {error.verify_message}. That CA must "
+                "have signed it, for use by both servers and clients."
             ) from error
         valid = ""
         with suppress(ssl.SSLError):  # it is not good otherwise either
@@ -171,7 +173,7 @@ def _try(path: Path) -> None:
             f"{path / CERTIFICATE} or {path / AUTHORITY}: {error.verify_message}.{valid} Renew it."
         ) from error
     except ssl.SSLError as error:
-        raise ConfigError(f"The keys in {path} can't be used: {error.reason}. Make them anew.") from error
+        raise ConfigError(f"Can't use the keys in {path}: {error.reason}. Make them again.") from error
 
 
 def _meet(path: Path, flags: int = 0) -> dict[str, object]:

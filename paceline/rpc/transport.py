@@ -1,4 +1,4 @@
-"""The data plane as both ends see it, whatever carries it: parts on their way to a sink, and what a server offers."""
+"""The data plane as both ends see it, on each transport: parts on their way to a sink, and what a server offers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +35,7 @@ OpenSink = Callable[[pb.PullHead], Sink]
 
 
 class Transport(ABC):
-    """A worker's way to one server. Every call raises what the server raised; TryAgain for whatever may pass."""
+    """A worker's way to one server. Every call raises what the server raised; TryAgain for errors that may pass."""
 
     @abstractmethod
     def resume(self, request: pb.ResumeRequest, timeout: float) -> pb.ResumeReply:
@@ -79,7 +79,7 @@ class Upload(Sink, Protocol):
 
 IsThere = Callable[[], bool]
 """Whether the caller still waits for its answer. Asked before each wait: the data plane may have to find another thread for
-what this one does beside the call (TryAgain where there is none)."""
+what this one does besides the call (TryAgain where there is none)."""
 
 
 class ParameterService(Protocol):
@@ -105,9 +105,9 @@ def encoded(values: Vector, codec: Codec) -> bytes:
 
 
 def decoded(data: bytes, codec: Codec, count: int, who: str) -> Vector:
-    """The `count` values of a sparse message. BadPush where they are not so many, or not finite."""
+    """The `count` values of a sparse message. BadPush where they are not this many, or not finite."""
     if (found := codec.elements_in(data)) != count:
-        raise BadPush(f"{who} sent {found:,} values ({len(data):,} bytes as {codec.name}) for {count:,} places.")
+        raise BadPush(f"{who} sent {found:,} values ({len(data):,} bytes as {codec.name}) for {count:,} positions.")
     values = np.empty(count, np.float32)
     codec.decode(data, values)
     if not np.isfinite(values).all():
@@ -120,7 +120,7 @@ def weights_codec(name: str) -> Codec:
     codec = load_codec(name or "none")
     if not codec.keeps_all:
         raise BadPush(
-            f"Weights can't travel as {codec.name}, which leaves some out. Set codec.pull to "
+            f"Weights can't be sent as {codec.name}, which leaves some of them out. Set codec.pull to "
             f"{codecs_that(lambda codec: codec.keeps_all)}."
         )
     return codec
@@ -153,7 +153,7 @@ def encoded_parts(
     feedback: ErrorFeedback | None = None,
 ) -> Iterator[tuple[int, memoryview]]:
     """A flat vector, cut and encoded into parts of at most `part_bytes`, through error feedback where there is some for
-    its elements. With `scratch` (`room_for` bytes) each part keeps a place of its own; without it a part is valid until the
+    its elements. With `scratch` (`room_for` bytes) each part keeps its own place; without it a part is valid until the
     next one."""
     if codec.lossless and feedback is None:
         raw = memoryview(values.data).cast("B")

@@ -1,4 +1,4 @@
-"""Ends streams whose far side does nothing: neither a partial upload nor a stuck reader may hold memory for ever."""
+"""Ends streams whose far side does nothing: neither a partial upload nor a stuck reader may hold memory forever."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""The messages of the data plane framed by hand: byte for byte what protobuf makes of a part (PushPullRequest and
+"""The messages of the data plane framed without protobuf: byte for byte what protobuf makes of a part (PushPullRequest and
 all that have its three fields), without
 copying the tensor bytes into a protobuf object."""
 
@@ -64,7 +64,7 @@ def head_of(start: bytes) -> bytes | None:
     except _Unusual as error:
         raise BadPush("The first message's head is damaged. Compare the versions.") from error
     if length > _MOST_HEAD:
-        raise BadPush(f"The first message's head is {length:,} bytes long; at most {_MOST_HEAD:,} are taken.")
+        raise BadPush(f"The first message's head is {length:,} bytes long; expected at most {_MOST_HEAD:,}.")
     return start[position : position + length] if len(start) >= position + length else None
 
 

@@ -65,7 +65,9 @@ class ResumeRequest(_message.Message):
     incarnation: _builtins.int
     """Restart number of the worker's process, from Join; from 1."""
     clock: _builtins.int
-    """Newest clock that this slice has answered (pushes); 0 when the worker does not know."""
+    """Newest clock that this slice has answered (pushes); 0 when the worker does not know. It goes to the log: a slice believes
+    its own clocks alone.
+    """
     plan_hash: _builtins.str
     """Hash of the slice plan made from them; another one is refused (FAILED_PRECONDITION)."""
     protocol: _builtins.int
@@ -100,9 +102,9 @@ class ResumeReply(_message.Message):
     CLOCK_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
-    LOST_FIRST_FIELD_NUMBER: _builtins.int
-    LOST_LAST_FIELD_NUMBER: _builtins.int
     LANE_PORT_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
+    OLDEST_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """Restart number of this server, from 1."""
     clock: _builtins.int
@@ -110,12 +112,13 @@ class ResumeReply(_message.Message):
     version: _builtins.int
     """Folds applied to the slice."""
     phase: _builtins.str
-    """"empty", "recovering" or "serving"."""
-    lost_first: _builtins.int
-    """Clocks of this worker that a restart of the server lost, first and last (pushes); 0, 0 where none."""
-    lost_last: _builtins.int
+    """"empty" or "serving"."""
     lane_port: _builtins.int
     """TCP port where the server serves this service on its lane, on the same host; 0 where it does not."""
+    durable: _builtins.int
+    """Clock of this worker in the newest snapshot on disk (pushes)."""
+    oldest: _builtins.int
+    """Oldest version of the weights that is still given out (folds)."""
     def __init__(
         self,
         *,
@@ -123,13 +126,13 @@ class ResumeReply(_message.Message):
         clock: _builtins.int = ...,
         version: _builtins.int = ...,
         phase: _builtins.str = ...,
-        lost_first: _builtins.int = ...,
-        lost_last: _builtins.int = ...,
         lane_port: _builtins.int = ...,
+        durable: _builtins.int = ...,
+        oldest: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "lane_port", b"lane_port", "lost_first", b"lost_first", "lost_last", b"lost_last", "phase", b"phase", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "durable", b"durable", "lane_port", b"lane_port", "oldest", b"oldest", "phase", b"phase", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -450,10 +453,11 @@ class PullHead(_message.Message):
     SWITCH_FIELD_NUMBER: _builtins.int
     LANE_PORT_FIELD_NUMBER: _builtins.int
     WELCOME_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     """What became of the push; unspecified in a pull."""
     reason: _builtins.str
-    """Why it was dropped, in a word like "stale_term"."""
+    """Why it was dropped, in a word like "old_version"."""
     term: _builtins.int
     """Restart number of this server, from 1."""
     version: _builtins.int
@@ -478,6 +482,8 @@ class PullHead(_message.Message):
     """Elements that follow; 0 in a reply without weights."""
     lane_port: _builtins.int
     """As in ResumeReply: readers, who never resume, learn it here (TCP port)."""
+    durable: _builtins.int
+    """The worker's clock in the newest snapshot on disk (pushes): nothing up to it need be sent again."""
     @_builtins.property
     def switch(self) -> _switch_pb2.Switch:
         """The slice's newest change of policy; absent where there was none. A worker that learns of a newer one than its own
@@ -507,10 +513,11 @@ class PullHead(_message.Message):
         switch: _switch_pb2.Switch | None = ...,
         lane_port: _builtins.int = ...,
         welcome: Global___Welcome | None = ...,
+        durable: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "others", b"others", "switch", b"switch", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "clock", b"clock", "codec", b"codec", "elements", b"elements", "lane_port", b"lane_port", "lr", b"lr", "members", b"members", "others", b"others", "outcome", b"outcome", "reason", b"reason", "staleness", b"staleness", "stop", b"stop", "switch", b"switch", "term", b"term", "version", b"version", "waited", b"waited", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "clock", b"clock", "codec", b"codec", "durable", b"durable", "elements", b"elements", "lane_port", b"lane_port", "lr", b"lr", "members", b"members", "others", b"others", "outcome", b"outcome", "reason", b"reason", "staleness", b"staleness", "stop", b"stop", "switch", b"switch", "term", b"term", "version", b"version", "waited", b"waited", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__others: _TypeAlias = _typing.Literal["others"]  # noqa: Y015
     _WhichOneofArgType__others: _TypeAlias = _typing.Literal["_others", b"_others"]  # noqa: Y015

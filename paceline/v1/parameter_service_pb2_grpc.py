@@ -75,8 +75,8 @@ class ParameterServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Resume(self, request, context):
-        """A worker says where it stands on this slice and learns where the slice is. Needed after every Join and as soon as the
-        worker sees a new term. Never blocks; safe to repeat. Changes no weights; the worker's clock may grow, never shrink.
+        """A worker learns which of its pushes this slice has. Needed after every Join and as soon as the worker sees a new term.
+        Never blocks; safe to repeat. Changes neither weights nor clocks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -271,6 +271,8 @@ class HeartbeatRequest(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     PHASE_SECONDS_FIELD_NUMBER: _builtins.int
     FIGURES_FIELD_NUMBER: _builtins.int
+    REACHED_FIELD_NUMBER: _builtins.int
+    TOLD_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker."""
     incarnation: _builtins.int
@@ -281,6 +283,10 @@ class HeartbeatRequest(_message.Message):
     """What it does: "joining", "waiting", "data", "compute", "exchange", "done"."""
     phase_seconds: _builtins.float
     """For how long it has been doing that (seconds)."""
+    reached: _builtins.int
+    """The newest clock that any slice has of it, as far as it knows (pushes)."""
+    told: _builtins.bool
+    """The process was told to stop (SIGTERM, Ctrl-C)."""
     @_builtins.property
     def figures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Newest figures, e.g. loss (no unit), examples_per_second, alpha (ratio), staleness (folds), wait_seconds."""
@@ -294,10 +300,12 @@ class HeartbeatRequest(_message.Message):
         phase: _builtins.str = ...,
         phase_seconds: _builtins.float = ...,
         figures: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        reached: _builtins.int = ...,
+        told: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "incarnation", b"incarnation", "phase", b"phase", "phase_seconds", b"phase_seconds", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "incarnation", b"incarnation", "phase", b"phase", "phase_seconds", b"phase_seconds", "reached", b"reached", "told", b"told", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -429,22 +437,26 @@ class LeaveRequest(_message.Message):
     WORKER_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    TOLD_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker."""
     incarnation: _builtins.int
     """Restart number of its process, from Join."""
     finished: _builtins.bool
     """The worker has reached its last clock."""
+    told: _builtins.bool
+    """The process was told to stop. Where all are, the run stops as a whole, and in rounds they keep their seats."""
     def __init__(
         self,
         *,
         worker: _builtins.str = ...,
         incarnation: _builtins.int = ...,
         finished: _builtins.bool = ...,
+        told: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "incarnation", b"incarnation", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "incarnation", b"incarnation", "told", b"told", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -466,6 +478,60 @@ class LeaveReply(_message.Message):
 Global___LeaveReply: _TypeAlias = LeaveReply  # noqa: Y015
 
 @_typing.final
+class GoBackRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    worker: _builtins.str
+    """Name of the worker."""
+    incarnation: _builtins.int
+    """Restart number of its process, from Join."""
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Term of each server when the worker looked; where one has begun another since, nothing is done."""
+
+    def __init__(
+        self,
+        *,
+        worker: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        terms: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "terms", b"terms", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GoBackRequest: _TypeAlias = GoBackRequest  # noqa: Y015
+
+@_typing.final
+class GoBackReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DONE_FIELD_NUMBER: _builtins.int
+    IMPOSSIBLE_FIELD_NUMBER: _builtins.int
+    done: _builtins.bool
+    """All servers have gone back, or have come back otherwise: look again."""
+    impossible: _builtins.bool
+    """There is no snapshot that all servers have; go on with the newest weights."""
+    def __init__(
+        self,
+        *,
+        done: _builtins.bool = ...,
+        impossible: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "impossible", b"impossible"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GoBackReply: _TypeAlias = GoBackReply  # noqa: Y015
+
+@_typing.final
 class FollowViewRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -475,6 +541,13 @@ class FollowViewRequest(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     SWITCH_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
+    GONE_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    DUE_FIELD_NUMBER: _builtins.int
+    BACK_FIELD_NUMBER: _builtins.int
+    COMMON_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     server: _builtins.int
     """Number of the server, from 1."""
     term: _builtins.int
@@ -487,6 +560,24 @@ class FollowViewRequest(_message.Message):
     """Number of the policy change that this server's slice has made last; 0 where none."""
     protocol: _builtins.int
     """Protocol that the caller speaks (paceline/rpc/protocol_version.py); another one is refused (FAILED_PRECONDITION)."""
+    gone: _builtins.int
+    """Training examples that the slice has counted of workers that have no seat in that view."""
+    due: _builtins.int
+    """The named version that it knows, as in FollowViewReply."""
+    back: _builtins.int
+    """The newest order to go back that it has followed."""
+    common: _builtins.int
+    """As in FollowViewReply, as far as it has heard."""
+    version: _builtins.int
+    """Of its slice (folds)."""
+    @_builtins.property
+    def start(self) -> Global___ServerStart:
+        """How its process began."""
+
+    @_builtins.property
+    def kept(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Versions of its snapshots on disk that were written in rounds (folds)."""
+
     def __init__(
         self,
         *,
@@ -496,14 +587,55 @@ class FollowViewRequest(_message.Message):
         phase: _builtins.str = ...,
         switch: _builtins.int = ...,
         protocol: _builtins.int = ...,
+        gone: _builtins.int = ...,
+        start: Global___ServerStart | None = ...,
+        kept: _abc.Iterable[_builtins.int] | None = ...,
+        due: _builtins.int = ...,
+        back: _builtins.int = ...,
+        common: _builtins.int = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["phase", b"phase", "protocol", b"protocol", "server", b"server", "switch", b"switch", "term", b"term", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "common", b"common", "due", b"due", "gone", b"gone", "kept", b"kept", "phase", b"phase", "protocol", b"protocol", "server", b"server", "start", b"start", "switch", b"switch", "term", b"term", "version", b"version", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FollowViewRequest: _TypeAlias = FollowViewRequest  # noqa: Y015
+
+@_typing.final
+class ServerStart(_message.Message):
+    """How a server's present process began."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IS_BACK_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    DAMAGED_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    is_back: _builtins.bool
+    """From a snapshot."""
+    version: _builtins.int
+    """Version of that snapshot (folds)."""
+    damaged: _builtins.int
+    """Damaged snapshots that it passed over."""
+    term: _builtins.int
+    """The server's restart number then; it has a higher one since where all servers have gone back."""
+    def __init__(
+        self,
+        *,
+        is_back: _builtins.bool = ...,
+        version: _builtins.int = ...,
+        damaged: _builtins.int = ...,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged", b"damaged", "is_back", b"is_back", "term", b"term", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerStart: _TypeAlias = ServerStart  # noqa: Y015
 
 @_typing.final
 class ViewSeat(_message.Message):
@@ -577,12 +709,27 @@ class FollowViewReply(_message.Message):
     EXAMPLES_PER_EPOCH_FIELD_NUMBER: _builtins.int
     SWITCH_FIELD_NUMBER: _builtins.int
     MADE_FIELD_NUMBER: _builtins.int
+    DUE_FIELD_NUMBER: _builtins.int
+    COMMON_FIELD_NUMBER: _builtins.int
+    BACK_FIELD_NUMBER: _builtins.int
+    BACK_TO_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Only grows."""
     phase: _builtins.str
     """The run's phase, as in JoinReply."""
     examples_per_epoch: _builtins.int
     """Training examples of the data set; 0 before anybody has said."""
+    due: _builtins.int
+    """In rounds: the version at which every server writes its next snapshot (folds); 0 where none is named."""
+    common: _builtins.int
+    """In rounds: the newest version of which every server has a snapshot (folds), which must not be removed."""
+    back: _builtins.int
+    """Number of an order to go back that this server has yet to follow; 0 where there is none."""
+    back_to: _builtins.int
+    """The version of its snapshot to go back to (folds)."""
+    version: _builtins.int
+    """Of the chief's slice (folds)."""
     @_builtins.property
     def seats(self) -> _containers.MessageMap[_builtins.str, Global___ViewSeat]:
         """The members by name."""
@@ -604,10 +751,15 @@ class FollowViewReply(_message.Message):
         examples_per_epoch: _builtins.int = ...,
         switch: _switch_pb2.Switch | None = ...,
         made: _switch_pb2.Switch | None = ...,
+        due: _builtins.int = ...,
+        common: _builtins.int = ...,
+        back: _builtins.int = ...,
+        back_to: _builtins.int = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["made", b"made", "switch", b"switch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["examples_per_epoch", b"examples_per_epoch", "made", b"made", "number", b"number", "phase", b"phase", "seats", b"seats", "switch", b"switch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "back_to", b"back_to", "common", b"common", "due", b"due", "examples_per_epoch", b"examples_per_epoch", "made", b"made", "number", b"number", "phase", b"phase", "seats", b"seats", "switch", b"switch", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -901,22 +1053,28 @@ class ServerStatus(_message.Message):
     SERVER_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
     server: _builtins.int
     """Number of the server, from 0."""
     term: _builtins.int
     """Its restart number, from 1."""
     view: _builtins.int
     """Newest view that it follows."""
+    @_builtins.property
+    def start(self) -> Global___ServerStart:
+        """How its process began; empty while the chief has not heard it."""
+
     def __init__(
         self,
         *,
         server: _builtins.int = ...,
         term: _builtins.int = ...,
         view: _builtins.int = ...,
+        start: Global___ServerStart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["server", b"server", "term", b"term", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["server", b"server", "start", b"start", "term", b"term", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -943,6 +1101,10 @@ class StatusReply(_message.Message):
     SWITCHING_FIELD_NUMBER: _builtins.int
     QUEUED_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    AWAITED_FIELD_NUMBER: _builtins.int
+    WENT_BACK_FIELD_NUMBER: _builtins.int
+    BACK_TO_FIELD_NUMBER: _builtins.int
+    GOING_BACK_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     """Name of the run; empty where it has none."""
     phase: _builtins.str
@@ -965,6 +1127,12 @@ class StatusReply(_message.Message):
     """Name and options of the present policy, as one JSON object."""
     switching: _builtins.bool
     """The policy is just changing."""
+    went_back: _builtins.int
+    """How often all servers have gone back to a snapshot that they have in common."""
+    back_to: _builtins.int
+    """The version of the newest of these snapshots (folds)."""
+    going_back: _builtins.bool
+    """Some server has yet to go back to it."""
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it waits for before its start, in words."""
@@ -989,6 +1157,10 @@ class StatusReply(_message.Message):
     def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunWarning]:
         """What goes wrong although the run goes on, oldest first; one of each kind at most."""
 
+    @_builtins.property
+    def awaited(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Members for whom the others wait, since the run has come back and these have not."""
+
     def __init__(
         self,
         *,
@@ -1009,10 +1181,14 @@ class StatusReply(_message.Message):
         switching: _builtins.bool = ...,
         queued: _abc.Iterable[_builtins.str] | None = ...,
         warnings: _abc.Iterable[Global___RunWarning] | None = ...,
+        awaited: _abc.Iterable[_builtins.str] | None = ...,
+        went_back: _builtins.int = ...,
+        back_to: _builtins.int = ...,
+        going_back: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "epoch", b"epoch", "examples", b"examples", "missing", b"missing", "phase", b"phase", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "switching", b"switching", "version", b"version", "warnings", b"warnings", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "back_to", b"back_to", "budget", b"budget", "epoch", b"epoch", "examples", b"examples", "going_back", b"going_back", "missing", b"missing", "phase", b"phase", "policy", b"policy", "queued", b"queued", "reason", b"reason", "run", b"run", "scores", b"scores", "seconds", b"seconds", "servers", b"servers", "skipped_scores", b"skipped_scores", "switching", b"switching", "version", b"version", "warnings", b"warnings", "went_back", b"went_back", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

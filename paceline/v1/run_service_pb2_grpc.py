@@ -59,6 +59,11 @@ class RunServiceStub:
                 request_serializer=paceline_dot_v1_dot_run__service__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_run__service__pb2.LeaveReply.FromString,
                 _registered_method=True)
+        self.GoBack = channel.unary_unary(
+                '/paceline.v1.RunService/GoBack',
+                request_serializer=paceline_dot_v1_dot_run__service__pb2.GoBackRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_run__service__pb2.GoBackReply.FromString,
+                _registered_method=True)
         self.FollowView = channel.unary_unary(
                 '/paceline.v1.RunService/FollowView',
                 request_serializer=paceline_dot_v1_dot_run__service__pb2.FollowViewRequest.SerializeToString,
@@ -121,6 +126,15 @@ class RunServiceServicer:
 
     def Leave(self, request, context):
         """The worker goes. Its clock stays known. Safe to repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GoBack(self, request, context):
+        """In lock-step, a worker needs weights that a slice no longer has, since their server and others died at different
+        moments: all servers go back to their newest common snapshot, under new terms. Waits for up to 20 s until they have.
+        Safe to repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -191,6 +205,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.Leave,
                     request_deserializer=paceline_dot_v1_dot_run__service__pb2.LeaveRequest.FromString,
                     response_serializer=paceline_dot_v1_dot_run__service__pb2.LeaveReply.SerializeToString,
+            ),
+            'GoBack': grpc.unary_unary_rpc_method_handler(
+                    servicer.GoBack,
+                    request_deserializer=paceline_dot_v1_dot_run__service__pb2.GoBackRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_run__service__pb2.GoBackReply.SerializeToString,
             ),
             'FollowView': grpc.unary_unary_rpc_method_handler(
                     servicer.FollowView,
@@ -353,6 +372,33 @@ class RunService:
             '/paceline.v1.RunService/Leave',
             paceline_dot_v1_dot_run__service__pb2.LeaveRequest.SerializeToString,
             paceline_dot_v1_dot_run__service__pb2.LeaveReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GoBack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/paceline.v1.RunService/GoBack',
+            paceline_dot_v1_dot_run__service__pb2.GoBackRequest.SerializeToString,
+            paceline_dot_v1_dot_run__service__pb2.GoBackReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -83,7 +83,7 @@ class Speed:
         self._seen: deque[tuple[float, int]] = deque()
 
     def note(self, status: StatusReply) -> float:
-        """The rate after this status; its own clock counts, so a pause of ours does not matter."""
+        """The rate after this status; its own clock counts, so a pause of this process does not matter."""
         if self._seen and status.seconds < self._seen[-1][0]:  # the chief restarted
             self._seen.clear()
         self._seen.append((status.seconds, status.examples))
@@ -110,7 +110,7 @@ def accuracy(metrics: Mapping[str, float], split: str = "test") -> float | None:
 
 
 def pace(status: StatusReply) -> float:
-    """Examples per second of all members, as each has told for itself; `Speed` goes by the chief's counts."""
+    """Examples per second of all members, as each reports; `Speed` uses the chief's counts."""
     return sum(worker.figures.get("examples_per_second", 0.0) for worker in status.workers if worker.member)
 
 

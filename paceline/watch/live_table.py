@@ -138,7 +138,7 @@ def _policy(status: StatusReply) -> list[str]:
 
 
 def newest_score(status: StatusReply) -> str:
-    """'validation accuracy 0.9612', or what the task goes by, of the newest score; the test data's where there is no
+    """'validation accuracy 0.9612', or what the task is judged by, of the newest score; the test data's where there is no
     validation part."""
     for score in reversed(status.scores):
         for split in ("validation", "test"):
@@ -160,7 +160,7 @@ def done(status: StatusReply, before: str) -> str:
 
 
 def picture(status: StatusReply, rate: float, width: int) -> RenderableType:
-    """The run's line and progress, a table of its workers, and which of them holds the others up, in so many columns."""
+    """The run's line and progress, a table of its workers, and which of them holds the others up, in this many columns."""
     head = Text(_headlines(status, rate, width), style="bold", no_wrap=True)
     table, machines = table_of(status, width)
     told = [Text(fitted(line, width), no_wrap=True) for line in machines]

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from paceline.core.settings.config import Config, Options
 from paceline.local import listener, loggers
 from paceline.local.loggers import check_callbacks
 from paceline.local.outcome import Outcome
+from paceline.local.own_records import OwnRecords
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.local.run_history import Records
 from paceline.v1 import run_service_pb2 as pb
@@ -73,11 +73,11 @@ def play(place: RunFolder, *callbacks: paceline.Callback, statuses: list[pb.Stat
     """A run that is told so; its outcome, and what is said at its end."""
     said: list[str] = []
     outcome = Outcome(0, version=3, reason="done", metrics={"test_accuracy": 0.5})
-    with closing(Records(place, place.settings(), callbacks)) as records:
-        records.begin(place.settings())
-        for each in statuses:
-            records.note(each, 100.0)
-        records.end(outcome, lambda: False, said.append)
+    records = Records(place, OwnRecords(place, print), place.settings(), callbacks)
+    records.begin(place.settings())
+    for each in statuses:
+        records.note(each, 100.0)
+    records.end(outcome, lambda: False, said.append)
     return outcome, said
 
 
@@ -222,20 +222,20 @@ def test_a_callback_that_hangs_does_not_hold_the_run_and_is_said(
 
 def test_whoever_is_in_a_hurry_does_not_wait_for_callbacks(place: RunFolder, held: threading.Event) -> None:
     outcome = Outcome(130)
-    with closing(Records(place, place.settings(), [hanging(held, "begun")])) as records:
-        records.begin(place.settings())
-        records.end(outcome, lambda: True, lambda line: None)
+    records = Records(place, OwnRecords(place, print), place.settings(), [hanging(held, "begun")])
+    records.begin(place.settings())
+    records.end(outcome, lambda: True, lambda line: None)
     assert "did not end" in outcome.warnings[0].said
 
 
 def test_a_slow_callback_misses_the_oldest_statuses_and_no_scores(place: RunFolder, held: threading.Event) -> None:
     slow = hanging(held, "begun")
-    with closing(Records(place, place.settings(), [slow])) as records:
-        records.begin(place.settings())
-        for version in range(listener.WAITING + 3):
-            records.note(status(version, scores=min(version, 3)), 1.0)
-        held.set()
-        records.end(Outcome(0), lambda: False, lambda line: None)
+    records = Records(place, OwnRecords(place, print), place.settings(), [slow])
+    records.begin(place.settings())
+    for version in range(listener.WAITING + 3):
+        records.note(status(version, scores=min(version, 3)), 1.0)
+    held.set()
+    records.end(Outcome(0), lambda: False, lambda line: None)
 
     assert [heard.version for heard in slow.of("status")] == list(range(3, listener.WAITING + 3))
     assert [heard.epoch for heard in slow.of("scored")] == [0, 1, 2]
@@ -244,16 +244,16 @@ def test_a_slow_callback_misses_the_oldest_statuses_and_no_scores(place: RunFold
 
 def test_a_run_that_ended_before_its_servers_were_up_is_told_to_nobody(place: RunFolder) -> None:
     noted = Noted()
-    with closing(Records(place, place.settings(), [noted])) as records:
-        records.end(Outcome(65), lambda: False, lambda line: None)
+    records = Records(place, OwnRecords(place, print), place.settings(), [noted])
+    records.end(Outcome(65), lambda: False, lambda line: None)
     assert noted.heard == []
 
 
 @pytest.mark.parametrize(
     ("callbacks", "text"),
     [
-        ([Noted], r"callbacks has the class Noted itself. Give one of it: Noted\(\)"),
-        ([print], "of type builtin_function_or_method; expected a list of what inherits from paceline.Callback"),
+        ([Noted], r"callbacks has the class Noted; give an object of that class: Noted\(\)"),
+        ([print], "of type builtin_function_or_method; expected a list of objects that inherit from paceline.Callback"),
         (Noted(), r"callbacks must be a list: \[Noted\(\)\]"),
         (3, "callbacks has 3 of type int"),
     ],
@@ -266,7 +266,7 @@ def test_what_is_no_callback_is_refused(callbacks: Any, text: str) -> None:
 def test_train_refuses_it_before_anything_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     wrong: Any = [Noted]
-    with pytest.raises(ConfigError, match="the class Noted itself"):
+    with pytest.raises(ConfigError, match="the class Noted; give an object"):
         paceline.train("digits", callbacks=wrong)
     assert not list(tmp_path.iterdir())
 

@@ -45,7 +45,7 @@ def test_runs_side_by_side_count_together() -> None:
 def test_without_a_terminal_it_is_refused_unless_they_have_said_yes() -> None:
     large = Config(workers=1000, servers=2)
 
-    with pytest.raises(UsageError, match=r"go on all the same with yes=True\."):
+    with pytest.raises(UsageError, match=r"start anyway with yes=True\."):
         refuse_too_many(large, False, "yes=True")
     refuse_too_many(large, True)
 

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -224,9 +225,9 @@ def two() -> Iterator[Callable[..., tuple[Forker, Forker]]]:
     made: list[Forker] = []
 
     def make(*second: str, inherited: tuple[int, ...] = ()) -> tuple[Forker, Forker]:
-        made.append(Forker(("json",), child_environment(1), inherited=inherited, then=Loads(second)))
-        assert made[0].second is not None
-        made.append(made[0].second)
+        made.append(Forker(("json",), child_environment(1), inherited=inherited, later=[Loads(second)]))
+        assert made[0].next is not None
+        made.append(made[0].next)
         return made[0], made[1]
 
     yield make
@@ -284,6 +285,24 @@ def test_only_children_of_the_second_forker_inherit(two: Callable[..., tuple[For
         assert [started(one, tmp_path, READS, str(memory)).wait(60) for one in (first, second)] == [1, 0]
     finally:
         os.close(memory)
+
+
+def test_a_child_of_the_first_forker_does_not_wait_for_what_later_ones_load(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import pathlib, time\nwhile not pathlib.Path(__file__).with_name('go').exists():\n    time.sleep(0.02)\n"
+    )
+    environment = {**child_environment(1), "PYTHONPATH": str(tmp_path)}
+    with closing(Forker(("json",), environment, later=[Loads(("slow",)), Loads(("wave",))])) as first:
+        second = first.next
+        assert second is not None
+        third = second.next
+        assert third is not None
+        assert started(first, tmp_path, LOADED).wait(60) == 0
+        assert (second.is_ready, third.is_ready) == (False, False)
+        (tmp_path / "go").touch()
+        assert [started(each, tmp_path, LOADED).wait(60) for each in (second, third)] == [0, 0]
+
+    assert (tmp_path / "log").read_text().split() == ["False", "False", "True"]
 
 
 def test_children_inherit_what_they_are_to_and_nothing_else(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def test_each_port_is_given_once_and_those_in_use_are_left_out() -> None:
         first = min(taken.getsockname()[1], 65532)
         ports = FreePorts(f"{first}-{first + 3}")
         given: list[int] = []
-        with pytest.raises(ConfigError, match=rf"ports={first}-{first + 3}: none of these ports is left"):
+        with pytest.raises(ConfigError, match=rf"ports={first}-{first + 3}: no port of this range is free"):
             given.extend(ports.take() for _ in range(4))
     assert sorted(set(given)) == given
     assert len(given) < 4

@@ -1,26 +1,30 @@
 """The launcher, with small scripts in place of servers and workers: exit codes, restarts, signals, nothing left."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from paceline.cli.run import summary
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Config, DataConfig
-from paceline.local import begin_early, children, launcher, run_forkers
+from paceline.local import begin_early, children, launcher, own_records, processes
 from paceline.local.launcher import run_local
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.local.stalled_run import STILL, Stall
 from paceline.sharder.sharding import make_shards
-from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
+from paceline.v1.run_service_pb2 import Score, ServerStart, ServerStatus, StatusReply, WorkerStatus
+from paceline.watch.recoveries import Recovery
 from tests.support.tree import ROOT
 
 FAKE = '''
@@ -77,18 +81,27 @@ SCRIPTS = {
 class FakeChief:
     """Says `training` until the test's condition holds, then `finished` with a score."""
 
-    def __init__(self, done: Callable[[], bool], version: int = 3) -> None:
+    def __init__(self, done: Callable[[], bool], version: int = 3, servers: Sequence[ServerStatus] = ()) -> None:
         self.done = done
         self.version = version
+        self.servers = servers
 
     def status(self) -> StatusReply:
         workers = [
             WorkerStatus(worker="worker-0", clock=3, phase="compute", figures={"loss": 0.5, "wait_seconds": 2.0})
         ]
         if not self.done():
-            return StatusReply(phase="training", version=self.version, workers=workers)
+            return StatusReply(phase="training", version=self.version, workers=workers, servers=self.servers)
         score = Score(epoch=1, seconds=4.0, versions=[3], metrics={"test_accuracy": 0.97}, final=True)
-        return StatusReply(phase="finished", version=3, examples=300, seconds=5.0, workers=workers, scores=[score])
+        return StatusReply(
+            phase="finished",
+            version=3,
+            examples=300,
+            seconds=5.0,
+            workers=workers,
+            scores=[score],
+            servers=self.servers,
+        )
 
     def stop(self, reason: str) -> bool:
         return True
@@ -107,6 +120,7 @@ class Stage:
             (folder / name).write_text(text)
         self.run, self.config = open_run(Config(run="play", workers=2, servers=2, **settings), runs=folder / "runs")
         self.said: list[str] = []
+        self.servers: Sequence[ServerStatus] = ()
 
     def plot(self, **acts: list[Any]) -> None:
         """For each process the exit codes of its starts; processes left out do as they should."""
@@ -125,7 +139,7 @@ class Stage:
             self.config,
             self.run.path,
             say=self.said.append,
-            connect=lambda address, credentials: FakeChief(done or all_started, version),
+            connect=lambda address, credentials: FakeChief(done or all_started, version, self.servers),
             keep=keep,
         )
 
@@ -138,8 +152,8 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("FAKE_STAGE", str(tmp_path))
     monkeypatch.setattr(launcher, "POLL", 0.02)
-    monkeypatch.setattr(run_forkers, "SERVERS", ("fakes",))  # loaded in no time
-    monkeypatch.setattr(begin_early, "WORKERS", ("fakes",))
+    for modules in ("SHARDER", "SERVERS", "WORKERS"):
+        monkeypatch.setattr(begin_early, modules, ("fakes",))  # loaded in no time
     made = Stage(tmp_path, restarts=2)
     made.plot()
     return made
@@ -159,8 +173,8 @@ def test_how_a_table_was_read_is_said_and_kept(stage: Stage) -> None:
     stage.play()
 
     lines = [
-        "a.csv: cells separated by semicolons, fractions with commas, UTF-8; 2 columns beside the label 'y' (2 classes) make 2 "
-        "features",
+        "a.csv: cells separated by semicolons, fractions with commas, UTF-8; 2 columns besides the label 'y' (2 classes) make 2"
+        " features",
         "a.csv: empty cells become the mean of their column: 1 of 'x'",
     ]
     assert [text for text in stage.said if text in lines] == lines
@@ -195,6 +209,20 @@ def test_a_run_that_finishes_gives_its_accuracy_and_figures(stage: Stage) -> Non
     assert facts["finished"]
     assert facts["accuracy"] == 0.97
     assert gone(stage.pids())
+
+
+def test_what_servers_came_back_from_is_said_and_kept(stage: Stage) -> None:
+    back = ServerStatus(server=1, term=2, start=ServerStart(is_back=True, version=7, damaged=1, term=2))
+    stage.servers = [ServerStatus(server=0, term=1, start=ServerStart()), back]
+
+    outcome = stage.play()
+
+    line = "server-1 went on from its snapshot of version 7 (term 2); 1 damaged snapshot was passed over"
+    assert stage.said.count(line) == 1
+    assert (outcome.recovery.servers, outcome.recovery.damaged) == (1, 1)
+    assert stage.run.facts()["recovery"] == asdict(Recovery(servers=1, damaged=1))
+    recovered = "Recovered: 1 start of a server from its snapshot, 1 damaged snapshot passed over"
+    assert recovered in summary(stage.config, stage.run, outcome)
 
 
 def test_children_get_the_options_and_the_environment_they_need(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,6 +270,54 @@ def test_a_restarted_server_keeps_its_port(stage: Stage) -> None:
     assert any("server-1 was killed (SIGKILL)" in text and "MiB" in text and "limit" in text for text in stage.said)
 
 
+def test_a_server_that_the_disk_ends_is_started_again_until_the_disk_takes_what_it_writes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "DISK_PAUSE", 0.05)
+    stage.plot(worker_0=["hang"], server_1=["hang", 73, 73, 73, 73, "hang"])
+    killed: list[int] = []
+
+    def is_back() -> bool:
+        if not killed and (stage.folder / "worker-0.hangs").exists():
+            killed.append(stage.starts("server-1")[0]["pid"])
+            os.kill(killed[0], signal.SIGKILL)
+        if len(stage.starts("server-1")) < 6:
+            return False
+        for rank in stage.starts("worker-0"):
+            os.kill(rank["pid"], signal.SIGTERM)
+        return True
+
+    outcome = stage.play(is_back)
+
+    assert outcome.exit_code == 0
+    told = [text for text in stage.said if "server-1 ended with exit code 73" in text]
+    assert len(told) == 1
+    assert "until the disk takes what it writes" in told[0]
+
+
+def test_a_run_goes_on_where_its_own_records_can_not_be_written(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(own_records, "append", full)
+    facts, written = RunFolder.write_facts, []
+
+    def once(self: RunFolder, **more: Any) -> None:
+        written.append(more)
+        if len(written) > 1:
+            full(self.path, b"")
+        facts(self, **more)
+
+    monkeypatch.setattr(RunFolder, "write_facts", once)
+
+    outcome = stage.play()
+
+    assert (outcome.exit_code, outcome.accuracy) == (0, 0.97)
+    assert sum("can't write" in text for text in stage.said) == 1
+    assert stage.run.facts()["exit_code"] is None
+    assert gone(stage.pids())
+
+
 def test_a_worker_that_keeps_dying_is_given_up_and_the_others_go_on(stage: Stage) -> None:
     stage.plot(worker_1=[3])
 
@@ -257,7 +333,7 @@ def test_without_any_worker_left_the_run_ends_with_an_error(stage: Stage) -> Non
     outcome = stage.play(lambda: False)
 
     assert outcome.exit_code in (3, 70)
-    assert "no restarts left" in outcome.reason
+    assert "no restarts left: it was started again 2 times (`restarts`), and training got no further" in outcome.reason
     assert "the last worker" in outcome.reason
     assert gone(stage.pids())
 
@@ -426,6 +502,7 @@ def test_a_server_that_never_listens_is_given_up(stage: Stage, monkeypatch: pyte
     stage.plot(server_0=["deaf"])
     stage.config = stage.config.model_copy(update={"start_timeout": 0.3})
     monkeypatch.setattr(children, "ALL_GONE", 0.2)
+    monkeypatch.setattr(children, "SERVERS_GONE", 0.4)
 
     outcome = stage.play()
 
@@ -458,13 +535,12 @@ sys.path.insert(0, {tests!r})
 from tests.local.test_launcher import FakeChief
 from paceline.local import begin_early
 from paceline.local import children
-from paceline.local import run_forkers
 from paceline.local import launcher
 from paceline.local.run_folder import RunFolder
 from paceline.load_settings import load
 children.ALL_GONE = {patience}
 launcher.POLL = 0.02
-run_forkers.SERVERS = begin_early.WORKERS = ("fakes",)
+begin_early.SHARDER = begin_early.SERVERS = begin_early.WORKERS = ("fakes",)
 stage = Path({stage!r})
 folder = RunFolder(stage / "runs/play")
 class Waiting(FakeChief):

@@ -56,7 +56,7 @@ def test_a_library_that_lacks_is_said_with_its_extra(name: str) -> None:
     [
         (named("mlfow"), r"no 'mlfow' among the loggers: .* Did you mean 'mlflow'\?"),
         (named("tensorboard", "tensorboard"), "names tensorboard twice"),
-        (named({"name": "tensorboard", "colour": "red"}), "takes other options: .*'colour'"),
+        (named({"name": "tensorboard", "colour": "red"}), "the options don't fit .*'colour'"),
     ],
 )
 def test_what_can_not_be_had_is_refused(config: Config, text: str) -> None:

@@ -107,8 +107,8 @@ def test_a_file_that_takes_long_is_heard_at_once_and_leaves_nothing_when_it_is_s
     ("text", "told"),
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", "was killed .SIGKILL.: .* memory ran out.* Load less at the top"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "ended by signal 11 .SIGSEGV..* See which line does it: python -X"),
-        ("os._exit(0)", "own.py ended the process that loads it. Take out what ends it"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "ended by signal 11 .SIGSEGV..* To see which line does it: python -X"),
+        ("os._exit(0)", "own.py ended the process that loads it. Remove the code that ends the process"),
     ],
 )
 def test_a_file_that_ends_its_process_is_told_with_what_to_do(

@@ -19,9 +19,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork is for Lin
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (run_forkers, begin_early):
         monkeypatch.setattr(module, "ROWS", ())
-        for modules in ("SERVERS", "LINEAR"):
-            monkeypatch.setattr(module, modules, ("json",))
-    for modules in ("WORKERS", "SCRIPTS"):
+        monkeypatch.setattr(module, "LINEAR", ("json",))
+    for modules in ("SHARDER", "SERVERS", "WORKERS", "SCRIPTS"):
         monkeypatch.setattr(begin_early, modules, ("json",))
     monkeypatch.setattr(begin_early, "AT_FIRST_USE", ())
     monkeypatch.setattr(begin_early, "QUIET", ("torch", "wave"))  # a module that nobody else loads
@@ -86,9 +85,10 @@ def test_nothing_is_begun_for_a_task_that_is_not_there(tmp_path: Path) -> None:
             assert begun is None
 
 
-def test_the_sharder_of_a_task_that_ships_with_paceline_is_forked_where_servers_are(tmp_path: Path) -> None:
+def test_the_sharder_of_a_task_that_ships_with_paceline_does_not_wait_for_what_servers_load(tmp_path: Path) -> None:
     with forking(Config()) as forkers:
-        assert forkers["sharder"] is forkers["server"] is not forkers["worker"]
+        assert forkers["sharder"].next is forkers["server"]
+        assert forkers["server"].next is forkers["worker"]
     with forking(Config(task=task(tmp_path, "import numpy\n"))) as own:
         assert "sharder" not in own, "what a user's file computes may want all cores"
 
@@ -111,7 +111,7 @@ def test_sparse_updates_take_no_forker_with_torch(tmp_path: Path, what: str) -> 
         assert begun is not None
         assert (forkers["worker"] is begun.workers) == (what == "svm")
         assert forkers["server"] is begun.servers
-        assert forkers["sharder"] is begun.servers
+        assert forkers["sharder"] is begun.sharder
 
 
 def test_what_a_file_imports_at_its_top_is_loaded_before_the_fork_where_that_is_known_to_be_safe(
@@ -134,10 +134,11 @@ def test_children_of_a_task_that_imports_torch_find_its_and_its_scripts_librarie
             environment: dict[str, str],
             libraries: tuple[str, ...],
             inherited: tuple[int, ...],
-            then: Loads,
+            later: tuple[Loads, ...],
         ) -> None:
-            asked.extend([(*modules, *libraries), (*then.modules, *then.libraries)])
-            super().__init__(("json",), environment, then=Loads(("json",), ["wave", "no.such.module"]))
+            asked.extend((*each.modules, *each.libraries) for each in (Loads(modules, libraries), *later))
+            nothing = Loads(("json",))
+            super().__init__(("json",), environment, later=[nothing, Loads(("json",), ["wave", "no.such.module"])])
 
     monkeypatch.setattr(begin_early, "Forker", Asked)
     loop = tmp_path / "loop.py"
@@ -150,5 +151,5 @@ def test_children_of_a_task_that_imports_torch_find_its_and_its_scripts_librarie
         assert child is not None, "that a library is missing is for the file to say"
         child.wait(10)
 
-    assert asked == [("json",), ("json", "json", "torch", "wave")]
+    assert asked == [("json",), ("json",), ("json", "json", "torch", "wave")]
     assert (tmp_path / "log").read_text() == "True\n"

@@ -16,6 +16,7 @@ from paceline.k8s import follow as following
 from paceline.k8s.kubectl import Kubectl
 from paceline.local import run_status as status
 from paceline.local.outcome import Outcome
+from paceline.local.own_records import OwnRecords
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.local.run_history import Records
 from paceline.result import Result
@@ -126,10 +127,10 @@ def test_the_end_of_a_run_repeats_what_stands_and_proposes_what_to_try(folder: R
 
 
 def test_a_warning_is_taken_down_when_nothing_else_has_changed(tmp_path: Path) -> None:
-    records = Records(RunFolder(tmp_path), Config())
+    place = RunFolder(tmp_path)
+    records = Records(place, OwnRecords(place, print), Config())
     for found in ((), (), (ROSE,)):
         records.note(reply(*found), 1.0)
-    records.close()
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [len(line["warnings"]) for line in lines] == [0, 1]
 

@@ -79,7 +79,7 @@ def outcome(address: str, method: str, metadata: list[tuple[str, str]]) -> grpc.
 
 
 @pytest.mark.parametrize("method", [*METHODS, REFLECTION])
-@pytest.mark.parametrize("credentials", [None, "", "Bearer wrong", "right", "Bearer righ", "Bearer right2"])
+@pytest.mark.parametrize("credentials", [None, "", "Bearer wrong", "right", "Bearer rig", "Bearer right2"])
 def test_no_call_is_answered_without_the_token(serve: Serve, method: str, credentials: str | None) -> None:
     metadata = [] if credentials is None else [("authorization", credentials)]
     assert outcome(serve("right").address, method, metadata) is grpc.StatusCode.UNAUTHENTICATED
@@ -109,7 +109,7 @@ def test_the_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_credentials_of_any_text_are_refused_without_a_crash() -> None:
-    for text in ("Bearer caf\u00e9", "\x00", "Bearer " + "x" * 100_000):
+    for text in ("Bearer \u00e9", "\x00", "Bearer " + "x" * 100_000):
         with pytest.raises(Unauthenticated):
             TokenAuthentication("right").check(text)
 

@@ -14,6 +14,7 @@ from paceline.rpc.channel import call
 from paceline.rpc.protocol_version import PROTOCOL, check_protocol
 from paceline.server import follower, server
 from paceline.server.command_line import ToldServer
+from paceline.server.server_start import ServerStart
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
 from paceline.v1.parameter_service_pb2_grpc import ParameterServiceStub
@@ -60,7 +61,7 @@ def test_a_process_of_another_release_is_refused_with_both_numbers(
     best = newer.format(who=who, mine=mine)
     assert str(refused.value).endswith(
         f"{who} speaks {said}, {mine} protocol {PROTOCOL}: they are of different releases of Paceline, which can't train "
-        f"together. Install one release for all processes of the run, best that of {best}, which is newer."
+        f"together. Install the same release for all processes of the run, preferably that of {best}, which is newer."
     )
     assert refused.value.exit_code == 78
 
@@ -79,7 +80,9 @@ def test_a_server_of_another_release_ends_instead_of_asking_again(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "PROTOCOL", PROTOCOL + 1)
-    one = follower.Follower(cluster.servers[1].driver, cluster.addresses[0], OPEN, lambda event, **facts: None)
+    driver, say, known = cluster.servers[1].driver, lambda event, **facts: None, cluster.servers[1]._follower
+    assert known is not None
+    one = follower.Follower(driver, known._versions, cluster.addresses[0], OPEN, say, ServerStart(1))
     one.start()
     one._thread.join(30)
     assert f"server 1 speaks protocol {PROTOCOL + 1}, the chief protocol {PROTOCOL}:" in str(one.refusal)

@@ -110,7 +110,7 @@ def test_a_client_with_a_certificate_of_another_ca_is_refused(
         assert isinstance(error, Unauthenticated)
         assert f"The server at {served.address} refused our certificate: unknown ca" in str(error)
     else:  # grpcio does not tell why
-        assert "see whether both sides have --tls, with certificates of one CA" in str(error)
+        assert "check that both sides have --tls, with certificates of one CA" in str(error)
     serves(served, keys)
 
 
@@ -147,7 +147,7 @@ def test_a_plain_client_is_turned_away_from_a_port_with_tls(serve: Serve, kind: 
     served = serve(keys)
     error = refusal(served, None)
     assert isinstance(error, TryAgain)
-    assert ("The connection was lost" if kind == "lane" else "see whether both sides have --tls") in str(error)
+    assert ("The connection was lost" if kind == "lane" else "check that both sides have --tls") in str(error)
     serves(served, keys)
 
 
@@ -457,16 +457,16 @@ def broken(keys: Path, how: str, authority: Authority) -> None:
         (f"no {AUTHORITY}", r"Can't read .*ca\.crt: No such file.*takes a folder with ca\.crt, tls\.crt and tls\.key"),
         (f"no {CERTIFICATE}", r"Can't read .*tls\.crt: No such file"),
         (f"no {KEY}", r"Can't read .*tls\.key: No such file"),
-        (f"{AUTHORITY} is no PEM", r"ca\.crt is not PEM: there is no 'BEGIN CERTIFICATE' in it"),
-        (f"{CERTIFICATE} is no PEM", r"tls\.crt is not PEM"),
-        (f"{KEY} is no PEM", r"tls\.key is not PEM: there is no 'PRIVATE KEY' in it"),
-        ("a damaged certificate", r"tls\.crt or .*tls\.key can't be read"),
-        ("a damaged ca", r"ca\.crt holds no certificate that can be read"),
+        (f"{AUTHORITY} is no PEM", r"ca\.crt is not in PEM format: it has no 'BEGIN CERTIFICATE'"),
+        (f"{CERTIFICATE} is no PEM", r"tls\.crt is not in PEM format"),
+        (f"{KEY} is no PEM", r"tls\.key is not in PEM format: it has no 'PRIVATE KEY'"),
+        ("a damaged certificate", r"Can't read .*tls\.crt or .*tls\.key"),
+        ("a damaged ca", r"ca\.crt holds no readable certificate"),
         ("a passphrase", r"tls\.key has a passphrase\. Write the key without one"),
         ("another key", r"The key .*tls\.key does not fit the certificate .*tls\.crt"),
         (
             "another ca",
-            r"tls\.crt is not good by .*ca\.crt: .*It must be signed by that CA, for servers and clients alike",
+            r"tls\.crt is not valid for .*ca\.crt: .*That CA must have signed it, for use by both servers and clients",
         ),
         ("expired", r"certificate has expired\. The first is valid from .* until Mar  4 00:00:00 2021 GMT\. Renew it"),
     ],
@@ -544,7 +544,7 @@ def test_a_chief_elsewhere_is_asked_by_tls(keys: Path, tmp_path: Path) -> None:
         asked = ("status", "--json", "--chief", cluster.addresses[0])
         assert json.loads(paceline(*asked, "--tls", str(keys), cwd=tmp_path).stdout)["phase"] == "waiting"
         plain = paceline(*asked, cwd=tmp_path)
-        assert (plain.returncode, "Give --tls if it has." in plain.stderr) == (69, True)
+        assert (plain.returncode, "If it uses TLS, add --tls." in plain.stderr) == (69, True)
     finally:
         cluster.close()
 

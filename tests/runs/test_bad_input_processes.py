@@ -33,7 +33,7 @@ SERVER = ("-m", "paceline.server", "--folder", "s0")
 WORKER = ("-m", "paceline.worker", "--shards", "shards", "--servers", "localhost:1", "--set", "servers=1")
 REFUSED = [
     ((*SERVER, "--set", "policy.name=sssp"), 78, "There is no 'sssp' among the policies: .*Did you mean 'ssp'"),
-    ((*SERVER, "--set", "polcy.bound=3"), 78, "polcy: there is no such setting. Did you mean 'policy'"),
+    ((*SERVER, "--set", "polivy.bound=3"), 78, "polivy: there is no such setting. Did you mean 'policy'"),
     ((*SERVER, "--set", "policy.bond=3"), 78, "policy.bond: there is no such setting. Did you mean 'bound'"),
     ((*SERVER, "--set", "workers=many"), 78, "workers: got 'many'; .*integer"),
     ((*SERVER, "--set", "workers=2", "--set", "data.shards=1"), 78, "2 workers but only 1 shards"),

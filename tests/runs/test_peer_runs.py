@@ -142,4 +142,4 @@ def test_where_all_workers_have_died_the_run_ends_with_the_reason(tmp_path: Path
         codes = [process.wait() for process in again]
         texts = [process.text() for process in again]
     assert codes == [DataError.exit_code, DataError.exit_code]
-    assert all("No worker is left that has the run's model" in text for text in texts)
+    assert all("All workers that had the run's model are gone" in text for text in texts)

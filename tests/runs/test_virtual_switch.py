@@ -7,9 +7,10 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from tests.runs.test_virtual_cluster import OTHERS, POLICIES, LeastSquares, accumulated, trained
+from tests.runs.test_virtual_cluster import OTHERS, POLICIES
 from tests.support.virtual import Cluster, make_config
 from tests.support.virtual_chaos import DROPPING, PLAIN, asked, chaotic, check_ledger, happen
+from tests.support.virtual_lock_step import LeastSquares, accumulated, trained
 from tests.support.virtual_time import Conditions, Task
 
 from paceline.core.run.run import Run

@@ -1,5 +1,6 @@
 """The chief in one process: what it keeps, whom it admits, and how a run ends."""
 
+import errno
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +15,14 @@ from paceline.core.errors import BadPush, ConfigError, Fenced, PoolFull
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.run.scoring import Score
+from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import Config, Options, ScheduleConfig
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.server.chief import Chief
 from paceline.v1 import run_service_pb2 as pb
+from tests.support.disks import FailingDisk
 from tests.support.in_process import LENGTH, Cluster, Context, Pusher, config_of, join_request
+from tests.support.processes import eventually
 
 Begin = Callable[..., Cluster]
 CALL = Context()
@@ -106,6 +110,8 @@ def test_a_loss_is_on_disk_before_its_worker_learns_that_it_came(begin: Begin) -
     assert second["losses"] == [2.0]
     run = Run(cluster.config)
     run.restore(first, 0.0)
+    for number in (0, 1, 0, 1):
+        run.beat(f"worker-{number}", incarnations[number], WorkerReport(phase="compute"), 0.0)
     run.validated("worker-1", 0, 1.0, 10, chief_of(cluster).clocks(), 0.0)
     assert run.common_stopping.losses == [2.0]
 
@@ -316,13 +322,15 @@ def test_a_disk_that_fails_costs_the_chief_its_notes_but_not_the_run(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = begin(config_of(epochs=100))
-    monkeypatch.setattr(
-        "paceline.server.state_folder._sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left"))
-    )
+    full = FailingDisk(errno.ENOSPC)
+    monkeypatch.setattr("paceline.server.disk.Disk.create", lambda self, path: full.create(path))
     (pusher,) = started(cluster)
     assert pusher.push(1.0)[0].version == 1
-    assert cluster.said[0].has("can't keep the run's state; training goes on")
+    assert [event for event, _ in cluster.said[0] if "keep" in event] == [
+        "can't keep the run's state; training goes on"
+    ]
     monkeypatch.undo()
+    eventually(lambda: cluster.said[0].has("the run's state is kept again") or None, "the run's state is kept")
 
 
 # the end of buffered sums, and changes of policy

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from paceline.server.quarantine import STRIKES
 from paceline.server.server import Server
 from paceline.v1 import parameter_service_pb2 as pb
 from tests.support.in_process import LENGTH, SHAPES, Cluster, Pusher, config_of
+from tests.support.processes import eventually
 
 Begin = Callable[..., Cluster]
 
@@ -96,10 +98,10 @@ def test_rates_and_untouched_tensors_reach_every_slice_and_outlast_a_restart(beg
 
     pusher.push(1.0, manner=Manner((0.25, 0.5), (1,)))  # a step of Adam without memory moves by the rate
     assert pusher.model.tolist() == pytest.approx([-0.25] * 20 + [0.0] * 5 + [-0.25] * 15)
-    cluster.restart(1)  # which has all but the first 16 weights, and drops the next push
+    cluster.restart(1)  # which has all but the first 16 weights
     pusher.push(1.0)
     pusher.push(1.0, manner=Manner(untouched=(0, 2)))
-    assert pusher.model.tolist() == pytest.approx([-0.75] * 16 + [-0.25] * 4 + [-0.5] * 5 + [-0.25] * 15)
+    assert pusher.model.tolist() == pytest.approx([-0.75] * 20 + [-1.0] * 5 + [-1.25] * 15)
     with pytest.raises(BadPush, match="expected 2, one for each group"):
         pusher.push(1.0, manner=Manner((1.0,)))
 
@@ -120,12 +122,40 @@ def test_a_restarted_server_resumes_under_a_new_term_and_loses_nothing_that_was_
     for _ in range(3):
         pusher.push(1.0)
     cluster.restart(1)
-    assert cluster.said[1].has("resumed from a snapshot")
+    assert cluster.said[1].has("back from a snapshot")
     heads = pusher.push(1.0)
-    assert (heads[1].term, heads[1].outcome, heads[1].reason) == (2, pb.DROPPED, "stale_term")
-    heads = pusher.push(1.0)
-    assert [head.version for head in heads] == [5, 4]
-    assert set(pusher.model.tolist()) == {-5.0, -4.0}
+    assert (heads[1].term, heads[1].outcome) == (2, pb.FOLDED)
+    assert [head.version for head in heads] == [4, 4]
+    assert set(pusher.model.tolist()) == {-4.0}
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_server_that_comes_back_with_an_empty_folder_refuses_to_go_on(begin: Begin, index: int) -> None:
+    cluster = begin(config_of("asp", workers=1, servers=2, epochs=100))
+    (pusher,) = seated(cluster)
+    pusher.push(1.0)
+    port = cluster.servers[index].port
+    cluster.servers[index].close(grace=0)
+    rmtree(cluster.folder / f"server-{index}")
+    server = cluster.servers[index] = cluster.begin(index, port)
+
+    refusal = eventually(lambda: server.refusal, "the server's word that its snapshots are lost")
+
+    assert refusal.exit_code == 65
+    assert f"Server {index} has no snapshot, though the run has trained" in str(refusal)
+    assert f"checkpoints-paceline-server-{index}" in str(refusal)
+    assert cluster.servers[1 - index].refusal is None
+
+
+def test_empty_servers_of_a_run_that_has_yet_to_begin_refuse_nothing(begin: Begin) -> None:
+    cluster = begin(config_of("asp", workers=1, servers=2, epochs=100))
+    cluster.restart(1)
+    (pusher,) = seated(cluster)
+    pusher.push(1.0)
+    chief = cluster.servers[0].chief
+    assert chief is not None
+    eventually(lambda: chief.run.other_servers.views.get(1), "server 1's word of the view")
+    assert [server.refusal for server in cluster.servers] == [None, None]
 
 
 def test_a_restarted_chief_does_not_wait_for_a_start_again(begin: Begin) -> None:

@@ -389,3 +389,39 @@ def test_more_places_than_fit_in_a_reply_ask_for_the_whole_slice() -> None:
     play.exchange(update)
 
     assert play.exchange(update, most=1)[1] is None
+
+
+def test_a_slice_in_lock_step_that_is_back_without_a_view_waits_for_the_versions_that_the_chief_names() -> None:
+    config = config_of("bsp", 1).model_copy(update={"servers": 2})
+    plan = make_plan(SHAPES, 2, config.plan)
+    before, driver = (SliceDriver(config, 0, term, ServerMetrics(CollectorRegistry(), "bsp")) for term in (1, 2))
+    before.adopt(SHAPES, plan.hash, "worker-0")
+    before.initialise(np.zeros(plan.lengths[0], np.float32), b"first")
+    before.view(View(1, {"worker-0": Seat(1, 0)}))
+    length = plan.lengths[0]
+    before.model_slice.push(Push("worker-0", 1, 1, Dense(np.ones(length, np.float32)), 1, Base(1, 0), 0, 0.0))
+
+    driver.restore(plan, before.model_slice.state())
+
+    assert driver.keeps_step
+    assert driver.resume("worker-0", 1).durable == 0
+    driver.view(View(1, {"worker-0": Seat(1, 0)}))
+    driver.is_common(1)
+    assert driver.resume("worker-0", 1).durable == 1
+
+
+def test_in_lock_step_a_snapshot_makes_no_clock_durable_before_all_servers_have_it() -> None:
+    config = config_of("bsp", 1).model_copy(update={"servers": 2})
+    plan = make_plan(SHAPES, 2, config.plan)
+    driver = SliceDriver(config, 0, 1, ServerMetrics(CollectorRegistry(), "bsp"))
+    driver.adopt(SHAPES, plan.hash, "worker-0")
+    driver.initialise(np.zeros(plan.lengths[0], np.float32), b"first")
+    driver.view(View(1, {"worker-0": Seat(1, 0)}))
+    update = Dense(np.ones(plan.lengths[0], np.float32))
+    driver.model_slice.push(Push("worker-0", 1, 1, update, 1, Base(1, 0), 0, 0.0))
+
+    driver.kept(driver.model_slice.state().table)
+    assert driver.resume("worker-0", 1).durable == 0
+
+    driver.is_common(1)
+    assert driver.resume("worker-0", 1).durable == 1

@@ -1,23 +1,23 @@
 """The server's folder: whatever happens to it, nothing damaged or half-written is taken for whole."""
 
+import dataclasses
 import errno
+import hashlib
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import ConfigError, DataError, DiskError
-from paceline.core.settings.config import Config, Options
+from paceline.core.settings.config import Config, Options, PlanConfig
 from paceline.core.slice.plan import SlicePlan, make_plan
 from paceline.core.slice.state import SliceState
-from paceline.server import state_folder as folder_module
-from paceline.server.metrics import ServerMetrics
-from paceline.server.slice_driver import SliceDriver
-from paceline.server.snapshots import Snapshots
+from paceline.server.checked_files import Owner
 from paceline.server.state_folder import StateFolder
+from tests.support.disks import CALLS, FailingDisk
 
 SHAPES = (("a.weight", (3, 2)), ("a.bias", (3,)))
 CONFIG = Config(workers=1, servers=1, policy=Options(name="asp"))
@@ -63,6 +63,17 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     filled(tmp_path, 5).close()
     names = sorted(path.name for path in tmp_path.glob("snapshot-*"))
     assert names == [f"snapshot-{n:012d}.{kind}" for n in (3, 4, 5) for kind in ("json", "safetensors")]
+
+
+def test_the_common_snapshot_of_rounds_is_kept_however_old_it_is(tmp_path: Path) -> None:
+    store = StateFolder(tmp_path, keep=2, say=Said())
+    for version in range(1, 7):
+        state = state_at(version)
+        store.save_snapshot(PLAN, dataclasses.replace(state, table=state.table | {"rounds": True}))
+        store.spare(2)
+
+    assert store.round_versions == {2, 5, 6}
+    store.close()
 
 
 def test_an_empty_folder_has_no_snapshot(tmp_path: Path) -> None:
@@ -131,7 +142,8 @@ def test_when_every_snapshot_is_damaged_the_run_does_not_start_from_nothing(tmp_
 
 def test_what_an_interrupted_write_left_is_removed_and_said(tmp_path: Path) -> None:
     filled(tmp_path, 1).close()
-    leftovers = ["snapshot-000000000002.tmp", "run.json.tmp", "snapshot-000000000002.safetensors"]
+    begun = [f"snapshot-000000000002.{kind}" for kind in ("tmp", "json.tmp", "safetensors")]
+    leftovers = [*begun, "run.json.tmp"]
     for name in leftovers:
         (tmp_path / name).write_bytes(b"half")
     said = Said()
@@ -140,6 +152,139 @@ def test_what_an_interrupted_write_left_is_removed_and_said(tmp_path: Path) -> N
     assert loaded[1].weights.tolist() == [1.0] * 9
     assert sorted(facts["file"] for _, facts in said) == sorted(leftovers)
     assert not [name for name in leftovers if (tmp_path / name).exists()]
+
+
+def test_a_removal_that_was_interrupted_is_ended(tmp_path: Path) -> None:
+    filled(tmp_path, 3).close()
+    (tmp_path / f"snapshot-{1:012d}.json").unlink()
+    said = Said()
+    assert found(tmp_path, said) is not None
+    assert said == [("removed what an interrupted write left", {"file": f"snapshot-{1:012d}.safetensors"})]
+
+
+def test_data_whose_manifest_somebody_has_taken_away_is_told_and_left_alone(tmp_path: Path) -> None:
+    filled(tmp_path, 3).close()
+    (tmp_path / f"snapshot-{3:012d}.json").rename(tmp_path / "away")
+    said = Said()
+    loaded = found(tmp_path, said)
+    assert loaded is not None
+    assert loaded[1].weights.tolist() == [2.0] * 9
+    data, manifest = (f"snapshot-{3:012d}.{kind}" for kind in ("safetensors", "json"))
+    assert said == [("a snapshot without its manifest is not used, and left alone", {"file": data, "lacks": manifest})]
+
+    filled(tmp_path, 1).close()
+
+    (tmp_path / "away").rename(tmp_path / manifest)
+    (tmp_path / f"snapshot-{4:012d}.json").unlink()  # what was written since took another number
+    loaded = found(tmp_path, Said())
+    assert loaded is not None
+    assert loaded[1].weights.tolist() == [3.0] * 9
+
+
+def test_a_folder_whose_manifests_are_all_gone_does_not_start_from_nothing(tmp_path: Path) -> None:
+    filled(tmp_path, 2).close()
+    for path in tmp_path.glob("snapshot-*.json"):
+        path.unlink()
+    with pytest.raises(
+        DataError, match=r"the data of 2 snapshots, but not the manifests: snapshot-0+1.json, .* Restore"
+    ):
+        found(tmp_path, Said())
+    assert len(list(tmp_path.glob("snapshot-*.safetensors"))) == 2
+
+
+# whose a folder is
+def owned(folder: Path, owner: Owner, said: Said | None = None) -> StateFolder:
+    return StateFolder(folder, 3, said if said is not None else Said(), owner)
+
+
+@pytest.mark.parametrize("left", ["*", "snapshot-*"])
+@pytest.mark.parametrize(
+    ("owner", "why"),
+    [
+        (Owner("a", 1, 2), r"is of server 0, this is server 1\. Give each server the folder that it had\."),
+        (Owner("b", 0, 2), r"is of run a, this is run b\. Start run a again, or give this one empty folders\."),
+    ],
+)
+def test_the_folder_of_another_server_or_run_is_refused(tmp_path: Path, owner: Owner, why: str, left: str) -> None:
+    store = owned(tmp_path, Owner("a", 0, 2))
+    store.save_snapshot(PLAN, state_at(1))
+    store.close()
+    for path in {*tmp_path.iterdir()} - {*tmp_path.glob(left)}:
+        path.unlink()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    with pytest.raises(ConfigError, match=why):
+        owned(tmp_path, owner)
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before | {"lock": b""}
+    owned(tmp_path, Owner("a", 0, 2)).close()
+
+
+def test_a_run_without_a_name_goes_on_with_any_and_any_with_it(tmp_path: Path) -> None:
+    for run in ("", "a", ""):
+        owned(tmp_path, Owner(run, 0, 1)).close()
+
+
+def test_a_snapshot_of_another_length_than_the_servers_slice_is_refused(tmp_path: Path) -> None:
+    """An older release's does not say whose it is."""
+    plan = make_plan((*SHAPES, ("b.weight", (4,))), 2, PlanConfig(slices="layerwise"))
+    assert plan.lengths == (9, 4)
+    store = StateFolder(tmp_path, 3, Said())
+    store.save_snapshot(plan, state_at(1))
+    store.close()
+    store = owned(tmp_path, Owner("a", 1, 2))
+    with pytest.raises(ConfigError, match=r"holds 9 values, but the slice of server 1 has 4\. Give each"):
+        store.newest_snapshot()
+    store.close()
+
+
+def test_a_deleted_term_does_not_make_the_term_fall(tmp_path: Path) -> None:
+    for version in range(1, 4):
+        store = StateFolder(tmp_path, 3, Said())
+        store.save_snapshot(PLAN, state_at(version))
+        store.close()
+    (tmp_path / "term.json").unlink()
+    said = Said()
+    store = StateFolder(tmp_path, 3, said)
+    assert store.term == 4
+    assert said == [("term.json is missing; the other files say the last term", {"term": 3})]
+    store.close()
+
+
+def test_a_deleted_term_beside_snapshots_that_say_none_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path, 1).close()
+    manifest = tmp_path / f"snapshot-{1:012d}.json"
+    value = json.loads(manifest.read_text().splitlines()[0])
+    del value["of"]  # as an older release writes it
+    text = json.dumps(value)
+    manifest.write_text(f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n")
+    (tmp_path / "term.json").unlink()
+    with pytest.raises(DataError, match=r"term.json is missing, though there are snapshots. Bring it back"):
+        StateFolder(tmp_path, 3, Said())
+
+
+def test_a_manifest_says_whose_it_is_and_how_far_the_run_was(tmp_path: Path) -> None:
+    store = owned(tmp_path, Owner("a", 0, 1))
+    entries = {f"worker-{number}": {"incarnation": 3 - number, "clock": 1} for number in range(2)}
+    state = state_at(1)
+    store.save_snapshot(PLAN, dataclasses.replace(state, table=state.table | {"clocks": entries}))
+    store.close()
+    manifest = json.loads((tmp_path / f"snapshot-{1:012d}.json").read_text().splitlines()[0])
+    assert manifest["of"] == {"term": 1, "run": "a", "server": 0, "servers": 1}
+    assert (manifest["length"], manifest["incarnation"], manifest["plan"]["hash"]) == (9, 3, PLAN.hash)
+
+
+def test_a_chief_does_not_go_on_from_an_older_run_state_than_its_snapshot(tmp_path: Path) -> None:
+    store = StateFolder(tmp_path, 3, Said())
+    clocks = {"worker-0": {"incarnation": 2, "clock": 5}}
+    with pytest.raises(DataError, match=r"run.json is missing, though there are snapshots. Bring it back"):
+        store.check_run(clocks)
+    store.save_run({"membership": {"incarnations": {"worker-0": 1}}})
+    with pytest.raises(DataError, match=r"older than the snapshots: worker-0 has incarnation 1 in it, 2 there. Bring"):
+        store.check_run(clocks)
+    store.save_run({"membership": {"incarnations": {"worker-0": 2}}})
+    store.check_run(clocks)
+    store.close()
 
 
 def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
@@ -166,41 +311,67 @@ def test_a_folder_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None:
         StateFolder(tmp_path / "file" / "folder", 3, Said())
 
 
-def full(*arguments: Any) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_a_full_disk_leaves_the_older_snapshots_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = filled(tmp_path, 1)
-    for name in ("save_file", "_sync", "_digest"):
-        with monkeypatch.context() as patch:
-            patch.setattr(folder_module, name, full)
-            with pytest.raises(DiskError, match="write"):
-                store.save_snapshot(PLAN, state_at(2))
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("fails", CALLS)
+def test_a_failing_disk_leaves_the_older_snapshots_intact(tmp_path: Path, fails: str, error: int) -> None:
+    disk, said = FailingDisk(error, ()), Said()
+    store = StateFolder(tmp_path, 1, said, disk=disk)
+    store.save_snapshot(PLAN, state_at(1))
+    disk.fails = [fails]
+    if fails == "unlink":  # the snapshot is whole; what it replaces stays for now
+        store.save_snapshot(PLAN, state_at(2))
+        assert [event for event, _ in said] == ["can't remove a file"] * 2
+    else:
+        with pytest.raises(DiskError, match="write"):
+            store.save_snapshot(PLAN, state_at(2))
     store.close()
     loaded = found(tmp_path, Said())
     assert loaded is not None
-    assert loaded[1].weights.tolist() == [1.0] * 9
+    version = 2 if fails == "unlink" else 1
+    assert loaded[1].weights.tolist() == [version] * 9
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_training_goes_on_with_an_alarm_while_the_disk_is_full_and_recovers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    registry, said = CollectorRegistry(), Said()
-    metrics = ServerMetrics(registry, "asp")
-    driver = SliceDriver(CONFIG, 0, 1, metrics)
-    driver.adopt(SHAPES, PLAN.hash, "worker-0")
-    driver.initialise(np.ones(9, np.float32), b"first")
-    snapshots = Snapshots(driver, StateFolder(tmp_path, 3, said), 5.0, metrics, said)
-    with monkeypatch.context() as patch:
-        patch.setattr(folder_module, "save_file", full)
-        snapshots.write_now()
-    assert registry.get_sample_value("paceline_server_checkpoint_failures_total") == 1
-    assert "training goes on" in said[-1][0]
-    snapshots.write_now()
-    assert (registry.get_sample_value("paceline_server_checkpoint_timestamp_seconds") or 0) > 0
-    assert len(list(tmp_path.glob("snapshot-*.json"))) == 1
+def test_after_a_failed_fsync_a_new_file_is_written(tmp_path: Path) -> None:
+    disk = FailingDisk(errno.EIO, ())
+    store = StateFolder(tmp_path, 3, Said(), disk=disk)
+    disk.synced, disk.fails = [], ["sync"]
+    with pytest.raises(DiskError):
+        store.save_snapshot(PLAN, state_at(1))
+    keeper = (tmp_path / "keeper").open("wb")  # takes the number of the file that is gone
+    disk.fails = ()
+    store.save_snapshot(PLAN, state_at(1))
+    keeper.close()
+    failed, *later = disk.synced
+    assert failed not in later
+    store.close()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_a_server_comes_back_while_its_disk_takes_nothing(tmp_path: Path, error: int) -> None:
+    filled(tmp_path, 2).close()
+    terms = []
+    for _ in range(2):
+        said = Said()
+        store = StateFolder(tmp_path, 3, said, disk=FailingDisk(error))
+        terms.append(store.term)
+        store.check_settings(["epochs=1"])
+        loaded = store.newest_snapshot()
+        assert loaded is not None
+        assert loaded[1].weights.tolist() == [2.0] * 9
+        assert [event for event, _ in said] == [
+            "can't keep the term; it is taken from the clock",
+            "can't write a file; the older one stays",
+        ]
+        store.close()
+    assert terms[0] > 1_700_000_000
+    assert found(tmp_path, Said()) is not None
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_a_new_run_does_not_begin_on_a_disk_that_takes_nothing(tmp_path: Path, error: int) -> None:
+    with pytest.raises(DiskError, match=r"term\.json"):
+        StateFolder(tmp_path, 3, Said(), disk=FailingDisk(error))
 
 
 def test_snapshots_of_other_settings_are_refused_and_named(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ class Cluster:
 
 
 class Pusher:
-    """A worker that has joined; `train` pushes so many gradients, each `value` in every element."""
+    """A worker that has joined; `train` pushes that many gradients, each `value` in every element."""
 
     def __init__(self, cluster: Cluster, number: int = 0, deadline: float = 60.0) -> None:
         config = cluster.config

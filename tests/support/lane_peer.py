@@ -153,7 +153,7 @@ class Lane:
         assert np.array_equal(np.frombuffer(sink.data, np.float32), self.slice.weights)
 
     def outcome(self, step: float = 0.0) -> tuple[str, str]:
-        """Of the next call that ends; until then time passes for the watchdog, so many seconds at once."""
+        """Of the next call that ends; until then time passes for the watchdog, that many seconds at once."""
         end = time.monotonic() + SOON
         while True:
             with suppress(queue.Empty):

@@ -1,7 +1,9 @@
 """`python -m paceline.worker` without torch: the same loop, client and exit codes around a replica in numpy, so that process
-tests start fast. NUMPY_WORKER chooses the replica: softmax (trains), ledger (counts pushes), or a big one's size."""
+tests start fast. NUMPY_WORKER chooses the replica: softmax (trains), ledger (counts pushes), samples (counts the numbered
+examples of tests/chaos/own/numbered.py), or a big one's size."""
 
 import os
+import struct
 import sys
 from dataclasses import dataclass
 from types import ModuleType
@@ -73,6 +75,19 @@ class Ledger(Softmax):
         return Step(flat, 0.0, len(labels))
 
 
+class Samples(Softmax):
+    """Row s belongs to server s, and holds two elements for each example: the first counts how often it was in a push, the
+    second has a gradient that depends on the weights."""
+
+    shapes = (("samples", (2, 256, 2)),)
+
+    def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
+        rows = np.zeros(self.shapes[0][1], np.float32)
+        rows[:, features.ravel(), 0] = -1
+        rows[:, :, 1] = np.clip(self.local.reshape(rows.shape)[:, :, 1] - 1, -0.01, 0.01)
+        return Step(rows.ravel(), 0.0, len(labels))
+
+
 class Big(Softmax):
     """As many elements as asked for, with a gradient that costs nothing to compute."""
 
@@ -89,6 +104,8 @@ def stand_in(mode: str, rank: int) -> type[Softmax]:
     if mode == "ledger":
         Ledger.rank = rank
         return Ledger
+    if mode == "samples":
+        return Samples
     if mode.isdigit():
         Big.shapes = (("big", (int(mode),)),)
         return Big
@@ -96,7 +113,8 @@ def stand_in(mode: str, rank: int) -> type[Softmax]:
 
 
 def main() -> None:
-    """Puts the replica in torch's place and runs the worker; notes which clocks each server answered with DROPPED."""
+    """Puts the replica in torch's place and runs the worker; notes which clocks each server answered with DROPPED, and in the
+    file `answered-RANK` which clock all of them answered last."""
     replica = ModuleType("paceline.worker.training.model_and_gradient")
     rank = int(sys.argv[sys.argv.index("--rank") + 1])
     vars(replica).update(
@@ -106,7 +124,7 @@ def main() -> None:
     from paceline.worker.training import training_loop as loop
 
     assert "torch" not in sys.modules, "torch takes each worker of these tests two seconds"
-    from paceline.load_settings import run_command
+    from paceline.exits import run_command
     from paceline.rpc.process import make_log
     from paceline.v1.parameter_service_pb2 import DROPPED, PullHead
     from paceline.worker.__main__ import main as work
@@ -114,9 +132,11 @@ def main() -> None:
 
     dropped: dict[int, list[int]] = {}
     mix, say = loop.mix, make_log(f"worker-{rank}")
+    note = os.open(f"answered-{rank}", os.O_RDWR | os.O_CREAT)
 
     def noting(training: Training, heads: list[PullHead], step: Any, has_pulled: bool) -> None:
         mix(training, heads, step, has_pulled)
+        os.pwrite(note, struct.pack("<q", heads[0].clock), 0)
         for server, head in enumerate(heads):
             dropped.setdefault(server, []).extend([head.clock] if head.outcome == DROPPED else [])
         if any(head.stop for head in heads):

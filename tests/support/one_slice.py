@@ -106,15 +106,13 @@ class OneSlice:
         return replies
 
     def restart(self) -> None:
-        """The server comes back from a snapshot of this moment, its table read from JSON. Every member resumes, asks for the
-        reply that it still waits for, where that push is in the snapshot, and pulls."""
+        """The server comes back from a snapshot of this moment, its table read from JSON. Every member asks for the reply that
+        it still waits for, where that push is in the snapshot, and pulls."""
         state, view = self.slice.state(), self.slice.clocks.view
         state = replace(copy.deepcopy(state), table=json.loads(json.dumps(state.table)))
         self.slice = self._new_slice(self.slice.length, self.slice.term + 1)
         self.slice.restore(state)
         self.slice.view(view)
-        for worker, seat in view.seats.items():
-            self.sent(self.slice.resume(worker, seat.incarnation, self.answered.get(worker, 0))[1])
         for worker, seat in view.seats.items():
             if self.slice.clocks.entry(worker).clock > self.answered.get(worker, 0):
                 self.ask(worker, self.slice.clocks.entry(worker).clock, seat.incarnation)

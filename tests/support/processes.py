@@ -26,6 +26,7 @@ from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
 
 T = TypeVar("T")
+ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 90.0
 """Longest wait for anything that must happen (seconds); generous, because several suites may share two cores."""
 TOKEN = "a-long-random-word"
@@ -65,9 +66,10 @@ TORCH = (
 
 @functools.cache
 def forker_of(modules: tuple[str, ...]) -> Forker:
-    """The one of this test process."""
+    """The one of this test process; its children find `tests` also where only the package is installed."""
     plain = {key: value for key, value in os.environ.items() if not key.startswith("PACELINE_")}
-    return Forker(modules, plain | QUIET)
+    paths = os.pathsep.join([str(ROOT), *filter(None, [plain.get("PYTHONPATH")])])
+    return Forker(modules, plain | QUIET | {"PYTHONPATH": paths})
 
 
 def eventually(found: Callable[[], T | None], what: Callable[[], str] | str, patience: float = PATIENCE) -> T:
@@ -174,6 +176,7 @@ class Cluster:
         self.processes: list[Process] = []
         self.addresses: list[str] = []
         folder.mkdir(parents=True, exist_ok=True)
+        self.server_program: list[Any] = ["-m", "paceline.server"]
         self.config = folder / "config.yaml"
         self.token = folder / "token"
         self.shards = folder / "shards"
@@ -204,15 +207,14 @@ class Cluster:
         return self.start("sharder", "-m", "paceline.sharder", "--config", self.config, "--out", self.shards, *more)
 
     def server(self, index: int, *more: Any) -> Process:
-        """A server; one that was there before comes back on its port and in its folder."""
+        """A server, of this cluster's program; one that was there before comes back on its port and in its folder."""
         port = self.addresses[index].rpartition(":")[2] if index < len(self.addresses) else 0
         chief = ["--chief", self.addresses[0]] if index else []
         report = self.folder / f"ports-{index}.json"
         report.unlink(missing_ok=True)
         return self.start(
             f"server-{index}",
-            "-m",
-            "paceline.server",
+            *self.server_program,
             "--config",
             self.config,
             "--index",
@@ -244,12 +246,14 @@ class Cluster:
         others = {index: self.server(index) for index in range(1, self.settings["servers"])}
         return [chief, *(self.listening(index, process) for index, process in others.items())]
 
-    def worker(self, rank: int, *more: Any, torch: bool = False, mode: str = "softmax") -> Process:
-        """A worker: the real one, or its loop around a replica in numpy that starts faster."""
-        program = ["-m", "paceline.worker", "--device", "cpu"] if torch else [NUMPY_WORKER]
+    def worker(
+        self, rank: int, *more: Any, torch: bool = False, mode: str = "softmax", program: Path = NUMPY_WORKER
+    ) -> Process:
+        """A worker: the real one, or its loop around a replica in numpy (or in another program) that starts faster."""
+        words = ["-m", "paceline.worker", "--device", "cpu"] if torch else [program]
         return self.start(
             f"worker-{rank}",
-            *program,
+            *words,
             *self._whereabouts(),
             "--rank",
             rank,
@@ -311,8 +315,18 @@ class Cluster:
         return "\n".join(f"== {process.log.name}\n{process.text()[-1500:]}" for process in self.processes)
 
     def stop(self) -> None:
-        """Names the last clocks."""
-        self.chief.Stop(pb.StopRequest(reason="the test has seen enough"), timeout=10)
+        """Names the last clocks, as soon as the chief knows how far its members are."""
+
+        def is_stopped() -> bool:
+            try:
+                self.chief.Stop(pb.StopRequest(reason="the test has seen enough"), timeout=10)
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+                return False
+            return True
+
+        eventually(is_stopped, "the chief's word that it stops")
 
     def finish(self) -> None:
         """Waits until all workers have left, reports the final score and ends the servers, which must exit with 0."""
@@ -340,7 +354,9 @@ class Cluster:
         """The newest snapshot of every server; the servers must have ended."""
         found = []
         for index in range(self.settings["servers"]):
-            snapshot = StateFolder(self.folder / f"s{index}", 3, lambda event, **facts: None).newest_snapshot()
+            folder = StateFolder(self.folder / f"s{index}", 3, lambda event, **facts: None)
+            snapshot = folder.newest_snapshot()
+            folder.close()
             assert snapshot is not None
             found.append(snapshot)
         return found

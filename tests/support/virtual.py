@@ -14,17 +14,22 @@ from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config, Options
-from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.plan import make_plan
 from paceline.core.slice.state import Phase
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.policy import build_policy, from_shorthand
-from paceline.core.values import Outcome, Vector, View
-from tests.support.virtual_server import Server
-from tests.support.virtual_time import Body, Conditions, Network, Task
+from paceline.core.values import Dense, Outcome, Sparse, Vector
+from tests.support.virtual_server import Known, News, Server
+from tests.support.virtual_time import Body, Box, Conditions, Network, Task
 from tests.support.virtual_worker import Worker
 
 Gradient = Callable[[str, int, Vector], Vector]
+_TICK = 0.5
+"""Between two looks of the chief at leases, and two snapshots of a server (seconds)."""
+_SNAPSHOTS = 0.5
+"""Between two snapshots in lock-step (seconds)."""
+_SWITCHING = 0.1
+"""Until a follower that has something to write may report again (seconds)."""
 
 
 class Cluster(Network):
@@ -55,23 +60,27 @@ class Cluster(Network):
         self.run.ready(0.0)
         self.journal = json.dumps(self.run.state())
         self._published = 0
+        self._calls: dict[int, tuple[Known, Box]] = {}
+        """Of followers that wait for news."""
         self.workers: dict[str, Worker] = {}
         self.processes: list[Worker] = []
         self.acknowledged: dict[tuple[int, str], dict[int, Outcome]] = {}
         """What became of every push that was not empty: (server, worker) -> clock -> outcome."""
         self.errors: list[tuple[float, str, PacelineError]] = []
         self.exits: list[tuple[str, PacelineError]] = []
-        self.after(0.5, self._tick)
+        self.gone_back = 0
+        """How often a worker wanted all servers to go back."""
+        self.after(_TICK, self._tick)
 
     # the chief
-    def call_chief(self, action: Callable[[Run], Any]) -> Body:
+    def call_chief(self, action: Callable[[Run], Any], is_repeated: bool = True) -> Body:
         def act() -> Any:
             try:
                 return action(self.run)
             finally:
                 self.publish()
 
-        return self.call(self.servers[0], act)
+        return (self.call if is_repeated else self.call_once)(self.servers[0], act)
 
     def publish(self) -> None:
         """As server/chief.py: writes down who counts, then tells the servers; rounds wait until all have the view."""
@@ -86,54 +95,98 @@ class Cluster(Network):
         first.follow(view)
         self._spread()
 
+    def hear(self, server: Server, term: int, known: Known, box: Box) -> None:
+        """As FollowView: a follower reports, and gets its news as soon as there is any."""
+        if not self.servers[0].is_up:
+            return
+        if self.run.other_servers.terms.get(server.index, term) != term:
+            self.run.common_snapshots.soon(self.now)
+        self.run.other_servers.acknowledged(server.index, term, known.view, known.switch, known.gone)
+        self.run.common_snapshots.reported(server.index, known.kept, known.due, known.back)
+        self._maybe_release()
+        self._maybe_switched()
+        self._calls[server.index] = known, box
+        self._spread()
+        if self.run.policy_change.is_under_way or not self.run.common_snapshots.is_written:
+            self.after(_SWITCHING, partial(self._answer, server.index, box))
+
     def _spread(self) -> None:
-        view = self.run.membership.view
-        for server in self.servers[1:]:
-            if self.run.other_servers.views.get(server.index, 0) < view.number:
-                self.carry(partial(self._follow, server, view), extra=self.conditions.view_delay)
-            elif self.run.policy_change.is_under_way:
-                self._acknowledge(server)
+        """Answers the followers that wait for news."""
+        common = self.run.common_snapshots
+        for index, (known, box) in list(self._calls.items()):
+            is_told = known.due == common.due and known.common == (common.newest or 0)
+            if known.view != self.run.membership.view.number or not is_told or common.order(index):
+                self._answer(index, box)
         self._maybe_release()
 
-    def _follow(self, server: Server, view: View) -> None:
-        if server.is_up:
-            server.follow(view)
-            self._acknowledge(server)
-
-    def _acknowledge(self, server: Server) -> None:
-        if server.is_up:
-            number = server.slice.clocks.view.number
-            self.carry(partial(self._note_seen, server, server.slice, number, server.switch_number))
-
-    def _note_seen(self, server: Server, source: ModelSlice, number: int, switch: int) -> None:
-        if source is server.slice:
-            self.run.other_servers.acknowledged(server.index, server.term, number, switch)
-            self._maybe_release()
-            self._maybe_switched()
+    def _answer(self, index: int, box: Box) -> None:
+        known, waiting = self._calls.get(index, (None, None))
+        if known is None or box is not waiting:
+            return
+        del self._calls[index]
+        common, view = self.run.common_snapshots, self.run.membership.view
+        news = News(view, common.due, common.newest or 0, common.order(index))
+        extra = self.conditions.view_delay if known.view != view.number else 0.0
+        self.carry(partial(box.fill, news), extra=extra)
 
     def _maybe_release(self) -> None:
         first = self.servers[0]
-        if first.is_up and first.slice.open_from is not None and self.run.is_followed:
+        may_close = self.run.is_followed and self.run.common_snapshots.is_known
+        if first.is_up and first.slice.open_from is not None and may_close:
             first.deliver(first.slice.keep_rounds_open(None))
 
     def _maybe_switched(self) -> None:
         first = self.servers[0]
-        if first.is_up and self.run.maybe_switched(first.switch_number):
+        if first.is_up and self.run.maybe_switched(first.kept_switch):
             self.publish()
 
     def server_is_back(self, server: Server) -> None:
-        if server.index:
-            self.run.other_servers.acknowledged(server.index, server.term, 0, 0)
-        else:
+        if not server.index:
             self.run = Run(self.config)
             self.run.ready(self.now)
             self.run.restore(json.loads(self.journal), self.now)
+            self.run.counted(server.slice.clocks, self.now)
             self._published = 0
+            self._calls = {}
             self.publish()
+
+    def _look_after_snapshots(self) -> None:
+        """As server/chief.py: names common snapshots, and goes back to one where that is the order."""
+        common, first = self.run.common_snapshots, self.servers[0]
+        self._report_own()
+        if first.versions.follow(common.order(0)):
+            self.run.workers.fell_back()
+            self.run.counted(first.slice.clocks, self.now)
+            if not self.run.is_followed:
+                open_from = self.run.open_from(first.slice.version)
+                if open_from is not None:
+                    first.deliver(first.slice.keep_rounds_open(open_from))
+            self._report_own()
+        if self.run.name_snapshot(first.slice.version, _SNAPSHOTS, self.now):
+            first.deliver(first.slice.keep_rounds_open(common.due))
+        first.versions.heard(common.due, common.newest or 0)
+
+    def _report_own(self) -> None:
+        own = self.servers[0].versions
+        self.run.common_snapshots.reported(0, own.kept, own.due, own.back)
+
+    def go_back(self, worker: str, incarnation: int, terms: Sequence[int]) -> bool | None:
+        """As GoBack: whether all servers are back; None: not yet."""
+        common = self.run.common_snapshots
+        self.run.membership.check(worker, incarnation)
+        if not common.has_all:
+            return None
+        if any(self.run.other_servers.terms.get(index, 0) > terms[index] for index in range(1, len(terms))):
+            return True
+        if self.servers[0].term > terms[0]:
+            return True
+        if not common.go_back():
+            return False
         self._spread()
+        return None if common.is_going_back else True
 
     def _tick(self) -> None:
-        self.after(0.5, self._tick)
+        self.after(_TICK, self._tick)
         for server in self.servers:
             server.take_snapshot()
         if self.servers[0].is_up:
@@ -145,6 +198,7 @@ class Cluster(Network):
                 versions = [server.slice.version for server in self.servers]
                 seconds = self.run.phases.seconds(self.now)
                 self.run.score(Score(self.run.budget.epoch, seconds, versions, {}, final=True), self.now)
+            self._look_after_snapshots()
             self.publish()
             self._spread()
 
@@ -156,6 +210,13 @@ class Cluster(Network):
     def is_blank(self, worker: str, clock: int) -> bool:
         """Whether this clock's gradient can't be used, whichever incarnation computes it."""
         return random.Random(f"{self.seed} {worker} {clock}").random() < self.conditions.blank
+
+    def update_of(self, values: Vector) -> Dense | Sparse:
+        """What a worker sends of its values."""
+        if self.config.updates != "sparse":
+            return Dense(values)
+        places = np.flatnonzero(values)
+        return Sparse(places, values[places], len(values))
 
     def start_worker(self, name: str, was_fenced: bool = False) -> None:
         self.workers[name] = Worker(self, name, was_fenced)

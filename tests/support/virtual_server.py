@@ -1,21 +1,29 @@
 """A server in virtual time: the real slice, the boxes of those who wait for its replies, and its last snapshot."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paceline.core.errors import PacelineError
+from paceline.core.run.common_snapshots import GoBack
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.model_slice import ModelSlice
-from paceline.core.slice.state import Phase, SliceState
+from paceline.core.slice.plan import SlicePlan
+from paceline.core.slice.sparse_folding import SparseFolding
+from paceline.core.slice.state import SliceState
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.policy import Gathered, Policy, build_policy
-from paceline.core.values import Base, Outcome, Push, Reply, Vector, View
-from tests.support.virtual_time import Box
+from paceline.core.values import Base, Outcome, Push, Reply, Sparse, Vector, View
+from paceline.server.common_versions import CommonVersions
+from paceline.server.named_snapshots import Mark, Taken
+from paceline.server.slice_snapshots import SliceSnapshots
+from tests.support.virtual_time import PATIENCE, Body, Box, Task
 
 if TYPE_CHECKING:
     from tests.support.virtual import Cluster
@@ -33,13 +41,30 @@ class BookedFolding(DenseFolding):
         super().fold(gathered, lr)
 
 
+class BookedSparseFolding(SparseFolding):
+    """The same for updates that name their places."""
+
+    folds: list[tuple[str, int] | NDArray[np.intp]]
+
+    def fold_one(self, push: Push, members: int, rate: float) -> None:
+        if isinstance(push.update, Sparse):
+            self.folds.append((push.worker, push.clock))
+        super().fold_one(push, members, rate)
+
+    def close(self) -> None:
+        before = self.current().values.copy()
+        super().close()
+        self.folds.append(np.flatnonzero(self.current().values != before))
+
+
 class BookedSlice(ModelSlice):
     """A slice that writes down what was in each fold, and when a new policy began."""
 
-    folding: BookedFolding
+    folding: BookedFolding | BookedSparseFolding
 
-    def __init__(self, length: int, policy: Policy, optimizer: Optimizer, term: int) -> None:
-        super().__init__(length, policy, optimizer, term, folding=BookedFolding)
+    def __init__(self, length: int, policy: Policy, optimizer: Optimizer, term: int, is_sparse: bool) -> None:
+        folding = BookedSparseFolding if is_sparse else BookedFolding
+        super().__init__(length, policy, optimizer, term, folding=folding)
         self.folding.folds = []
         self._make_due = self._policy_switch.make_due
         self._policy_switch.make_due = self._booked  # type: ignore[method-assign]
@@ -63,30 +88,109 @@ class BookedSlice(ModelSlice):
             self.first = self.state()
 
 
-class Server:
+@dataclass
+class Kept:
+    """A snapshot on disk."""
+
+    state: SliceState
+    folds: int
+    """Folds that it holds."""
+
+
+@dataclass
+class Folder:
+    """A server's disk, which a crash leaves as it is: as paceline/server/snapshot_files.py, without files."""
+
+    keep: int
+    term: int = 1
+    snapshots: list[Kept] = field(default_factory=list)
+    spared: int = 0
+
+    @property
+    def round_versions(self) -> set[int]:
+        return {kept.state.table["version"] for kept in self.snapshots if kept.state.table["rounds"]}
+
+    def spare(self, version: int) -> None:
+        self.spared = version
+
+    def save(self, kept: Kept) -> None:
+        self.snapshots.append(kept)
+        old, new = self.snapshots[: -self.keep], self.snapshots[-self.keep :]
+        self.snapshots = [each for each in old if each.state.table["version"] == self.spared] + new
+
+    def go_back(self, version: int) -> tuple[None, SliceState] | None:
+        while self.snapshots and self.snapshots[-1].state.table["version"] != version:
+            self.snapshots.pop()
+        assert self.snapshots, f"no snapshot of the common version {version} is left"
+        self.term += 1
+        return None, copy.deepcopy(self.snapshots[-1].state)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a follower reports: its view and change of policy, and what it has of snapshots."""
+
+    view: int
+    switch: int
+    gone: int
+    kept: list[int]
+    due: int
+    back: int
+    common: int
+
+
+@dataclass(frozen=True)
+class News:
+    """What the chief answers to a follower."""
+
+    view: View
+    due: int
+    common: int
+    order: GoBack | None
+
+
+class Server(SliceSnapshots):
     """One slice and the boxes of those who wait for its replies; restarts from its last snapshot."""
 
+    slice: BookedSlice
+
     def __init__(self, cluster: "Cluster", index: int) -> None:
+        super().__init__(cluster.config)
         self.cluster = cluster
         self.index = index
         self.is_up = True
-        self.term = 1
+        self.keeps = True
+        self.hurry = self._take_named_soon
         self.keeps_snapshots = True
+        self.plan: SlicePlan = cluster.plan
         self.boxes: dict[str, Box] = {}
         self.rounds: list[tuple[float, int]] = []
         """When which version came."""
         self.worst_lead = 0
-        self.slice = self._new_slice()
+        self.folder = Folder(cluster.config.checkpoint.keep)
+        self._being_written: Kept | None = None
+        self._open()
         self.slice.initialise(np.zeros(cluster.plan.lengths[index], np.float32), b"zeros")
-        self.snapshot: SliceState = self.slice.state()
-        self.kept = 0
-        """Folds that the snapshot holds."""
+        self.begin()
+        self._write(self._take(self.slice))
 
-    def _new_slice(self) -> BookedSlice:
-        cluster = self.cluster
-        return BookedSlice(
-            cluster.plan.lengths[self.index], build_policy(cluster.config.policy), cluster.optimizer, self.term
-        )
+    @property
+    def term(self) -> int:
+        return self.folder.term
+
+    def _open(self) -> None:
+        cluster, policy = self.cluster, build_policy(self.cluster.config.policy)
+        length, is_sparse = cluster.plan.lengths[self.index], cluster.config.updates == "sparse"
+        self.slice = BookedSlice(length, policy, cluster.optimizer, self.term, is_sparse)
+        self._clocks = self.slice.clocks
+
+    def begin(self) -> None:
+        """A process starts: it has no view yet."""
+        duck = cast(Any, self)
+        self.versions = CommonVersions(duck, cast(Any, self.folder), duck, lambda *said, **facts: None)
+        self._view = View()
+        self._last: Mark | None = None
+        self.following = Task(self.cluster, self._follow()) if self.index else None
 
     def push(self, push: Push, switches: int, box: Box) -> None:
         """`switches`: the change of policy that the worker's half is of."""
@@ -132,6 +236,7 @@ class Server:
                 self.worst_lead = max(self.worst_lead, reply.clock + seat.handicap - self.slice.clocks.slowest())
             if box is None or not self.cluster.carry(partial(self._arrive, self.slice, reply, box, is_last)):
                 self.slice.release(reply.weights)
+        self._look_at_due()
 
     def _arrive(self, source: ModelSlice, reply: Reply, box: Box, is_last: bool) -> None:
         """What the worker gets; and whether the outcome in it is this clock's, or only that of its last push."""
@@ -146,35 +251,121 @@ class Server:
         self.slice.release(found)
         return copied
 
-    def resume(self, worker: str, incarnation: int, clock: int) -> Any:
-        standing, replies = self.slice.resume(worker, incarnation, clock)
-        self.deliver(replies)
+    def resume(self, worker: str, incarnation: int) -> Any:
+        standing = self.slice.resume(worker, incarnation)
+        if standing.durable < standing.clock:
+            self.take_snapshot()
         return standing
 
+    # the chief's word
     def follow(self, view: View) -> None:
         """The chief's view has come."""
+        self._view = view
         self.deliver(self.slice.view(view))
+
+    def _follow(self) -> Body:
+        """As paceline/server/follower.py: asks for news, one call at a time."""
+        while True:
+            box, versions = Box(), self.versions
+            switch, gone = self.kept_switch, self.slice.clocks.gone
+            known = Known(self._view.number, switch, gone, versions.kept, versions.due, versions.back, versions.common)
+            self.cluster.carry(partial(self.cluster.hear, self, self.term, known, box))
+            news: News | None = yield box, 2 * PATIENCE
+            if news is not None:
+                if news.view.number != self._view.number:
+                    self.follow(news.view)
+                versions.follow(news.order)
+                versions.heard(news.due, news.common)
+                self.deliver(())
 
     @property
     def switch_number(self) -> int:
         """The change of policy that the slice has made last."""
         return self.slice.switch_number
 
-    def take_snapshot(self) -> None:
-        if self.is_up and self.keeps_snapshots and self.slice.phase is Phase.SERVING:
-            self.snapshot = self.slice.state()
-            self.kept = len(self.slice.folds)
+    @property
+    def kept_switch(self) -> int:
+        """The last one that can't be lost any more."""
+        return self.slice.kept_switch if self.keeps_snapshots else self.slice.switch_number
 
+    # snapshots
+    def take_snapshot(self) -> None:
+        """Writes the present state, unless it is to be written at a version that the chief names."""
+        if not self.is_up or not self.keeps_snapshots or self.keeps_step:
+            return
+        with self.none_written():
+            taken = self._take_present(self._last)
+            if taken is not None:
+                self._last = taken.mark
+                self._write(taken)
+
+    def _take(self, model_slice: ModelSlice) -> Taken:
+        self._folds_taken = len(self.slice.folds)
+        return super()._take(model_slice)
+
+    def _take_named_soon(self) -> None:
+        """The disk takes its time."""
+        taken = self._take_named()
+        if taken is None:
+            return
+        self._being_written = self._copied(taken)
+        seconds = self.cluster.rng.uniform(0.01, 0.3)
+        self.cluster.after(seconds, partial(self._written, self._being_written))
+
+    def _copied(self, taken: Taken) -> Kept:
+        found = taken.snapshot
+        found.copies.finish()
+        weights = found.state.weights.copy()
+        taken.model_slice.release(found.weights)
+        return Kept(replace(copy.deepcopy(found.state), weights=weights), self._folds_taken)
+
+    def _written(self, kept: Kept | None) -> None:
+        if kept is None or kept is not self._being_written:
+            return
+        self._being_written = None
+        self._is_taking = False
+        if self.keeps_snapshots:
+            self.folder.save(kept)
+            self.kept(kept.state.table)
+
+    def _write(self, taken: Taken) -> None:
+        self._being_written = self._copied(taken)
+        self._written(self._being_written)
+
+    @contextmanager
+    def none_written(self) -> Iterator[None]:
+        """What is being written is ended before."""
+        self._written(self._being_written)
+        yield
+
+    def go_back(self, plan: SlicePlan, state: SliceState, term: int) -> None:
+        """As SliceDriver.go_back."""
+        view, before = self._view, self.slice
+        self._open()
+        self.slice.view(view)
+        self._restore(state)
+        self.slice.folding.folds = before.folds[: self.folder.snapshots[-1].folds]
+        self._is_taking = False
+        self._last = None
+        self.boxes = {}
+
+    # crashes
     def crash(self, downtime: float) -> None:
         self.is_up = False
         self.boxes = {}
-        self.cluster.after(downtime, self._restart)
+        self._being_written = None
+        self._is_taking = False
+        if self.following is not None:
+            self.following.stop()
+        self.cluster.after(downtime, self._start_again)
 
-    def _restart(self) -> None:
+    def _start_again(self) -> None:
         self.is_up = True
-        self.term = self.term + 1
-        before = self.slice
-        self.slice = self._new_slice()
-        self.slice.restore(copy.deepcopy(self.snapshot))
-        self.slice.folding.folds = before.folds[: self.kept]
+        self.folder.term += 1
+        self.folder.spared = 0
+        before, newest = self.slice, self.folder.snapshots[-1]
+        self._open()
+        self._restore(copy.deepcopy(newest.state))
+        self.slice.folding.folds = before.folds[: newest.folds]
+        self.begin()
         self.cluster.server_is_back(self)

@@ -2,13 +2,13 @@
 nothing is threaded; one seed is one schedule."""
 
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from experiments.timeline import Timeline
 from paceline.core.errors import PacelineError
+from paceline.reproduce.timeline import Timeline
 
 Body = Generator[Any, Any, Any]
 PATIENCE = 2.0
@@ -30,6 +30,18 @@ class Conditions:
     """Share of clocks whose gradient can't be used, so that an empty update is pushed."""
     view_delay: float = 0.0
     """Added to the way of a view from the chief to the other servers (seconds)."""
+
+    @classmethod
+    def drawn(cls, rng: random.Random, workers: Sequence[str], view_delays: Sequence[float]) -> Self:
+        """A network and workers for a run with trouble; one of the workers may be slow."""
+        return cls(
+            delay=(0.001, rng.choice([0.01, 0.2])),
+            drop=rng.choice([0.0, 0.02]),
+            double=rng.choice([0.0, 0.1]),
+            slow={rng.choice(workers): rng.choice([1.0, 5.0])},
+            stragglers=rng.choice([0.0, 0.05]),
+            view_delay=rng.choice(view_delays),
+        )
 
 
 class Box:
@@ -111,12 +123,16 @@ class Network(Timeline):
 
     def call(self, far_side: FarSide, action: Callable[[], Any]) -> Body:
         """A call that is repeated until it is answered; what the far side raises is raised here."""
-        while True:
-            box = Box()
-            self.carry(partial(self._handle, far_side, action, box))
-            answer = yield box, PATIENCE
-            if box.filled:
-                return answer
+        while not (answered := (yield from self.call_once(far_side, action))):
+            pass
+        return answered[0]
+
+    def call_once(self, far_side: FarSide, action: Callable[[], Any]) -> Body:
+        """A call that is not repeated: its answer, in a tuple; empty where none comes in time."""
+        box = Box()
+        self.carry(partial(self._handle, far_side, action, box))
+        answer = yield box, PATIENCE
+        return (answer,) if box.filled else ()
 
     def _handle(self, far_side: FarSide, action: Callable[[], Any], box: Box) -> None:
         if not far_side.is_up:

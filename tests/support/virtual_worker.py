@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paceline.core.errors import Fenced, Gap, NotYet, PacelineError, PoolFull, VersionGone
+from paceline.core.errors import Behind, Fenced, Gap, NotYet, PacelineError, PoolFull, VersionGone
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.run.workers import WorkerReport
+from paceline.core.slice.state import Standing
 from paceline.core.sync.policy import Own, build_policy
 from paceline.core.sync.policy_in_force import PolicyInForce
-from paceline.core.values import Base, Dense, Empty, Outcome, Push, Reply, Switch, Vector, View
+from paceline.core.values import Base, Empty, Outcome, Push, Reply, Switch, Vector, View
 from tests.support.virtual_time import PATIENCE, Body, Box, Task
 
 if TYPE_CHECKING:
@@ -48,10 +49,22 @@ class Worker:
         cluster.processes.append(self)
         servers = len(cluster.servers)
         self.answered = [0] * servers
+        self.counted = [0] * servers
         self.terms = [0] * servers
         self.bases = [Base(0, 0)] * servers
-        self.last_terms = [0] * servers
-        """Term of each server's last reply."""
+        self.retained: list[dict[int, tuple[Push, int]]] = [{} for _ in range(servers)]
+        """By server and clock: pushes that no snapshot on disk has, and of which change of policy they are."""
+        retain = cluster.config.checkpoint.retain
+        self.most_retained = None if retain is None else retain // (4 * cluster.plan.total)
+        """Pushes kept for each server."""
+        self.catching_up: set[int] = set()
+        self.catch_ups: list[Task] = []
+        self.may_differ = False
+        self.behind: Behind | None = None
+        self.reached = 0
+        self.phase = "joining"
+        self.calls: list[Task] = []
+        """The present exchange."""
         self.begin(PolicyInForce(build_policy(cluster.config.policy)))
         self.tasks = [Task(cluster, self._process())]
 
@@ -67,7 +80,7 @@ class Worker:
             self.own.slots = self.stepper.new_slots(len(self.local))
 
     def stop(self) -> None:
-        for task in self.tasks:
+        for task in self.tasks + self.catch_ups:
             task.stop()
 
     def _process(self) -> Body:
@@ -86,18 +99,61 @@ class Worker:
     def _life(self) -> Body:
         if not (yield from self._join()):
             return
-        clock = min((yield from self._resume_all()))
-        self.answered = [clock] * len(self.answered)  # what a slice loses from now on is not this process's to repeat
         self.tasks.append(Task(self.cluster, self._beat()))
-        found = yield from self._take_seat(clock)
-        seat, switch = found or (None, None)
-        if seat is not None and (seat.last is None or clock < seat.last):
-            in_force = PolicyInForce(build_policy(self.cluster.config.policy), switch)
-            yield from self._pull(clock + seat.handicap if in_force.policy.rounds else None)
-            self.begin(in_force)
-            yield from self._train(clock)
-            self.has_finished = True
-        yield from self.leave(seat is not None)
+        while True:
+            standings = yield from self._attach()
+            clock = min(clocks := [standing.clock for standing in standings])
+            self.answered = [clock] * len(self.answered)
+            self.reached = max(self.reached, *clocks)
+            self.phase = "compute"
+            found = yield from self._take_seat(clock)
+            seat, switch = found or (None, None)
+            try:
+                if seat is not None and (seat.last is None or clock < seat.last):
+                    in_force = PolicyInForce(build_policy(self.cluster.config.policy), switch)
+                    if (yield from self._goes_back(standings, clock + seat.handicap, in_force)):
+                        continue
+                    wanted = [clock + seat.handicap] if in_force.policy.rounds else []
+                    yield from self._pull(*wanted)
+                    self._check_level(in_force, [base.version for base in self.bases] + wanted)
+                    self.begin(in_force)
+                    yield from self._train(clock)
+                    self.has_finished = True
+                    yield from self._settle()
+            except Behind:
+                continue
+            yield from self.leave(seat is not None)
+            return
+
+    def _settle(self) -> Body:
+        """Until no server can lose what it has answered, or for as long as a worker waits for that."""
+        end = self.cluster.now + 10.0
+        while True:
+            self.calls = [Task(self.cluster, self._is_durable(server)) for server in self.cluster.servers]
+            self.tasks += self.calls
+            found = []
+            for call in self.calls:
+                found.append((yield from self._answer_of(call, self.calls)))
+            self.tasks = [task for task in self.tasks if task not in self.calls]
+            if all(found) or self.cluster.now > end:
+                return
+            yield 0.1
+
+    def _is_durable(self, server: "Server") -> Body:
+        standing = yield from self._resume(server)
+        if standing.clock < self.answered[server.index]:
+            yield from self._bring_to(server, self.answered[server.index])
+            return False
+        return standing.durable >= self.answered[server.index]
+
+    def _answer_of(self, call: Task, calls: list[Task]) -> Body:
+        """Waits for it, and raises the first error of any of these calls."""
+        while (answer := (yield call.result, 0.5)) is None:
+            self._check_wanted()
+            for each in calls:
+                if isinstance(error := each.result.value, PacelineError):
+                    raise error
+        return answer
 
     def _train(self, clock: int) -> Body:
         """As worker/training/training_loop.py, from `clock` on until a server says that the last one has come."""
@@ -114,6 +170,8 @@ class Worker:
             if changed:
                 yield from self._adopt(max(changed, key=lambda reply: reply.switch.number))
                 ahead = None
+            else:
+                self._check_level(self.in_force, [base.version for base in self.bases])
             ready = ahead or (yield from self._work(clock + 1))
 
     def _work(self, clock: int) -> Body:
@@ -154,18 +212,92 @@ class Worker:
                 yield 1.0
         return False
 
-    def _resume_all(self) -> Body:
-        """Says on every slice where this process stands; returns its clock on each."""
-        clocks = []
+    def _attach(self) -> Body:
+        """This worker's standing on every slice; what was under way is abandoned."""
+        for task in self.calls + self.catch_ups:
+            task.stop()
+        self.calls = []
+        self.catch_ups = []
+        self.behind = None
+        self.may_differ = False
+        self.catching_up.clear()
+        standings = []
         for server in self.cluster.servers:
+            standings.append((yield from self._resume(server)))
+        return standings
 
-            def resume(server: "Server" = server) -> Any:
-                return server.resume(self.name, self.incarnation, self.answered[server.index])  # as each try finds it
+    def _goes_back(self, standings: list[Standing], version: int, in_force: PolicyInForce) -> Body:
+        """Where a slice no longer has the weights of this round: lets all servers go back; returns whether they have."""
+        is_in_rounds = len(standings) > 1 and in_force.policy.rounds
+        if not is_in_rounds or all(standing.oldest <= version for standing in standings):
+            return False
+        ask = partial(self.cluster.go_back, self.name, self.incarnation, [standing.term for standing in standings])
+        while True:
+            found = yield from self.cluster.call_chief(lambda run: ask())
+            if found is not None:
+                self.cluster.gone_back += 1
+                self.may_differ = not found
+                return found
+            yield 0.1
 
-            standing = yield from self.cluster.call(server, resume)
-            self.terms[server.index] = standing.term
-            clocks.append(standing.clock)
-        return clocks
+    def _check_level(self, in_force: PolicyInForce, versions: list[int]) -> None:
+        if len(self.cluster.servers) > 1 and not self.may_differ:
+            in_force.check_level(versions)
+
+    def _resume(self, server: "Server") -> Body:
+        standing = yield from self.cluster.call(server, lambda: server.resume(self.name, self.incarnation))
+        self.terms[server.index] = standing.term
+        self.counted[server.index] = standing.clock
+        return standing
+
+    def _bring_to(self, server: "Server", clock: int) -> Body:
+        """Sends again what the slice lacks up to this clock; returns its own. Behind where that is not retained."""
+        while server.index in self.catching_up:
+            yield 0.05
+        self.catching_up.add(server.index)
+        try:
+            while True:
+                standing = yield from self._resume(server)
+                missing = [self.retained[server.index].get(each) for each in range(standing.clock + 1, clock + 1)]
+                if not missing:
+                    return standing.clock
+                if None in missing:
+                    raise Behind(f"{self.name} has no clock {standing.clock + 1} for server {server.index}")
+                try:
+                    for push, switches in filter(None, missing):
+                        yield from self._until_answered(server, push, switches)
+                except (Gap, NotYet):
+                    yield 0.1
+        finally:
+            self.catching_up.discard(server.index)
+
+    def _catch_up(self, server: "Server") -> Body:
+        try:
+            yield from self._bring_to(server, self.answered[server.index])
+        except Behind as error:
+            self.behind = error
+        except Fenced:
+            return
+
+    def _until_answered(self, server: "Server", push: Push, switches: int, whole: bool = True) -> Body:
+        """Gap, NotYet: it has to be sent anew. `whole`: the slice may lack it."""
+        while True:
+            box = Box()
+            if whole:
+                self.cluster.carry(partial(server.push, push, switches, box), self.cluster.conditions.double)
+            else:
+                self.cluster.carry(partial(server.ask, self.name, self.incarnation, push.clock, box))
+            answer = yield box, PATIENCE
+            if answer is not None:
+                if push.examples and answer[-1]:
+                    book = self.cluster.acknowledged.setdefault((server.index, self.name), {})
+                    book[push.clock] = answer[0].outcome
+                return answer
+            whole = False
+
+    def _check_wanted(self) -> None:
+        if self.behind is not None:
+            raise self.behind
 
     def _take_seat(self, clock: int) -> Body:
         """The seat and the change of policy that it begins with, once the worker counts; None where the run ends before."""
@@ -184,10 +316,11 @@ class Worker:
                 return None
             yield 0.2
 
-    def _pull(self, version: int | None) -> Body:
+    def _pull(self, version: int | None = None) -> Body:
         for server, place in zip(self.cluster.servers, self.cluster.places, strict=True):
             found, wanted = None, version
             while found is None:
+                self._check_wanted()
                 try:
                     found = yield from self.cluster.call(server, partial(server.pull, wanted))
                 except VersionGone:
@@ -200,21 +333,22 @@ class Worker:
         """One push to every slice, side by side."""
         calls = [Task(self.cluster, self._exchange(server, clock, ready)) for server in self.cluster.servers]
         self.tasks += calls
-        self.has_pulled = self.policy.pulls(clock) or [base.term for base in self.bases] != self.last_terms
+        self.calls = calls
+        self.has_pulled = self.policy.pulls(clock)
         return calls
 
     def _end_exchange(self, calls: list[Task], ready: Work) -> Body:
         """Mixes what comes back, slice by slice; returns the replies."""
         replies = []
         for call, server, place in zip(calls, self.cluster.servers, self.cluster.places, strict=True):
-            reply, version, weights, _ = yield call.result, None
-            self.last_terms[server.index] = reply.term
+            reply, version, weights, _ = yield from self._answer_of(call, calls)
             self._mix(place, reply, ready, weights)
             if self.has_pulled:
                 self.bases[server.index] = Base(reply.term, version)
             replies.append(reply)
         self.tasks = [task for task in self.tasks if task not in calls]
         self.lr = replies[0].lr
+        self.reached = max(self.reached, replies[0].clock)
         if self.own.start is not None:
             np.copyto(self.own.start, self.local)
         return replies
@@ -231,43 +365,53 @@ class Worker:
     def _exchange(self, server: "Server", clock: int, ready: Work) -> Body:
         length = self.cluster.plan.lengths[server.index]
         whole_update = None if ready.update is None else ready.update[self.cluster.places[server.index]].copy()
-        update = Empty(length) if whole_update is None else Dense(whole_update)
-        base, whole, switches = ready.bases[server.index], True, self.in_force.number
+        update = Empty(length) if whole_update is None else self.cluster.update_of(whole_update)
+        base, switches = ready.bases[server.index], self.in_force.number
+        is_new = whole = clock > self.counted[server.index]
         while True:
             push = Push(self.name, self.incarnation, clock, update, ready.examples, base, self.view, self.cluster.now)
-            box = Box()
-            if whole:
-                self.cluster.carry(partial(server.push, push, switches, box), self.cluster.conditions.double)
-            else:
-                self.cluster.carry(partial(server.ask, self.name, self.incarnation, clock, box))
             try:
-                answer = yield box, PATIENCE
-                if answer is not None:
-                    self.answered[server.index] = clock
-                    if ready.examples and answer[-1]:
-                        book = self.cluster.acknowledged.setdefault((server.index, self.name), {})
-                        book[clock] = answer[0].outcome
-                    return answer
-                whole = False
+                answer = yield from self._until_answered(server, push, switches, whole)
+                if answer[0].term >= self.terms[server.index]:
+                    break
             except (Gap, NotYet) as error:
-                whole = True
                 yield 0.01 if isinstance(error, Gap) else 0.1
+            whole = (yield from self._bring_to(server, clock - 1)) < clock
+        self.answered[server.index] = clock
+        self.counted[server.index] = max(clock, self.counted[server.index])
+        self._retain(server.index, answer[0].durable, (push, switches) if is_new else None)
+        return answer
+
+    def _retain(self, server: int, durable: int, sent: tuple[Push, int] | None) -> None:
+        """As paceline/worker/exchange/retained.py: a queue by clock, without gaps; beyond its cap the oldest go."""
+        kept = self.retained[server]
+        if sent is not None and self.most_retained != 0:
+            if kept and sent[0].clock != max(kept) + 1:
+                kept.clear()
+            kept[sent[0].clock] = sent
+        for each in sorted(kept):
+            if each <= durable or (self.most_retained is not None and len(kept) > self.most_retained):
+                del kept[each]
 
     def _beat(self) -> Body:
-        report = WorkerReport(phase="compute")
         while True:
             yield self.cluster.config.heartbeat
             if self.is_silent:
                 continue
+            report = WorkerReport(phase=self.phase, reached=self.reached)
+
+            def beat(run: Run, report: WorkerReport = report) -> None:
+                clock = self.cluster.servers[0].slice.clocks.entry(self.name).clock
+                run.beat(self.name, self.incarnation, report, self.cluster.now, clock)
+
             try:
-                yield from self.cluster.call_chief(
-                    lambda run: run.beat(self.name, self.incarnation, report, self.cluster.now)
-                )
+                yield from self.cluster.call_chief(beat, is_repeated=False)
             except Fenced:
                 self.stop()
                 self.cluster.after(1.0, lambda: self.cluster.start_worker(self.name, was_fenced=True))
-            if self.terms != [server.term for server in self.cluster.servers]:
-                yield from self._resume_all()
+            for server in self.cluster.servers:
+                if self.terms[server.index] not in (0, server.term) and server.index not in self.catching_up:
+                    self.catch_ups.append(Task(self.cluster, self._catch_up(server)))
 
     def leave(self, finished: bool) -> Body:
         yield from self.cluster.call_chief(

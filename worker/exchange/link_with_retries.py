@@ -1,6 +1,7 @@
 """A worker's connection to one server: repeats a push until it is answered, and receives weights into the flat model."""
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,8 +11,9 @@ import numpy as np
 
 from paceline.core.coding.codec import Codec, load_codec
 from paceline.core.coding.error_feedback import Owed
-from paceline.core.errors import BadPush, DataError, Gap, ServersGone, Stopped, TryAgain, VersionGone
+from paceline.core.errors import BadPush, Behind, DataError, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.linear.sparse import encode_places
+from paceline.core.slice.lost_slices import lost
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.values import AS_SET, Base, Manner, Places, Sparse, Vector
 from paceline.rpc.protocol_version import PROTOCOL
@@ -21,6 +23,7 @@ from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.tensor_pb2 import Tensor
 from paceline.worker.exchange.received_weights import SliceSink
 from paceline.worker.exchange.residuals import open_owed
+from paceline.worker.exchange.retained import Retained, RetainedPush, Sending
 from paceline.worker.surroundings import Surroundings
 
 _LONGEST_WAIT = 20.0
@@ -33,8 +36,13 @@ Choose = Callable[[pb.PullHead], Vector]
 """Picks the flat vector (of the whole model) that a reply's weights go to."""
 
 
+class Abandoned(Exception):
+    """The exchange is of no use any more: its worker goes back to an older clock."""
+
+
 class Link:
-    """One server's slice as a worker sees it. One exchange at a time; `resume` may be called by another thread."""
+    """One server's slice as a worker sees it. One exchange at a time, besides one that was abandoned; `catch_up` may be
+    called by another thread."""
 
     def __init__(
         self,
@@ -43,8 +51,10 @@ class Link:
         around: Surroundings,
         plan: SlicePlan,
         on_retry: Callable[[str], None] = lambda code: None,
+        retain: int = 0,
     ) -> None:
-        """`on_retry`: receives the status of each failed exchange that is repeated."""
+        """`on_retry`: receives the status of each failed exchange that is repeated. `retain`: bytes of pushes kept for a
+        server that comes back without them."""
         config = around.config
         self.index = index
         self.ranges = plan.slices[index]
@@ -72,15 +82,25 @@ class Link:
         self._tensors = [Tensor(name=name, shape=shape) for name, shape in plan.shapes]
         self.incarnation = 0
         self.answered = 0
-        """Newest clock that this server has answered."""
+        """Newest clock of this worker's way that this server has answered."""
+        self.counted = 0
+        """Newest clock that the slice has, as far as this link knows."""
+        self.retained = Retained(None if config.codec.has_feedback else retain)
+        """With error feedback there is no cap: what is left out of a push depends on all pushes before."""
+        self.replayed = 0
+        """Pushes sent again to a server that had come back without them."""
         self.term = 0
         self.base = Base(0, 0)
         """Term and version of the weights that came last."""
         self.lr = 0.0
         """The schedule's rate in the last reply."""
         self.retries = 0
-        self._open: SliceSink | None = None
-        """The target of the present exchange's weights."""
+        self._turn = 0
+        """Grows where the present exchange is abandoned."""
+        self._keeping = threading.Lock()
+        """Held while `retained` is used, never during a call of the server."""
+        self._catching_up = threading.Lock()
+        """Held by the one thread of the present turn that sends pushes again."""
 
     def enter_epoch(self, epoch: int) -> None:
         """Sets the pass over the data (from 0) of the next pushes."""
@@ -91,11 +111,15 @@ class Link:
         if epoch and codec == self._push_codec:
             return
         self._push_codec = codec
-        room = room_for(self._push_codec, self._part_bytes, self._length)
-        self._scratch = None if self._push_codec.lossless else np.empty(room, np.uint8)
+        self._room = room_for(self._push_codec, self._part_bytes, self._length)
 
     def attach(self, incarnation: int) -> pb.ResumeReply:
         """Registers this worker with the slice; waits for a server that is not up yet."""
+        self._turn += 1
+        self._catching_up = threading.Lock()  # an abandoned replay may hold the old one for as long as its server waits
+        if incarnation != self.incarnation:
+            with self._keeping:
+                self.retained.clear()
         self.incarnation = incarnation
         reply = retried(self.resume, self._deadline, f"server {self.index}", self._stop, self._say)
         if self.owed is not None:
@@ -103,7 +127,8 @@ class Link:
         return reply
 
     def _go_on_owing(self, owed: Owed, clock: int) -> None:
-        """What is owed after the last push that the server has counted, whatever this or an earlier process knows of it."""
+        """Restores what is owed after the last push that the server has counted, as far as this or an earlier process knows
+        it."""
         held = owed.clock
         is_known = owed.go_on_after(clock)
         if is_known and not self.answered and clock:
@@ -112,8 +137,12 @@ class Link:
             why = self._why or f"it is that of clock {held}"
             self._say("what earlier pushes left out is lost", server=self.index, clock=clock, why=why)
 
+    def start_after(self, clock: int) -> None:
+        """This worker goes on after this clock."""
+        self.answered = clock
+
     def resume(self) -> pb.ResumeReply:
-        """Reports this worker's clock, and gets the slice's state."""
+        """The slice's state."""
         reply = self._transport.resume(
             pb.ResumeRequest(
                 worker=self._worker,
@@ -125,14 +154,24 @@ class Link:
             ),
             timeout=10.0,
         )
-        if reply.lost_last:
-            self._say("a restart lost pushes", server=self.index, first=reply.lost_first, last=reply.lost_last)
         if reply.phase == "empty" and self.answered:
-            raise no_snapshot(self.index)
-        if self.term and reply.term != self.term:
-            self._say("server is back under a new term", server=self.index, term=reply.term, version=reply.version)
-        self.term = reply.term
+            raise lost([self.index])
+        self._note_term(reply.term, reply.version)
+        self.counted = reply.clock
         return reply
+
+    def catch_up(self) -> None:
+        """Sends a server that has come back what it lacks of the pushes that it had answered."""
+        if self.incarnation and not self._catching_up.locked():
+            self._bring_to(self.answered, self._turn)
+
+    def is_durable(self) -> bool:
+        """Asks the server whether it can't lose any push that it has answered any more."""
+        reply = self.resume()
+        if reply.clock < self.answered:
+            self._bring_to(self.answered, self._turn)
+            return False
+        return reply.durable >= self.answered
 
     def initialise(self, model: Vector) -> None:
         """Sends the first weights of the slice until the server has them."""
@@ -150,7 +189,8 @@ class Link:
             try:
                 return self._transport.initialise(head, encoded_parts(mine, codec, self._part_bytes), self._timeout)
             except TryAgain:
-                self._introduce()
+                with suppress(TryAgain):
+                    self.resume()  # the server may not know the plan yet
                 raise
 
         retried(send, self._deadline, f"server {self.index}", self._stop, self._say)
@@ -162,18 +202,19 @@ class Link:
         request = pb.PullRequest(
             reader=self._worker, plan_hash=self._plan.hash, codec=self._pull_codec.name, version=version, mean=mean
         )
+        turn = self._turn
         for pause in backoff():
+            opened = _Opened(self, turn, lambda head: target)
             try:
-                head = self._transport.pull(request, lambda head: self._sink(head, target), self._timeout)
+                head = self._transport.pull(request, opened, self._timeout)
                 if head.outcome != pb.WAIT:
-                    return self._took(head)
+                    return self._took(head, opened)
                 if not is_patient:
                     request.ClearField("version")
             except VersionGone:
                 request.ClearField("version")
             except TryAgain as error:
                 self._failed(error)
-                self._introduce()
             self._pause(pause)
         raise AssertionError("backoff never ends")
 
@@ -190,16 +231,28 @@ class Link:
         """Sends this clock's update (None: an empty one) until it is answered, byte for byte the same, and receives the
         weights where `choose` says where to. `base`: the weights that the update was computed on;
         `manner`: how the server is to step with it.
-        Raises Fenced, BadPush and the like; ServersGone at the deadline."""
-        owed = self.owed
-        if owed is not None and clock <= owed.clock:
-            gradient = None  # an earlier process has sent it, and the server has counted it
+        Raises Fenced, BadPush and the like; ServersGone at the deadline; Behind where the server has come back without
+        earlier pushes, and they are not retained."""
+        owed, turn = self.owed, self._turn
+        is_known = owed is not None and clock <= owed.clock
         head = self._head(clock, view, examples, base)
         head.elements = 0 if gradient is None else self._length
+        if is_known:
+            gradient = None  # an earlier process has sent it, and the server has counted it
         head.rates.extend(manner.rates)
         head.untouched.extend(manner.untouched)
-        parts = self._encoded(clock, gradient)
-        answer = self._answered(head, lambda: self._send(head, () if head.ask else parts, choose), lambda found: found)
+        sending = self._encoded(clock, gradient)
+        is_new = clock > self.counted
+        head.ask = not is_new
+
+        def send() -> pb.PullHead:
+            if is_known and not head.ask:
+                raise Behind(f"Server {self.index} has come back without clock {clock} of {self._worker}.")
+            return self._send(head, () if head.ask else sending, choose, turn)
+
+        answer = self._answered(head, send, lambda found: found, turn)
+        with self._keeping:
+            self.retained.end(head, sending, is_kept=is_new and answer.durable < clock)
         if answer.outcome == pb.DROPPED and owed is not None and gradient is not None:
             owed.take_back(self._gather(gradient))
         return answer
@@ -209,6 +262,7 @@ class Link:
     ) -> pb.PushPullSparseReply:
         """The same for the change of a few elements of this slice; the reply brings the weights that are wanted, or those
         that differ from `base` (None). DataError where the update is too large for one message."""
+        turn = self._turn
         message = pb.PushPullSparseRequest(
             head=self._head(clock, view, examples, base),
             places=encode_places(update.places),
@@ -225,11 +279,17 @@ class Link:
             found = self._transport.push_sparse(message, self._timeout)
             if found.head.outcome != pb.WAIT:
                 self._check_term(found.head)
-                self._open = None
+                self._check_turn(turn)
                 self._took(found.head)
             return found
 
-        return self._answered(message.head, send, lambda found: found.head)
+        is_new = clock > self.counted
+        message.head.ask = not is_new
+        answer = self._answered(message.head, send, lambda found: found.head, turn)
+        if is_new and answer.head.durable < clock:
+            with self._keeping:
+                self.retained.add_sparse(message)
+        return answer
 
     def _head(self, clock: int, view: int, examples: int, base: Base) -> pb.PushHead:
         return pb.PushHead(
@@ -245,66 +305,87 @@ class Link:
             pull_codec=self._pull_codec.name,
         )
 
-    def _answered(self, head: pb.PushHead, send: Callable[[], T], head_of: Callable[[T], pb.PullHead]) -> T:
-        """Sends until the push is answered; sets head.ask if the server already has it."""
+    def _answered(self, head: pb.PushHead, send: Callable[[], T], head_of: Callable[[T], pb.PullHead], turn: int) -> T:
+        """Sends until the push is answered, whatever the server has to be sent before; sets head.ask if the server already
+        has it."""
         clock = head.clock
         pauses = backoff()
         while True:
             try:
                 answer = send()
                 if head_of(answer).outcome != pb.WAIT:
+                    self._check_turn(turn)
                     self.answered = clock
+                    self.counted = max(self.counted, clock)
+                    with self._keeping:
+                        self.retained.forget(head_of(answer).durable)
                     return answer
                 head.ask = True
-            except Gap:
-                head.ask = self._was_counted(clock)
+            except (Gap, TryAgain) as error:
+                if isinstance(error, TryAgain):
+                    self._failed(error)
                 self._pause(next(pauses))
-            except TryAgain as error:
-                self._failed(error)
-                self._pause(next(pauses))
-                head.ask = self._was_counted(clock)
+                head.ask = self._bring_to(clock - 1, turn) >= clock
 
-    def _send(self, head: pb.PushHead, parts: Parts, choose: Choose | None) -> pb.PullHead:
+    def _send(self, head: pb.PushHead, parts: Parts, choose: Choose | None, turn: int) -> pb.PullHead:
         """Makes one attempt."""
         if choose is None:
             answer = self._transport.push(head, parts, self._timeout)
             if answer.outcome != pb.WAIT:
+                self._check_turn(turn)
                 self.lr = answer.lr
-                self.term = answer.term
+                self._note_term(answer.term, answer.version)
             return answer
-        where = choose
-        answer = self._transport.push_pull(head, parts, lambda found: self._sink(found, where(found)), self._timeout)
+        opened = _Opened(self, turn, choose)
+        answer = self._transport.push_pull(head, parts, opened, self._timeout)
         if answer.outcome != pb.WAIT:
-            self._took(answer)
+            self._took(answer, opened)
         return answer
 
-    @property
-    def is_stale(self) -> bool:
-        """Whether the server has begun a new term since the weights came: what is computed on them is dropped."""
-        return self.term != self.base.term
+    def _bring_to(self, clock: int, turn: int) -> int:
+        """Sends again what the slice lacks up to this clock; returns the slice's own. Behind where that is not retained."""
+        with self._catching_up:
+            pauses = backoff()
+            while True:
+                self._check_turn(turn)
+                try:
+                    found = int(self.resume().clock)
+                    with self._keeping:
+                        missing = self.retained.since(found, clock)
+                    if missing is None:
+                        raise Behind(
+                            f"Server {self.index} has come back with clock {found} of {self._worker}, which has its answers up "
+                            f"to clock {clock}."
+                        )
+                    if not missing:
+                        return found
+                    self._say("sends pushes again", server=self.index, first=found + 1, last=clock)
+                    for push in missing:
+                        self._send_again(push, turn)
+                        self.replayed += 1
+                except Gap:
+                    pass
+                except TryAgain as error:
+                    self._failed(error)
+                self._pause(next(pauses))
 
-    def _was_counted(self, clock: int) -> bool:
-        """After a failure: whether the server has this clock, as soon as it can say so."""
-        for pause in backoff():
-            try:
-                standing = self.resume()
-                if standing.phase == "serving":
-                    return standing.clock >= clock
-            except TryAgain as error:
-                self._failed(error)
-            self._pause(pause)
-        raise AssertionError("backoff never ends")
-
-    def _introduce(self) -> None:
-        """After a failure: a server that was started again serves nobody before all members have said Resume. Readers, who
-        never attach, are none."""
-        if self.incarnation:
-            with suppress(TryAgain):
-                self.resume()
+    def _send_again(self, push: RetainedPush, turn: int) -> None:
+        """Sends a retained push until it is answered; wants no weights."""
+        is_asking = False
+        while True:
+            self._check_turn(turn)
+            message = push.again(is_asking)
+            if isinstance(message, pb.PushPullSparseRequest):
+                answer = self._transport.push_sparse(message, self._timeout).head
+            else:
+                answer = self._transport.push(message, () if is_asking else push.parts, self._timeout)
+            if answer.outcome != pb.WAIT:
+                return
+            is_asking = True
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):
-            raise Stopped("The process was told to stop.")
+            raise Stopped("The process got a signal to stop.")
 
     def _failed(self, error: TryAgain) -> None:
         """Counts a temporary failure; ServersGone if no time is left for another attempt."""
@@ -313,46 +394,75 @@ class Link:
         if time.monotonic() > self._deadline:
             raise ServersGone(f"Server {self.index} did not answer until the run's deadline: {error}") from error
 
-    def _took(self, head: pb.PullHead) -> int:
+    def _took(self, head: pb.PullHead, opened: "_Opened | None" = None) -> int:
         """Notes which weights have come; TryAgain where the stream ended before all had."""
-        if self._open is not None and self._open.filled != head.elements:
-            raise TryAgain(f"Server {self.index} sent {self._open.filled:,} of {head.elements:,} weights.")
+        if opened is not None and opened.filled != head.elements:
+            raise TryAgain(f"Server {self.index} sent {opened.filled:,} of {head.elements:,} weights.")
         self.base = Base(head.term, head.version)
-        self.term = head.term
+        self._note_term(head.term, head.version)
         self.lr = head.lr
         return head.version
+
+    def _note_term(self, term: int, version: int) -> None:
+        if self.term and term != self.term:
+            self._say("server is back under a new term", server=self.index, term=term, version=version)
+        self.term = term
 
     def _check_term(self, head: pb.PullHead) -> None:
         if head.term < self.term:
             raise TryAgain(f"Server {self.index} answered from its past: term {head.term}, it is at {self.term}.")
 
-    def _sink(self, head: pb.PullHead, target: Vector) -> SliceSink:
+    def _check_turn(self, turn: int) -> None:
+        if turn != self._turn:
+            raise Abandoned
+
+    def sink(self, head: pb.PullHead, choose: Choose, turn: int) -> SliceSink:
+        """Where the weights of an exchange go."""
+        self._check_turn(turn)
         if head.elements not in (0, self._length):
             raise BadPush(f"Server {self.index} announces {head.elements:,} weights, expected {self._length:,}.")
         if head.outcome != pb.WAIT:
             self._check_term(head)
-        self._open = SliceSink(target, self.ranges, weights_codec(head.codec))
-        return self._open
+        return SliceSink(choose(head), self.ranges, weights_codec(head.codec))
 
-    def _gather(self, model: Vector) -> Vector:
-        """The slice's elements as one array; a view where they lie together."""
+    def _gather(self, model: Vector, out: Vector | None = None) -> Vector:
+        """The slice's elements as one array, in `out`; without it a view where they lie together."""
         views = [model[part.start : part.stop] for part in self.ranges]
-        return views[0] if len(views) == 1 else np.concatenate(views) if views else np.empty(0, np.float32)
+        if len(views) == 1 and out is None:
+            return views[0]
+        return np.concatenate(views, out=out) if views else np.empty(0, np.float32)
 
-    def _encoded(self, clock: int, gradient: Vector | None) -> list[tuple[int, memoryview]]:
-        """The slice's parts of this clock's push, encoded once; without a codec they are the gradient's own memory."""
+    def _encoded(self, clock: int, gradient: Vector | None) -> Sending:
+        """The slice's parts of this clock's push, encoded once; without a codec they may be the gradient's own memory."""
         owed, codec = self.owed, self._push_codec
         if gradient is None:
             if owed is not None and clock > owed.clock:
                 owed.skip(clock)
-            return []
+            return self.retained.sending([], None)
+        is_raw = codec.lossless and owed is None
+        room = None if is_raw and len(self.ranges) < 2 else self.retained.room(self._room)
+        values = self._gather(gradient, room.view(np.float32) if is_raw and room is not None else None)
         feedback = None if owed is None else owed.feedback(codec)
-        parts = list(encoded_parts(self._gather(gradient), codec, self._part_bytes, self._scratch, feedback))
+        parts = list(encoded_parts(values, codec, self._part_bytes, room, feedback))
         if owed is not None:
             owed.sent(clock)
-        return parts
+        return self.retained.sending(parts, room)
 
 
-def no_snapshot(server: int) -> DataError:
-    """The error to raise when a server has lost its state."""
-    return DataError(f"Server {server} came back without its snapshot. Give it its folder back, or start the run over.")
+class _Opened:
+    """The way of one exchange's weights into the model."""
+
+    def __init__(self, link: Link, turn: int, choose: Choose) -> None:
+        self._link = link
+        self._turn = turn
+        self._choose = choose
+        self._sink: SliceSink | None = None
+
+    def __call__(self, head: pb.PullHead) -> SliceSink:
+        self._sink = self._link.sink(head, self._choose, self._turn)
+        return self._sink
+
+    @property
+    def filled(self) -> int:
+        """Elements that have come."""
+        return 0 if self._sink is None else self._sink.filled

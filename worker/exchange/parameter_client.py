@@ -1,21 +1,31 @@
 """A worker's client for all servers: pushes an update and pulls the weights, slice by slice."""
 
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from paceline.core.errors import Fenced, PacelineError, Stopped
+from paceline.core.errors import Behind, Fenced, PacelineError, Stopped, TryAgain
 from paceline.core.slice.plan import SlicePlan
+from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import AS_SET, Base, Dense, Manner, Update, Vector
 from paceline.rpc.choose_transport import open_transport
 from paceline.rpc.lane.traffic import Traffic
+from paceline.rpc.memory import retained_bytes
+from paceline.rpc.retries import backoff
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange.link_with_retries import Link
 from paceline.worker.surroundings import Surroundings
 
+_LAST_EXCHANGE = 1.0
+"""Longest time (seconds) that a worker with a stop signal still waits for the exchange under way. If all workers get one, all
+slices then stop at the same round."""
+_LONGEST_SETTLE = 10.0
+"""Longest time that a worker waits at its end for snapshots (seconds)."""
 T = TypeVar("T")
 Choose = Callable[[int, pb.PullHead], Vector]
 """(server, head of its reply) -> the flat vector that its weights go to."""
@@ -33,29 +43,52 @@ class ParameterClient:
     ) -> None:
         """`registry`: receives the lane's metrics, in runs that use it."""
         config, traffic = around.config, Traffic()
+        retain = retained_bytes(config.checkpoint.retain)
         if registry is not None and config.transport == "lane":
             registry.register(traffic)
         transports = [
             open_transport(config.transport, address, around.credentials, traffic) for address in around.addresses
         ]
-        self.links = [Link(index, transport, around, plan, on_retry) for index, transport in enumerate(transports)]
+        self.links = [
+            Link(index, transport, around, plan, on_retry, retain * plan.lengths[index] // max(1, plan.total))
+            for index, transport in enumerate(transports)
+        ]
         self._stop = around.stop
+        self._say = around.say
         self._pull_codec = config.codec.pull_codec
         self._total = plan.total
         self.fenced = threading.Event()
         self.epoch = 0
-        """Pass over its data that the worker is in: the codec's warm-up goes by it."""
-        self._threads = ThreadPoolExecutor(len(self.links), thread_name_prefix="link")
+        """Pass over its data that the worker is in; the codec's warm-up depends on it."""
+        self.may_differ = False
+        """In rounds, slices may be at different ones: all servers can't go back to the same."""
+        self._behind: Behind | None = None
+        """What a heartbeat has found out."""
+        # one exchange each, one that was abandoned, and one that catches up
+        self._threads = ThreadPoolExecutor(3 * len(self.links), thread_name_prefix="link")
 
     def attach(self, incarnation: int) -> list[pb.ResumeReply]:
-        """Registers this worker with every slice; returns its state on each."""
+        """Registers this worker with every slice; returns its state on each. What was under way is abandoned."""
         self.fenced.clear()
+        self._behind = None
+        self.may_differ = False
         return self._everywhere(lambda link: link.attach(incarnation))
 
     def start_after(self, clock: int) -> None:
-        """Continues this worker after `clock`, whatever a restarted server knows of it."""
+        """This worker goes on after `clock`; slices that have more of it answer that as repeats."""
         for link in self.links:
-            link.answered = max(link.answered, clock)
+            link.start_after(clock)
+
+    def settle(self, longest: float = _LONGEST_SETTLE) -> bool:
+        """Waits until no server can lose what it has answered, for `longest` seconds at most; returns whether that is so."""
+        end = time.monotonic() + longest
+        for pause in backoff():
+            with suppress(TryAgain):
+                if all(self._everywhere(lambda link: link.is_durable())):
+                    return True
+            if time.monotonic() > end or self._stop.wait(pause):
+                return False
+        raise AssertionError("backoff never ends")
 
     def initialise(self, model: Vector) -> None:
         """Sends the first weights to every slice."""
@@ -108,20 +141,42 @@ class ParameterClient:
         return [link.base for link in self.links]
 
     @property
-    def is_stale(self) -> bool:
-        """Whether a server has begun a new term since its weights came."""
-        return any(link.is_stale for link in self.links)
-
-    @property
     def lr(self) -> float:
         """The schedule's rate in the first server's last reply."""
         return self.links[0].lr
 
-    def resume_after_restart(self, terms: Sequence[int]) -> None:
-        """Sends Resume to each server whose term has grown, which waits for all members. For the heartbeat's thread."""
+    def pull_start(self, in_force: PolicyInForce, model: Vector, progress: int) -> list[int]:
+        """Pulls the weights with which a worker begins, in rounds those of its `progress`; returns each slice's version.
+        Behind where the slices have others."""
+        wanted = progress if in_force.policy.rounds else None
+        versions = self.pull(model, wanted)
+        self.check_level(in_force, versions if wanted is None else [*versions, wanted])
+        return versions
+
+    def check_level(self, in_force: PolicyInForce, versions: Collection[int]) -> None:
+        """As `PolicyInForce.check_level`, where there are several slices, and unless they may differ."""
+        if len(self.links) > 1 and not self.may_differ:
+            in_force.check_level(versions)
+
+    def catch_up(self, terms: Sequence[int]) -> None:
+        """Begins to send each server whose term has grown the pushes that it is missing: others may wait for them, while this
+        worker waits elsewhere. For the heartbeat's thread."""
         for link, term in zip(self.links, terms, strict=False):
             if link.term and term > link.term:
-                link.resume()
+                self._threads.submit(self._catch_up, link)
+
+    def _catch_up(self, link: Link) -> None:
+        try:
+            link.catch_up()
+        except Behind as error:
+            self._behind = error
+        except PacelineError as error:
+            self._say("could not catch up yet", server=link.index, why=str(error))
+
+    @property
+    def replayed(self) -> int:
+        """Pushes sent again to servers that had come back without them."""
+        return sum(link.replayed for link in self.links)
 
     @property
     def retries(self) -> int:
@@ -138,9 +193,14 @@ class ParameterClient:
         return lambda: self._end(futures)
 
     def _end(self, futures: list[Future[T]]) -> list[T]:
+        told_at: float | None = None
         while wait(futures, timeout=0.25, return_when="FIRST_EXCEPTION").not_done:
             if any(future.done() and future.exception() for future in futures):
                 break
+            if self._stop.is_set():
+                told_at = told_at or time.monotonic()
+                if time.monotonic() - told_at < _LAST_EXCHANGE:
+                    continue
             self.check_wanted()
         failed = [future.exception() for future in futures if future.done() and future.exception()]
         for error in failed:
@@ -148,8 +208,10 @@ class ParameterClient:
         return [future.result() for future in futures]
 
     def check_wanted(self) -> None:
-        """Raises Stopped or Fenced if this worker has to stop."""
+        """Raises Stopped, Fenced or Behind if this worker can't go on."""
         if self._stop.is_set():
-            raise Stopped("The worker was told to stop.")
+            raise Stopped("The worker got a signal to stop.")
         if self.fenced.is_set():
             raise Fenced("This worker's seat is gone or held by a newer process.")
+        if self._behind is not None:
+            raise self._behind

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from paceline.core.errors import Fenced, PacelineError, PoolFull, ServersGone, Stopped
@@ -13,9 +13,12 @@ from paceline.rpc.retries import retried
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceStub
 from paceline.worker.surroundings import Surroundings
+from paceline.worker.training.status_and_metrics import State
 
 T = TypeVar("T")
 _SAY_EVERY = 10.0
+_LOOK = 0.2
+"""Time between two checks for a stop signal (seconds)."""
 _FINISH_EVERY = 0.5
 """Time between two checks whether the run is finished (seconds)."""
 OVER = ("stopping", "scoring", "finished")
@@ -36,6 +39,11 @@ class ChiefClient:
         self._deadline = around.deadline
         self._stop = around.stop
         self._say = around.say
+
+    @property
+    def is_told(self) -> bool:
+        """Whether this process got a stop signal."""
+        return self._stop.is_set()
 
     def join(self, was_fenced: bool, examples: int, steps: int, fingerprint: str, shards: int) -> pb.JoinReply | None:
         """Enters the run; waits while the pool is full. None when the run is over."""
@@ -78,7 +86,7 @@ class ChiefClient:
             self._pause(0.05)
 
     def beat(
-        self, incarnation: int, clock: int, phase: str, seconds: float, figures: dict[str, float]
+        self, incarnation: int, clock: int, phase: str, seconds: float, figures: dict[str, float], reached: int = 0
     ) -> pb.HeartbeatReply:
         """One heartbeat, not repeated."""
         request = pb.HeartbeatRequest(
@@ -88,6 +96,8 @@ class ChiefClient:
             phase=phase,
             phase_seconds=seconds,
             figures=figures,
+            reached=reached,
+            told=self.is_told,
         )
         reply: pb.HeartbeatReply = call(self._stub.Heartbeat, request, 5.0)
         return reply
@@ -101,13 +111,23 @@ class ChiefClient:
 
     def leave(self, incarnation: int, finished: bool) -> None:
         """Announces that this worker leaves; an unreachable chief learns it from the lapsed lease."""
-        request = pb.LeaveRequest(worker=self._worker, incarnation=incarnation, finished=finished)
+        request = pb.LeaveRequest(worker=self._worker, incarnation=incarnation, finished=finished, told=self.is_told)
         deadline = min(self._deadline, time.monotonic() + 5)
         chief = f"the chief at {self._address}"
         try:
             retried(lambda: call(self._stub.Leave, request, 5.0), deadline, chief, self._stop, self._say)
         except PacelineError as error:
             self._say("could not say goodbye; the lease will end", why=str(error))
+
+    def go_back(self, incarnation: int, terms: Sequence[int]) -> bool:
+        """Returns once all servers are back at their newest common snapshot; False if there is none. `terms`: those that the
+        servers had when this worker looked."""
+        request = pb.GoBackRequest(worker=self._worker, incarnation=incarnation, terms=terms)
+        while True:
+            reply: pb.GoBackReply = self._retried(lambda: waiting_call(self._stub.GoBack, request, 30.0, self._stop))
+            if reply.done or reply.impossible:
+                return reply.done
+            self._pause(0.05)
 
     def evaluate(self, score: pb.Score | None, baseline: Mapping[str, float] | None = None) -> pb.EvaluateReply:
         """Reports a score, if any, and what scores are compared with; learns what to score next."""
@@ -119,9 +139,7 @@ class ChiefClient:
         """Ends the training early; the run is then scored."""
         self._retried(lambda: call(self._stub.Stop, pb.StopRequest(reason=reason), 10.0))
 
-    def await_finish(
-        self, incarnation: int, state: Callable[[], tuple[int, str, float, dict[str, float]]], patience: float
-    ) -> None:
+    def await_finish(self, incarnation: int, state: Callable[[], State], patience: float) -> None:
         """Beats on after this worker has left, until the run is finished or the chief has not answered for `patience`
         seconds."""
         chief = f"the chief at {self._address}"
@@ -140,11 +158,11 @@ class ChiefClient:
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):
-            raise Stopped("The process was told to stop.")
+            raise Stopped("The process got a signal to stop.")
 
 
 class Heartbeat:
-    """Beats in a thread of its own: keeps the lease, notices restarted servers and a lost seat."""
+    """Sends heartbeats from its own thread: keeps the lease, notices restarted servers and a lost seat."""
 
     def __init__(
         self,
@@ -152,7 +170,7 @@ class Heartbeat:
         incarnation: int,
         *,
         every: float,
-        state: Callable[[], tuple[int, str, float, dict[str, float]]],
+        state: Callable[[], State],
         on_reply: Callable[[pb.HeartbeatReply], None],
         fenced: threading.Event,
         say: Callable[..., None],
@@ -192,5 +210,13 @@ class Heartbeat:
                 self._say("heartbeat failed", why=str(error))
             if last:
                 return
-            self._alarm.wait(self._every)
-            self._alarm.clear()
+            self._rest()
+
+    def _rest(self) -> None:
+        """Waits until the next heartbeat is due; a stop signal is reported to the chief at once."""
+        end = time.monotonic() + self._every
+        was_told = self._chief.is_told
+        while (left := end - time.monotonic()) > 0 and not self._alarm.wait(min(_LOOK, left)):
+            if self._chief.is_told and not was_told:
+                break
+        self._alarm.clear()

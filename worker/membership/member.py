@@ -4,15 +4,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from paceline.core.errors import ConfigError, Fenced, Stopped
+from paceline.core.errors import Behind, ConfigError, Fenced, Stopped
 from paceline.core.settings.config import Config
+from paceline.core.slice.lost_slices import lost
 from paceline.core.slice.plan import SlicePlan
+from paceline.core.sync.policy import build_policy
+from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import Shards
+from paceline.rpc.view_messages import switch_value
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1.run_service_pb2 import HeartbeatReply, JoinReply, SeatReply
-from paceline.worker.exchange.link_with_retries import no_snapshot
 from paceline.worker.exchange.parameter_client import ParameterClient
 from paceline.worker.membership.calls_to_chief import ChiefClient, Heartbeat
 from paceline.worker.surroundings import Surroundings
@@ -129,14 +132,53 @@ class Member(ABC):
         self.left(joined.incarnation)
 
     def _take_seat(self, incarnation: int, place: int, mine: list[int], sampler: Sampler) -> None:
-        """Takes the seat and trains to the last clock; returns at once when the run is over before that."""
-        clock = min(standing.clock for standing in self._ready(incarnation, place))
+        """Takes the seat and trains to the last clock, as often as a server comes back without what it had answered."""
+        while True:
+            try:
+                self._train_from_seat(incarnation, place, mine, sampler)
+                return
+            except Behind as error:
+                self._goes_back(error)
+
+    def _train_from_seat(self, incarnation: int, place: int, mine: list[int], sampler: Sampler) -> None:
+        """Trains from the smallest clock of all slices to the last one, and stays until no server can lose it any more, also
+        where an earlier process has trained so far; returns at once when the run is over."""
+        standings = self._ready(incarnation, place)
+        clocks = [standing.clock for standing in standings]
+        clock = min(clocks)
         self.client.start_after(clock)
+        self.progress.has_reached(max(clocks))
         self.progress.enter("waiting")
         seat = self.chief.seat(incarnation, clock)
-        if seat is None or (seat.HasField("last") and clock >= seat.last):
+        if seat is None:
             return
-        self.train(clock, place, seat, mine, sampler)
+        if self._is_beyond(standings, clock, seat) and self._all_go_back(incarnation, standings):
+            self._train_from_seat(incarnation, place, mine, sampler)
+            return
+        if not seat.HasField("last") or clock < seat.last:
+            self.train(clock, place, seat, mine, sampler)
+        if not self.client.settle():
+            self.say("leaves before all servers have written down its last pushes; see why they can't")
+
+    def _is_beyond(self, standings: list[pb.ResumeReply], clock: int, seat: SeatReply) -> bool:
+        """Whether a slice no longer has the weights that the next clock is computed on in lock-step."""
+        policy = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch)).policy
+        is_in_rounds = self.config.servers > 1 and policy.rounds
+        return is_in_rounds and any(standing.oldest > clock + seat.handicap for standing in standings)
+
+    def _all_go_back(self, incarnation: int, standings: list[pb.ResumeReply]) -> bool:
+        """Makes all servers go back to their newest common snapshot. Logs it and returns False if there is none."""
+        versions = [standing.version for standing in standings]
+        self.say("some servers have more rounds than others, and nobody has their pushes", versions=versions)
+        if self.chief.go_back(incarnation, [standing.term for standing in standings]):
+            return True
+        self.say("the servers have no snapshot in common: the run goes on, but not with the same bits")
+        self.client.may_differ = True
+        return False
+
+    def _goes_back(self, error: Behind) -> None:
+        """A server has come back without pushes that are not retained: says that their mini-batches are computed again."""
+        self.say("computes mini-batches again", why=str(error))
 
     def _ready(self, incarnation: int, place: int) -> list[pb.ResumeReply]:
         """This worker's state on every slice, once all have first weights; place 0 sends them."""
@@ -148,16 +190,18 @@ class Member(ABC):
             if not empty:
                 return standings
             if any(standing.version for standing in standings):
-                raise no_snapshot(empty[0])
+                raise lost(empty)
             if place == 0 or time.monotonic() - start > _PATIENCE:
                 self.client.initialise(first)
             elif self._stop.wait(0.1):
-                raise Stopped("The worker was told to stop.")
+                raise Stopped("The worker got a signal to stop.")
 
     def _heard(self, reply: HeartbeatReply) -> None:
         """What the chief says with each heartbeat."""
         self.progress.fastest = reply.fastest
-        self.client.resume_after_restart(reply.terms)
+        if self.client.replayed:
+            self.progress.has_replayed(self.client.replayed)
+        self.client.catch_up(reply.terms)
 
     def _slowness(self, place: int) -> Slowness:
         return Slowness(self.config.slow, place, self.config.nominal_step, self.config.seed, self._stop.wait)

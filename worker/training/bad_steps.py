@@ -60,7 +60,7 @@ class Rows:
 
 
 def _beyond(first: list[float], value: float, times: float) -> bool:
-    """Whether it is so many times the first ones; notes the first ones. Never where it is not known."""
+    """Whether `value` is more than `times` the first ones, which it notes. False if the value is not known."""
     if not math.isfinite(value):
         return False
     is_out = bool(first) and abs(value) > times * max(_SMALL, *first)

@@ -15,17 +15,34 @@ def choose_device(name: str, rank: int = 0) -> torch.device:
     if name == "auto":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         name = f"cuda:{rank % count}" if count else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"There is no device '{name}'; use cpu, cuda, cuda:1 or auto.") from error
+    device = _named(name)
     if device.type not in ("cpu", "cuda") or (device.index or 0) >= max(1, torch.cuda.device_count()):
-        raise ConfigError(f"Device '{name}' can't be used here; {torch.cuda.device_count()} CUDA devices and cpu can.")
+        raise ConfigError(
+            f"Device '{name}' can't be used here, which has {torch.cuda.device_count()} CUDA devices. Use cpu or auto."
+        )
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise ConfigError(f"Device '{name}' was asked for, but torch sees no CUDA device here. Use cpu or auto.")
+            raise ConfigError(f"Device '{name}' was asked for, but torch finds no CUDA device here. Use cpu or auto.")
+        device = torch.device("cuda", device.index or 0)
         torch.cuda.set_device(device)
     return device
+
+
+def device_of_script(name: str, rank: int = 0) -> torch.device:
+    """Where a process computes that sees no GPU but the one that `name` means: as `cuda`, whatever its number is. ConfigError
+    where it sees none."""
+    kind = name if name == "auto" else _named(name).type
+    try:
+        return choose_device(kind, rank)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("'cuda'", f"'{name}'")) from error
+
+
+def _named(name: str) -> torch.device:
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"There is no device '{name}'; use cpu, cuda, cuda:1 or auto.") from error
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
@@ -36,7 +53,7 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def on_host(tensor: Tensor) -> Tensor:
-    """The tensor itself where it is in main memory, else a pinned copy."""
+    """The tensor itself if it is in main memory, otherwise a pinned copy."""
     if tensor.device.type == "cpu":
         return tensor
     return torch.empty(tensor.shape, pin_memory=True).copy_(tensor)
@@ -47,6 +64,6 @@ def check_compiler() -> None:
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         raise ConfigError(
-            f"compile: true needs a C++ compiler, and there is no '{compiler}' here. Install one (apt-get install g++), name "
-            "it in the environment variable CXX, or leave compile out."
+            f"compile: true needs a C++ compiler, and '{compiler}' is not installed here. Install one (apt-get "
+            "install g++), name it in the environment variable CXX, or leave out compile."
         )

@@ -49,7 +49,7 @@ def explained(error: Exception, task: Task, features: Array, labels: Array) -> E
 
 
 def unfit_labels(outputs: Any, targets: Tensor) -> str:
-    """What to say where class labels lie beyond the model's outputs; else nothing."""
+    """What to say if class labels lie beyond the model's outputs; empty if they don't."""
     classes = targets.ndim == 1 and targets.dtype in (torch.int64, torch.int32, torch.uint8)
     if not (isinstance(outputs, Tensor) and outputs.ndim == 2 and classes):
         return ""

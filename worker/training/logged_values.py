@@ -1,4 +1,4 @@
-"""What a training script logs with `paceline.log`, until the heartbeat takes it along."""
+"""What a training script logs with `paceline.log`, until a heartbeat sends it."""
 
 import re
 import threading
@@ -13,7 +13,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,63}")
 
 
 class LoggedValues:
-    """The newest value of each name. Thread-safe; tensors on a GPU are kept as they are, and read by whoever reads."""
+    """The newest value of each name. Thread-safe; tensors on a GPU are kept as they are, until `read`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,7 +63,7 @@ class _OnGpu:
             self._computed = cuda.current_stream().record_event()
 
     def read(self) -> float:
-        """Waits for it: whoever reads has another stream, which does not."""
+        """Waits for the tensor: the reading thread uses another CUDA stream, which does not wait by itself."""
         self._computed.synchronize()
         return float(self._value)
 
@@ -72,8 +72,8 @@ def _value(name: str, value: Any) -> "float | _OnGpu":
     """A float; or a number on a GPU, which is not waited for here."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"log() got the name {name!r}; expected up to 64 letters, digits, '_', '.', '-' and '/', a letter first, like "
-            "'loss' or 'grad_norm/encoder'."
+            f"log() got the name {name!r}; expected up to 64 letters, digits, '_', '.', '-' and '/', beginning "
+            "with a letter, like 'loss' or 'grad_norm/encoder'."
         )
     try:
         if isinstance(value, (str, bytes)):
@@ -84,8 +84,8 @@ def _value(name: str, value: Any) -> "float | _OnGpu":
     except (TypeError, ValueError, RuntimeError) as error:
         shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
         raise ConfigError(
-            f"log({name}=...) got a {type(value).__name__}{shape}; expected a number, or a tensor or array with one element. "
-            f"Reduce it first, by mean() say."
+            f"log({name}=...) got a {type(value).__name__}{shape}; expected a number, or a tensor or array with "
+            "one element. Reduce it first, for example with mean()."
         ) from error
 
 

@@ -70,7 +70,7 @@ class Replica:
             self.model.compile()
 
     def shared_buffers(self) -> list[tuple[str, Tensor]]:
-        """Names and buffers that go with the weights; a task's are estimated anew where they are wanted."""
+        """Names and buffers that go with the weights; a task's are estimated again where they are needed."""
         return []
 
     def own_steps(self, asked: OwnSteps | None) -> OwnSteps | None:
@@ -142,8 +142,8 @@ class Replica:
 
     def _unreached(self) -> ConfigError:
         return ConfigError(
-            f"The loss of task '{self.task.name}' does not depend on trainable parameters. Compute it from model(inputs), "
-            "without torch.no_grad(), .detach(), .item() or .numpy() on the way."
+            f"The loss of task '{self.task.name}' does not depend on trainable parameters. Compute it from "
+            "model(inputs), without torch.no_grad(), .detach(), .item() or .numpy()."
         )
 
     def check_reach(self, features: Array, labels: Array) -> None:
@@ -176,7 +176,7 @@ class Replica:
 
     @torch.no_grad()
     def recalibrate(self, features: Array, labels: Array, batch: int = 512) -> None:
-        """Estimates BatchNorm statistics anew, as the mean over these examples without augmentation."""
+        """Estimates BatchNorm statistics again, as the mean over these examples without augmentation."""
         self.model.train()
         # not swa_utils.update_bn: it resets layers that the model's own train() keeps in eval mode (frozen backbones)
         norms = (module for module in self.model.modules() if isinstance(module, _BatchNorm))
@@ -227,7 +227,7 @@ class Replica:
         return loss, seen[0] if seen else self.model(inputs)
 
     def state(self) -> dict[str, Tensor]:
-        """Parameters (frozen ones too, tied ones under each name) and buffers as CPU tensors of their own memory."""
+        """Parameters (frozen ones too, tied ones under each name) and buffers as CPU tensors in new memory."""
         return {name: value.detach().cpu().contiguous().clone() for name, value in self.check_state().items()}
 
     def check_state(self) -> dict[str, Tensor]:
@@ -236,7 +236,7 @@ class Replica:
         odd = [name for name, value in found.items() if not isinstance(value, Tensor)]
         if odd:
             raise ConfigError(
-                f"The model's state {odd[0]!r} is not a tensor and can't be saved; drop its get_extra_state()."
+                f"The model's state {odd[0]!r} is not a tensor and can't be saved; remove its get_extra_state()."
             )
         return found
 
@@ -244,7 +244,7 @@ class Replica:
 def use_threads(threads: int) -> None:
     """CPU threads of every torch operation in this process: cores // local workers; 1 for the same bits everywhere."""
     if threads < 1:
-        raise ConfigError(f"A process can't compute with {threads} threads; give 1 or more.")
+        raise ConfigError(f"The number of threads is {threads}; expected 1 or more.")
     torch.set_num_threads(threads)
 
 
@@ -260,8 +260,8 @@ def _trainable(task: str, model: nn.Module, left_out: Collection[str], mixed: bo
     for name, parameter in named:
         if is_lazy(parameter):
             raise ConfigError(
-                f"'{name}' of task '{task}' is lazy, so its size is unknown; let model() give all "
-                "sizes, like nn.Linear(64, 10) for nn.LazyLinear(10)."
+                f"'{name}' of task '{task}' is lazy, so its size is unknown; give all sizes in model(), like "
+                "nn.Linear(64, 10) instead of nn.LazyLinear(10)."
             )
         if parameter.dtype != torch.float32 and not (mixed and parameter.is_floating_point()):
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""A worker's own model for whoever reads it while it trains."""
+"""A worker's local model for readers while it trains."""
 
 from collections import deque
 from concurrent.futures import Future
@@ -32,7 +32,7 @@ class LocalModel:
         """The model at the end of the present step; None where that does not come in time. Read only."""
         answer: Future[Vector] = Future()
         self._asked.append(answer)
-        if self._final is not None:  # looked up after asking: whoever finishes meanwhile answers
+        if self._final is not None:  # looked up after asking: a worker that finishes meanwhile answers
             return self._final
         try:
             return answer.result(seconds)

@@ -48,8 +48,9 @@ class Measuring:
         self._bytes += sum(one.nbytes for one in _pytree.tree_leaves(outputs) if isinstance(one, Tensor))
         if self._bytes > MOST:
             raise ConfigError(
-                f"The outputs of task '{self._task.name}' for {self._examples:,} examples take {self._bytes / 2**30:.1f} GiB, "
-                f"and at most {MOST / 2**30:g} GiB of a split are kept. {_MEANS}"
+                f"The outputs of task '{self._task.name}' for {self._examples:,} examples take "
+                f"{self._bytes / 2**30:.1f} GiB, but Paceline keeps at most {MOST / 2**30:g} GiB of a split. "
+                f"{_MEANS}"
             )
 
     def metrics(self) -> dict[str, float]:

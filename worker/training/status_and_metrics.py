@@ -21,6 +21,10 @@ _FIRST_WARNING, _WARN_EVERY, _GIVE_UP = 10, 100, 1000
 """Steps in a row without a finite gradient after which the worker says so, and after which it ends."""
 
 
+State = tuple[int, str, float, dict[str, float], int]
+"""Clock, phase, seconds in it, figures, and the newest clock that any slice has."""
+
+
 class Progress:
     """Written by the training loop, read by the heartbeat. Thread-safe."""
 
@@ -31,6 +35,8 @@ class Progress:
         self.alarm = threading.Event()
         """Set where the chief should hear of this worker at once."""
         self.clock = 0
+        self._reached = 0
+        """The newest clock that any slice has."""
         self.phase = "joining"
         self._since = self._rate_since = time.monotonic()
         self._rate_examples = 0
@@ -69,6 +75,16 @@ class Progress:
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
         )
         self._seconds: Callable[[str], Histogram] = cache(seconds.labels)
+        self._replayed = Counter(
+            "paceline_worker_replayed_pushes_total",
+            "Pushes sent again to a server that had lost them",
+            registry=registry,
+        )
+        self._rerun = Counter(
+            "paceline_worker_rerun_steps_total",
+            "Steps computed again, because a server had lost them",
+            registry=registry,
+        )
         self._dropped = Counter(
             "paceline_worker_dropped_pushes_total", "Pushes that the policy did not use", ["reason"], registry=registry
         )
@@ -99,7 +115,7 @@ class Progress:
             self._since = now
 
     def computed(self, examples: int, seconds: float) -> None:
-        """So many examples took so long to compute, emulated slowness included."""
+        """Computing `examples` examples took `seconds`, emulated slowness included."""
         if examples and seconds > 0:
             with self._lock:
                 rate, known = examples / seconds, self.figures.get("compute_rate")
@@ -127,7 +143,11 @@ class Progress:
         self._lr.set(heads[0].lr)
         self._staleness.set(max(head.staleness for head in heads))
         with self._lock:
+            if clock <= self._reached:
+                self.figures["rerun"] = self.figures.get("rerun", 0.0) + 1
+                self._rerun.inc()
             self.clock = clock
+            self._reached = max(self._reached, clock)
             self._waited = waited
             self.figures["wait_seconds"] += waited
             self._note_staleness(max(head.staleness for head in heads))
@@ -137,16 +157,27 @@ class Progress:
                 self._note(step)
 
     def sparse(self, touched: int, weights: int) -> None:
-        """The next push changes so many of the weights."""
+        """The next push changes `touched` of the weights."""
         self._sparsity.set(1 - touched / weights)
+
+    def has_replayed(self, pushes: int) -> None:
+        """This process has sent `pushes` pushes again so far."""
+        with self._lock:
+            self._replayed.inc(pushes - self.figures.get("replayed", 0.0))
+            self.figures["replayed"] = pushes
 
     def figure(self, **figures: float) -> None:
         """Sets figures for the status."""
         with self._lock:
             self.figures.update(figures)
 
-    def state(self) -> tuple[int, str, float, dict[str, float]]:
-        """Clock, phase, seconds in it, figures."""
+    def has_reached(self, clock: int) -> None:
+        """Some slice has this clock of the worker, perhaps of an earlier process."""
+        with self._lock:
+            self._reached = max(self._reached, clock)
+
+    def state(self) -> State:
+        """What the next heartbeat tells."""
         now = time.monotonic()
         logged = self._logged()
         with self._lock:
@@ -155,7 +186,8 @@ class Progress:
                 self.figures["examples_per_second"] = self._rate_examples / passed
                 self._rate_since = now
                 self._rate_examples = 0
-            return self.clock, self.phase, now - self._since, {**self.figures, **self._rows.figures(), **logged}
+            figures = {**self.figures, **self._rows.figures(), **logged}
+            return self.clock, self.phase, now - self._since, figures, self._reached
 
     def _logged(self) -> dict[str, float]:
         """Figures of what the script logs."""
@@ -190,7 +222,7 @@ class Progress:
     def _note(self, step: Step) -> None:
         if math.isnan(step.loss) and (loss := self.logged.loss()) is not None:
             step = replace(step, loss=loss)
-        if not math.isnan(step.loss):  # not known, where a loop of one's own does not say it
+        if not math.isnan(step.loss):  # not known, where a user's own loop does not report it
             self.figures["loss"] = step.loss
         if not (math.isnan(step.loss) and step.finite):
             self._loss.set(step.loss)
@@ -210,4 +242,4 @@ class Progress:
             )
             self._say(said, loss=step.loss)
             if unusable >= _GIVE_UP:
-                raise DataError(f"{said}. The run would never end, since only examples that are learned from count.")
+                raise DataError(f"{said}. The run would never end, because only examples that train the model count.")

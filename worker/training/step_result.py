@@ -26,5 +26,5 @@ class Step:
 
     @property
     def manner(self) -> Manner:
-        """How the gradient is to be stepped with."""
+        """How the optimizer should step with the gradient."""
         return Manner(self.rates, self.untouched)

@@ -38,13 +38,15 @@ def train(training: Training, clock: int) -> int:
             return clock
         if change_policy(training, heads):
             ahead = None  # computed on weights that don't count any more
+        else:
+            training.client.check_level(training.in_force, [head.version for head in heads])
         ready = ahead or work(training, clock + 1)
 
 
 # before the push
 def begin_exchange(training: Training, clock: int, ready: Work) -> Callable[[], tuple[list[pb.PullHead], bool]]:
     """Sends what is ready; what is returned waits for the replies, and says whether weights came with them."""
-    pulls = training.policy.pulls(clock) or training.client.is_stale
+    pulls = training.policy.pulls(clock)
     target = destination(training) if pulls else None
     update, examples = outgoing(training, ready.step), weight(ready.step)
     training.client.epoch = epoch(training, clock)

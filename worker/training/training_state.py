@@ -109,12 +109,13 @@ class Training:
         self.begin()
 
     def begin(self) -> None:
-        """This worker's half of the policy that is in force, anew; the model is the one pulled last."""
+        """Starts this worker's half of the current policy again; the model is the one pulled last."""
         asked, pool, policy = self.asker, self.asked.pool, self.policy
         self.bases = self.client.bases
         self.optimizer = effective(pool, asked, policy)
         self.momentum = None if pool is None else pool.momentum(asked, policy)
-        self.stepper = self.replica.own_steps(policy.worker_optimizer(self.optimizer))
+        stepper = policy.worker_optimizer(self.optimizer)
+        self.stepper = stepper if policy.both_step else self.replica.own_steps(stepper)
         self.own = Own(self.replica.local, self.optimizer, self.client.lr, grouping=self.grouping)
         if policy.keeps_start:
             self.own.start = self.replica.local.copy()

@@ -27,7 +27,7 @@ MOST_ELEMENTS = 1 << 24
 
 
 class Run(NamedTuple):
-    """Elements of a slice that lie together: whole rows of one tensor, or a piece of one, or whatever is no matrix."""
+    """Neighbouring elements of a slice: whole rows of one tensor, a piece of one, or elements that form no matrix."""
 
     length: int
     columns: int
@@ -69,14 +69,15 @@ class Codec(Extension, ABC):
 
     @abstractmethod
     def most_bytes(self, elements: int) -> int:
-        """Most bytes that a part of so many elements can take on the wire; grows with them where `cuts` is not its own."""
+        """Most bytes that a part of `elements` can take on the wire; must grow with `elements` unless the codec overrides
+        `cuts`."""
 
     def fitted(self, runs: tuple[Run, ...]) -> "Codec":
         """The same for a slice that is made of these runs, where a codec cares for matrices."""
         return self
 
     def cuts(self, elements: int, part_bytes: int) -> Iterator[Cut]:
-        """How a slice of so many elements is cut into parts of at most `part_bytes`, though of one element at least."""
+        """Cuts a slice of `elements` into parts of at most `part_bytes`, each of one element at least."""
         most = range(min(elements, MOST_ELEMENTS) + 1)
         each = max(1, bisect_right(most, part_bytes, key=self.most_bytes) - 1)
         return (Cut(start, min(start + each, elements), self) for start in range(0, elements, each))
@@ -88,8 +89,8 @@ class Codec(Extension, ABC):
         room, most = len(bytes_of(out)), self.most_bytes(len(values))
         if room < most or len(values) > MOST_ELEMENTS:
             raise BadPush(
-                f"A part of {len(values):,} values may take {most:,} bytes as {self.name}, but there is room for {room:,}. "
-                f"Cut it into parts that fit, of at most {MOST_ELEMENTS:,} values."
+                f"A part of {len(values):,} values may take {most:,} bytes as {self.name}, but there is room for "
+                f"{room:,}. Cut it into parts of at most {MOST_ELEMENTS:,} values."
             )
         return self._encode(values, bytes_of(out))
 
@@ -98,8 +99,8 @@ class Codec(Extension, ABC):
         """How many elements a part has, as its length or its header says; BadPush where that can't be."""
 
     def decode(self, data: Buffer, out: Vector) -> None:
-        """Writes the part's float32 values to `out`; BadPush, and `out` untouched, where it is not what `encode` makes of
-        so many values."""
+        """Writes the part's float32 values to `out`; BadPush, and `out` untouched, where `encode` could not have made it from
+        that many values."""
         self._check_fit(data, out)
         self._decode(bytes_of(data), out)
 
@@ -110,7 +111,7 @@ class Codec(Extension, ABC):
             self.decode(data[: self.encode(values, data)], values)
 
     def add(self, data: Buffer, out: Vector, weight: float) -> None:
-        """out += weight * decoded, for whoever keeps accounts of what was sent; errors as in `decode`."""
+        """out += weight * decoded, for callers that keep account of what was sent; errors as in `decode`."""
         self._check_fit(data, out)
         self._add(bytes_of(data), out, weight)
 
@@ -131,13 +132,14 @@ class Codec(Extension, ABC):
         _check_type(out)
         if (elements := self.elements_in(data)) != len(out):
             raise BadPush(
-                f"{len(bytes_of(data)):,} bytes as {self.name} are {elements:,} values, but expected are {len(out):,}. "
-                "Both ends must use the same plan and codec: compare 'servers', 'model' and 'codec' in their config."
+                f"{len(bytes_of(data)):,} bytes as {self.name} are {elements:,} values; expected {len(out):,}. "
+                "Both ends must use the same plan and codec: compare 'servers', 'model' and 'codec' in their "
+                "config."
             )
 
     # for the codecs
     def _whole(self, data: Buffer, each: int) -> int:
-        """The elements in a part where each takes so many bytes."""
+        """The number of elements in a part where each takes `each` bytes."""
         count, rest = divmod(len(bytes_of(data)), each)
         if rest:
             raise BadPush(
@@ -154,7 +156,7 @@ class Codec(Extension, ABC):
 
     def _broken(self, why: str) -> BadPush:
         """What to raise where a part can't be what `encode` makes of finite values."""
-        return BadPush(f"A part is no {self.name} of finite values: {why}. Nothing was changed.")
+        return BadPush(f"A part is not a {self.name} of finite values: {why}. Nothing was changed.")
 
 
 def numbers_at(data: Bytes, start: int, kind: type[Number], count: int) -> npt.NDArray[Number]:
@@ -163,7 +165,7 @@ def numbers_at(data: Bytes, start: int, kind: type[Number], count: int) -> npt.N
 
 
 def bytes_in_blocks(elements: int, bits: int) -> int:
-    """What so many values take with `bits` each, and a float32 scale for each block of them."""
+    """Bytes that `elements` values take with `bits` each, and a float32 scale for each block of them."""
     return -(-elements * bits // 8) + 4 * -(-elements // BLOCK)
 
 

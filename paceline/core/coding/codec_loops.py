@@ -240,8 +240,9 @@ def bits_of(magnitude: float) -> int:
 
 
 def sampled_magnitude(values: Vector, share: float, deviations: float = 0.0) -> int:
-    """Bit pattern of the magnitude that about this share of the values reaches, by those at an odd distance of each other;
-    exact where there are less than 32,768. `deviations`: rather more of them, by so many standard deviations of a sample."""
+    """Bit pattern of the magnitude that about this share of the values reaches, estimated from values at an odd distance from
+    each other; exact for fewer than 32,768. `deviations`: lets more values reach it, by this number of the sample's standard
+    deviations."""
     if not len(values):
         return 0
     distance = min(len(values) // (2 * _SAMPLE) * 2, _FARTHEST) + 1
@@ -277,7 +278,7 @@ def write_varints(codes: Words, out: Bytes) -> int:
 
 
 def read_varints(data: Bytes, codes: Words) -> bool:
-    """Whether the bytes are exactly as many such numbers as `codes` has room for; then they are there."""
+    """Reads varints into `codes`. True if the bytes held exactly as many as `codes` has room for."""
     return bool(_read_varints(data, codes))
 
 

@@ -56,8 +56,8 @@ class ErrorFeedback:
 
     def _refused(self) -> BadPush:
         return BadPush(
-            f"An update can't be sent as {self.codec.name} with error feedback: it is NaN or infinite, or larger than the "
-            "codec can say. Lower optimizer.lr, set clip.norm, or take bf16 or int8."
+            f"An update can't be sent as {self.codec.name} with error feedback: it has NaN or infinity, or a "
+            "value too large for the codec. Lower optimizer.lr, set clip.norm, or take bf16 or int8."
         )
 
 
@@ -72,8 +72,8 @@ def gather(values: Vector, before: State, after: State, momentum: float) -> None
 
 
 class Owed:
-    """What one worker owes one slice: the state after its last push, and the one before it. So whatever has become of that
-    push - counted, dropped, never come, or the worker died in the midst of it - what is owed is known: nothing is sent twice.
+    """What one worker owes one slice: the state after its last push, and the one before it. So what is owed is known whether
+    that push was counted, dropped or lost, or the worker died while sending it: nothing is sent twice.
     Its arrays may lie in memory that outlives the worker (see worker/exchange/residuals.py). Not thread-safe."""
 
     def __init__(self, states: npt.NDArray[np.float32], stamps: Stamps, momentum: float = 0.0) -> None:

@@ -17,8 +17,8 @@ Factor = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 _BLOCK = 2048
 """Columns that are worked on at a time: those of a row and of four factors fit a core's first cache."""
 _ITERATIONS = 2
-"""Times that both factors are found anew. Of a matrix with singular values 1/k, rank 4 then leaves 1.06 times the least
-error possible; 1.44 times after one, 1.02 after three."""
+"""How often both factors are computed again. For a matrix with singular values 1/k, rank 4 then leaves 1.06 times the least
+possible error; 1.44 times after one, 1.02 after three."""
 _NOISE = 1e-12
 """Squared length, to what it was, of what is only rounding."""
 
@@ -63,8 +63,8 @@ def _check(matrix: Vector, left: Factor, right: Factor) -> None:
     (rank, rows), (other, columns) = left.shape, right.shape
     if rank != other or len(matrix) != rows * columns:
         raise BadPush(
-            f"Factors of {rank} x {rows:,} and {other} x {columns:,} values make no matrix of {len(matrix):,}; pass equal "
-            "ranks and rows x columns values."
+            f"Factors of {rank} x {rows:,} and {other} x {columns:,} values don't give a matrix of "
+            f"{len(matrix):,}; pass equal ranks and rows x columns values."
         )
 
 

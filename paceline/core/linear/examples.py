@@ -68,7 +68,7 @@ class Examples(NamedTuple):
 
     @property
     def uneven(self) -> Vector | None:
-        """The costs (N,) where each row has one of its own."""
+        """The costs (N,) where rows have different ones."""
         return self.costs if len(self.costs) == len(self.labels) > 1 else None
 
     def against(self, number: int) -> Self:
@@ -91,14 +91,16 @@ class Examples(NamedTuple):
         rows = np.ascontiguousarray(rows, np.int64)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise DataError(
-                f"Rows {rows.min():,} to {rows.max():,} were asked for, but there are {len(self):,}, from 0."
+                f"The call asks for rows {rows.min():,} to {rows.max():,}, but there are {len(self):,}, counted from 0."
             )
         return rows
 
     def check_fits(self, weights: int) -> None:
-        """DataError unless so many weights are one for each feature, or these and an intercept."""
+        """Raises DataError unless `weights` is the number of features, or that plus one for the intercept."""
         if weights - self.width not in (0, 1):
-            raise DataError(f"The rows have {self.width:,} features, the model {weights:,}; both must be alike.")
+            raise DataError(
+                f"The rows have {self.width:,} features, but the model has {weights:,}; both must have the same number."
+            )
 
 
 def _check_rows(starts: Longs, indices: npt.NDArray[Any], values: npt.NDArray[Any], width: int) -> None:
@@ -108,7 +110,8 @@ def _check_rows(starts: Longs, indices: npt.NDArray[Any], values: npt.NDArray[An
         )
     if len(indices) and not 0 <= indices.min() <= indices.max() < width:
         raise DataError(
-            f"The sparse rows have indices {indices.min():,} to {indices.max():,}, but {width:,} features, from 0."
+            f"The sparse rows have indices {indices.min():,} to {indices.max():,}, but there are only {width:,} "
+            "features, counted from 0."
         )
 
 
@@ -120,8 +123,8 @@ def _signs(labels: npt.NDArray[Any], positive: int | None, classes: int) -> Vect
     if positive is None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         known = "0 and 1" if classes == 2 else f"0 to {classes - 1}"
         raise DataError(
-            f"The labels are classes {labels.min()} to {labels.max()}; expected {known}. Name the class that is to be told "
-            "from the rest as `positive`."
+            f"The labels are classes {labels.min()} to {labels.max()}; expected {known}. Set svm.positive to the "
+            "class that is +1; all others are -1."
         )
     if positive is None and classes > 2:
         return labels.astype(f32)

@@ -1,7 +1,7 @@
 """The compiled loops of a linear model over sparse rows. They release the GIL and check nothing.
 
 Rows are given as in `Examples`: starts, indices, values, labels (-1 or +1), costs (one for each row, or one for all). Where
-there is an intercept it is the last weight, and every row has 1 there; it takes part in whatever happens to features."""
+there is an intercept it is the last weight, and every row has 1 there; it is treated like any feature."""
 
 import numpy as np
 import numpy.typing as npt

@@ -59,8 +59,8 @@ class Fit(NamedTuple):
         return cls(own, length or 1.0, there)
 
     def shares(self, members: int, rows: int) -> Vector:
-        """In how many members' pushes a weight is expected to be that is in one of them, where each is made of so many rows
-        (one for each weight)."""
+        """For each weight that is in one member's push: the number of members whose pushes are expected to have it, where each
+        push is made of `rows` rows."""
         return f32(1) + f32(members - 1) * (f32(1) - (f32(1) - self.presence) ** rows)
 
 
@@ -76,7 +76,8 @@ class LinearModel:
         are touched."""
         if len(decays) not in (1, len(weights)):
             raise ConfigError(
-                f"There are {len(decays):,} decays for {len(weights):,} weights; expected one, or one for each."
+                f"There are {len(decays):,} decays for {len(weights):,} weights; expected one decay, or one for "
+                "each weight."
             )
         self.weights = weights
         self._decays = decays
@@ -120,9 +121,9 @@ class LinearModel:
             step_batches(*given, batch_size, f32(lr), self.weights, self._decays, *how, self._is_mean, self._sums)
 
     def join(self, shares: Vector | None) -> None:
-        """Others train beside it, each on rows of its own: a fitted step goes `shares` (of `Fit`) times as far, and `moves`
-        tells that part of it, so that the sum of what all tell is as stable as the steps of one. None: it is alone [Ma et
-        al. 2015, adding with sigma' = K; Richtarik, Takac 2016 for features that few rows have]."""
+        """Other members train at the same time, each on its own rows: a fitted step goes `shares` (of `Fit`) times as far, and
+        `moves` returns that part of it, so that the sum over all members is as stable as the steps of one. None: it is alone
+        [Ma et al. 2015, adding with sigma' = K; Richtarik, Takac 2016 for features that few rows have]."""
         if self._fit is not None:
             self._shares = shares
             self._rates = self._fit.rates if shares is None else self._fit.rates * shares
@@ -164,7 +165,7 @@ class _Support:
         self._count = 0
 
     def add(self, examples: Examples, rows: Longs, intercept: bool) -> Features:
-        """Takes note of the rows' features, and of the intercept; those that were not there yet, in no order."""
+        """Notes the rows' features, and the intercept. Returns those that are new, in no order."""
         before = self._count
         self._count = int(add_support(*examples[:3], rows, self.has, self._found, before))
         if intercept and len(rows) and not self.has[-1]:

@@ -43,7 +43,7 @@ class Objective(BaseModel):
         return (self.lam / np.maximum(counts(), 1)).astype(np.float32)
 
     def over(self, examples: float) -> "Objective":
-        """The same with the lam that `c` comes to for so many training examples, or for the sum of their weights."""
+        """The same with the lam that `c` gives for this number of training examples, or for the sum of their weights."""
         return self if self.c is None else self.model_copy(update={"lam": 1 / (self.c * (examples or 1))})
 
     def losses(self, labels: Vector, margins: Vector) -> npt.NDArray[np.float64]:

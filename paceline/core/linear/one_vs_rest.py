@@ -58,7 +58,7 @@ class OneVsRest:
 def linear_model(
     weights: Vector, classes: int, objective: Objective, decays: Vector, tracks: bool = False, fit: Fit | None = None
 ) -> LinearModel | OneVsRest:
-    """The model of so many classes."""
+    """The model for `classes` classes: one linear model for two, and one against the rest for more."""
     if classes == 2:
         return LinearModel(weights, objective, decays, tracks, fit)
     return OneVsRest(weights, classes, objective, decays, tracks, fit)

@@ -26,7 +26,7 @@ class Hits(NamedTuple):
     f1: float
     """2 x precision x recall / (precision + recall); 0 where both are."""
     majority: float
-    """Share of the most frequent class: the accuracy of whoever always says that one."""
+    """Share of the most frequent class: the accuracy of always predicting that one."""
 
     @classmethod
     def of(cls, labels: Vector, margins: Vector, own: Vector | None = None) -> "Hits":
@@ -98,9 +98,9 @@ def score(
     if own is not None and rows is not None:
         own = own[rows]
     if not len(labels):
-        raise DataError("There are no rows to score; expected at least one.")
+        raise DataError("There are no rows to score; expected at least one row.")
     if own is not None and not own.any():
-        raise DataError(f"The weights of all {len(own):,} rows to score are 0; expected one above 0 at least.")
+        raise DataError(f"The weights of all {len(own):,} rows to score are 0; expected at least one above 0.")
     wide = weights.astype(np.float64)
     penalty = objective.lam / 2 * float(wide @ wide)
     if classes == 2:

@@ -15,8 +15,8 @@ _SHORT, _LONG = 2, 4
 
 
 def encode_places(places: Places) -> bytes:
-    """Rising places as the steps from each to the next, in two bytes each where that is enough (first byte 2), else in four
-    (first byte 4); little endian. None at all: no bytes."""
+    """Encodes rising places as the steps from each to the next: in two bytes each if that is enough (first byte 2), or in four
+    (first byte 4); little endian. No places give no bytes."""
     if not len(places):
         return b""
     steps = places.copy()
@@ -32,13 +32,15 @@ def decode_places(data: bytes, length: int, who: str) -> Places:
     width = data[0]
     if width not in (_SHORT, _LONG) or len(data) == 1 or (len(data) - 1) % width:
         raise BadPush(
-            f"{who} sent {len(data):,} bytes of places that begin with {width}; expected 2 or 4, then whole steps."
+            f"{who} sent {len(data):,} bytes of positions that begin with {width}; expected 2 or 4, and then a "
+            "whole number of positions of that size."
         )
     steps = np.frombuffer(data, f"<u{width}", offset=1)
     places = np.cumsum(steps, dtype=np.int64)
     if not steps[1:].all() or places[-1] >= length:
         raise BadPush(
-            f"{who} sent places that repeat, or that reach {places[-1]:,} in a slice of {length:,}. Nothing was changed."
+            f"{who} sent positions that repeat, or that reach {places[-1]:,} in a slice of {length:,}. Nothing "
+            "was changed."
         )
     return places
 

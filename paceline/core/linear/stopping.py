@@ -104,7 +104,7 @@ class Stopping(BaseModel):
     window: int = Field(20, ge=1, description="Losses that window looks at.")
 
     def looks_at(self, epoch: int, epochs: int, is_fitted: bool) -> bool:
-        """Whether the rule is told the loss at the end of this epoch (from 0), of so many."""
+        """Whether the rule needs the loss at the end of this epoch (from 0) of `epochs`."""
         return not is_fitted or self.rule == "window" or epoch + 1 >= SETTLING * epochs
 
     def build(self, gamma: float) -> StoppingRule:

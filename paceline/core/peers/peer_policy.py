@@ -1,13 +1,13 @@
-"""A peer policy answers: what do I send to whom at this step, what do I need before I go on, how do I mix what came?
+"""A peer policy decides what a worker sends and to which peers, what it needs before it goes on, and how it mixes what came.
 
 All have one shape, so that a worker's loop only carries out:
 
     send(policy.start())                    # a step begins: some send while the gradient is computed
     gradient = of a copy of own.local
-    send(policy.step(gradient))             # the gradient is there
-    while policy.waits_for(): ...           # until messages, or a new group, have set it free; then the next step
+    send(policy.step(gradient))             # the gradient is ready
+    while policy.waits_for(): ...           # until messages, or a new group, end the wait; then the next step
 
-and at any time, from whatever thread listens,
+and at any time, from the thread that listens,
 
     send(policy.receive(message))           # mixes what came, or keeps it for later; the answers
     send(policy.regroup(group))             # others left or joined
@@ -48,7 +48,7 @@ class Group:
     def __post_init__(self) -> None:
         if not self.members or list(self.members) != sorted(set(self.members)):
             raise ConfigError(
-                f"View {self.view} has the members {self.members}; expected ranks that rise, at least one."
+                f"View {self.view} has the members {self.members}; expected at least one rank, in rising order."
             )
 
 
@@ -86,12 +86,12 @@ class Meeting:
     port: int | None = None
     """There, as soon as it is known."""
     round: int | None = None
-    """The one whose sum I lack; None: I lack none just now."""
+    """The round whose sum I still need; None: none at the moment."""
     gradient: Vector | None = None
     """My part of it; None: I have none."""
 
     def is_same(self, other: "Meeting | None") -> bool:
-        """Whether they are one meeting, at whatever round."""
+        """Whether both are the same meeting; the round does not matter."""
         return other is not None and (self.view, self.first) == (other.view, other.first)
 
 
@@ -110,13 +110,13 @@ class Welcome:
 
 class PeerPolicy(Scaled, ABC):
     """One way to train without servers, one worker's half. Fields are its options; one instance serves one worker. Not
-    thread-safe: whoever drives it serialises calls (they copy and add, and never block). Of each message it must be given
-    one copy at most, in any order; asks may be repeated until they are answered. Lengths that don't fit are a BadPush."""
+    thread-safe: the caller serialises calls (they copy and add, and never block). It must be given each message at most once,
+    in any order; asks may be repeated until they are answered. Raises BadPush for lengths that don't fit."""
 
     model_config = ConfigDict(extra="forbid")
     usual_topology: ClassVar[str] = "ring"
     """Where none is chosen."""
-    worker_momentum: ClassVar[bool] = False  # each has a model of its own, and an optimizer
+    worker_momentum: ClassVar[bool] = False  # each has its own model and optimizer
     averages: ClassVar[bool] = True
     kinds: ClassVar[frozenset[Kind]]
     """Of the messages that it takes."""
@@ -169,8 +169,8 @@ class PeerPolicy(Scaled, ABC):
         return self._take(message) + self._close_if_complete()
 
     def room(self, kind: Kind, view: int, round: int, hop: int) -> Vector | None:
-        """Where the values of such a message may be put as they come, before `receive`, if at once: whatever they are, they
-        harm nothing there. None: they need a place of their own."""
+        """Where the values of such a message may be written as they arrive, before `receive`; wrong values do no harm there.
+        None: they need a separate buffer."""
         return None
 
     def waits_for(self) -> frozenset[int]:
@@ -205,7 +205,7 @@ class PeerPolicy(Scaled, ABC):
         return []
 
     def summed(self, meeting: Meeting, total: Vector | None, count: float = 0.0) -> list[Message]:
-        """The sum that `meeting` lacked, of so many gradients, which nobody else changes any more; None: it can't be had."""
+        """Takes the sum of `count` gradients that `meeting` needed, which no one changes any more. None: there will be none."""
         return []
 
     def welcome(self) -> Welcome:
@@ -215,7 +215,7 @@ class PeerPolicy(Scaled, ABC):
         return Welcome(over, own.local.copy(), [slot.copy() for slot in own.slots], own.steps)
 
     def join(self, welcome: Welcome) -> list[Message]:
-        """Takes over what a member gave: before the first step and before any message, which whoever drives it keeps."""
+        """Takes over what a member gave, before the first step and before any message; the caller keeps messages until then."""
         own = self._own
         np.copyto(own.local, welcome.model)
         own.slots = welcome.slots
@@ -229,10 +229,10 @@ class PeerPolicy(Scaled, ABC):
 
     # what a policy decides
     def _arrange(self) -> None:
-        """The group is another one: whom I deal with."""
+        """Prepares for a new group: which members I send to and wait for."""
 
     def _open(self) -> list[Message]:
-        """What I send before my gradient is there."""
+        """What I send before my gradient is ready."""
         return []
 
     @abstractmethod
@@ -244,11 +244,11 @@ class PeerPolicy(Scaled, ABC):
         """What I do with a message, and answer."""
 
     def _missing(self) -> Collection[int]:
-        """Whose messages I lack."""
+        """The ranks whose messages I still wait for."""
         return ()
 
     def _close(self) -> list[Message]:
-        """All is there: how the step ends."""
+        """Ends the step, once all messages have come."""
         return []
 
     def _regrouped(self, before: Group) -> list[Message]:
@@ -269,8 +269,8 @@ class PeerPolicy(Scaled, ABC):
     def _set_group(self, group: Group) -> None:
         if self._rank not in group.members:
             raise ConfigError(
-                f"Rank {self._rank} is not in view {group.view}, whose members are {group.members}: it has left, or was "
-                "expelled. Join again before the next step."
+                f"Rank {self._rank} is not in view {group.view}, whose members are {group.members}: it left, or "
+                "was expelled. Join again before the next step."
             )
         self._group = group
         self._arrange()

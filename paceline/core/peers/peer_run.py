@@ -14,8 +14,8 @@ def topology_of(config: Config) -> Topology:
 
 
 def chosen_by(config: Config) -> dict[str, Any]:
-    """What the config names, by the setting that does. ConfigError where there is no such thing, or its options are wrong, or a
-    topology can't link so many workers."""
+    """The extensions that the config names, by setting. Raises ConfigError if one does not exist, its options are wrong, or a
+    topology can't link that many workers."""
     chosen = always_chosen(config)
     if chosen["policy"].served:
         return chosen

@@ -1,4 +1,4 @@
-"""Push-sum: models carry weights, so that one-way messages keep the mean of all models, whoever sends how often."""
+"""Push-sum: models carry weights, so that one-way messages keep the mean of all models, however often each member sends."""
 
 from dataclasses import replace
 
@@ -8,10 +8,10 @@ from paceline.core.peers.peer_policy import Message, PeerPolicy
 
 
 class PushSum(PeerPolicy):
-    """[Kempe et al. 2003]: a message takes half of the sender's weight with it; the receiver's next model is the mean of its
-    own and the one that came, by their weights, and has both weights. So sum(w) and sum(w x) over members and messages under
-    way stay what they are. (SGP's biased x is w x here.) A joiner begins with a weight of 1, as the founders did; who leaves,
-    or a message that is lost, takes its weight along: the mean is then that of what is left."""
+    """[Kempe et al. 2003]: a message takes half of the sender's weight with it; the receiver's next model is the weighted mean
+    of its model and the one that came, and has both weights. So sum(w) and sum(w x) over members and messages under way do not
+    change. (SGP's biased x is w x here.) A joiner begins with a weight of 1, as the founders did. A member that leaves, or a
+    message that is lost, takes its weight away: the mean is then that of what is left."""
 
     _weight: float = PrivateAttr(1.0)
 

@@ -1,4 +1,4 @@
-"""A topology answers: whom do I send to, how much does each weigh in a mean, and who may ask whom?"""
+"""A topology decides which members a worker sends to, how much each weighs in a mean, and which may ask which."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -28,7 +28,7 @@ TOLERANCE = 1e-6
 
 
 class Topology(BaseModel, ABC):
-    """Who is linked to whom, given the members; formed anew whenever they change. Fields are its options. Holds no state,
+    """Which members are linked; computed again whenever the members change. Fields are its options. Holds no state,
     so all threads may share it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,9 +60,9 @@ class Topology(BaseModel, ABC):
         return checked(matrix)
 
     def two_colours(self, members: Members) -> tuple[frozenset[int], frozenset[int]]:
-        """(active, passive): actives ask, passives only answer (AD-PSGD). Links between equal colours are not used, the
-        others hold all together: by turns round the ring where that does, else by distance from the first member. There
-        are never more actives than passives, so one of an odd ring is a passive more."""
+        """(active, passive): actives ask, passives only answer (AD-PSGD). Links between equal colours are not used, and the
+        others still connect all members: the colours alternate round the ring if that connects them, or follow the distance
+        from the first member if not. Actives never outnumber passives: an odd ring has one passive more."""
         links = self._links(members)
         active = frozenset(members[1::2])
         if len(distances(_between(links, active), members[0])) < len(members):
@@ -130,7 +130,7 @@ def fault(matrix: Mixing) -> str | None:
             )
     if not matrix.diagonal().all():
         row = int(np.argmin(matrix.diagonal()))
-        return f"row {row} gives its own model the weight 0: models could swap for ever. Give each a weight of its own."
+        return f"row {row} gives its own model the weight 0: models could swap forever. Make its diagonal positive."
     for links in (matrix, matrix.T):
         lost = set(range(size)) - set(distances({i: np.flatnonzero(links[i]).tolist() for i in range(size)}, 0))
         if lost:

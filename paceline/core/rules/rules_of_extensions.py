@@ -202,4 +202,4 @@ CHOSEN: Mapping[str, Rules] = {
     "codec.push": _PUSH,
     "codec.pull": _PULL,
 }
-"""Rules by the setting that names the extension; `own` is the chosen one, built. It may add rules of its own."""
+"""Rules by the setting that names the extension; `own` is the chosen one, built. It may add more rules."""

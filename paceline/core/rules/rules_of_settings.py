@@ -1,4 +1,4 @@
-"""Settings that conflict whatever policy, codec or optimizer they name; and settings that some commands refuse."""
+"""Settings that conflict with every policy, codec and optimizer; and settings that some commands refuse."""
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -153,7 +153,23 @@ def _has_parts(options: Mapping[str, Any]) -> bool:
     return bool(options.get("groups") or options.get("maximize"))
 
 
+_STOPPING = (
+    SettingsRule(
+        lambda stopping, config: stopping is not None and (stopping.rule == "target") != (stopping.target is not None),
+        "stopping.target goes with stopping.rule: target, and rule is {own.rule}. Set both, or leave target out.",
+    ),
+    SettingsRule(
+        lambda stopping, config: stopping is not None and config.data.source == "script",
+        "stopping looks at the scores of a task, and a script scores itself. Give paceline.evaluate(patience=...) in the "
+        "script.",
+    ),
+)
 _SVM = (
+    SettingsRule(
+        lambda svm, config: svm.stopping is not None and config.updates == "dense",
+        "svm.stopping is for linear models (updates: sparse), and task {task} has updates: dense, so it would be ignored. "
+        "Set stopping instead, like stopping.patience=5.",
+    ),
     SettingsRule(
         lambda svm, config: svm.stopping is not None and not svm.kept,
         "svm: stopping needs validation losses: set svm.validation above 0.",
@@ -247,6 +263,10 @@ _LOCAL = (
         lambda command, config: bool(config.schedule.warmup_epochs),
         "schedule.warmup_epochs is set, but `paceline local` has no warm-up; leave it out.",
     ),
+    SettingsRule(
+        lambda command, config: config.stopping is not None,
+        "stopping looks at the scores of a run, and `paceline local` has none; set svm.stopping instead.",
+    ),
 )
 _SEARCH = (
     SettingsRule(
@@ -263,6 +283,7 @@ SETTINGS: Mapping[str, Rules] = {
     "plan": _PLAN,
     "schedule": _SCHEDULE,
     "updates": _UPDATES,
+    "stopping": _STOPPING,
     "svm": _SVM,
     "loop": _LOOP,
 }

@@ -56,6 +56,12 @@ def finite_gradients(config: Config) -> Advice:
     return Advice(f"{found.text}, and look for log(0), a root of 0 or a division by 0 in the loss", found.settings)
 
 
+def other_mix() -> Advice:
+    """Advice where a policy's formula has no effect."""
+    first = "policy.alpha=0.5"
+    return Advice(f"{first}, another policy.reading, or more workers", (first,))
+
+
 def fewer_drops(config: Config) -> Advice:
     """Advice for a worker whose pushes are all too old for the policy."""
     if config.updates == "dense" and config.batch != "speed":
@@ -86,7 +92,7 @@ def _of_objective(config: Config, factor: float) -> Advice:
 
 
 def _dearer(config: Config) -> Advice:
-    """Advice against a model that always names one class: a higher cost of errors if it is low, else of rare classes."""
+    """Advice against a model that always names one class: raise the cost of errors if it is low, or that of rare classes."""
     key, value = strength(config)
     epochs = f"epochs={2 * config.epochs}"
     more = _of_objective(config, 10) if value else Advice(f"{epochs} (it is {config.epochs})", (epochs,))

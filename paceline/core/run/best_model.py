@@ -59,7 +59,7 @@ ACCURACY, LOSS = Measure("max", "accuracy"), Measure("min", "loss")
 
 
 def default_measure(names: Iterable[str]) -> Measure:
-    """The measure if the task names none: accuracy if it is measured, else the loss."""
+    """The measure if the task names none: accuracy if it is measured, otherwise the loss."""
     return ACCURACY if ACCURACY.name in names else LOSS
 
 
@@ -77,8 +77,8 @@ def measure_of(metrics: Mapping[str, float], told: str = "") -> Measure:
 
 
 def result(metrics: Mapping[str, float], told: str = "") -> str:
-    """The result of a finished run, like 'test accuracy 0.9667' or 'test f1 0.7312, precision 0.8000': its measure on the
-    test data (else on the data it has), then the task's other metrics; or that it was not scored."""
+    """The result of a finished run, like 'test accuracy 0.9667' or 'test f1 0.7312, precision 0.8000': its measure on the test
+    data (or on the data it was scored on), then the task's other metrics; or that it was not scored."""
     split = next((split for split in SPLITS if scores_of(metrics, split)), None)
     if split is None:
         return "test score unknown: the run was not scored"
@@ -102,7 +102,7 @@ def by_split(metrics: Mapping[str, float], examples: Mapping[str, int]) -> str:
 
 
 def beside(metrics: Mapping[str, float], measure: Measure, split: str) -> str:
-    """The scores of the local models, if the policy has them scored, to follow the global model's; else empty."""
+    """The scores of the local models, printed after the global model's; empty if the policy has none scored."""
     found = {kind: metrics.get(f"{kind}_{split}_{measure.name}") for kind in ("mean", "vote")}
     told = [f"{kind} {number(value)}" for kind, value in found.items() if value is not None]
     return f" (global; local models: {', '.join(told)})" if told else ""

@@ -1,7 +1,7 @@
 """Decides which workers count: the chief's record of seats, leases and incarnations, published as numbered views."""
 
 import re
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from paceline.core.errors import Fenced, PoolFull
@@ -10,6 +10,8 @@ from paceline.core.values import Seat, Switch, View, worker_order
 
 ROUNDS_AHEAD = 2
 """With rounds, a change of the view takes effect two rounds after the open one."""
+_TOGETHER = 2.0
+"""With rounds, stop signals that reach members within this time (seconds) count as one stop of all of them."""
 
 
 @dataclass(slots=True)
@@ -24,6 +26,12 @@ class Place:
     """The process has sent something since it joined, so a fenced Join can't be a repeat after a lost answer."""
     is_idle: bool = False
     """No heartbeats are expected: the worker has finished, or its lease lapsed and the run waits for it."""
+    told_at: float | None = None
+    """When the process got its stop signal; its seat is kept for a moment, since all may get one at the same time."""
+    has_left: bool = False
+    """It got a stop signal, and has left."""
+    is_awaited: bool = False
+    """The whole run was away, and this process is expected back with the others."""
 
 
 @dataclass
@@ -35,6 +43,10 @@ class Membership:
     lease: float
     rounds: bool
     waits_for_lost: bool = False
+    start_when: int = 0
+    """Members that a run in rounds waits for when it comes back as a whole; 0: all of them."""
+    start_timeout: float = 300.0
+    """How long it waits, from the first of them on (seconds)."""
     view: View = field(default_factory=View)
     incarnations: dict[str, int] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
@@ -45,6 +57,8 @@ class Membership:
     queue: dict[str, float] = field(default_factory=dict)
     """Workers that found the pool full, and when each last asked (seconds)."""
     _ticked: float | None = None
+    _returned: float | None = None
+    """When the first member came back of a run that was away."""
 
     def join(self, worker: str, was_fenced: bool, now: float) -> int:
         """Admits a new process under this name and returns its incarnation. It takes over the name's place or needs a vacant
@@ -59,6 +73,7 @@ class Membership:
         self.incarnations[worker] = self.incarnations.get(worker, 0) + 1
         self.places[worker] = Place(index, self.incarnations[worker], now)
         self.candidates.pop(worker, None)
+        self._came_back(now)
         return self.incarnations[worker]
 
     def candidate(self, worker: str, incarnation: int, clock: int, now: float) -> None:
@@ -88,7 +103,8 @@ class Membership:
         place.is_idle = False
         if old is not None and old.incarnation == incarnation:
             return
-        level = clocks.version + ROUNDS_AHEAD if self.rounds else clocks.slowest()
+        begun = 0 if self.view.made is None else self.view.made.version  # below it pushes are of an older policy
+        level = clocks.version + ROUNDS_AHEAD if self.rounds else max(begun, clocks.slowest())
         seat = replace(old, incarnation=incarnation) if old else Seat(incarnation, level - clock, last)
         self._publish(self.view.seats | {worker: seat})
 
@@ -99,6 +115,8 @@ class Membership:
             place.last_beat = now
             place.is_heard = True
             place.is_idle = place.is_idle and seat is None  # a finished worker's late beat changes nothing
+            if place.is_awaited:  # only the chief was away
+                self._end_waiting(now)
         elif seat is None or seat.incarnation != incarnation:
             raise Fenced(f"{worker} (incarnation {incarnation}) was expelled or replaced. Join again.")
 
@@ -115,14 +133,44 @@ class Membership:
         if worker in self.view.seats:
             self._publish({name: seat for name, seat in self.view.seats.items() if name != worker})
 
+    def told(self, worker: str, incarnation: int, now: float, has_left: bool = False) -> None:
+        """The worker's process got a stop signal. With rounds its seat is kept for a moment: if all members get one, the whole
+        run stops, no member departs, and the rounds wait until all are back."""
+        place = self.places.get(worker)
+        if place is None or incarnation != place.incarnation:
+            return
+        if not self.rounds or worker not in self.view.seats:
+            if has_left:
+                self.leave(worker, incarnation)
+            return
+        place.told_at = now if place.told_at is None else place.told_at
+        place.has_left = place.has_left or has_left
+        if all(self._is_away(member) for member in self.view.seats):
+            self._await_all()
+
+    @property
+    def awaited(self) -> list[str]:
+        """Members that are expected back after the whole run was away."""
+        return sorted((worker for worker, place in self.places.items() if place.is_awaited), key=worker_order)
+
+    @property
+    def missing(self) -> list[str]:
+        """Members that those wait for who are back already."""
+        return [] if self._returned is None else self.awaited
+
     def tick(self, now: float) -> list[str]:
         """Ends lapsed leases and returns their workers; restarts all leases if the chief itself was late."""
+        self._let_depart(now)
+        if self._returned is not None and now - self._returned > self.start_timeout:
+            self._end_waiting(now)
         late = self._ticked is not None and now - self._ticked > self.lease / 2
         self._ticked = now
         if late:
             self.renew_leases(now)
         lapsed = [
-            worker for worker, place in self.places.items() if now - place.last_beat > self.lease and not place.is_idle
+            worker
+            for worker, place in self.places.items()
+            if now - place.last_beat > self.lease and not place.is_idle and not (place.is_awaited or place.has_left)
         ]
         for worker in lapsed:
             if self.waits_for_lost and worker in self.view.seats:
@@ -136,21 +184,21 @@ class Membership:
         for place in self.places.values():
             place.last_beat = now
 
-    def stop(self, clocks: Clocks) -> None:
-        """Names the last clock of every member."""
-        ends = self._next_ends(clocks)
+    def stop(self, clocks: Clocks, ahead: int = ROUNDS_AHEAD) -> None:
+        """Names the last clock of every member; with rounds that of the round that is `ahead`."""
+        ends = self._next_ends(clocks, ahead)
         seats = {}
         for worker, seat in self.view.seats.items():
             last = ends[worker]
             seats[worker] = replace(seat, last=last if seat.last is None else min(seat.last, last))
         self._publish(seats)
 
-    def _next_ends(self, clocks: Clocks) -> dict[str, int]:
-        """For every member, a clock that it can't have passed yet: with rounds the next but one (later if a joiner only
-        counts from then on), else each worker's own next clock."""
+    def _next_ends(self, clocks: Clocks, ahead: int = ROUNDS_AHEAD) -> dict[str, int]:
+        """For every member, a clock that it can't have passed yet: with rounds the next but one (later if a joiner only counts
+        from then on), without rounds each worker's next clock."""
         if not self.rounds:
             return {worker: clocks.entry(worker).clock + 1 for worker in self.view.seats}
-        final = clocks.version + ROUNDS_AHEAD
+        final = clocks.version + ahead
         for worker, seat in self.view.seats.items():
             final = max(final, clocks.entry(worker).clock + seat.handicap + 1)
         return {worker: final - seat.handicap for worker, seat in self.view.seats.items()}
@@ -183,7 +231,10 @@ class Membership:
         """The state that a restarted chief needs, as plain JSON values."""
         return {
             "view": self.view.number,
-            "seats": {worker: astuple(seat) for worker, seat in self.view.seats.items()},
+            "seats": {
+                worker: (seat.incarnation, seat.handicap, seat.last, seat.switch_clock)
+                for worker, seat in self.view.seats.items()
+            },
             "examples_per_epoch": self.examples_per_epoch,
             "switch": None if self.view.switch is None else asdict(self.view.switch),
             "made": None if self.view.made is None else asdict(self.view.made),
@@ -205,6 +256,8 @@ class Membership:
             for worker, (index, is_idle) in state["places"].items()
             if worker in self.view.seats or is_idle
         }
+        if self.rounds:
+            self._await_all()
 
     def check(self, worker: str, incarnation: int) -> None:
         place = self.places.get(worker)
@@ -216,8 +269,48 @@ class Membership:
         self.queue = {worker: asked for worker, asked in self.queue.items() if now - asked <= self.lease}
         return sorted(self.queue, key=worker_order)
 
+    # a whole run that stops and comes back
+    def _is_away(self, worker: str) -> bool:
+        place = self.places.get(worker)
+        return place is None or place.told_at is not None or place.is_awaited or place.is_idle
+
+    def _await_all(self) -> None:
+        """Every member is away, as far as the chief knows: all keep their seats."""
+        self._returned = None
+        for worker, place in self.places.items():
+            if worker in self.view.seats:
+                place.is_awaited = True
+                place.told_at = None
+                place.has_left = False
+
+    def _came_back(self, now: float) -> None:
+        """A process has joined; once enough members are back, the others have their lease to follow."""
+        awaited = self.awaited
+        if not awaited:
+            return
+        self._returned = now if self._returned is None else self._returned
+        if self.start_when and len(self.view.seats) - len(awaited) >= self.start_when:
+            self._end_waiting(now)
+
+    def _end_waiting(self, now: float) -> None:
+        """From now on each member's lease counts again."""
+        self._returned = None
+        for worker in self.awaited:
+            self.places[worker].is_awaited = False
+            self.places[worker].last_beat = now
+
+    def _let_depart(self, now: float) -> None:
+        """Lets members depart that got a stop signal while others did not."""
+        gone = [
+            (worker, place.incarnation)
+            for worker, place in self.places.items()
+            if place.has_left and place.told_at is not None and now - place.told_at > _TOGETHER
+        ]
+        for worker, incarnation in gone:
+            self.leave(worker, incarnation)
+
     def _vacant_index(self, worker: str, now: float) -> int:
-        """The place with the worker's own number if it is free, else the first free one."""
+        """The place with the worker's own number if it is free, otherwise the first free one."""
         taken = {place.index for place in self.places.values()}
         free = [index for index in range(self.pool) if index not in taken]
         if not free:

@@ -1,4 +1,4 @@
-"""Changes the policy in mid-run: which policy trains now, and which one may follow."""
+"""Changes the policy during a run: which policy trains now, and which one may follow."""
 
 from paceline.core.errors import ConfigError
 from paceline.core.rules.check_rules import always_chosen, check
@@ -45,7 +45,7 @@ class PolicyChange:
         """The policy, built from its options; ConfigError if it can't follow the present one."""
         if not self._config.servers:
             raise ConfigError(
-                "A run without servers keeps its policy: workers can't change it in mid-run. Start a new run."
+                "A run without servers keeps its policy: its workers can't change it while they train. Start a new run."
             )
         old, new = build_policy(self.policy), build_policy(policy)
         changed = self._config.model_copy(update={"policy": policy})
@@ -54,8 +54,8 @@ class PolicyChange:
         before, after = old.server_optimizer(run_optimizer), new.server_optimizer(run_optimizer)
         if before != after and (before.slots or after.slots):
             raise ConfigError(
-                f"Policy {policy.name} can't follow {self.policy.name} in mid-run: its servers fold with "
-                f"{after.name}({after}), those of {self.policy.name} with {before.name}({before}), and what they remember "
-                "means something else. Start a new run."
+                f"Policy {policy.name} can't replace {self.policy.name} while the run trains: its servers fold "
+                f"with {after.name}({after}), those of {self.policy.name} with {before.name}({before}), and what "
+                "they remember means something else. Start a new run."
             )
         return Options(name=policy.name, **new.model_dump(by_alias=True, exclude_unset=True))

@@ -4,8 +4,10 @@ from typing import Any
 
 from paceline.core.errors import NotYet
 from paceline.core.run.budget import Budget
+from paceline.core.run.common_snapshots import CommonSnapshots
 from paceline.core.run.common_stopping import CommonStopping
-from paceline.core.run.membership import Membership
+from paceline.core.run.early_stopping import settled
+from paceline.core.run.membership import ROUNDS_AHEAD, Membership
 from paceline.core.run.other_servers import OtherServers
 from paceline.core.run.phases import Phases, RunPhase
 from paceline.core.run.policy_change import PolicyChange
@@ -19,14 +21,19 @@ from paceline.core.values import worker_order
 
 
 class Run:
-    """The chief's state machine: callers report events, and its parts hold the run's state. It decides whatever concerns
-    more than one part. Callers pass the time (seconds on any steady clock). Not thread-safe."""
+    """The chief's state machine: callers report events, and its parts hold the run's state. It decides what concerns more than
+    one part. Callers pass the time (seconds on any steady clock). Not thread-safe."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.phases = Phases()
         self.membership = Membership(
-            config.workers, config.lease, build_policy(config.policy).rounds, config.on_lost_worker == "wait"
+            config.workers,
+            config.lease,
+            build_policy(config.policy).rounds,
+            config.on_lost_worker == "wait",
+            config.start_when or 0,
+            config.start_timeout,
         )
         self.workers = Workers(self.membership)
         self.budget = Budget(config)
@@ -35,6 +42,11 @@ class Run:
         self.policy_change = PolicyChange(config, self.membership)
         self.warnings = Warnings(config)
         self.other_servers = OtherServers(config.servers)
+        self.common_snapshots = CommonSnapshots(config.servers)
+        self._judged: tuple[Options, int] | None = None
+        """The policy and the number of members that warnings know."""
+        self._closed: int | None = None
+        """The version of the chief's slice when its pushes were counted last; None before that."""
 
     @property
     def phase(self) -> RunPhase:
@@ -74,59 +86,81 @@ class Run:
         if self.phase is RunPhase.WAITING:
             self.membership.candidate(worker, incarnation, clock, now)
             self._maybe_start(now)
-        elif self._may_seat(worker, clock, clocks):
+        elif self._may_seat(worker, clock):
             last = self.budget.last_clock(self.policy)
             self.membership.seat(worker, incarnation, clock, last, clocks, now)
         seat = self.membership.view.seats.get(worker)
         return seat is not None and seat.incarnation == incarnation
 
-    def _may_seat(self, worker: str, clock: int, clocks: Clocks) -> bool:
+    def _may_seat(self, worker: str, clock: int) -> bool:
         """A taken seat may change hands until the end; a new seat needs to know how far the others are. A process with
         nothing left to do before the policy changes waits for the change."""
         seat = self.membership.view.seats.get(worker)
         if seat is None:
-            return self._is_steady(clocks)
+            return self._is_steady
         has_work = seat.switch_clock is None or clock < seat.switch_clock
         return self.phase in (RunPhase.TRAINING, RunPhase.STOPPING) and has_work
 
-    def _is_steady(self, clocks: Clocks) -> bool:
+    @property
+    def _is_steady(self) -> bool:
         """Whether the run trains, knows how far its members are, and is not changing its policy. Only then does it seat new
         workers and name clocks."""
-        return self.phase is RunPhase.TRAINING and not clocks.is_recovering and not self.policy_change.is_under_way
+        is_clear = self.workers.are_caught_up and not self.policy_change.is_under_way
+        return self.phase is RunPhase.TRAINING and is_clear
 
-    def beat(self, worker: str, incarnation: int, report: WorkerReport, now: float) -> None:
-        """Renews a worker's lease. A worker that beats but makes no step for `stall_timeout` has to leave."""
+    def beat(self, worker: str, incarnation: int, report: WorkerReport, now: float, clock: int = 0) -> None:
+        """Renews a worker's lease; `clock`: its clock on the chief's slice. A worker that beats but makes no step for
+        `stall_timeout` has to leave."""
         self.membership.beat(worker, incarnation, now)
-        self.workers.reports[worker] = report
+        self.workers.heard(worker, report, clock)
         self.warnings.heard(worker, report.figures, self.membership.view.seats, self.budget.epochs)
+        self._judge_policy()
         if report.phase in ("data", "compute") and report.phase_seconds > self.config.stall_timeout:
             self.membership.leave(worker, incarnation)
 
-    def leave(self, worker: str, incarnation: int, finished: bool, now: float) -> None:
-        """A worker has finished its last clock, or was told to stop before that."""
-        self.membership.leave(worker, incarnation, finished)
+    def _judge_policy(self) -> None:
+        """Lets warnings know the policy and the number of its members, where these are others than before."""
+        judged = self.policy, len(self.membership.view.seats)
+        if judged != self._judged and self._is_steady:
+            self._judged = judged
+            self.warnings.trains(build_policy(self.policy), judged[1], self.budget.epochs)
+
+    def told(self, worker: str, incarnation: int, now: float) -> None:
+        """A worker got a stop signal, and leaves soon."""
+        self.membership.told(worker, incarnation, now)
+
+    def leave(self, worker: str, incarnation: int, finished: bool, now: float, was_told: bool = False) -> None:
+        """A worker has finished its last clock, can't go on, or `was_told` to stop before that."""
+        if was_told and not finished:
+            self.membership.told(worker, incarnation, now, has_left=True)
+        else:
+            self.membership.leave(worker, incarnation, finished)
         if finished:
             self.workers.finished.add(worker)
         self._maybe_all_left(now)
 
     # how it ends
     def counted(self, clocks: Clocks, now: float) -> None:
-        """Pushes were counted on the chief's slice: the budget may be spent."""
-        self.budget.examples = clocks.examples
+        """Pushes were counted on the chief's slice: the budget may be spent. It is that of the slice that got the least, where
+        a worker has left for good before all had its pushes."""
+        self.budget.examples = clocks.examples - self.other_servers.lacks(clocks.gone, self.membership.view.number)
         self._maybe_settled(clocks, now)  # the worker that the others waited for may have left
-        if self.budget.is_spent and self._is_steady(clocks):
-            self.stop("the budget of epochs is spent", clocks, now)
+        if self.budget.is_spent and self._may_end(clocks):
+            # no slice has begun the next round before this one's pushes are answered
+            is_new = self._closed is not None and clocks.version > self._closed and clocks.examples > self.budget.total
+            self._name_ends("the budget of epochs is spent", clocks, now, 1 if is_new else ROUNDS_AHEAD)
+        self._closed = clocks.version
 
     def validated(self, worker: str, epoch: int, loss: float, examples: int, clocks: Clocks, now: float) -> None:
-        """A worker has ended an epoch of its own (from 0) with this loss on the examples that it keeps back. Once all members
-        have ended another one, the mean of their newest losses may end the run (svm.stop: all)."""
+        """A worker has ended `epoch` of its shard (from 0) with this loss on the examples that it keeps back. Once all members
+        have ended another epoch, the mean of their newest losses may end the run (svm.stop: all)."""
         if self.phase is RunPhase.TRAINING and self.common_stopping.looks_at(epoch):
             self.common_stopping.add(worker, epoch, loss, examples)
             self._maybe_settled(clocks, now)
 
     def _maybe_settled(self, clocks: Clocks, now: float) -> None:
         """Ends the run if the losses that all members have reported have settled."""
-        if self.phase is not RunPhase.TRAINING or clocks.is_recovering:
+        if self.phase is not RunPhase.TRAINING or not self.workers.are_caught_up:
             return
         why = self.common_stopping.judge(self.membership.view.seats.keys())
         if why and not self.policy_change.is_under_way:
@@ -134,7 +168,12 @@ class Run:
 
     def give_up(self, clocks: Clocks, now: float) -> None:
         """Ends a run that can no longer learn: only examples that are learned from count, so it would never end."""
-        if self._is_steady(clocks) and (why := self.warnings.hopeless(self.membership.view.seats)):
+        if self._is_steady and (why := self.warnings.hopeless(self.membership.view.seats)):
+            self.stop(why, clocks, now)
+
+    def stop_early(self, clocks: Clocks, now: float) -> None:
+        """Ends the run where its scores are reason enough (`stopping`)."""
+        if self._is_steady and (why := settled(self.config.stopping, self.scoring.scores)):
             self.stop(why, clocks, now)
 
     def stop(self, reason: str, clocks: Clocks, now: float) -> None:
@@ -143,13 +182,25 @@ class Run:
         if self.phase is RunPhase.WAITING:
             self.phases.enter(RunPhase.FINISHED, now, f"{reason}; unscored: nothing was trained")
         elif self.phase is RunPhase.TRAINING:
-            if clocks.is_recovering:
+            if not self.workers.are_caught_up:
                 raise NotYet("The chief has just restarted and waits for its workers; ask again in a few seconds.")
             if self.policy_change.is_under_way:
                 raise NotYet("The policy is just changing; ask again in a few seconds.")
-            self.phases.enter(RunPhase.STOPPING, now, reason)
-            self.membership.stop(clocks)
-            self._maybe_all_left(now)
+            self._name_ends(reason, clocks, now)
+
+    def _may_end(self, clocks: Clocks) -> bool:
+        """Whether a spent budget may end the run now. In rounds it is looked at when one has closed, so that each run of the
+        same settings ends with the same round; a slice that is back from a snapshot comes by that round again, and no
+        other slice is further."""
+        if not self.membership.rounds:
+            return self._is_steady
+        is_closed = all(clocks.progress(worker) <= clocks.version for worker in clocks.members)
+        return is_closed and self.phase is RunPhase.TRAINING and not self.policy_change.is_under_way
+
+    def _name_ends(self, reason: str, clocks: Clocks, now: float, ahead: int = ROUNDS_AHEAD) -> None:
+        self.phases.enter(RunPhase.STOPPING, now, reason)
+        self.membership.stop(clocks, ahead)
+        self._maybe_all_left(now)
 
     def _maybe_all_left(self, now: float) -> None:
         """No seat is taken any more: the run is over, unless a worker that lost its seat may still come back."""
@@ -168,7 +219,7 @@ class Run:
         """Lets a new policy begin as soon as every member has reached a clock named now
         (docs/understand/rounds.md#changes-of-policy). ConfigError if it conflicts with the run's other settings; NotYet
         if the run can't do it at the moment."""
-        if not self._is_steady(clocks):
+        if not self._is_steady:
             raise NotYet(f"The run is {self.phase}, or just restarting or changing; the policy is changed in training.")
         self.policy_change.begin(policy, clocks)
 
@@ -197,6 +248,14 @@ class Run:
         """The first round that the chief's slice, at this version, keeps open while the newest view is on its way to
         the other servers (docs/understand/rounds.md#rounds-that-stay-open); None if it keeps none open."""
         return self.other_servers.open_from(version) if self.membership.rounds else None
+
+    # common snapshots
+    def name_snapshot(self, version: int, pause: float, now: float) -> bool:
+        """In rounds, names the version of the next snapshot of all servers if it is time to; returns whether it did.
+        `version`: the chief's slice's; `pause`: between two snapshots (seconds)."""
+        if not self.membership.rounds or self.phase is not RunPhase.TRAINING or self.policy_change.is_under_way:
+            return False
+        return self.common_snapshots.name(version, self.workers.furthest, pause, now)
 
     # evaluator
     def ready(self, now: float) -> None:
@@ -261,7 +320,7 @@ class Run:
     # snapshots
     def state(self) -> dict[str, Any]:
         """The state that a restarted chief needs besides its slice's snapshot, as plain JSON values."""
-        parts = (self.phases, self.budget, self.scoring, self.common_stopping, self.workers)
+        parts = (self.phases, self.budget, self.scoring, self.common_stopping, self.workers, self.common_snapshots)
         found = {key: value for part in parts for key, value in part.state().items()}
         return found | {"membership": self.membership.state(), "watch": self.warnings.state()}
 
@@ -273,5 +332,6 @@ class Run:
         self.budget.restore(state)
         self.scoring.restore(state)
         self.common_stopping.restore(state)
+        self.common_snapshots.restore(state)
         self.warnings.restore(state.get("watch", {}))
         self.phases.restore(state, now)

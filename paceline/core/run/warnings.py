@@ -7,8 +7,9 @@ from enum import StrEnum
 from typing import Any
 
 from paceline.core.linear.stopping import SETTLING
-from paceline.core.run.advice import Advice, fewer_drops, finite_gradients, is_fitted, lower_rate, other_rate
+from paceline.core.run.advice import Advice, fewer_drops, finite_gradients, is_fitted, lower_rate, other_mix, other_rate
 from paceline.core.settings.config import Config
+from paceline.core.sync.policy import Policy
 
 ROW = 3
 """Steps in a row of one worker that can't be an accident."""
@@ -36,6 +37,10 @@ class Kind(StrEnum):
     LOSS = "loss_above_start"
     MAJORITY = "majority_class"
     DROPPED = "dropped"
+
+
+IDLE = "idle_policy"
+"""Seen in the settings alone, so it is no alert."""
 
 
 @dataclass(slots=True)
@@ -112,6 +117,13 @@ class Warnings:
         if not rows or min(rows) < self._row or sum(rows) < _HOPELESS:
             return ""
         return f"no worker has a finite gradient any more ({sum(rows):.0f} steps in a row), so nothing can be learned"
+
+    def trains(self, policy: Policy, members: int, epoch: float) -> None:
+        """Under this policy, with this many members."""
+        if said := policy.idles(members):
+            self._see(IDLE, said, other_mix(), epoch, renewed=True)
+        else:
+            self._pass(IDLE)
 
     # the evaluator
     def begins_with(self, baseline: Mapping[str, float]) -> None:
@@ -192,7 +204,7 @@ class Warnings:
         self._found = {each["kind"]: RunWarning(**each) for each in state.get("found", [])}
         self._baseline = dict(state.get("baseline", {}))
 
-    def _see(self, kind: Kind, said: str, advice: Advice, epoch: float, renewed: bool = False) -> None:
+    def _see(self, kind: str, said: str, advice: Advice, epoch: float, renewed: bool = False) -> None:
         """Records a warning; `renewed`: a later one replaces it."""
         seen = self._found.get(kind)
         if seen is None or renewed:
@@ -201,7 +213,7 @@ class Warnings:
         else:
             seen.passed = False
 
-    def _pass(self, *kinds: Kind) -> None:
+    def _pass(self, *kinds: str) -> None:
         for kind in kinds:
             if kind in self._found:
                 self._found[kind].passed = True

@@ -16,6 +16,8 @@ class WorkerReport:
     phase_seconds: float = 0.0
     figures: dict[str, float] = field(default_factory=dict)
     seen: float = 0.0
+    reached: int = 0
+    """The newest clock that any slice has of it, as far as it knows."""
 
 
 class Workers:
@@ -34,12 +36,33 @@ class Workers:
         """The address at which each joined worker serves its local model; empty if it serves none."""
         self._deserted: float | None = None
         """The time since which no worker has a seat."""
+        self._unheard: set[str] = set()
+        """Members that the chief's slice, back from a snapshot, may be behind."""
+        self._beaten: set[str] = set()
+        """Those of them of which a heartbeat has come since; the first may be from before the slice was back."""
 
     def joined(self, worker: str, address: str, now: float, host: str = "") -> None:
         """A process has joined under this name, on the machine `host`."""
         self.reports[worker] = WorkerReport(seen=now)
         self.hosts[worker] = host
         self._addresses[worker] = address
+
+    def heard(self, worker: str, report: WorkerReport, clock: int) -> None:
+        """A member reports; `clock`: its clock on the chief's slice."""
+        self.reports[worker] = report
+        if worker in self._beaten and report.phase != "joining" and report.reached <= clock:
+            self._unheard.discard(worker)
+        self._beaten.add(worker)
+
+    def fell_back(self) -> None:
+        """The chief's slice is as old as a snapshot again."""
+        self._unheard = set(self._membership.view.seats)
+        self._beaten = set()
+
+    @property
+    def are_caught_up(self) -> bool:
+        """Whether the chief's slice has all that any slice has of the members; not so for a while after its restart."""
+        return self._unheard.isdisjoint(self._membership.view.seats)
 
     def started(self) -> None:
         """The run begins with the workers that have a seat now."""
@@ -50,6 +73,13 @@ class Workers:
         """Examples per second of computation of the fastest member; 0 until a member reports."""
         reports = (self.reports[worker] for worker in self._membership.view.seats if worker in self.reports)
         return max((report.figures.get("compute_rate", 0.0) for report in reports), default=0.0)
+
+    @property
+    def furthest(self) -> int:
+        """The highest progress that any slice has of a member, as far as that is known."""
+        seats = self._membership.view.seats.items()
+        known = ((seat, self.reports[worker]) for worker, seat in seats if worker in self.reports)
+        return max((report.reached + seat.handicap for seat, report in known if report.reached), default=0)
 
     @property
     def members(self) -> list[tuple[str, int, str]]:
@@ -89,6 +119,7 @@ class Workers:
         """Continues from `state`, with the restored membership."""
         # members are shown from the start, not only once each has beaten again
         self.reports = {worker: WorkerReport(phase="unheard", seen=now) for worker in self._membership.view.seats}
+        self.fell_back()
         self.finished = set(state["finished"])
         self._addresses = dict(state["addresses"])
         self.founders = dict(state.get("founders", {}))

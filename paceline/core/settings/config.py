@@ -20,6 +20,7 @@ from paceline.core.settings.codec import CodecConfig as CodecConfig
 from paceline.core.settings.linear import SvmConfig as SvmConfig
 from paceline.core.settings.ports import port_range
 from paceline.core.settings.slow import expand, slowness
+from paceline.core.settings.stopping import StoppingConfig as StoppingConfig
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """Names of processes and of built-in tasks; valid as hosts and label values on Kubernetes, too."""
@@ -160,8 +161,17 @@ class ScheduleConfig(Section):
 class CheckpointConfig(Section):
     """Snapshots that a restarted server resumes from."""
 
-    every: Seconds = Field(5.0, description="Time between snapshots, written during training (seconds).")
+    every: Seconds | None = Field(
+        None,
+        description="Time between snapshots, written during training (seconds); default: 1 after a start, then twice "
+        "as long as the last one took, from 1 to 30.",
+    )
     keep: int = Field(3, ge=1, description="Snapshots kept on each server; older ones are removed.")
+    retain: int | None = Field(
+        None,
+        ge=0,
+        description="Memory of each worker for pushes that no snapshot has yet; default: a tenth, at most 1 GiB (bytes).",
+    )
 
 
 class Config(Section):
@@ -219,11 +229,15 @@ class Config(Section):
         False,
         description="Compute the next gradient while a push is on its way; policies that wait for replies refuse it.",
     )
-    loop: str | None = Field(None, description="Your own training script for the workers (see docs/reference/api.md).")
+    loop: str | None = Field(None, description="Your own training script for the workers (see docs/start/own-loop.md).")
     evaluate_every: int = Field(
         1,
         ge=0,
         description="Whole epochs between two scores; the last version always has one (0: only for scripts).",
+    )
+    stopping: StoppingConfig | None = Field(
+        None,
+        description="Ends the run early, by its scores (see docs/choose/early-stopping.md); default: it never does.",
     )
     loggers: tuple[Named, ...] = Field(
         (),
@@ -255,7 +269,11 @@ class Config(Section):
         "he0, he1, he2, random.",
     )
     nominal_step: Seconds = Field(0.02, description="A step's length that `slow` multiplies (seconds).")
-    restarts: int = Field(3, ge=0, description="Times that `paceline run` starts a dead process again.")
+    restarts: int = Field(
+        3,
+        ge=0,
+        description="Times that `paceline run` starts a dead process again before training has got further.",
+    )
     seed: int = Field(0, ge=0, description="Seed of splits, shards, first weights and batches.")
 
     @field_validator("loggers", mode="before")

@@ -7,7 +7,7 @@ from paceline.core.extension import place_of
 from paceline.core.slice.state import Phase
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import Policy
-from paceline.core.values import Outcome, Push, Verdict
+from paceline.core.values import Outcome, Push, Switch, Verdict
 
 
 class Admission:
@@ -54,7 +54,8 @@ class Admission:
         """Checks a push that its worker says was counted before; Gap if it never came."""
         clocks = self._clocks
         entry = clocks.entry(worker)
-        if phase is not Phase.SERVING or (clocks.seat(worker) is None and incarnation > entry.incarnation):
+        is_unseen = clocks.seat(worker) is None and incarnation > entry.incarnation
+        if phase is not Phase.SERVING or not clocks.view.number or is_unseen:
             raise NotYet(f"The slice is {phase} at view {clocks.view.number}, which {worker} is not in yet.")
         self._check_seat(worker, incarnation)
         if clock > entry.clock:
@@ -63,15 +64,15 @@ class Admission:
             )
 
     def check_resume(self, worker: str, incarnation: int) -> None:
-        """Checks a worker that reports its clocks; it may come before its view does."""
+        """Checks a worker that asks for its clock; it may come before its view does."""
         if incarnation < self._clocks.entry(worker).incarnation:
             raise self._fenced(worker, incarnation)
 
-    def verdict(self, push: Push, policy: Policy) -> Verdict:
-        """What becomes of an accepted push: weights from before a restart are too old for any policy. ConfigError if the push
-        should wait in a sum and the policy has none."""
-        if push.base.term != self._term:
-            return Verdict(Outcome.DROPPED, "stale_term")
+    def verdict(self, push: Push, policy: Policy, made: Switch | None) -> Verdict:
+        """What becomes of an accepted push, by the policy; one from before `made`, the last change of policy, is of no use to
+        it. ConfigError if the push should wait in a sum and the policy has none."""
+        if made is not None and push.clock + self._clocks.view.seats[push.worker].handicap <= made.version:
+            return Verdict(Outcome.DROPPED, "old_policy")
         verdict = policy.admit(push, self._clocks)
         if verdict.outcome is Outcome.BUFFERED and not policy.has_sum:
             kind = type(policy)

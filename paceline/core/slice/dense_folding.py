@@ -1,6 +1,5 @@
 """Folds pushes into the weights of a dense slice: steps of the policy's optimizer, each written to a new version."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +69,7 @@ class DenseFolding:
     def fold(self, gathered: Gathered, lr: float) -> None:
         """Takes one step of the policy."""
         half, versions = self._half, self.versions
+        half.copies.finish()
         target = versions.target()
         half.steps += 1
         optimizer = half.optimizer_for(gathered.manner)
@@ -93,6 +93,10 @@ class DenseFolding:
         self.versions.release(published)
 
     @property
+    def oldest(self) -> int:
+        return self.versions.oldest
+
+    @property
     def crowded(self) -> bool:
         return self.versions.crowded
 
@@ -104,8 +108,23 @@ class DenseFolding:
         self.versions.renew(self._clocks.version, self._half.policy.rounds)
 
     # snapshots
-    def state(self, slots: Sequence[Vector], facts: dict[str, Any], gathered: Vector | None) -> SliceState:
-        return SliceState(self.versions.current.values.copy(), slots, facts, gathered)
+    def keep(self) -> Published:
+        return self.versions.keep()
+
+    @property
+    def changing(self) -> dict[str, Vector]:
+        return {}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def lacks(self) -> int:
+        return self.versions.lacks
+
+    def supply(self, values: Vector) -> None:
+        self.versions.supply(values)
 
     def restore(self, state: SliceState) -> None:
         self.start(state.weights, self._clocks.version)

@@ -10,8 +10,8 @@ from paceline.core.values import Dense, Manner, Push, Vector, together, worker_o
 
 
 class DenseSum:
-    """A sum of n_i * weight * g_i. Ordered: a prefix sum, to which a push is added as soon as all before it in worker order
-    are in, and kept until then; at most one push of each worker. Else a running sum in order of arrival.
+    """A sum of n_i * weight * g_i. Ordered: a prefix sum. A push is kept until all before it in worker order are in the sum,
+    then added; at most one push of each worker. Unordered: a running sum in order of arrival.
     Memory: one array of the slice's length; pushes that are kept have their own. Not thread-safe."""
 
     def __init__(self, length: int, ordered: bool) -> None:
@@ -23,7 +23,7 @@ class DenseSum:
         self.pushes = 0
         self.examples = 0
         self.manners: list[Manner] = []
-        """How those in the sum are to be stepped with."""
+        """How the optimizer should step with each push in the sum."""
         self.squares: float | None = None
         """Sum of the squared norms of the gradients, for AdaScale; None where nobody needs it."""
 
@@ -33,7 +33,7 @@ class DenseSum:
         return sum(self.contributors.values()) if self._ordered else self.examples
 
     def add(self, push: Push, weight: float) -> None:
-        """Ordered: keeps the push until its turn. Else adds it."""
+        """Ordered: keeps the push until its turn. Unordered: adds it."""
         if not self._ordered:
             self._sum(push, weight)
             return
@@ -57,7 +57,7 @@ class DenseSum:
         return next((worker for worker in expected if not has_pushed(worker)), None) if self._ordered else None
 
     def close(self, members: int) -> Gathered | None:
-        """The sum of all that was added, which starts anew; None where there was nothing. Use it before the next `add`."""
+        """Returns the sum of all pushes and starts a new one; None if there were none. Use the result before the next `add`."""
         self.advance((), lambda worker: True)
         pushes, examples = self.pushes, self.examples
         self.pushes = self.examples = 0

@@ -74,14 +74,18 @@ class Folding(Protocol):
 
     # weights out
     def pull(self, version: int | None, mean: bool) -> Published | None:
-        """The weights (of `version`, else the current ones), to be given to `release`; None if they are not kept. `mean`:
-        the mean of the versions up to this one instead, if it is kept."""
+        """The weights of `version` (None: the current ones), which the caller gives to `release`; None if they are not kept.
+        `mean`: the mean of the versions up to this one instead, if it is kept."""
 
     def current(self) -> Published:
         """The current weights for a reply, to be given to `release`."""
 
     def release(self, published: Published) -> None:
         """A reader has finished."""
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version that is still given out."""
 
     @property
     def crowded(self) -> bool:
@@ -95,11 +99,26 @@ class Folding(Protocol):
         """Gives the current weights the slice's version, raised without a fold; older ones are no longer given out."""
 
     # snapshots
-    def state(self, slots: Sequence[Vector], facts: dict[str, Any], gathered: Vector | None) -> SliceState:
-        """A copy of the weights and of the folds' memory, with these slots, facts and this sum."""
+    def keep(self) -> Published:
+        """The current weights for a snapshot, to be given to `release`. They may change in place: see `changing`."""
+
+    @property
+    def changing(self) -> dict[str, Vector]:
+        """What a snapshot holds and folds change in place, by its name in `SliceState`."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a snapshot's table holds of it."""
+
+    @property
+    def lacks(self) -> int:
+        """Arrays of the slice's length that folds may have to make while a snapshot is taken."""
+
+    def supply(self, values: Vector) -> None:
+        """Takes one of these."""
 
     def restore(self, state: SliceState) -> None:
-        """Restores what `state` returned; the clocks hold the version."""
+        """Goes on from a snapshot; the clocks hold the version."""
 
 
 def settled(clocks: Clocks, gathered: Sum | None) -> int:

@@ -1,6 +1,10 @@
 """One server's slice of the model: weights, optimizer, clocks and policy; pushes go in, replies come out."""
 
-from paceline.core.errors import BadPush, VersionGone
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from paceline.core.errors import BadPush, NotYet, VersionGone
 from paceline.core.settings.config import ScheduleConfig
 from paceline.core.slice.admission import Admission
 from paceline.core.slice.dense_folding import DenseFolding
@@ -9,7 +13,7 @@ from paceline.core.slice.policy_switch import PolicySwitch
 from paceline.core.slice.recovery import Recovery
 from paceline.core.slice.rounds import Rounds
 from paceline.core.slice.server_half import ServerHalf
-from paceline.core.slice.state import Phase, SliceState, Standing
+from paceline.core.slice.state import Phase, SliceState, Snapshot, Standing
 from paceline.core.steps.effective import Pool
 from paceline.core.steps.layout import Layout
 from paceline.core.steps.optimizer import Optimizer
@@ -52,6 +56,8 @@ class ModelSlice:
         self._waiting: dict[str, tuple[int, float]] = {}
         """worker -> clock and time of the push whose reply is not sent yet."""
         self._digest: bytes | None = None
+        self.kept_switch = 0
+        """The last change of policy in the newest snapshot on disk."""
 
     @property
     def policy(self) -> Policy:
@@ -101,7 +107,7 @@ class ModelSlice:
         return self.phase is Phase.SERVING and self.folding.crowded
 
     def pull(self, version: int | None = None, mean: bool = False) -> Published | None:
-        """The weights (of `version`, else the current ones), pinned; None before they have come. `mean`: the mean of the
+        """The weights of `version` (None: the current ones), pinned; None before they have come. `mean`: the mean of the
         versions up to this one instead, if the slice keeps it."""
         if self.phase is not Phase.SERVING or (version is not None and version > self.version):
             return None
@@ -139,7 +145,6 @@ class ModelSlice:
             if holders.get(worker) == self.clocks.entry(worker).incarnation
         }
         self._policy_switch.take_view(view)
-        self._maybe_recovered()
         return self._settle()
 
     @property
@@ -153,25 +158,28 @@ class ModelSlice:
         self._rounds.keep_open(first)
         return self._settle()
 
-    def resume(self, worker: str, incarnation: int, clock: int) -> tuple[Standing, list[Reply]]:
-        """A worker reports which of its clocks this slice answered last (0: unknown); the slice returns the worker's state."""
+    def resume(self, worker: str, incarnation: int) -> Standing:
+        """The worker's state here. Changes nothing: the slice alone moves its clocks."""
         self._admission.check_resume(worker, incarnation)
-        entry = self.clocks.entry(worker)
-        lost = (entry.clock + 1, clock) if clock > entry.clock and self.phase is not Phase.EMPTY else None
-        self._recovery.resumed(worker, clock)
-        self._maybe_recovered()
-        return Standing(self.term, entry.clock, self.version, self.phase, lost), self._settle()
+        clocks = self.clocks
+        durable = clocks.durable.get(worker, 0)
+        oldest = 0 if self.phase is Phase.EMPTY else self.folding.oldest
+        return Standing(self.term, clocks.entry(worker).clock, durable, self.version, self.phase, oldest)
 
     # the hot path
     def push(self, push: Push) -> list[Reply]:
-        """Counts a push once: no reply yet, its own, or everyone's. NotYet: repeat after the next view or recovery."""
+        """Counts a push once: no reply yet, its own, or everyone's. NotYet: repeat later. A push of an older term counts as
+        computed on today's weights: versions of two terms can't be compared."""
         self._admission.check(push, self.phase)
         clocks, folding, policy = self.clocks, self.folding, self._half.policy
         if push.clock <= clocks.entry(push.worker).clock:
             return self.ask(push.worker, push.incarnation, push.clock, push.time)
-        staleness = clocks.version - push.base.version if push.base.term == self.term else 0
+        if push.base.term != self.term:
+            self._check_caught_up(push)
+            push = replace(push, base=Base(self.term, clocks.version))
+        staleness = clocks.version - push.base.version
         members = len(clocks.view.seats)
-        verdict = self._admission.verdict(push, policy)
+        verdict = self._admission.verdict(push, policy, self.switch)
         lr, rate = folding.rates(self.lr, staleness, members)
         clocks.advance(push, verdict, staleness, lr)
         policy.observe(push, clocks)
@@ -196,12 +204,38 @@ class ModelSlice:
         """A consistent copy of the whole state, without the pushes of an open round."""
         return self._recovery.state()
 
+    def snapshot(self) -> Snapshot:
+        """The same without a wait: it is complete when its copies are. One at a time."""
+        return self._recovery.snapshot()
+
+    @property
+    def lacks(self) -> int:
+        """Arrays of the slice's length that a snapshot would have to make."""
+        return self._recovery.lacks
+
+    def supply(self, arrays: Iterable[Vector]) -> None:
+        """Takes arrays for the next snapshot."""
+        self._recovery.supply(arrays)
+
+    def kept(self, table: dict[str, Any]) -> None:
+        """The snapshot with this table (`SliceState.table`) is safely on disk."""
+        self.clocks.durable = {worker: entry["clock"] for worker, entry in table["clocks"].items()}
+        self.kept_switch = 0 if table["switch"] is None else table["switch"]["number"]
+
     def restore(self, state: SliceState) -> None:
-        """Starts from a snapshot, RECOVERING until each member has reported its clocks."""
+        """Starts from a snapshot, and serves at once."""
         self._recovery.restore(state)
-        self.phase = Phase.RECOVERING
+        self.kept(state.table)
+        self.phase = Phase.SERVING
 
     # inside
+    def _check_caught_up(self, push: Push) -> None:
+        """NotYet where the worker has sent a clock that an older term answered again, and it still waits here."""
+        if push.worker in self._waiting:
+            raise NotYet(
+                f"{push.worker} pushed clock {push.clock}; its clock {push.clock - 1} still waits here for the other workers."
+            )
+
     def _settle(self) -> list[Reply]:
         """Makes due folds and policy changes, and releases the workers that may go on."""
         if self.phase is not Phase.SERVING:
@@ -212,11 +246,6 @@ class ModelSlice:
         may = self._half.policy.may_proceed
         free = [worker for worker in self._waiting if not clocks.awaits_switch(worker) and may(worker, clocks)]
         return [self._reply(worker, *self._waiting.pop(worker)) for worker in free]
-
-    def _maybe_recovered(self) -> None:
-        if self.phase is Phase.RECOVERING and self._recovery.is_complete:
-            self._recovery.end()
-            self.phase = Phase.SERVING
 
     def _reply(self, worker: str, clock: int, pushed_at: float) -> Reply:
         clocks, half = self.clocks, self._half
@@ -235,7 +264,8 @@ class ModelSlice:
             members=len(clocks.view.seats),
             lr=entry.lr,
             pushed_at=pushed_at,
-            stop=clocks.has_ended(worker),
+            stop=clocks.has_ended(worker, clock),
+            durable=clocks.durable.get(worker, 0),
             # a worker that is catching up does so under the policy of its seat, or another slice would wait for it
             switch=half.made if clock >= entry.clock else None,
             view=clocks.view.number,

@@ -129,9 +129,11 @@ def _whole(total: int, servers: int) -> list[list[Range]]:
 
 
 def _equal_cuts(total: int, servers: int, alignment: int) -> list[list[Range]]:
-    """Memorywise: cut_p = min(T, A * floor(ceil(T / A) * p / P)), whatever the layers."""
+    """Memorywise: cut_p = min(T, A * floor(ceil(T / A) * p / P)), whatever the layers. Of a model with fewer pieces of A than
+    servers the first servers have one each: the chief counts the run's versions by its own slice."""
     blocks = -(-total // alignment)
-    cuts = [min(total, alignment * (blocks * server // servers)) for server in range(servers + 1)]
+    pieces = [server if blocks < servers else blocks * server // servers for server in range(servers + 1)]
+    cuts = [min(total, alignment * piece) for piece in pieces]
     return [[Range(start, stop)] for start, stop in itertools.pairwise(cuts)]
 
 

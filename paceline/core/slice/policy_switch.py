@@ -1,4 +1,4 @@
-"""Changes a slice's policy in mid-run (docs/understand/rounds.md#changes-of-policy)."""
+"""Changes a slice's policy during a run (docs/understand/rounds.md#changes-of-policy)."""
 
 from paceline.core.slice.folding import Folding
 from paceline.core.slice.rounds import Rounds
@@ -24,8 +24,8 @@ class PolicySwitch:
         self._half.rate.members(len(view.seats))
 
     def make_due(self) -> None:
-        """Begins the policies that the view names: at once if the others changed while this server was away, else as soon as
-        every member has done its last clock under the old policy."""
+        """Begins the policies that the view names: at once if the others changed while this server was away, otherwise as soon
+        as every member has done its last clock under the old policy."""
         view, half = self._clocks.view, self._half
         if view.made is not None and half.is_new(view.made):
             self._make(view.made)

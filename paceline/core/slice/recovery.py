@@ -1,32 +1,43 @@
 """Writes a slice's snapshots, and brings a slice back from one."""
 
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import asdict, replace
 
+from paceline.core.slice.copies import Copies
 from paceline.core.slice.folding import Folding
 from paceline.core.slice.server_half import ServerHalf
-from paceline.core.slice.state import SliceState
+from paceline.core.slice.state import SliceState, Snapshot
 from paceline.core.sync.clocks import Clocks, Entry
-from paceline.core.values import AS_SET, Manner, Outcome, Switch
+from paceline.core.values import AS_SET, Manner, Outcome, Switch, Vector
 
 
 class Recovery:
-    """A restarted slice is as old as its snapshot. It takes no pushes until every member has reported which of its clocks
-    were answered. Pushes since the snapshot stay lost; the slice does not ask for them again. Not thread-safe."""
+    """A restarted slice is as old as its snapshot, and so are its clocks, which nobody else may move: by them workers find
+    out which of their pushes to send again. Not thread-safe."""
 
     def __init__(self, clocks: Clocks, half: ServerHalf, folding: Folding) -> None:
         self._clocks = clocks
         self._half = half
         self._folding = folding
-        self._resumed: set[str] = set()
+        self._spare: list[Vector] = []
+        """Arrays that the next snapshot is copied to."""
 
     def state(self) -> SliceState:
         """A consistent copy of the whole state, without the pushes of an open round."""
+        found = self.snapshot()
+        found.copies.finish()
+        self._folding.release(found.weights)
+        return replace(found.state, weights=found.state.weights.copy())
+
+    def snapshot(self) -> Snapshot:
+        """The same, without a wait for copies: weights are pinned, and what changes in place is still to be copied."""
         clocks, half, gathered = self._clocks, self._half, self._folding.sum
         table = {worker: asdict(entry) for worker, entry in clocks.table.items()}
         open_round = gathered.contributors if gathered is not None else {}
-        for worker in open_round:
+        for worker, examples in open_round.items():
             table[worker]["clock"] -= 1
+            table[worker]["examples"] -= examples
         facts = {
             "version": clocks.version,
             "pushes": clocks.pushes - len(open_round),
@@ -36,16 +47,47 @@ class Recovery:
             "policy": half.policy.state(),
             "rate": half.rate.state(),
             "switch": None if half.made is None else asdict(half.made),
+            "rounds": half.policy.rounds,
         }
         if half.missed:
             facts["missed"] = sorted(half.missed.items())
-        total = None
-        if gathered is not None and half.policy.gathers and gathered.pushes:
+        if gathered is not None and self._has_sum:
             facts["gathered"] = [gathered.pushes, gathered.examples]
             if any(manner != AS_SET for manner in gathered.manners):
                 facts["manners"] = [asdict(manner) for manner in gathered.manners]
-            total = gathered.total.copy()
-        return self._folding.state([slot.copy() for slot in half.slots], facts, total)
+        half.copies.finish()
+        copies = half.copies = Copies(self._changing(), self._spare)
+        made, weights = copies.made, self._folding.keep()
+        slots = [made[_slot(index)] for index in range(len(half.slots))]
+        values, total, lag = made.get("weights", weights.values), made.get("gathered"), made.get("lag")
+        return Snapshot(SliceState(values, slots, facts | self._folding.facts, total, lag), copies, weights)
+
+    @property
+    def lacks(self) -> int:
+        """Arrays of the slice's length that a snapshot would have to make: they are quicker made before, without the lock."""
+        needed = len(self._half.slots) + len(self._folding.changing) + self._has_sum
+        return max(0, needed - len(self._spare)) + self._folding.lacks
+
+    def supply(self, arrays: Iterable[Vector]) -> None:
+        """Takes arrays for the next snapshot: new ones, or the last one's when it is written."""
+        for values in arrays:
+            if self._folding.lacks:
+                self._folding.supply(values)
+            else:
+                self._spare.append(values)
+
+    @property
+    def _has_sum(self) -> bool:
+        """Whether pushes are summed outside of rounds, and are in the snapshot."""
+        gathered = self._folding.sum
+        return gathered is not None and self._half.policy.gathers and gathered.pushes > 0
+
+    def _changing(self) -> dict[str, Vector]:
+        """What a snapshot holds and training changes in place, by name."""
+        found = {_slot(index): slot for index, slot in enumerate(self._half.slots)} | self._folding.changing
+        if self._folding.sum is not None and self._has_sum:
+            found["gathered"] = self._folding.sum.total
+        return found
 
     def restore(self, state: SliceState) -> None:
         """Restores what `state` returned."""
@@ -70,24 +112,8 @@ class Recovery:
             manners = [Manner(tuple(each["rates"]), tuple(each["untouched"])) for each in facts.get("manners", ())]
             gathered.restore(state.gathered, pushes, examples, manners or [AS_SET] * pushes)
             clocks.buffered = gathered.pushes
-        clocks.is_recovering = True
-
-    def resumed(self, worker: str, clock: int) -> None:
-        """A worker reports which of its clocks was answered last (0: unknown)."""
-        self._clocks.reach(worker, clock)
-        self._resumed.add(worker)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every member has reported its clocks."""
-        view = self._clocks.view
-        return view.number > 0 and view.seats.keys() <= self._resumed
-
-    def end(self) -> None:
-        """Accepts pushes again. Rounds continue from the slowest member's, whatever was lost."""
-        clocks = self._clocks
-        if self._half.policy.rounds:
-            clocks.version = max(clocks.version, clocks.slowest())
-            self._folding.renumber()
         clocks.forget_pushes()
-        clocks.is_recovering = False
+
+
+def _slot(index: int) -> str:
+    return f"slot{index}"

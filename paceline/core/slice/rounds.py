@@ -36,6 +36,8 @@ class Rounds:
         """Gathers a push."""
         gathered = self._folding.sum
         if gathered is not None:
+            if self._half.policy.gathers:  # a snapshot holds this sum
+                self._half.copies.finish()
             gathered.add(push, self._half.policy.weight(staleness))
             self._clocks.buffered = gathered.pushes
 

@@ -5,6 +5,7 @@ from collections import Counter
 
 from paceline.core.errors import BadPush, ConfigError
 from paceline.core.settings.config import ScheduleConfig
+from paceline.core.slice.copies import NO_COPIES
 from paceline.core.slice.rate import Rate
 from paceline.core.steps.effective import Pool, effective, scheduled
 from paceline.core.steps.groups import Grouping, grouped
@@ -37,13 +38,16 @@ class ServerHalf(PolicyInForce):
         self._length = length
         self._grouping = None if layout is None else Grouping.of(asked, layout)
         if layout is None and (asked.groups or asked.averaged):
-            raise ConfigError("A slice that steps groups of parameters must be told its layout.")
+            raise ConfigError("A slice that steps parameter groups needs their layout.")
         self._asked = grouped(asked, layout)
         self._schedule = schedule
         self._epochs = epochs
         self._pool = pool
         self.slots: list[Vector] = []
         """The optimizer's memory. It is kept if the next policy's optimizer has as many arrays."""
+        self.copies = NO_COPIES
+        """Copies for a snapshot that is being taken. Call `finish` on them before you change the slots or other arrays in
+        it."""
         self.steps = 0
         """Optimizer steps taken."""
         self.missed: Counter[int] = Counter()

@@ -1,8 +1,6 @@
 """Folds pushes into the weights of a sparse slice: each changes a few weights in place, and replies carry only the changed
 or requested weights [Hogwild]."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +61,7 @@ class SparseFolding:
         self._add(self.sum.take(), 1.0)
 
     def _add(self, update: Sparse, factor: float) -> None:
+        self._half.copies.finish()
         self._half.steps += 1
         values = self._current.values
         if self._mean is not None and self._mean.goes_on(self._epoch):
@@ -97,6 +96,10 @@ class SparseFolding:
         """Nothing is pinned."""
 
     @property
+    def oldest(self) -> int:
+        return self._clocks.version
+
+    @property
     def crowded(self) -> bool:
         return False
 
@@ -114,11 +117,24 @@ class SparseFolding:
         self._current.version = self._clocks.version
 
     # snapshots
-    def state(self, slots: Sequence[Vector], facts: dict[str, Any], gathered: Vector | None) -> SliceState:
-        found = SliceState(self._current.values.copy(), slots, facts, gathered)
-        if self._mean is None or not self._mean.count:
-            return found
-        return replace(found, lag=self._mean.lag.copy(), table=facts | {"averaged": self._mean.count})
+    def keep(self) -> Published:
+        return self._current
+
+    @property
+    def changing(self) -> dict[str, Vector]:
+        weights = {"weights": self._current.values}
+        return weights if self._mean is None or not self._mean.count else weights | {"lag": self._mean.lag}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {} if self._mean is None or not self._mean.count else {"averaged": self._mean.count}
+
+    @property
+    def lacks(self) -> int:
+        return 0
+
+    def supply(self, values: Vector) -> None:
+        """It needs none."""
 
     def restore(self, state: SliceState) -> None:
         """A snapshot without a mean, as of an older release, restarts it."""

@@ -10,7 +10,7 @@ from paceline.core.values import Empty, Manner, Push, Sparse, Vector, worker_ord
 
 class SparseSum:
     """The pushes of one fold, as `DenseSum` keeps dense ones. Ordered: at most one of each worker, summed in worker order.
-    Else a sum for each worker, where later values may replace earlier ones. Not thread-safe."""
+    Unordered: a sum for each worker, where later values may replace earlier ones. Not thread-safe."""
 
     def __init__(self, length: int, ordered: bool, overwrites: bool) -> None:
         self._length = length

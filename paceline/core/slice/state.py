@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from paceline.core.values import Vector
+from paceline.core.slice.copies import Copies
+from paceline.core.values import Published, Vector
 
 
 class Phase(StrEnum):
@@ -13,8 +14,6 @@ class Phase(StrEnum):
 
     EMPTY = "empty"
     """It has no weights yet: pushes and pulls wait."""
-    RECOVERING = "recovering"
-    """Back from a snapshot: it waits until every member has reported its clocks."""
     SERVING = "serving"
 
 
@@ -31,13 +30,27 @@ class SliceState:
     """By which the mean of the versions lags behind (`RunningMean`), where one has begun."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """A slice's state of one moment, to be written while the slice trains on."""
+
+    state: SliceState
+    """Its arrays are whole once `copies` are done."""
+    copies: Copies
+    """Of the arrays that training changes in place."""
+    weights: Published
+    """Pinned, to be given to `release` at the end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A worker's state on a slice, as the slice reports it to a worker that joins or comes back."""
 
     term: int
     clock: int
+    durable: int
+    """The worker's clock in the newest snapshot on disk."""
     version: int
     phase: Phase
-    lost: tuple[int, int] | None
-    """First and last clock of this worker that a restart of the server lost, if it lost any."""
+    oldest: int = 0
+    """The oldest version of the weights that is still given out."""

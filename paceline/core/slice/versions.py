@@ -4,6 +4,9 @@ import numpy as np
 
 from paceline.core.values import Published, Vector
 
+_ARRAYS = 3
+"""Current weights, those that are given out or come next, and those of a snapshot."""
+
 
 class Versions:
     """Current and, where a policy has rounds, previous weights. A pinned version never changes; its
@@ -13,6 +16,8 @@ class Versions:
         self.current = Published(version, first)
         self.previous: Published | None = None
         self._keep_previous = keep_previous
+        self._kept: Published | None = None
+        """The version of the last snapshot."""
         self._old: list[Published] = []
         self._free: list[Vector] = []
 
@@ -56,6 +61,23 @@ class Versions:
                 return known
         return None
 
+    def keep(self) -> Published:
+        """The current version, pinned for a snapshot, which needs it longer than any reader, to be given to `release`. The
+        memory formula counts an array for it."""
+        self.current.pins += 1
+        self._kept = self.current
+        return self.current
+
+    @property
+    def lacks(self) -> int:
+        """Arrays that folds may have to make while a snapshot is taken."""
+        arrays = 1 + (self.previous is not None) + len(self._old) + len(self._free)
+        return max(0, _ARRAYS - arrays)
+
+    def supply(self, values: Vector) -> None:
+        """Takes an array for a version to come."""
+        self._free.append(values)
+
     def release(self, published: Published) -> None:
         """Ends one reader's hold on a version."""
         published.pins -= 1
@@ -64,10 +86,15 @@ class Versions:
             self._free.append(published.values)
 
     @property
+    def oldest(self) -> int:
+        """The oldest version that is still given out."""
+        return self.current.version if self.previous is None else self.previous.version
+
+    @property
     def crowded(self) -> bool:
-        """Whether the next fold would need an array more than the two that the memory formula counts."""
+        """Whether the next fold would need an array more than the memory formula counts: two, and one for a snapshot."""
         needs_one = self._keep_previous or self.current.pins > 0
-        return needs_one and len(self._old) > 0 and not self._free
+        return needs_one and not self._free and any(old is not self._kept for old in self._old)
 
     def _retire(self, published: Published) -> None:
         if published.pins:

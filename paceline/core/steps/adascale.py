@@ -10,7 +10,7 @@ class AdaScale:
     squared norm of the true one; both are moving averages of their unbiased estimates. Sums of squares of one slice are
     enough; then the gain is that slice's. Not thread-safe.
 
-    By hand: S = 2, g = [1, 1] and [1, -1]: the squares sum to 4 and the mean is [1, 0], so v = (4 - 2 * 1) / 1 = 2,
+    An example: S = 2, g = [1, 1] and [1, -1]: the squares sum to 4 and the mean is [1, 0], so v = (4 - 2 * 1) / 1 = 2,
     m = 1 - 2 / 2 = 0, r = 2. With [2, 0] and [1, 0]: v = 5 - 2 * 2.25 = 0.5, m = 2.25 - 0.25 = 2, r = 2.5 / 2.25."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class AdaScale:
         return self.gain(pushes)
 
     def gain(self, pushes: int) -> float:
-        """The gain that a fold of so many gradients has by what was seen so far; 1 before anything was."""
+        """The gain of a fold of `pushes` gradients, estimated from the folds so far; 1 before the first."""
         variance, square = self._variance, max(0.0, self._square)
         below = variance / max(1, pushes) + square
         return min(float(max(1, pushes)), max(1.0, (variance + square) / below)) if below > 0 else 1.0

@@ -4,8 +4,9 @@ The rate belongs to examples: a step on E of the B examples takes a * E / B for 
 a * sqrt(E / B) for adaptive steps [Malladi et al. 2022]. So lock-step on n shares of B is what one process does, and with one
 worker every policy is.
 
-Momentum belongs to steps that follow one another. Where other workers' steps come between, the servers' momentum would carry on
-what no longer fits; each worker keeps it of its own steps instead [Hakimi et al. 2019], and the servers take plain ones."""
+Momentum belongs to steps that follow one another. Where other workers' steps come between, the servers' momentum would continue
+a direction that no longer fits; each worker keeps the momentum of its steps instead [Hakimi et al. 2019], and the servers take
+plain steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,15 +25,15 @@ class Scaled(Extension):
     """What a policy, with servers or without, says of the steps that n members take."""
 
     rules: ClassVar[tuple[SettingsRule, ...]] = ()
-    """What it does not go with, beside what all policies don't (core/rules/)."""
+    """Settings that conflict with it, besides those that conflict with every policy (core/rules/)."""
     plain: ClassVar[bool] = False
     """Whether all steps are plain SGD's, whatever the optimizer."""
     worker_momentum: ClassVar[bool] = True
-    """Whether each worker keeps SGD's momentum where there are several. Not in lock-step, nor where workers step models of
-    their own: there one step follows the other."""
+    """Whether each of several workers keeps SGD's momentum itself. Not in lock-step, nor where each worker steps a local model:
+    there one step follows the other."""
 
     averages: ClassVar[bool] = False
-    """Whether workers step models of their own, with the run's optimizer, and these are averaged."""
+    """Whether each worker steps a local model with the run's optimizer, and these models are averaged."""
 
     def step_pushes(self, members: int) -> float:
         """Pushes whose mean makes one step: 1, or all members' in lock-step. Own steps of workers whose models are averaged
@@ -61,7 +62,7 @@ class Pool:
     """Whether the workers' codec keeps the momentum (codec.momentum)."""
 
     def scale(self, asked: Optimizer, policy: Scaled) -> Callable[[int], float]:
-        """Factor of the user's rate for so many live workers."""
+        """The factor of the user's rate, given the number of live workers."""
         alone = self.share if policy.averages else 1.0
         return lambda live: asked.scaled(self.share * policy.step_pushes(live), alone) * policy.divides(live)
 
@@ -91,7 +92,7 @@ def effective(pool: Pool | None, asked: Optimizer, policy: Scaled) -> Optimizer:
 
 
 def scheduled(schedule: ScheduleConfig, epochs: float, pool: Pool | None, asked: Optimizer, policy: Scaled) -> Schedule:
-    """The schedule of a run of so many epochs, whose 'auto' is what the pool makes of the user's rate."""
+    """The schedule of a run of `epochs` epochs, whose 'auto' is the pool's factor of the user's rate."""
     return Schedule(schedule, epochs) if pool is None else Schedule(schedule, epochs, pool.scale(asked, policy))
 
 
@@ -122,7 +123,8 @@ def cautioned(config: Config, policy: Scaled) -> str:
 
 
 def _noisier(config: Config, asked: Optimizer, policy: Scaled) -> str:
-    """That the servers' adaptive steps are on few examples each, where they are; the Adam of workers is told otherwise."""
+    """Why the servers' adaptive steps may be noisy: each is on few examples. Empty where this does not apply (as for Adam in
+    workers)."""
     pool = pool_of(config)
     if pool is None or policy.averages or policy.step_pushes(config.workers) >= config.workers:
         return ""

@@ -1,4 +1,4 @@
-"""Groups of parameters, each stepped with options of its own; and steps in the manner that a script's optimizer asks for."""
+"""Groups of parameters, each stepped with its own options; and steps in the manner that a script's optimizer asks for."""
 
 import fnmatch
 from collections import Counter
@@ -39,8 +39,8 @@ class Grouping:
                 for name in names:
                     if found.setdefault(name, number) != number:
                         raise ConfigError(
-                            f"optimizer.groups: parameter '{name}' is in group {found[name] - 1} and in group {number - 1}. "
-                            "Name each in one group at most."
+                            f"optimizer.groups: parameter '{name}' is in group {found[name] - 1} and in group "
+                            f"{number - 1}. Name each parameter in only one group."
                         )
         last = len(optimizer.groups) + bool(optimizer.averaged)
         found |= dict.fromkeys(optimizer.averaged, last)
@@ -83,7 +83,7 @@ class Grouping:
 
 
 class Grouped(Optimizer):
-    """Several optimizers as one: each steps the elements of its group, at the rate that it has beside the first one's."""
+    """Several optimizers as one: each steps the elements of its group, at its rate relative to the first group's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
     parts: SkipValidation[tuple[Optimizer, ...]]
@@ -185,6 +185,6 @@ def grouped(asked: Optimizer, layout: Layout | None) -> Optimizer:
 def _unmatched(key: str, pattern: str, names: Sequence[str]) -> ConfigError:
     some = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     return ConfigError(
-        f"{key}.parameters: '{pattern}' is the name of no trained parameter; they are {some}. Name one of them, or give a "
-        "pattern like '*.bias'."
+        f"{key}.parameters: no trained parameter is called '{pattern}'. The model has {some}. Name one of them, "
+        "or give a pattern like '*.bias'."
     )

@@ -1,4 +1,4 @@
-"""Momentum that a worker keeps of its own steps, where those of others come between."""
+"""Momentum that a worker keeps itself, where other workers' steps come between its steps."""
 
 from collections.abc import Sequence
 

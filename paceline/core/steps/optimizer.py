@@ -39,11 +39,11 @@ def _listed(value: Any) -> Any:
 
 
 class Group(BaseModel):
-    """Parameters of the model that are stepped with options of their own, and these options."""
+    """Parameters of the model that have their own optimizer options, and these options."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
     parameters: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
-        description="Which ones: names as in model.named_parameters(), or patterns like '*.bias'; beside it stand options "
+        description="Which ones: names as in model.named_parameters(), or patterns like '*.bias'; next to it write options "
         "that differ, like weight_decay: 0."
     )
 
@@ -90,8 +90,8 @@ class Optimizer(BaseModel, ABC):
         key, options = f"optimizer.groups.{number}", dict(self.groups[number].model_extra or {})
         for other in {"name", "groups", "averaged"} & options.keys():
             raise ConfigError(
-                f"{key}.{other}: got {options[other]!r}, but a group steps with the run's optimizer, {self.name}, and has "
-                f"none inside. Leave {other} out."
+                f"{key}.{other}: got {options[other]!r}, but a group can't set this: it uses the run's optimizer, "
+                f"{self.name}. Leave out {other}."
             )
         try:
             return type(self)(**main | options)

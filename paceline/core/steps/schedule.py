@@ -15,9 +15,9 @@ RAMP = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Factors of optimizer.lr as a pure function. `epochs` is the run's length; `auto` is the factor for so many live workers
-    where the config says 'auto' (`effective.py`). AdaScale's gain comes from what is folded, so it is a factor beside this
-    one."""
+    """Factors of optimizer.lr as a pure function. `epochs` is the run's length; `auto` gives the factor for a number of live
+    workers where the config says 'auto' (`effective.py`). AdaScale's gain comes from what is folded, so it is a separate
+    factor."""
 
     config: ScheduleConfig
     epochs: float
@@ -70,8 +70,8 @@ class Schedule:
         return scale * self.shape(epoch)
 
     def _start(self, scale: float) -> float:
-        """Where a warm-up to `scale` starts: by default at the rate of one process where workers make it larger [Goyal et
-        al. 2017], else at 0."""
+        """Where a warm-up to `scale` starts: by default at the rate of one process where workers make it larger [Goyal et al.
+        2017], otherwise at 0."""
         asked = self.config.warmup_start
         if self.config.lr_scale != "auto":
             return min(1.0 if asked is None else asked, scale)

@@ -8,7 +8,7 @@ from paceline.core.values import Outcome, Push, Seat, Verdict, View, worker_orde
 
 @dataclass(slots=True)
 class Entry:
-    """One worker's entry in the table: its whole recorded past, and the answer to a repeat of its last push."""
+    """One worker's line in the table: its whole recorded past, and the answer to a repeat of its last push."""
 
     incarnation: int = 0
     clock: int = 0
@@ -23,6 +23,8 @@ class Entry:
     lr: float = 0.0
     version: int = 0
     """The slice's version when the last push was counted."""
+    examples: int = 0
+    """Training examples behind all of its pushes."""
 
 
 class Clocks:
@@ -37,16 +39,20 @@ class Clocks:
         """Training examples of these pushes."""
         self.buffered = 0
         """Pushes in the sum that folds next."""
-        self.is_recovering = False
-        """Back from a snapshot, before all members have reported: the clocks are too low to seat or stop workers by."""
         self.view = View()
         self.table: dict[str, Entry] = {}
+        """The workers that have ever been members, by name."""
+        self.durable: dict[str, int] = {}
+        """The clock that each of them has in the newest snapshot on disk."""
+        self.gone = 0
+        """Training examples behind the pushes of workers that are no members."""
         self._slowest: int | None = None
         """The cached result of `slowest`, until a clock or the view changes."""
 
     def entry(self, worker: str) -> Entry:
+        """The worker's entry; an empty one, which is not kept, where it has never been a member."""
         found = self.table.get(worker)
-        return found if found is not None else self.table.setdefault(worker, Entry())
+        return Entry() if found is None else found
 
     @property
     def members(self) -> Iterable[str]:
@@ -62,10 +68,10 @@ class Clocks:
             clock = min(clock, seat.switch_clock)
         return clock + seat.handicap
 
-    def has_ended(self, worker: str) -> bool:
-        """Whether the member has reached the last clock named for it."""
+    def has_ended(self, worker: str, clock: int | None = None) -> bool:
+        """Whether the member has reached the last clock named for it; `clock`: whether this one is the last."""
         last = self.view.seats[worker].last
-        return last is not None and self.entry(worker).clock >= last
+        return last is not None and (self.entry(worker).clock if clock is None else clock) >= last
 
     def awaits_switch(self, worker: str) -> bool:
         """Whether the member has reached the clock up to which it trains under the old policy."""
@@ -106,6 +112,7 @@ class Clocks:
         self.pushes += 1
         self.examples += push.examples
         entry.clock = push.clock
+        entry.examples += push.examples
         entry.seen = self.pushes
         entry.version = self.version
         if not was_ahead:  # a push of a worker ahead does not change the slowest
@@ -114,20 +121,15 @@ class Clocks:
         entry.staleness = staleness
         entry.lr = lr
 
-    def reach(self, worker: str, clock: int) -> None:
-        """Notes that the worker has completed this clock, even if the slice never saw it."""
-        entry = self.entry(worker)
-        entry.clock = max(entry.clock, clock)
-        self._slowest = None
-
     def take_view(self, view: View) -> None:
         """Takes the new view; a new incarnation starts without a last push."""
         for worker, seat in view.seats.items():
-            entry = self.entry(worker)
+            entry = self.table.setdefault(worker, Entry())
             if entry.incarnation != seat.incarnation:
                 entry.incarnation = seat.incarnation
                 entry.seen = None
         self.view = view
+        self.gone = sum(entry.examples for worker, entry in self.table.items() if worker not in view.seats)
         self._slowest = None
 
     def forget_pushes(self) -> None:

@@ -175,6 +175,8 @@ class Policy(Scaled, ABC):
     # worker half
     takes_local_step: ClassVar[bool] = False
     """Whether the worker makes its own plain step before it mixes."""
+    both_step: ClassVar[bool] = False
+    """Whether workers make own steps with the run's optimizer on gradients with which the servers make theirs, too."""
     keeps_start: ClassVar[bool] = False
     """Whether the worker keeps the model of its last mix."""
 
@@ -205,6 +207,10 @@ class Policy(Scaled, ABC):
         `others`: pushes by others since this worker's last one, None for its first push after a join."""
         return 1.0
 
+    def idles(self, members: int) -> str:
+        """What makes the policy useless with this many equal workers, in words without a full stop; empty: nothing."""
+        return ""
+
     # snapshots
     def state(self) -> dict[str, Any]:
         """The state that a snapshot needs besides the options, as plain JSON values."""
@@ -215,7 +221,7 @@ class Policy(Scaled, ABC):
 
 
 def unless_old(push: Push, clocks: Clocks) -> Verdict:
-    """BUFFERED if the gradient was computed on the present version, else DROPPED."""
+    """BUFFERED if the gradient was computed on the current version, otherwise DROPPED."""
     is_old = push.base.version != clocks.version
     return Verdict(Outcome.DROPPED, "old_version") if is_old else Verdict(Outcome.BUFFERED)
 

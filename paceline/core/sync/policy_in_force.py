@@ -1,5 +1,8 @@
 """The policy in force: the run's first one, or the one of the newest change of policy."""
 
+from collections.abc import Collection
+
+from paceline.core.errors import Behind
 from paceline.core.settings.config import Options
 from paceline.core.sync.policy import Policy, build_policy
 from paceline.core.values import Switch
@@ -25,6 +28,15 @@ class PolicyInForce:
     def is_new(self, change: Switch) -> bool:
         """Whether this process has not made the change yet."""
         return self.made is None or change.number > self.made.number
+
+    def check_level(self, versions: Collection[int]) -> None:
+        """Behind where, in rounds, a worker has weights of different versions. It computes a round again that some slices have
+        closed, and the others of its round have gone on there meanwhile: its next gradient would be that of no round."""
+        if self.policy.rounds and len(set(versions)) > 1:
+            raise Behind(
+                f"The servers gave out weights of rounds {', '.join(map(str, sorted(set(versions))))}; a gradient needs those "
+                "of one round."
+            )
 
     def adopt(self, change: Switch) -> bool:
         """Applies the change's policy from now on; False if that one, or a newer one, is already in force."""

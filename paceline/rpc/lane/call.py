@@ -21,7 +21,7 @@ from paceline.rpc.watchdog import Watchdog
 from paceline.v1 import parameter_service_pb2 as pb
 
 OK = [(":status", "200"), ("content-type", "application/grpc")]
-NO_THREAD = "The server answers as many calls as it can, or is shutting down."
+NO_THREAD = "The server has too many calls already, or is shutting down."
 
 
 class Call:

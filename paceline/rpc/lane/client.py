@@ -227,7 +227,7 @@ def _check(stream: Stream) -> None:
             raise stream.failure
         return
     if not number.isdecimal():
-        raise TryAgain(f"This is no gRPC server: it answered with HTTP status {stream.fields.get(':status', '?')}.")
+        raise TryAgain(f"This is not a gRPC server: it answered with HTTP status {stream.fields.get(':status', '?')}.")
     status, text = NAMES.get(int(number), "UNKNOWN"), percent_decoded(trailers.get("grpc-message", ""))
     raise error_of(trailers.get(ERROR_KEY, ""), status, text)
 

@@ -1,5 +1,5 @@
-"""An HTTP/2 connection (RFC 9113), as far as gRPC needs one: frames in and out, settings, windows, streams, pings. A thread
-of its own reads; whoever calls sends. What a peer may cost is bounded, each bound beside what it is for."""
+"""An HTTP/2 connection (RFC 9113), as far as gRPC needs one: frames in and out, settings, windows, streams, pings. Its own
+thread reads; the caller's thread sends. What a peer may cost is bounded, each bound next to what it is for."""
 
 import threading
 import traceback
@@ -66,7 +66,7 @@ class Connection:
         self._pinged = False
         self.is_draining = False
         self.why: Exception | None = None
-        """Why it has ended; None while it is there."""
+        """Why it has ended; None while it is open."""
         self._thread = self._new_thread(lambda: self._read(is_first=True))
         """Reads."""
 
@@ -89,7 +89,7 @@ class Connection:
             with self._flow.changed:
                 self._check_there()
                 if self.is_draining or len(self._streams) >= self._flow.streams:
-                    raise TryAgain("The server takes no more calls on this connection just now.")
+                    raise TryAgain("The server takes no more calls on this connection at the moment.")
                 self._last += 2 if self._last else 1
                 stream = Stream(self._last, self._flow.window, opener, self._traffic.call())
                 self._streams[self._last] = stream
@@ -132,7 +132,7 @@ class Connection:
         return True
 
     def grant(self, stream: Stream, more: int) -> None:
-        """Lets the far side send so many bytes more."""
+        """Lets the far side send this many bytes more."""
         if more:
             self._writer.send([frames.window_update(stream.number, more)])
 
@@ -346,7 +346,7 @@ class Connection:
         if ends:
             stream.trailers = stream.trailers or stream.fields
             stream.got_all()
-            self._flow.tell()  # whoever sends on it need not go on
+            self._flow.tell()  # a thread that sends on it need not go on
             stream.wake()
 
     def _opened(self, number: int, found: list[tuple[str, str]], ends: bool) -> None:

@@ -71,7 +71,7 @@ _OF_EITHER = (Kind.WINDOW_UPDATE,)
 
 
 def frame_header(length: int, kind: int, flags: int, stream: int) -> bytes:
-    """The nine bytes before a payload (section 4.1)."""
+    """The nine bytes before a frame's content (section 4.1)."""
     return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream)
 
 
@@ -87,7 +87,7 @@ def parse_header(raw: bytes) -> tuple[int, int, int, int]:
 
 
 def check_shape(length: int, kind: int, flags: int, stream: int, most: int) -> None:
-    """Refuses a frame before its payload is read: larger than `most`, of a wrong size, or on a stream where it has no place
+    """Refuses a frame before its content is read: larger than `most`, of a wrong size, or on a stream where it has no place
     (sections 4.2 and 6)."""
     if length > most:
         raise Violation(Code.FRAME_SIZE_ERROR, f"A frame of {length:,} bytes; at most {most:,} are taken.")

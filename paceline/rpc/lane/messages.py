@@ -58,19 +58,19 @@ class Messages:
         self, sink: Sink | None = None, counts: Counts | None = None, on_whole: Callable[[], None] = lambda: None
     ) -> None:
         """`sink`: where parts go, and messages are not kept; without it one is, in `whole`, until it is taken out.
-        `on_whole`: called when it is there."""
+        `on_whole`: called when it has come."""
         self._sink = sink
         self._counts = counts or Counts()
         self._on_whole = on_whole
         self.whole: list[bytes] = []
         self._small = bytearray()
         self._need = PREFIX
-        """Bytes that `_small` is to have before the next step."""
+        """Bytes that `_small` must have before the next step."""
         self._left: int | None = None
         """Bytes of the present message that are not in `_small`; None: its prefix has not come."""
         self._body: memoryview | None = None
         self._scratch = bytearray()
-        """Where a part lies that has no place of its own; used again for the next one."""
+        """Where a part lies that has no other place; used again for the next one."""
         self._filled = self._offset = 0
         self.unread = 0
 
@@ -106,7 +106,7 @@ class Messages:
             length = int.from_bytes(self._small[1:PREFIX], "big")
             if self._small[0] or length > MOST:
                 kind = "compressed" if self._small[0] else f"{length:,} bytes long; at most {MOST:,} are taken"
-                raise BadPush(f"A message is {kind}. Send it plain, in smaller parts.")
+                raise BadPush(f"A message is {kind}. Send it uncompressed, in smaller parts.")
             self._small.clear()
             self._left = length
             self._need = length if self._sink is None else min(length, _FIELDS)
@@ -147,7 +147,9 @@ class Messages:
         self._left = None
         self._need = PREFIX
         if self.whole:
-            raise BadPush("A message came before the last one had its answer. Send one, and wait for it.")
+            raise BadPush(
+                "A message came before the answer to the last one. Send one message, and wait for its answer."
+            )
         self.whole.append(message)
         self._on_whole()
 

@@ -28,7 +28,7 @@ PATIENCE = 20.0
 
 
 class LaneServer:
-    """Listens on a port of its own. Thread-safe."""
+    """Listens on its own port. Thread-safe."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class LaneServer:
                 self._greet(sock, self._keys)
 
     def _greet(self, sock: socket.socket, keys: KeyFolder) -> None:
-        """The handshake of TLS, in a thread of its own: a peer may take its time."""
+        """The handshake of TLS, in its own thread: a peer may take its time."""
 
         def shake() -> None:
             try:
@@ -163,7 +163,7 @@ class LaneServer:
                 call.leave()
 
     def _wake(self, call: Call) -> None:
-        """In the reader's thread, which itself answers what is there as a whole: a small exchange is not to wait until another
+        """In the reader's thread, which itself answers what has come as a whole: a small exchange should not wait until another
         thread wakes up. When it has to wait, another one reads."""
         if not call.stream.is_ready:
             self._hand_over(call)

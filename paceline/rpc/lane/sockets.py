@@ -70,7 +70,8 @@ class PlainSocket:
         return any(events & ~select.POLLOUT for _, events in poll.poll(1000))
 
     def close(self) -> None:
-        """Wakes whoever reads or writes. The descriptor stays: another connection would get it while they still use it."""
+        """Wakes the threads that read or write. The descriptor stays: another connection would get it while they still use
+        it."""
         with suppress(OSError):  # the far side was quicker
             # not an SSL socket's own, after which it would go on in plain text
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
@@ -85,7 +86,7 @@ class PlainSocket:
 
 
 def linger(sock: socket.socket, seconds: float = 1.0) -> None:
-    """Lets the far side read what was sent last: a close while bytes of its own are unread would throw that away. Past TLS
+    """Lets the far side read what was sent last: a close while bytes from it are unread would throw that away. Past TLS
     where there is some: nothing that comes is of interest any more."""
     end, scratch = time.monotonic() + seconds, bytearray(1 << 14)
     with suppress(OSError):
@@ -96,7 +97,7 @@ def linger(sock: socket.socket, seconds: float = 1.0) -> None:
 
 
 def wait(sock: socket.socket, wanted: int, seconds: float) -> bool:
-    """Whether the socket can be read or written within so many seconds."""
+    """Whether the socket can be read or written within this many seconds."""
     poll = select.poll()  # select.select takes no descriptor beyond 1023
     poll.register(sock, wanted)
     return seconds > 0 and bool(poll.poll(seconds * 1000))
@@ -111,7 +112,7 @@ class Reader:
         self._start = self._end = 0
 
     def exact(self, count: int) -> bytes:
-        """So many bytes. ConnectionError at the end."""
+        """This many bytes. ConnectionError at the end."""
         if self._start == self._end and 0 < count <= len(self._view):
             self._end = self._some(self._view)
             self._start = 0
@@ -138,7 +139,7 @@ class Reader:
             at += count
 
     def skip(self, count: int) -> None:
-        """Drops so many bytes."""
+        """Drops this many bytes."""
         while count:
             some = min(count, len(self._view))
             self.exact(some)

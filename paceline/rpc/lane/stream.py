@@ -27,7 +27,7 @@ class Stream:
         self, number: int, room: int, opener: Callable[[bytes], Sink] | None = None, counts: Counts | None = None
     ) -> None:
         """`room`: bytes that may be sent. `opener`: chooses the sink by the first message's head, in the reader's thread;
-        without it whoever waits for `first` calls `attach`."""
+        without it the thread that waits for `first` calls `attach`."""
         self.number = number
         self.room = room
         self._opener = opener
@@ -50,7 +50,7 @@ class Stream:
         """Until when the caller waits (time.monotonic seconds)."""
         self.first = threading.Event()
         self.done = threading.Event()
-        """The first message's head is there; all is there, or nothing more comes (`failure`)."""
+        """The first message's head has come; all has come, or nothing more comes (`failure`)."""
         self.clock = time.monotonic
         self.touched = time.monotonic()
         """When bytes came last, by the clock."""
@@ -128,7 +128,7 @@ class Stream:
             self.head = head or head_anywhere(message)
             if self._opener is not None:
                 self._attach(self._opener(self.head))
-        except Exception as error:  # whatever the opener raises goes to whoever waits
+        except Exception as error:  # what the opener raises goes to the thread that waits
             self._end(error)
         self.first.set()
 
@@ -152,7 +152,7 @@ class Stream:
 
     # of the sender
     def spend(self, count: int) -> None:
-        """So many bytes go out."""
+        """This many bytes go out."""
         self.room -= count
         self.counts.sent_bytes += count
 
@@ -165,7 +165,7 @@ class Stream:
             self.on_wait()
         self.counts.wait(room, min(1.0, patience))
 
-    # of whoever waits
+    # of the thread that waits
     def attach(self, sink: Sink | None) -> int:
         """Everything from the first byte on goes to the sink (None: into `messages`); returns how many more bytes the far
         side may send."""
@@ -188,7 +188,7 @@ class Stream:
 
     def message(self, patience: float | None = None) -> bytes | None:
         """The next message, where no sink takes them (after `attach`); None where no more comes. queue.Empty where it does
-        not come in so many seconds."""
+        not come in this many seconds."""
         while self._messages is not None and not self.is_over:
             self._came.get(timeout=patience)
             if self._messages.whole:

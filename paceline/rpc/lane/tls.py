@@ -35,7 +35,7 @@ class TlsSocket(PlainSocket):
         self._first = first
         self._lock = threading.Lock()
         self._least = 1
-        """Bytes that make the socket readable, as the kernel was told."""
+        """Bytes that make the socket readable, as the kernel knows."""
 
     def receive(self, view: memoryview, whole: bool = False) -> int:
         if self._first:
@@ -99,7 +99,7 @@ class TlsSocket(PlainSocket):
         return super().wait_for_either()
 
     def _wake_at(self, count: int) -> None:
-        """The kernel wakes the reader when so many bytes have come, not with each record."""
+        """The kernel wakes the reader when this many bytes have come, not with each record."""
         if self._least != max(1, count):
             self._least = max(1, count)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self._least)
@@ -125,12 +125,12 @@ def encrypted_client(sock: socket.socket, context: ssl.SSLContext, address: str,
         if "_ALERT_" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
             words = reason.partition("_ALERT_")[2].replace("_", " ").lower()
             raise Unauthenticated(refused(address, words)) from error
-        raise TryAgain(f"No connection to {address} by TLS: {error}.") from error
+        raise TryAgain(f"No TLS connection to {address}: {error}.") from error
     return TlsSocket(shaken, patience, first)
 
 
 def encrypted_server(sock: socket.socket, context: ssl.SSLContext, patience: float) -> TlsSocket | None:
-    """A server's socket after the handshake; None where that has failed, and the peer has been told why."""
+    """A server's socket after the handshake; None where that has failed, and the peer knows why."""
     try:
         wrapped = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
     except OSError:  # it has gone again

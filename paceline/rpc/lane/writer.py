@@ -72,7 +72,7 @@ class Writer:
                 self.turn.release()
 
     def is_stuck(self, patience: float = 0.5) -> bool:
-        """Whether whoever writes is waiting for the peer to read."""
+        """Whether the thread that writes is waiting for the peer to read."""
         if not self.turn.acquire(timeout=patience):
             return True
         self.turn.release()
@@ -80,7 +80,7 @@ class Writer:
 
 
 def cut(views: list[memoryview], count: int) -> list[memoryview]:
-    """Takes so many bytes off the front."""
+    """Takes this many bytes off the front."""
     taken: list[memoryview] = []
     while count:
         first = views[0]

@@ -152,7 +152,7 @@ def test_a_part_of_the_wrong_size_is_refused_and_touches_nothing(codec: Codec, w
     values = numbers(10)
     data, out = encoded(codec, values), np.full(10, 3, np.float32)
 
-    with pytest.raises(BadPush, match=rf"same plan and codec|A part is no {codec.name}"):
+    with pytest.raises(BadPush, match=rf"same plan and codec|A part is not a {codec.name}"):
         codec.decode((data + b"1234")[: len(data) + wrong], out)
 
     assert (out == 3).all()
@@ -160,9 +160,7 @@ def test_a_part_of_the_wrong_size_is_refused_and_touches_nothing(codec: Codec, w
 
 @every_codec
 def test_a_part_of_another_number_of_values_is_refused(codec: Codec) -> None:
-    with pytest.raises(
-        BadPush, match=r"are 10 values, but expected are 11\. Both ends must use the same plan and codec"
-    ):
+    with pytest.raises(BadPush, match=r"are 10 values; expected 11\. Both ends must use the same plan and codec"):
         codec.decode(encoded(codec, numbers(10)), np.zeros(11, np.float32))
 
 
@@ -491,5 +489,5 @@ def test_a_policy_that_a_run_switches_to_is_asked_as_well() -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not load_codec(name).keeps_all])
 def test_nobody_gets_weights_in_a_codec_that_leaves_some_out(name: str) -> None:
-    with pytest.raises(BadPush, match=f"Weights can't travel as {name}"):
+    with pytest.raises(BadPush, match=f"Weights can't be sent as {name}"):
         weights_codec(name)

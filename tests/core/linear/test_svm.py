@@ -232,7 +232,7 @@ def test_hogwilds_pull_is_shared_out_among_the_samples_with_a_feature() -> None:
 def test_a_chosen_class_is_told_from_the_rest() -> None:
     features = csr_array(np.eye(3, dtype=f32))
     assert Examples.of(features, np.array([4, 2, 7]), positive=2).labels.tolist() == [-1, 1, -1]
-    with pytest.raises(DataError, match=r"classes 2 to 7; expected 0 and 1\. Name the class"):
+    with pytest.raises(DataError, match=r"classes 2 to 7; expected 0 and 1\. Set svm\.positive"):
         Examples.of(features, np.array([4, 2, 7]))
 
 
@@ -254,7 +254,7 @@ def test_rows_that_are_no_sparse_rows_are_refused() -> None:
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
-        (([1.0], [3], [0, 1]), "indices 3 to 3, but 3 features"),
+        (([1.0], [3], [0, 1]), "indices 3 to 3, but there are only 3 features"),
         (([1.0], [-1], [0, 1]), "indices -1 to -1"),
         (([1.0], [0], [0, 2]), "don't fit together"),
         (([1.0, 1.0], [0, 1], [0, 2, 1, 2]), "don't fit together"),
@@ -279,9 +279,9 @@ def test_rows_that_are_not_there_are_refused() -> None:
     examples, _ = made(1)
     model = model_of(weights_of(1), Objective(), examples)
     for rows in (np.array([0, 12]), np.array([-1])):
-        with pytest.raises(DataError, match="but there are 12, from 0"):
+        with pytest.raises(DataError, match="but there are 12, counted from 0"):
             model.step(examples, rows, 1, 0.1)
-        with pytest.raises(DataError, match="but there are 12, from 0"):
+        with pytest.raises(DataError, match="but there are 12, counted from 0"):
             model.gradient(examples, rows)
     with pytest.raises(DataError, match="no rows to score"):
         score(examples, model.weights, Objective(), np.array([], np.int64))
@@ -290,9 +290,9 @@ def test_rows_that_are_not_there_are_refused() -> None:
 def test_weights_of_another_width_are_refused() -> None:
     examples, _ = made(1)
     narrow = LinearModel(np.zeros(19, f32), Objective(), np.zeros(1, f32))
-    with pytest.raises(DataError, match="20 features, the model 19"):
+    with pytest.raises(DataError, match="20 features, but the model has 19"):
         narrow.step(examples, examples.every(), 1, 0.1)
-    with pytest.raises(DataError, match="20 features, the model 19"):
+    with pytest.raises(DataError, match="20 features, but the model has 19"):
         margins(examples, narrow.weights)
     with pytest.raises(ConfigError, match="18 decays for 19 weights"):
         LinearModel(np.zeros(19, f32), Objective(), np.zeros(18, f32))
@@ -300,7 +300,7 @@ def test_weights_of_another_width_are_refused() -> None:
         model_of(weights_of(1), Objective(), examples).step(examples, examples.every(), 0, 0.1)
 
 
-@pytest.mark.parametrize("wrong", [{"lam": -1}, {"lam": float("nan")}, {"loss": "square"}, {"reg": "l1"}, {"lamda": 1}])
+@pytest.mark.parametrize("wrong", [{"lam": -1}, {"lam": float("nan")}, {"loss": "square"}, {"reg": "l1"}, {"lamb": 1}])
 def test_an_objective_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Objective(**wrong)

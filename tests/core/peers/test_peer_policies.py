@@ -667,7 +667,7 @@ def test_every_policy_refuses_a_message_of_another_length(name):
 
 @pytest.mark.parametrize("ranks", [(), (2, 1), (1, 1)])
 def test_a_group_needs_rising_ranks(ranks):
-    with pytest.raises(ConfigError, match="expected ranks that rise, at least one"):
+    with pytest.raises(ConfigError, match="expected at least one rank, in rising order"):
         Group(1, ranks)
 
 

@@ -83,6 +83,9 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("updates", SPARSE, "plan.slices=layerwise", "plan.slices=whole"),
     ("updates", ("policy=asp", PLAIN, "clip.norm=1"), "updates=sparse", "updates=dense"),
     ("svm", (*SPARSE, "svm.stopping={rule: delta}"), "svm.validation=0", "svm.validation=0.1"),
+    ("svm", ("policy=asp", PLAIN, "svm.stopping={rule: delta}"), "updates=dense", "updates=sparse"),
+    ("stopping", ("stopping={target: 0.9}",), "stopping.rule=window", "stopping.rule=target"),
+    ("stopping", ("stopping={rule: delta}", "evaluate_every=1"), "data.source=script", "data.source=files"),
     ("svm", ("policy=asp", PLAIN, "svm.average_last=0.5"), "updates=dense", "updates=sparse"),
     ("svm", (*SPARSE, "epochs=3"), "svm.average_from=3", "svm.average_from=2"),
     *(
@@ -120,6 +123,7 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("codec.push", ("codec.push=topk", "epochs=4"), "codec.warmup_epochs=4", "codec.warmup_epochs=3"),
     ("codec.pull", (), "codec.pull=topk", "codec.pull=int8"),
     (LOCAL, ("policy=asp", PLAIN), "updates=dense", "updates=sparse"),
+    (LOCAL, SPARSE, "stopping={rule: window}", "stopping=null"),
     (LOCAL, SPARSE, "schedule={warmup_epochs: 1, warmup_start: 0.5}", "schedule.warmup_epochs=0"),
     (SEARCH, ("policy=asp", PLAIN), "updates=dense", "updates=sparse"),
     # extensions' own
@@ -318,7 +322,7 @@ def test_a_sentence_that_does_not_fit_the_settings_is_told_with_the_rules_place(
     kind = type("Mine", (Asp,), {"rules": (rule,), "__module__": __name__})
     assert fault_in_rules(kind) is None
 
-    told = rf"test_rules\.py, line {line}: settings break the rule '{re.escape(sentence)}', and .*{re.escape(why)}.* Correct"
+    told = rf"test_rules\.py, line {line}: settings break the rule '{re.escape(sentence)}', but .*{re.escape(why)}.* Correct"
     with pytest.raises(ConfigError, match=told):
         refuse(Config(), {"policy": kind()})
 

@@ -392,3 +392,117 @@ def test_whatever_happens_numbers_grow_and_the_pool_is_kept(actions, rounds, wai
         assert len(set(places)) == len(places) <= 3
         assert set(membership.view.seats) <= set(membership.places)
         assert all(seat.incarnation <= incarnations[name] for name, seat in membership.view.seats.items())
+
+
+# a whole run that stops and comes back
+def test_in_rounds_a_worker_that_is_told_to_stop_alone_departs_after_a_moment():
+    membership = members("a", "b", rounds=True)
+
+    membership.told("a", 1, 1.0, has_left=True)
+    membership.tick(2.9)
+    before = set(membership.view.seats)
+    membership.tick(3.1)
+
+    assert before == {"a", "b"}
+    assert set(membership.view.seats) == {"b"}
+    assert "a" not in membership.places
+
+
+def test_without_rounds_it_departs_at_once():
+    membership = members("a", "b")
+
+    membership.told("a", 1, 1.0)
+    before = set(membership.view.seats)
+    membership.told("a", 1, 1.0, has_left=True)
+
+    assert before == {"a", "b"}
+    assert set(membership.view.seats) == {"b"}
+
+
+def test_a_worker_that_is_told_and_still_computes_keeps_its_seat():
+    membership = members("a", "b", rounds=True)
+
+    membership.told("a", 1, 1.0)
+    membership.tick(9.0)
+
+    assert set(membership.view.seats) == {"a", "b"}
+
+
+def test_workers_that_are_all_told_to_stop_keep_their_seats_however_long_they_are_away():
+    membership = members("a", "b", rounds=True)
+    view = membership.view
+
+    membership.told("a", 1, 1.0, has_left=True)
+    membership.told("b", 1, 2.0)
+    for now in range(3, 100):
+        assert membership.tick(float(now)) == []
+
+    assert membership.view == view
+    assert membership.awaited == ["a", "b"]
+
+
+def test_those_who_come_back_wait_for_the_others_as_long_as_at_the_start():
+    membership = members("a", "b", rounds=True)
+    membership.start_timeout = 60.0
+    for worker in ("a", "b"):
+        membership.told(worker, 1, 1.0, has_left=True)
+
+    incarnation = membership.join("a", False, 100.0)
+    membership.seat("a", incarnation, 5, None, clocks_at(membership, version=5, a=5, b=5), 100.0)
+    early = [lapsed for now in range(100, 160) for lapsed in beaten(membership, "a", incarnation, float(now))]
+    late = [lapsed for now in range(160, 180) for lapsed in beaten(membership, "a", incarnation, float(now))]
+
+    assert (early, late) == ([], ["b"])
+    assert set(membership.view.seats) == {"a"}
+
+
+def beaten(membership: Membership, worker: str, incarnation: int, now: float) -> list[str]:
+    """Who has lapsed while this worker beats."""
+    membership.beat(worker, incarnation, now)
+    return membership.tick(now)
+
+
+def test_once_as_many_are_back_as_the_run_starts_with_the_others_have_their_lease():
+    membership = members("a", "b", "c", rounds=True)
+    membership.start_when = 2
+    for worker in ("a", "b", "c"):
+        membership.told(worker, 1, 1.0, has_left=True)
+
+    membership.join("a", False, 100.0)
+    one = membership.awaited
+    membership.join("b", False, 101.0)
+
+    assert (one, membership.awaited) == (["b", "c"], [])
+    assert membership.tick(102.0) == []
+    assert membership.tick(109.0) == []
+    assert membership.tick(116.5) == ["a", "b", "c"]
+
+
+def test_a_restarted_chief_waits_for_members_that_were_away_with_it():
+    again = Membership(4, 15.0, rounds=True)
+    again.restore(json.loads(json.dumps(members("a", "b", rounds=True).state())), 0.0)
+
+    incarnation = again.join("a", False, 1.0)
+    lapsed = [lapsed for now in range(1, 60) for lapsed in beaten(again, "a", incarnation, float(now))]
+
+    assert lapsed == []
+    assert again.awaited == ["b"]
+
+
+def test_a_restarted_chief_whose_members_live_gives_each_its_lease():
+    again = Membership(4, 15.0, rounds=True)
+    again.restore(json.loads(json.dumps(members("a", "b", rounds=True).state())), 0.0)
+
+    lapsed = [lapsed for now in range(1, 20) for lapsed in beaten(again, "a", 1, float(now))]
+
+    assert lapsed == ["b"]
+
+
+def test_a_lease_shorter_than_that_moment_does_not_lapse_on_the_way_out():
+    membership = members("a", "b", rounds=True)
+    membership.lease = 0.5
+    membership.told("a", 1, 0.0, has_left=True)
+
+    assert beaten(membership, "b", 1, 0.6) == []
+    assert beaten(membership, "b", 1, 2.1) == []
+    assert set(membership.view.seats) == {"b"}

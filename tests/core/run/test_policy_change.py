@@ -40,7 +40,11 @@ def test_a_change_is_under_way_until_all_slices_have_made_it():
     [
         ({"name": "nope"}, {}, "no 'nope' among the policies"),
         ({"name": "ssp", "bound": -1}, {}, "bound"),
-        ({"name": "diloco"}, {}, r"diloco can't follow asp in mid-run: its servers fold with .* Start a new run\."),
+        (
+            {"name": "diloco"},
+            {},
+            r"diloco can't replace asp while the run trains: its servers fold with .* Start a new run\.",
+        ),
         ({"name": "bsp"}, {"overlap": True}, "overlap: true does not go with policy bsp"),
         ({"name": "adpsgd"}, {"servers": 0, "policy": Options(name="dpsgd")}, "A run without servers keeps its policy"),
     ],

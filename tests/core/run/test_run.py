@@ -113,6 +113,18 @@ def test_the_budget_ends_the_run_with_a_view_that_names_clocks():
     assert {worker: seat.last for worker, seat in run.membership.view.seats.items()} == {"a": 8, "b": 1}
 
 
+def test_the_budget_is_that_of_the_slice_that_got_the_least_of_workers_that_are_gone():
+    run, clocks = started("a", servers=3)
+    clocks.examples, clocks.gone = 1000, 500
+    view = run.membership.view.number
+
+    for server, gone in ((1, 200), (2, 450)):
+        run.other_servers.acknowledged(server, 1, view, 0, gone=gone)
+    run.counted(clocks, 1.0)
+
+    assert run.budget.examples == 700
+
+
 def test_a_budget_per_worker_names_its_last_clock_at_the_start():
     run, clocks = started("a", "b", budget="per_worker")
     clocks.examples = 10_000
@@ -308,7 +320,9 @@ def test_a_restarted_chief_goes_on_where_it_was():
 
 def test_a_chief_that_does_not_know_how_far_its_members_are_neither_seats_nor_stops():
     run, clocks = started("a", workers=2, start_when=1)
-    clocks.is_recovering = True
+    run = restarted(run, is_behind=True)
+    run.beat("a", 1, WorkerReport(phase="joining"), 1.0)
+    run.beat("a", 1, WorkerReport(phase="compute", reached=7), 1.0, clock=6)
     clocks.examples = 10_000
 
     run.counted(clocks, 1.0)
@@ -318,7 +332,26 @@ def test_a_chief_that_does_not_know_how_far_its_members_are_neither_seats_nor_st
         run.stop("asked to", clocks, 2.0)
     assert run.phase is RunPhase.TRAINING
 
-    clocks.is_recovering = False
+    run.beat("a", 2, WorkerReport(phase="compute", reached=7), 2.0, clock=7)
+    run.counted(clocks, 3.0)
+    assert run.phase is RunPhase.STOPPING
+
+
+def test_a_heartbeat_that_may_be_older_than_the_chiefs_restart_does_not_say_how_far_its_worker_is():
+    run, clocks = started("a", workers=2, start_when=1)
+    state, run = run.state(), Run(run.config)
+    run.restore(state, 1.0)
+    clocks.examples = 10_000
+
+    run.beat("a", 1, WorkerReport(phase="compute", reached=6), 1.0, clock=6)
+    run.counted(clocks, 1.0)
+    assert run.phase is RunPhase.TRAINING
+
+    run.beat("a", 1, WorkerReport(phase="compute", reached=7), 2.0, clock=6)
+    run.counted(clocks, 2.0)
+    assert run.phase is RunPhase.TRAINING
+
+    run.beat("a", 1, WorkerReport(phase="compute", reached=7), 3.0, clock=7)
     run.counted(clocks, 3.0)
     assert run.phase is RunPhase.STOPPING
 
@@ -355,9 +388,9 @@ def switched(run: Run, policy: str, clocks: Clocks, **options: Any) -> None:
     [
         ({"name": "nope"}, {}, "no 'nope' among the policies"),
         ({"name": "ssp", "bound": -1}, {}, "bound"),
-        ({"name": "local_sgd"}, {}, "local_sgd can't follow asp in mid-run.*momentum=0.9.*Start a new run"),
-        ({"name": "diloco"}, {}, "diloco can't follow asp in mid-run.*lr=0.1.*nesterov=True.*lr=0.1"),
-        ({"name": "dana"}, {}, "dana can't follow asp in mid-run.*momentum=0.0.*momentum=0.9"),
+        ({"name": "local_sgd"}, {}, "local_sgd can't replace asp while the run trains.*momentum=0.9.*Start a new run"),
+        ({"name": "diloco"}, {}, "diloco can't replace asp while the run trains.*lr=0.1.*nesterov=True.*lr=0.1"),
+        ({"name": "dana"}, {}, "dana can't replace asp while the run trains.*momentum=0.0.*momentum=0.9"),
         ({"name": "bsp"}, {"overlap": True}, "overlap: true does not go with policy bsp"),
     ],
 )
@@ -383,11 +416,11 @@ def test_policies_whose_servers_remember_nothing_follow_each_other():
 def test_a_policy_changes_only_in_training_and_one_at_a_time():
     waiting = Run(config())
     run, clocks = started("worker-0")
-    clocks.is_recovering = True
+    run = restarted(run, is_behind=True)
     for one in (waiting, run):
         with pytest.raises(NotYet, match="the policy is changed in training"):
             one.switch(Options(name="ssp"), clocks)
-    clocks.is_recovering = False
+    run.beat("worker-0", 1, WorkerReport(phase="compute"), 1.0)
     switched(run, "ssp", clocks)
 
     with pytest.raises(NotYet, match="or just restarting or changing"):
@@ -464,14 +497,21 @@ def test_a_restarted_chief_goes_on_with_the_change_of_policy():
 
 
 # stopping together
-TOGETHER = {"epochs": 99, "svm": {"stopping": {"rule": "window", "window": 1}, "stop": "all"}}
+TOGETHER = {
+    "updates": "sparse",
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "epochs": 99,
+    "svm": {"stopping": {"rule": "window", "window": 1}, "stop": "all"},
+}
 
 
-def restarted(run: Run) -> Run:
-    """The chief comes back, and knows nothing of its slice yet."""
+def restarted(run: Run, *, is_behind: bool = False) -> Run:
+    """The chief comes back. `is_behind`: and its slice lacks what other slices have."""
     again = Run(run.config)
     again.restore(json.loads(json.dumps(run.state())), 1.0)
     again.counted(Clocks(), 1.0)
+    for worker, seat in 2 * [*again.membership.view.seats.items()]:
+        again.beat(worker, seat.incarnation, WorkerReport(phase="compute", reached=int(is_behind)), 1.0)
     return again
 
 
@@ -560,12 +600,12 @@ def test_losses_that_settle_while_the_chief_recovers_end_the_run_with_the_next_p
     run, clocks = started("a", "b", **TOGETHER)
     for worker, epoch, loss in (("a", 0, 1.0), ("b", 0, 1.0), ("a", 1, 2.0)):
         run.validated(worker, epoch, loss, 10, clocks, 1.0)
-    run = restarted(run)
-    clocks.is_recovering = True
+    run = restarted(run, is_behind=True)
 
     run.validated("b", 1, 2.0, 10, clocks, 2.0)
     assert run.phase is RunPhase.TRAINING
-    clocks.is_recovering = False
+    for worker in "ab":
+        run.beat(worker, 1, WorkerReport(phase="compute"), 2.0)
     run.counted(clocks, 3.0)
 
     assert (run.phase, run.reason) == (RunPhase.STOPPING, "the validation loss has settled at 2")

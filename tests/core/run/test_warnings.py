@@ -315,8 +315,8 @@ def test_without_members_nothing_is_hopeless() -> None:
 
 
 # the run
-def started() -> tuple[Run, Clocks]:
-    run, clocks = Run(config()), Clocks()
+def started(**settings: Any) -> tuple[Run, Clocks]:
+    run, clocks = Run(config(**settings)), Clocks()
     run.ready(0.0)
     for worker in MEMBERS:
         run.seat(worker, run.join(worker, False, 100, 10, "digest", 0.0), 0, clocks, 0.0)
@@ -333,6 +333,23 @@ def test_a_run_that_can_not_learn_any_more_stops_and_says_why() -> None:
 
     assert run.phase is RunPhase.STOPPING
     assert run.reason == "no worker has a finite gradient any more (80 steps in a row), so nothing can be learned"
+
+
+def test_a_weight_at_its_floor_for_all_is_told_until_members_or_policy_change() -> None:
+    run, clocks = started(policy=Options(name="shat", reading="difference", alpha_min=0))
+    run.beat("worker-0", 1, WorkerReport(1, "compute", 0.1, {}), 1.0)
+
+    (found,) = run.warnings.found
+    assert str(found) == (
+        "warning: with 2 equal workers the weight of the global model is at its floor, policy.alpha_min: 0. Try "
+        "policy.alpha=0.5, another policy.reading, or more workers."
+    )
+    assert (found.kind, found.settings, found.passed) == ("idle_policy", ["policy.alpha=0.5"], False)
+
+    run.switch(Options(name="shat", reading="complement", alpha_min=0), clocks)
+    run.switched()
+    run.beat("worker-0", 1, WorkerReport(1, "compute", 0.1, {}), 2.0)
+    assert kinds(run.warnings) == {"idle_policy": True}
 
 
 def test_scores_are_watched_and_a_restarted_chief_still_knows_what_was_seen() -> None:

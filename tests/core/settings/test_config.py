@@ -136,10 +136,10 @@ def test_durations_have_units(text, value):
     ("settings", "said"),
     [
         ({"worker": 3}, r"^worker: there is no such setting\. Did you mean 'workers'\?"),
-        ({"checkpoint": {"evry": 3}}, r"^checkpoint\.evry: there is no such setting\. Did you mean 'every'\?"),
+        ({"checkpoint": {"everyy": 3}}, r"^checkpoint\.everyy: there is no such setting\. Did you mean 'every'\?"),
         ({"policy": {"boud": 3}}, r"^policy\.boud: there is no such setting\. Did you mean 'bound'\?"),
         ({"policy": {"name": "bps"}}, r"^There is no 'bps' among the policies: .*Did you mean 'bsp'\?"),
-        ({"policy": {"name": "shat", "alhpa": 1}}, r"^policy\.alhpa: there is no such setting\. Did you mean 'alpha"),
+        ({"policy": {"name": "shat", "alpa": 1}}, r"^policy\.alpa: there is no such setting\. Did you mean 'alpha"),
         ({"optimizer": {"lr": -1}}, r"^optimizer\.lr: got -1; "),
         ({"optimizer": {"name": "sdg"}}, r"^There is no 'sdg' among the optimizers: .*Did you mean 'sgd'\?"),
         ({"codec": {"push": "pf16"}}, r"^There is no 'pf16' among the codecs: .*Did you mean 'fp16'\?"),

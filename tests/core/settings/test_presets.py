@@ -27,7 +27,12 @@ def test_shat_is_as_its_paper_trains(name, model, batch):
 
     assert (config.task, config.model, config.epochs) == ("cifar10", model, 250)
     assert (config.batch, config.batch_size, config.worker_batch) == ("worker", batch, batch)
-    assert config.policy.model_dump() == {"name": "shat", "count": "literal", "alpha_min": 0}
+    assert config.policy.model_dump() == {
+        "name": "shat",
+        "reading": "complement",
+        "alpha_min": 0,
+        "local_step": "optimizer",
+    }
     assert config.optimizer.model_dump() == {"name": "sgd", "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4}
     assert (config.schedule.name, config.schedule.milestones, config.schedule.gamma) == ("multistep", (150,), 0.1)
     assert (config.schedule.warmup_epochs, config.schedule.lr_scale) == (20, "linear")

@@ -12,7 +12,7 @@ from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.state import Phase
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policies.asp import Asp
-from paceline.core.values import Base, Dense, Outcome, Push, Seat, Verdict, View
+from paceline.core.values import Base, Dense, Outcome, Push, Seat, Switch, Verdict, View
 from tests.support.slice_parts import PLAIN, a_push, clocks_with, counted, half_of
 
 TERM = 2
@@ -47,10 +47,16 @@ def test_other_pushes_are_refused_with_the_reason(seat: Seat, push: Push, error:
         admission(a=seat).check(push, Phase.SERVING)
 
 
-@pytest.mark.parametrize("phase", [Phase.EMPTY, Phase.RECOVERING])
-def test_nothing_is_let_in_before_the_slice_serves(phase: Phase):
-    with pytest.raises(NotYet, match=f"The slice is {phase}"):
-        admission(a=Seat(1, 0)).check(a_push(), phase)
+def test_nothing_is_let_in_before_the_slice_serves():
+    with pytest.raises(NotYet, match="The slice is empty"):
+        admission(a=Seat(1, 0)).check(a_push(), Phase.EMPTY)
+
+
+def test_nobody_is_shut_out_before_the_slice_knows_who_the_members_are():
+    one = Admission(TERM, 2, Clocks(), lambda push: None)
+
+    with pytest.raises(NotYet, match="at view 0"):
+        one.check_repeat("a", 1, 1, Phase.SERVING)
 
 
 class Forgetful(Asp):
@@ -71,9 +77,9 @@ def test_a_push_that_should_wait_in_a_sum_that_a_policy_does_not_have_is_an_erro
     push = a_push(base=Base(TERM, 0))
 
     with pytest.raises(ConfigError, match=told):
-        one.verdict(push, Forgetful())
+        one.verdict(push, Forgetful(), None)
 
-    assert one.verdict(push, Gathering()).outcome is Outcome.BUFFERED
+    assert one.verdict(push, Gathering(), None).outcome is Outcome.BUFFERED
 
 
 def test_a_slice_counts_no_push_that_it_could_not_keep():
@@ -105,8 +111,10 @@ def test_a_worker_may_resume_before_its_view_has_come_but_not_after_another_has_
         one.check_resume("a", 1)
 
 
-def test_gradients_of_weights_from_before_a_restart_count_and_are_not_used():
+def test_pushes_from_before_a_change_of_policy_count_and_are_not_used():
     policy = half_of("asp").policy
+    one = admission(a=Seat(1, 7))
+    made = Switch(1, {"name": "asp"}, 9)
 
-    assert admission().verdict(a_push(base=Base(TERM - 1, 0)), policy) == (Outcome.DROPPED, "stale_term")
-    assert admission().verdict(a_push(base=Base(TERM, 0)), policy) == (Outcome.FOLDED, "")
+    assert one.verdict(a_push(clock=2), policy, made) == (Outcome.DROPPED, "old_policy")
+    assert one.verdict(a_push(clock=3), policy, made) == (Outcome.FOLDED, "")

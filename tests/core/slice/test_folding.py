@@ -7,6 +7,7 @@ from paceline.core.errors import BadPush
 from paceline.core.slice.dense_folding import DenseFolding
 from paceline.core.slice.folding import settled
 from paceline.core.slice.sparse_folding import SparseFolding
+from paceline.core.slice.state import SliceState
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Dense, Empty, Outcome, Places, Seat, Sparse
 from tests.support.slice_parts import a_push, clocks_with, counted, dense_folding, half_of
@@ -116,7 +117,8 @@ def test_both_come_back_from_what_they_gave():
         (sparse_folding(Clocks()), change(_1=1.0)),
     ):
         folding.fold_one(counted(Clocks(), a_push(update=update), Outcome.FOLDED), 1, rate=1.0)
-        state = folding.state([], {}, None)
+        copied = {name: values.copy() for name, values in folding.changing.items()}
+        state = SliceState(copied.get("weights", folding.keep().values), [], folding.facts)
         before = folding.current().values.tolist()
         folding.fold_one(a_push(update=update), 1, rate=1.0)
 

@@ -107,7 +107,7 @@ def test_an_older_incarnation_is_fenced():
     with pytest.raises(Fenced, match=r"a \(incarnation 1\) does not count any more: incarnation 2 has its seat"):
         one.push("a", 1.0, incarnation=1)
     with pytest.raises(Fenced, match=r"Join again"):
-        one.slice.resume("a", 1, 0)
+        one.slice.resume("a", 1)
 
 
 def test_an_expelled_worker_is_fenced():
@@ -190,16 +190,27 @@ def test_a_base_from_the_future_is_refused(base):
         one.push("a", 1.0, base=base)
 
 
-def test_a_base_of_an_older_term_is_dropped_and_answered():
+def test_a_push_of_an_older_term_is_folded_as_if_computed_on_todays_weights():
     one = restarted(OneSlice("asp", weights=(5.0,)))
     one.seats("a", "b")
-    for worker in "ab":
-        one.slice.resume(worker, 1, 0)
 
-    (reply,) = one.push("a", 1.0, base=Base(1, 0))
+    (reply,) = one.push("a", 1.0, base=Base(1, 70))
 
-    assert (reply.outcome, reply.reason, reply.term, reply.clock) == (Outcome.DROPPED, "stale_term", 2, 1)
-    assert one.weights == [5.0]
+    assert (reply.outcome, reply.staleness, reply.term, reply.clock) == (Outcome.FOLDED, 0, 2, 1)
+    assert one.weights == pytest.approx([4.9])
+
+
+def test_a_worker_waits_with_its_next_push_until_the_round_that_an_older_term_had_closed_is_closed_again():
+    one = restarted(OneSlice("bsp"))
+    one.seats("a", "b")
+    one.push("a", 1.0, base=Base(1, 0))
+
+    with pytest.raises(NotYet, match=r"a pushed clock 2; its clock 1 still waits here for the other workers"):
+        one.push("a", 1.0, base=Base(1, 1))
+    one.push("b", 1.0, base=Base(1, 0))
+
+    one.push("a", 1.0, base=Base(1, 1))
+    assert one.slice.clocks.entry("a").outcome is Outcome.BUFFERED
 
 
 def test_a_clock_after_the_last_one_is_refused():
@@ -374,6 +385,35 @@ def test_readers_of_two_versions_make_the_slice_crowded():
     assert not one.slice.crowded
 
 
+def test_the_version_of_a_snapshot_does_not_make_the_slice_crowded():
+    """Its array is in the memory formula, and it is written for seconds."""
+    one = OneSlice("asp")
+    taken = one.slice.snapshot()
+    one.push("a", 1.0)
+    one.slice.pull()
+    assert not one.slice.crowded
+
+    one.push("b", 1.0)
+    one.slice.pull()
+    assert one.slice.crowded
+    assert taken.state.weights.tolist() == [0.0]
+
+
+def test_memory_for_a_snapshot_and_for_folds_beside_it_is_made_once():
+    one = OneSlice("asp", optimizer=Sgd())
+    assert one.slice.lacks == 3  # the momentum's copy, the version that comes next, and one for a reader
+
+    one.slice.supply(np.zeros(1, np.float32) for _ in range(3))
+
+    assert one.slice.lacks == 0
+    for _ in range(3):
+        taken = one.slice.snapshot()
+        one.push("a", 1.0)
+        one.slice.supply(taken.copies.made.values())
+        one.slice.release(taken.weights)
+        assert one.slice.lacks == 0
+
+
 # snapshots and restarts
 def test_a_snapshot_is_plain_json_beside_its_arrays():
     one = OneSlice("shat", optimizer=Sgd())
@@ -413,7 +453,6 @@ def test_a_push_of_an_open_round_folds_once_after_a_restart():
     one = restarted(one)
     one.seats("a", "b")
     for worker in "ab":
-        one.slice.resume(worker, 1, 0)
         one.bases[worker] = Base(2, 0)
 
     one.push("a", 1.0, clock=1)
@@ -422,61 +461,74 @@ def test_a_push_of_an_open_round_folds_once_after_a_restart():
     assert one.weights == pytest.approx([-0.2])
 
 
-def test_a_restarted_slice_waits_until_all_members_have_resumed():
+def test_a_restarted_slice_serves_as_soon_as_it_knows_its_members():
     one = restarted(OneSlice("asp"))
-    assert one.slice.phase is Phase.RECOVERING
-    one.seats("a", "b")
-    one.slice.resume("a", 1, 0)
-
-    with pytest.raises(NotYet, match=r"The slice is recovering"):
-        one.push("a", 1.0)
-    with pytest.raises(NotYet, match=r"The slice is recovering"):
+    with pytest.raises(NotYet, match=r"at view 0"):
         one.ask("a", 1)
-    assert one.slice.pull() is None
-
-    one.slice.resume("b", 1, 0)
-    assert one.slice.phase is Phase.SERVING
-
-
-def test_a_restarted_slice_does_not_wait_for_members_that_have_gone():
-    one = restarted(OneSlice("asp"))
     one.seats("a", "b")
-    one.slice.resume("a", 1, 0)
 
-    one.seats("a")
-
-    assert one.slice.phase is Phase.SERVING
+    assert [reply.clock for reply in one.push("a", 1.0)] == [1]
 
 
-def test_what_a_restart_lost_is_said_and_clocks_go_on():
+def test_a_restarted_slice_has_the_clocks_of_its_snapshot_and_takes_again_what_it_lacks():
     one = OneSlice("asp")
     one.push("a", 1.0)
     state = one.slice.state()
-    one.push("a", 1.0)
-    one.push("a", 1.0)
+    one.push("a", 2.0)
+    one.push("a", 3.0)
     one.slice = ModelSlice(1, one.slice.policy, PLAIN, term=2)
     one.slice.restore(state)
     one.seats("a")
 
-    standing, _ = one.slice.resume("a", 1, 3)
+    standing = one.slice.resume("a", 1)
+    assert (standing.term, standing.clock, standing.durable) == (2, 1, 1)
+    with pytest.raises(Gap, match="expected 2"):
+        one.push("a", 4.0, clock=4)
+    replies = [one.push("a", float(clock), clock=clock, base=Base(1, clock - 1))[0] for clock in (2, 3, 4)]
 
-    assert (standing.term, standing.clock, standing.lost) == (2, 3, (2, 3))
-    assert [reply.clock for reply in one.push("a", 1.0, base=Base(2, 1))] == [4]
+    assert [(reply.clock, reply.outcome) for reply in replies] == [(clock, Outcome.FOLDED) for clock in (2, 3, 4)]
+    assert one.weights == pytest.approx([-1.0])
 
 
-def test_rounds_go_on_at_the_slowest_members_whatever_a_restart_lost():
-    one = OneSlice("bsp")
-    one = restarted(one)
-    one.seats("a", "b")
+@pytest.mark.parametrize("who", ["a", "nobody"])
+def test_resume_moves_no_clock_and_makes_no_entry(who: str):
+    one = OneSlice("asp")
+    one.push("a", 1.0)
+    before = one.slice.state().table
 
-    one.slice.resume("a", 1, 9)
-    one.slice.resume("b", 1, 8)
+    for _ in range(3):
+        one.slice.resume(who, 1)
 
-    assert one.slice.version == 8
-    found = one.slice.pull(8)
-    assert found is not None
-    one.push("b", 1.0, base=Base(1, 8))
-    assert one.slice.version == 9
+    assert one.slice.state().table == before
+
+
+@pytest.mark.parametrize("policy", ["bsp", "backup", "rennala"])
+def test_what_is_sent_again_counts_though_the_versions_of_its_term_are_gone(policy: str):
+    one = restarted(OneSlice(policy, workers="a"))
+    one.seats("a")
+    one.push("a", 1.0, base=Base(1, 40))
+
+    assert one.slice.clocks.entry("a").outcome is Outcome.BUFFERED
+
+
+def test_a_reply_says_what_no_crash_can_lose_any_more():
+    one = OneSlice("asp")
+    one.push("a", 1.0)
+    table = one.slice.state().table
+    (before,) = one.push("a", 1.0)
+    one.slice.kept(table)
+
+    assert before.durable == 0
+    assert [reply.durable for reply in one.push("a", 1.0)] == [1]
+
+
+def test_a_repeat_before_the_last_clock_is_not_told_to_stop():
+    one = OneSlice("asp")
+    one.seats("b", a=Seat(1, 0, last=2))
+    one.push("a", 1.0)
+    one.push("a", 1.0)
+
+    assert [reply.stop for clock in (1, 2) for reply in one.ask("a", clock)] == [False, True]
 
 
 def test_a_clock_that_only_the_snapshot_knows_is_a_repeat():
@@ -485,7 +537,7 @@ def test_a_clock_that_only_the_snapshot_knows_is_a_repeat():
     one = restarted(one)
     one.seats("a")
 
-    standing, _ = one.slice.resume("a", 1, 0)
+    standing = one.slice.resume("a", 1)
     (reply,) = one.push("a", 1.0, clock=1, base=Base(1, 0))
 
     assert standing.clock == 1
@@ -659,9 +711,6 @@ def test_a_slice_that_comes_back_from_before_a_change_makes_it_with_what_the_sna
     one = back(state, "kbuffered", k=10)
 
     one.slice.view(View(5, {"a": Seat(1, 18), "b": Seat(1, 18)}, 0, switch, switch))
-    assert one.slice.switch is None
-    one.slice.resume("a", 1, 2)
-    one.slice.resume("b", 1, 2)
 
     assert one.weights == pytest.approx([-0.2])
     assert (one.slice.switch, one.slice.version, one.slice.phase) == (switch, 20, Phase.SERVING)
@@ -673,13 +722,14 @@ def test_a_slice_that_missed_a_change_makes_it_before_the_next_one():
     switch = Switch(2, {"name": "bsp"}, 40)
 
     one.slice.view(View(5, {"a": Seat(1, 18, switch_clock=4), "b": Seat(1, 18, switch_clock=3)}, 0, switch, made))
-    one.slice.resume("a", 1, 3)
-    one.slice.resume("b", 1, 3)
     assert one.slice.policy == build_policy(Options(**made.policy))
     assert one.slice.version == 20
-    replies = one.push("a", 1.0, base=Base(2, 20))
+    replies = [one.push("b", 1.0, base=Base(1, 0)) for _ in range(3)]
+    assert [reply.outcome for (reply,) in replies[:2]] == [Outcome.DROPPED] * 2, "these are of the policy before"
+    replies = [one.push("a", 1.0, base=Base(2, 20)) for _ in range(4)][-1]
 
-    assert [(reply.switch, reply.outcome) for reply in replies] == [(switch, Outcome.BUFFERED)]
+    assert all((reply.switch, reply.outcome) == (switch, Outcome.BUFFERED) for reply in replies)
+    assert len(replies) == 2
     assert one.weights == pytest.approx([-0.1])
     assert {one.slice.clocks.progress(worker) for worker in "ab"} == {40} == {one.slice.version}
 

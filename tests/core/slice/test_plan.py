@@ -65,11 +65,12 @@ def test_shats_form_splits_only_layers_above_the_limit():
     assert cuts(plan) == [[(0, 22), (52, 72)], [(22, 52), (72, 88)]]
 
 
-def test_nine_elements_on_four_servers_leave_some_empty():
-    plan = make_plan([("w", (9,))], 4, PlanConfig())
-
-    assert sum(plan.lengths) == 9
-    assert 0 in plan.lengths
+@pytest.mark.parametrize(
+    ("elements", "lengths"), [(1, (1, 0, 0, 0)), (9, (9, 0, 0, 0)), (17, (16, 1, 0, 0)), (50, (16, 16, 16, 2))]
+)
+def test_a_tiny_model_leaves_the_last_servers_empty_and_never_the_first(elements: int, lengths: tuple[int, ...]):
+    """The chief counts the run's versions, and tells by them whether it has begun."""
+    assert make_plan([("w", (elements,))], 4, PlanConfig()).lengths == lengths
 
 
 @given(shapes, st.integers(1, 7), strategies)

@@ -69,7 +69,7 @@ class Averaging(OneSlice):
         self.slice.restore(state)
         self.slice.view(view)
         for worker in view.seats:
-            self.slice.resume(worker, 1, 0)
+            self.slice.resume(worker, 1)
             self.bases[worker] = Base(self.slice.term, self.slice.version)
 
     @property

@@ -73,7 +73,7 @@ def test_places_that_are_close_take_two_bytes_and_others_four():
     ],
 )
 def test_damaged_places_are_refused(data: bytes):
-    with pytest.raises(BadPush, match="places"):
+    with pytest.raises(BadPush, match="positions"):
         decode_places(data, 8, "worker-0")
 
 

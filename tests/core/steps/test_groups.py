@@ -193,14 +193,14 @@ def test_neighbours_that_step_alike_are_one_stretch():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"groups": [{"parameters": ["*.bais"]}]}, "optimizer.groups.0.parameters: '*.bais' is the name of no trained"),
+        ({"groups": [{"parameters": ["*.biass"]}]}, "optimizer.groups.0.parameters: no trained parameter is called '*.biass'"),
         ({"groups": [{"parameters": "scale"}, {"parameters": "s*"}]}, "parameter 'scale' is in group 0 and in group 1"),
         ({"groups": [{"parameters": "scale", "weight_decy": 0}]}, "optimizer.groups.0.weight_decy: there is no such setting. "
          "Did you mean 'weight_decay'?"),
         ({"groups": [{"parameters": "scale", "lr": -1}]}, "optimizer.groups.0.lr: got -1"),
-        ({"groups": [{"parameters": "scale", "name": "adam"}]}, "optimizer.groups.0.name: got 'adam', but a group steps with "
-         "the run's optimizer, sgd"),
-        ({"groups": [{"parameters": "scale", "groups": []}]}, "Leave groups out"),
+        ({"groups": [{"parameters": "scale", "name": "adam"}]}, "optimizer.groups.0.name: got 'adam', but a group can't set "
+         "this: it uses the run's optimizer, sgd"),
+        ({"groups": [{"parameters": "scale", "groups": []}]}, "Leave out groups"),
         ({"groups": [{"lr": 1}]}, "optimizer.groups.0.parameters"),
         ({"groups": 3}, "optimizer.groups: got 3"),
     ],

@@ -14,6 +14,7 @@ from benchmarks.bookkeeping import bookkeeping_rows
 from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Options
+from paceline.core.steps.optimizers.adam import Adam
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policies.shat import Shat
 from paceline.core.sync.policy import PACKAGE, build_policy, from_shorthand
@@ -147,23 +148,53 @@ def test_an_empty_update_under_asp_advances_the_clock_only():
 
 # SHAT, 2 and 3.4
 @pytest.mark.parametrize(
-    ("members", "log", "root"),
-    [(2, -1.885, -0.414), (3, -0.365, 0.134), (4, 0.038, 0.333), (8, 0.450, 0.596), (16, 0.615, 0.733)],
+    ("reading", "members", "log", "root"),
+    [
+        ("complement", 2, 0.279, 0.646),
+        ("complement", 4, 0.459, 0.625),
+        ("complement", 8, 0.579, 0.691),
+        ("complement", 16, 0.662, 0.766),
+        ("difference", 2, 0, 0),
+        ("difference", 3, 0, 0.134),
+        ("difference", 4, 0.038, 0.333),
+        ("difference", 8, 0.450, 0.596),
+        ("difference", 16, 0.615, 0.733),
+        ("reciprocal", 2, 0.721, 0.354),
+        ("reciprocal", 16, 0.338, 0.234),
+    ],
 )
-def test_literal_alpha_of_equal_workers(members, log, root):
+def test_the_papers_alpha_of_equal_workers_by_each_reading(reading, members, log, root):
     for variant, expected in (("log", log), ("root", root)):
-        policy = Shat(variant=variant, count="literal", alpha_min=0)
+        policy = Shat(variant=variant, reading=reading, alpha_min=0)
 
-        assert policy.alpha(members - 1, members) == pytest.approx(max(expected, 0.0), abs=5e-4)
+        assert policy.alpha(members - 1, members) == pytest.approx(expected, abs=5e-4)
 
 
 def test_alpha_of_a_straggler_by_both_counts():
-    assert Shat(count="literal", alpha_min=0).alpha(9, 4) == pytest.approx(0.679401, abs=1e-6)
-    assert Shat(count="inclusive").alpha(9, 4) == pytest.approx(0.711461, abs=1e-6)
+    assert Shat(reading="difference", alpha_min=0).alpha(9, 4) == pytest.approx(0.679401, abs=1e-6)
+    assert Shat(reading="difference", count="inclusive").alpha(9, 4) == pytest.approx(0.711461, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "workers", "is_told"),
+    [
+        ({}, 2, False),
+        ({"reading": "difference", "alpha_min": 0}, 2, True),
+        ({"reading": "difference", "alpha_min": 0}, 4, False),
+        ({"reading": "difference"}, 4, True),
+        ({"reading": "difference", "alpha": 0.1}, 2, False),
+        ({"alpha_min": 0.7}, 8, True),
+        ({"alpha_min": 0.7}, 1, False),
+    ],
+)
+def test_a_weight_that_is_at_its_floor_for_equal_workers_is_told(settings, workers, is_told):
+    found = build_policy(Options(name="shat", **settings)).caution(PLAIN, workers)
+
+    assert ("at its floor, policy.alpha_min" in found) == is_told
 
 
 def test_shat_mixes_as_in_the_worked_example():
-    one = OneSlice("shat", workers="abcd", weights=(1.0, 2.0), count="literal", alpha_min=0)
+    one = OneSlice("shat", workers="abcd", weights=(1.0, 2.0), reading="difference", alpha_min=0)
     (reply,) = one.push("a", 1, -2)
     local, gradient = np.array([0.8, 2.4]), np.array([1.0, -2.0])
 
@@ -196,9 +227,15 @@ def test_the_first_exchange_after_a_join_copies_the_pulled_weights():
     assert one.slice.policy.alpha(reply.others, 2) == 1.0
 
 
-@pytest.mark.parametrize(("others", "members", "expected"), [(0, 4, 0.25), (5, 1, 1.0), (None, 4, 1.0)])
-def test_alpha_at_the_edges(others, members, expected):
-    assert Shat(count="literal").alpha(others, members) == expected
+@pytest.mark.parametrize("reading", ["complement", "difference", "reciprocal"])
+@pytest.mark.parametrize(("others", "members"), [(5, 1), (None, 4)])
+def test_alpha_at_the_edges(others, members, reading):
+    assert Shat(reading=reading).alpha(others, members) == 1
+
+
+@pytest.mark.parametrize(("reading", "expected"), [("complement", 1), ("difference", 0.25), ("reciprocal", 0.25)])
+def test_alpha_of_a_worker_that_pushed_twice_in_a_row(reading, expected):
+    assert Shat(reading=reading).alpha(0, 4) == expected
 
 
 def test_a_constant_alpha_takes_the_place_of_the_formula():
@@ -207,20 +244,60 @@ def test_a_constant_alpha_takes_the_place_of_the_formula():
     assert policy.alpha(1000, 4) == 0.5
 
 
-@given(st.integers(0, 10_000), st.integers(1, 1024), st.sampled_from(["log", "root"]), st.floats(0, 1))
-def test_alpha_stays_within_its_bounds_and_grows_with_staleness(others, members, variant, smallest):
-    policy = Shat(variant=variant, alpha_min=smallest)
+@given(
+    st.integers(0, 10_000),
+    st.integers(1, 1024),
+    st.sampled_from(["log", "root"]),
+    st.sampled_from(["complement", "difference", "reciprocal"]),
+    st.floats(0, 1),
+)
+def test_alpha_stays_within_its_bounds_and_goes_one_way_with_the_pushes_of_others(
+    others, members, variant, reading, smallest
+):
+    policy = Shat(variant=variant, reading=reading, alpha_min=smallest)
 
-    alpha = policy.alpha(others, members)
+    first, second = policy.alpha(others, members), policy.alpha(others + 1, members)
 
-    assert smallest <= alpha <= 1
-    assert policy.alpha(others + 1, members) >= alpha
-    assert not math.isnan(alpha)
+    assert smallest <= first <= 1
+    assert second <= first if reading == "complement" else second >= first
 
 
 def test_shat_root_divides_by_the_root_of_the_members():
-    assert build_policy(Options(name="shat_root")).alpha(9, 4) == pytest.approx(1 - (4 / 10) / 2)
-    assert build_policy(Options(name="shat", variant="root")).alpha(9, 4) == pytest.approx(0.8)
+    assert build_policy(Options(name="shat_root")).alpha(3, 4) == pytest.approx(1 - (3 / 4) / 2)
+    assert build_policy(Options(name="shat", variant="root")).alpha(3, 4) == pytest.approx(0.625)
+
+
+def test_shat_takes_its_own_step_with_the_runs_optimizer_where_it_is_asked_to():
+    """The worker's velocity is 1, then 1.5; the server's grows in the same way. Rate .1, alpha .5."""
+    optimizer = Sgd(lr=0.1, momentum=0.5, weight_decay=0.0)
+    one = OneSlice("shat", workers="ab", optimizer=optimizer, alpha=0.5, local_step="optimizer")
+    worker = OneWorker(one, "a")
+
+    (first,) = worker.push([1])
+    worker.take(first, gradient=[1])
+    (second,) = worker.push([1])
+    worker.take(second, gradient=[1])
+
+    assert (first.others, one.weights) == (None, pytest.approx([-0.25]))
+    assert worker.local == pytest.approx(
+        [-0.25]
+    )  # from -.1, which the first reply brought: half of -.25 and half of -.25
+    worker.push([1])
+    assert worker.local == pytest.approx([-0.25 - 0.175])
+
+
+def test_shat_without_an_own_step_only_mixes():
+    one = OneSlice("shat", workers="ab", alpha=0.5, local_step="none")
+    worker = OneWorker(one, "a")
+    worker.own.local[:] = [1.0]
+
+    for _ in range(2):
+        (reply,) = worker.push([1])
+        worker.own.local[:] = [1.0]
+        worker.take(reply, gradient=[1])
+
+    assert one.weights == pytest.approx([-0.2])
+    assert worker.local == pytest.approx([(1 - 0.2) / 2])
 
 
 # ENSEMBLE, 3.3
@@ -236,6 +313,23 @@ def test_ensemble_steps_alone_and_never_pulls_while_the_server_keeps_the_mean_of
     assert one.weights == pytest.approx([0.975, 2.05])
     assert worker.local == pytest.approx([0.7, 2.6])
     assert not any(worker.policy.pulls(clock) for clock in range(1, 10))
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(lr=0.1, momentum=0.9, weight_decay=0.01), Adam(lr=0.1)])
+def test_ensembles_global_model_is_the_mean_of_models_that_any_optimizer_steps(optimizer):
+    one = OneSlice("ensemble", weights=(1.0, 2.0), optimizer=optimizer, local_step="optimizer")
+    workers = [OneWorker(one, name) for name in "ab"]
+    alone = [np.array([1.0, 2.0], np.float32) for _ in workers]
+    slots = [optimizer.new_slots(2) for _ in workers]
+
+    for step in (1, 2, 3):
+        for number, (worker, gradient) in enumerate(zip(workers, ([1.0, -2.0], [0.5, 3.0]), strict=True)):
+            (reply,) = worker.push(gradient)
+            worker.take(reply, gradient)
+            optimizer.step(alone[number], alone[number], np.float32(gradient), 1.0, 0.1, slots[number], step)
+
+    assert [worker.local for worker in workers] == [pytest.approx(each.tolist()) for each in alone]
+    assert one.weights == pytest.approx(np.mean(alone, axis=0).tolist(), abs=1e-6)
 
 
 # SSP, 3.5
@@ -896,6 +990,8 @@ def test_a_wrong_option_is_a_sentence_with_its_key(options, said):
         ({"name": "diloco", "outer_momentum": 1}, r"policy\.outer_momentum: got 1"),
         ({"name": "diloco", "outer_lr": 0}, r"policy\.outer_lr: got 0"),
         ({"name": "shat", "alpha": 1.5}, r"policy\.alpha: got 1\.5"),
+        ({"name": "shat", "local_step": "adam"}, r"policy\.local_step: got 'adam'; .*'plain', 'optimizer' or 'none'"),
+        ({"name": "ensemble", "local_step": "none"}, r"policy\.local_step: got 'none'; .*'plain' or 'optimizer'"),
         ({"name": "shat_root", "alpha_min": -0.5}, r"policy\.alpha_min: got -0\.5"),
         ({"name": "staleness_aware", "damp": "some"}, r"policy\.damp: got 'some'; .*'all' or 'outliers'"),
         ({"name": "dana", "momentum": 1.0}, r"policy\.momentum: got 1\.0"),
@@ -911,7 +1007,7 @@ def test_settings_refuse_a_bad_option_by_its_key(given, said):
     [
         (
             {"policy": {"name": "ensemble"}, "optimizer": {"name": "adam"}},
-            r"ensemble takes plain steps .* is adam\. Set",
+            r"ensemble takes plain steps .* is adam\. Set .* or policy\.local_step=optimizer",
         ),
         (
             {"policy": {"name": "dana"}, "optimizer": {"name": "adam"}},

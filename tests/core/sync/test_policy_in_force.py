@@ -1,5 +1,8 @@
 """The policy that a slice, a worker or the evaluator goes by, and how it takes over a change."""
 
+import pytest
+
+from paceline.core.errors import Behind
 from paceline.core.settings.config import Options
 from paceline.core.sync.policy import build_policy
 from paceline.core.sync.policy_in_force import PolicyInForce
@@ -26,3 +29,11 @@ def test_a_change_is_taken_over_once_and_an_older_one_never():
     assert [found.adopt(change) for change in (TO_ASP, TO_ASP, TO_SSP)] == [True, False, False]
 
     assert (found.made, found.is_new(TO_SSP)) == (TO_ASP, False)
+
+
+def test_weights_of_different_rounds_are_of_no_use_in_rounds_only():
+    PolicyInForce(BSP).check_level([7, 7, 7])
+    PolicyInForce(BSP, TO_ASP).check_level([6, 7])
+
+    with pytest.raises(Behind, match="weights of rounds 6, 7"):
+        PolicyInForce(BSP).check_level([7, 6, 7])

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from paceline.core import registry
 from paceline.core.coding.codec import PACKAGE, load_codec
 from paceline.core.coding.error_feedback import Owed
-from paceline.core.errors import BadPush, DataError, Fenced, Gap, ServersGone, Stopped, TryAgain, VersionGone
+from paceline.core.errors import BadPush, Behind, DataError, Fenced, Gap, ServersGone, Stopped, TryAgain, VersionGone
 from paceline.core.settings.config import CodecConfig, Config, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Manner
 from paceline.rpc.transport import OpenSink, Parts, Transport, encoded_parts
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.exchange import link_with_retries as link_module
-from paceline.worker.exchange.link_with_retries import Link
+from paceline.worker.exchange.link_with_retries import Abandoned, Link
 from paceline.worker.exchange.received_weights import SliceSink
 from paceline.worker.surroundings import Surroundings
 
@@ -114,7 +114,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 class Line:
     """A link to a scripted server, whose slice is layers 0 and 2 of the model: two ranges."""
 
-    def __init__(self, codec: Any = "none", patience: float = 3600.0, **more: Any) -> None:
+    def __init__(self, codec: Any = "none", patience: float = 3600.0, retain: int = 0, **more: Any) -> None:
         config = Config(servers=2, plan=LAYERWISE, codec=CodecConfig(push=codec, **more))
         self.server = Script()
         self.stop = threading.Event()
@@ -129,7 +129,7 @@ class Line:
             say=lambda event, **facts: self.said.append((event, facts)),
             deadline=time.monotonic() + patience,
         )
-        self.link = Link(0, self.server, around, self.plan, self.failures.append)
+        self.link = Link(0, self.server, around, self.plan, self.failures.append, retain)
         self.model = np.zeros(14, np.float32)
         self.gradient = np.arange(14, dtype=np.float32) / 3
 
@@ -203,19 +203,155 @@ def test_a_restarted_server_hears_resume_before_the_push_comes_again() -> None:
     line.server.pushes.append(answer())
     line.push(1)
     line.server.pushes.extend([TryAgain("gone"), answer(term=2, version=1)])
-    line.server.standings.extend([TryAgain("not up"), standing(1, "recovering", term=2), standing(1, term=2)])
+    line.server.standings.extend([TryAgain("not up"), standing(1, term=2)])
     line.push(2)
-    assert [request.clock for request in line.server.resumed] == [1, 1, 1]
+    assert [request.clock for request in line.server.resumed] == [1, 1]
     assert line.heads[-1].base_term == 1
     assert tuple(line.link.base) == (2, 1)
     assert any("new term" in event for event, _ in line.said)
 
 
-def test_what_a_restart_lost_is_said() -> None:
-    line = Line()
-    line.server.standings.append(standing(7, term=2, lost_first=5, lost_last=7))
-    line.link.resume()
-    assert line.said[0][1] == {"server": 0, "first": 5, "last": 7}
+# a server that comes back without what it had answered
+def pushed(line: Line, clocks: int, durable: int = 0) -> None:
+    """All answered; the last answer says what is durable."""
+    for clock in range(1, clocks + 1):
+        line.server.pushes.append(answer(durable=durable if clock == clocks else 0))
+        line.gradient[:] = clock
+        line.push(clock)
+
+
+def bytes_of(line: Line, *clocks: int) -> list[tuple[int, bytes]]:
+    return [(clock, np.full(5, clock, np.float32).tobytes()) for clock in clocks]
+
+
+def test_a_server_gets_what_it_lacks_again_byte_for_byte_and_in_order_before_the_next_push() -> None:
+    line = Line(retain=1000)
+    pushed(line, 3)
+    line.server.sent.clear()
+    line.server.pushes.extend([Gap("expected 2"), answer(term=2), WAIT, answer(term=2), answer(term=2)])
+    line.server.standings.extend([standing(1, term=2), standing(3, term=2)])
+    line.gradient[:] = 4
+
+    line.push(4)
+
+    again = [(head.clock, data) for head, data in line.server.sent]
+    assert again == [*bytes_of(line, 4, 2, 3), (3, b""), *bytes_of(line, 4)]
+    assert [head.ask for head in line.heads] == [False, False, False, True, False]
+    assert line.link.replayed == 2
+    assert any(facts == {"server": 0, "first": 2, "last": 3} for _, facts in line.said)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_sent_again_is_what_was_sent_though_the_gradient_is_overwritten(codec: str) -> None:
+    line = Line(codec, retain=1000)
+    sent = {}
+    for clock in (1, 2, 3):
+        line.server.pushes.append(answer())
+        line.gradient[:] = np.random.default_rng(clock).standard_normal(14)
+        line.push(clock)
+        sent[clock] = line.server.sent[-1][1]
+        line.gradient[:] = np.nan
+    line.server.sent.clear()
+    line.server.standings.extend([standing(0), standing(3)])
+    line.server.pushes.extend([answer()] * 3)
+
+    line.link.incarnation = 1
+    line.link.catch_up()
+
+    assert {head.clock: data for head, data in line.server.sent} == sent
+
+
+def test_a_replay_that_is_abandoned_does_not_hold_up_the_next_turn() -> None:
+    """Its server keeps it waiting for a round that may close only once the worker goes on."""
+    line = Line(retain=1000)
+    line.server.standings.append(standing())
+    line.link.attach(1)
+    line.server.pushes.append(answer())
+    line.push()
+    reached, round_closes = threading.Event(), threading.Event()
+
+    def waits() -> pb.PullHead:
+        reached.set()
+        round_closes.wait(60)
+        return WAIT
+
+    def replay() -> None:
+        with pytest.raises(Abandoned):
+            line.link.catch_up()
+
+    line.server.standings += [standing(term=2), standing(term=2)]
+    line.server.pushes.append(waits)
+    replaying = threading.Thread(target=replay)
+    replaying.start()
+    assert reached.wait(60)
+    line.link.attach(2)
+    line.link.start_after(0)
+    line.server.pushes.append(answer(term=2))
+
+    assert line.push().term == 2
+    assert replaying.is_alive()
+    round_closes.set()
+    replaying.join()
+
+
+def test_what_a_snapshot_has_is_not_kept() -> None:
+    line = Line(retain=1000)
+    pushed(line, 3, durable=2)
+
+    assert [push.clock for push in line.link.retained] == [3]
+    assert line.link.retained.bytes == 20
+
+
+@pytest.mark.parametrize("retain", [0, 19, 40])
+def test_what_exceeds_the_cap_has_to_be_computed_again(retain: int) -> None:
+    line = Line(retain=retain)
+    pushed(line, 3)
+    assert line.link.retained.bytes <= retain
+    line.server.pushes.append(Gap("expected 1"))
+    line.server.standings.append(standing(0, term=2))
+
+    with pytest.raises(
+        Behind, match=r"Server 0 has come back with clock 0 of worker-0, which has its answers up to clock 3"
+    ):
+        line.push(4)
+
+
+def test_with_error_feedback_all_is_kept_whatever_the_cap() -> None:
+    line = Line({"name": "topk", "share": 0.5}, retain=0)
+    pushed(line, 3)
+
+    assert [push.clock for push in line.link.retained] == [1, 2, 3]
+
+
+def test_clocks_that_the_slice_has_are_asked_for_when_the_worker_goes_back() -> None:
+    line = Line(retain=1000)
+    pushed(line, 3)
+    line.server.standings.append(standing(3))
+    line.link.attach(1)
+    line.link.start_after(1)
+    line.server.sent.clear()
+    line.server.pushes.extend([answer(version=3)] * 3)
+
+    for clock in (2, 3, 4):
+        line.push(clock)
+
+    assert [(head.clock, head.ask) for head in line.heads] == [(2, True), (3, True), (4, False)]
+
+
+def test_an_exchange_that_was_abandoned_touches_no_weights() -> None:
+    line = Line(retain=1000)
+
+    def goes_back() -> pb.PullHead:
+        line.server.standings.append(standing(0))
+        line.link.attach(1)
+        return answer(elements=5)
+
+    line.server.pushes.append(goes_back)
+    with pytest.raises(link_module.Abandoned):
+        line.push(1)
+
+    assert line.model.tolist() == [0.0] * 14
+    assert (line.link.answered, line.link.base.version) == (0, 0)
 
 
 def test_a_server_that_lost_its_snapshot_is_named() -> None:
@@ -223,7 +359,7 @@ def test_a_server_that_lost_its_snapshot_is_named() -> None:
     line.server.pushes.extend([answer(), TryAgain("gone")])
     line.server.standings.append(standing(phase="empty", term=2))
     line.push(1)
-    with pytest.raises(DataError, match="Server 0 came back without its snapshot"):
+    with pytest.raises(DataError, match="Server 0 has no snapshot, though the run has trained"):
         line.push(2)
 
 
@@ -283,15 +419,6 @@ def test_a_pull_waits_for_its_version() -> None:
     line.server.pulls.extend([WAIT, TryAgain("down"), answer(version=5, elements=5)])
     assert line.link.pull(5, line.model) == 5
     assert [request.version for request in line.server.asked] == [5, 5, 5]
-
-
-def test_a_pull_that_failed_introduces_its_worker_to_the_server_that_is_there_now() -> None:
-    line = Line()
-    line.server.standings.extend([standing(), TryAgain("not up"), standing(term=2)])
-    line.server.pulls.extend([TryAgain("gone"), TryAgain("gone"), answer(term=2, version=5, elements=5)])
-    line.link.attach(1)
-    assert line.link.pull(None, line.model) == 5
-    assert (len(line.server.resumed), line.link.term) == (3, 2)
 
 
 @pytest.mark.parametrize("act", [WAIT, VersionGone("gone")])
@@ -360,15 +487,6 @@ def test_a_push_without_weights_leaves_the_base_where_the_weights_are_from() -> 
     reply = line.link.push_pull(2, 0, line.gradient, 8, line.link.base, None)
     assert (reply.version, line.link.base.version, line.link.lr) == (9, 4, 0.5)
     assert [head.base_version for head in line.heads] == [0, 4]
-    assert not line.link.is_stale
-
-
-def test_a_push_without_weights_notices_that_the_server_has_begun_a_new_term() -> None:
-    line = Line()
-    line.server.pushes.extend([answer(elements=5), answer(term=2)])
-    line.push(1)
-    line.link.push_pull(2, 0, line.gradient, 8, line.link.base, None)
-    assert line.link.is_stale
 
 
 THRESHOLD = {"name": "threshold", "tau": 3.0}
@@ -434,5 +552,5 @@ def test_without_error_feedback_what_is_left_out_is_lost() -> None:
 def test_weights_in_a_codec_that_leaves_some_out_are_refused() -> None:
     line = Line()
     line.server.pushes.append(answer(elements=5, codec="sign"))
-    with pytest.raises(BadPush, match="Weights can't travel as sign"):
+    with pytest.raises(BadPush, match="Weights can't be sent as sign"):
         line.push()

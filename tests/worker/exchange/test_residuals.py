@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.core.coding.error_feedback import Owed
+from paceline.core.errors import Behind, TryAgain
 from paceline.core.settings.config import CodecConfig, Config
 from paceline.core.slice.plan import make_plan
 from paceline.core.values import Vector
@@ -184,10 +185,23 @@ def test_a_worker_whose_last_push_was_counted_owes_what_that_left_out(left: Path
 def test_a_push_that_only_some_servers_have_counted_is_not_encoded_again_for_them(left: Path) -> None:
     line = Line(left).attach(3)
     head = line.push(3, [9, 9, 9, 9, 9])
-    assert (head.clock, head.elements, line.server.sent[-1][1]) == (3, 0, b"")
+    # the head is that of the push: a server refuses examples without values, also where it is asked
+    assert (head.clock, head.elements, head.ask, line.server.sent[-1][1]) == (3, 5, True, b"")
     assert line.owed.residual.tolist() == [1, 1, 0, 3, 2]
     assert line.push(4, [0, 0, 0, 0, 0]).elements == 5
     assert line.owed.residual.tolist() == [1, 1, 0, 0, 2]
+
+
+def test_a_push_that_an_earlier_process_sent_and_the_server_has_lost_again_sends_its_worker_back(left: Path) -> None:
+    line = Line(left).attach(3)
+    line.server.standings.append(standing(clock=2))
+
+    with pytest.raises(Behind):
+        line.push(3, [9, 9, 9, 9, 9], TryAgain("reset by peer"))
+
+    assert [head.ask for head, _ in line.server.sent] == [True]
+    line.attach(2)
+    assert line.push(3, [1, 1, 1, 1, 1]).elements == 5
 
 
 def test_momentum_comes_back_too(tmp_path: Path) -> None:

@@ -138,6 +138,6 @@ def test_several_mini_batches_leave_alone_what_all_of_them_do() -> None:
 
 def test_names_that_the_model_does_not_have_are_told() -> None:
     wrong = Sgd(groups=(Group(parameters="d.*", lr=1.0),))
-    with pytest.raises(Exception, match=r"'d\.\*' is the name of no trained parameter; they are a\.weight, b\.weight"):
+    with pytest.raises(Exception, match=r"no trained parameter is called 'd\.\*'. The model has a\.weight, b\.weight"):
         training(policy("asp"), Client(1), Replica([1.0]), optimizer=wrong)
     assert [name for name, _ in SHAPES] == ["a.weight", "b.weight", "c.weight"]

@@ -14,7 +14,6 @@ from paceline.core.errors import ConfigError, DataError
 from paceline.data.dataset import Dataset, Labelled
 from paceline.tasks import defaults
 from paceline.tasks.task import Task, load_task
-from paceline.worker.training import device as device_module
 from paceline.worker.training import flat_model as flat_module
 from paceline.worker.training.model_and_gradient import Replica, use_threads
 from paceline.worker.training.precision import Precision
@@ -389,7 +388,7 @@ def test_the_number_of_threads_is_set_and_checked():
     use_threads(2)
 
     assert torch.get_num_threads() == 2
-    with pytest.raises(ConfigError, match="0 threads"):
+    with pytest.raises(ConfigError, match="The number of threads is 0"):
         use_threads(0)
 
 
@@ -586,22 +585,11 @@ def test_a_compiled_model_has_the_same_names_and_gives_the_same_gradient():
 def test_without_a_compiler_compile_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
 
-    with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler, and there is no 'no-such-compiler' here"):
+    with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler, and 'no-such-compiler' is not installed here"):
         Replica(task_of(mlp), compile=True)
 
 
 # devices
-@pytest.mark.parametrize(
-    ("count", "rank", "chosen"), [(2, 0, "cuda:0"), (2, 3, "cuda:1"), (1, 7, "cuda:0"), (0, 1, "cpu")]
-)
-def test_auto_deals_the_gpus_out_by_rank(count: int, rank: int, chosen: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-
-    assert str(device_module.choose_device("auto", rank)) == chosen
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_starts_from_the_same_weights_and_gives_the_same_gradient():
     host, device = Replica(task_of(mlp), seed=1), Replica(task_of(mlp), device="auto", seed=1)

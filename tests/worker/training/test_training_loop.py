@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.errors import ConfigError, Fenced
+from paceline.core.errors import Behind, ConfigError, Fenced
 from paceline.core.settings.config import ClipConfig, Options, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.core.steps.clip import Clip
 from paceline.core.steps.effective import Pool
 from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.sync.policies.asp import Asp
 from paceline.core.sync.policy import Policy, build_policy
 from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import AS_SET, Base, Dense, Empty, Manner, Switch, Update, Vector
@@ -103,7 +104,8 @@ class Client:
         for server, ranges in enumerate(PLAN.slices):
             facts = {key: values[server] for key, values in self.heads.items() if values[server] is not None}
             begun = switch_message(self.switch, 9) if clock >= self.switch_at else None
-            head = pb.PullHead(outcome=pb.FOLDED, lr=LR, stop=clock == self.last, switch=begun, **facts)
+            facts = {"outcome": pb.FOLDED} | facts
+            head = pb.PullHead(lr=LR, stop=clock == self.last, switch=begun, **facts)
             if choose is not None:
                 target = choose(server, head)
                 for part in ranges:
@@ -117,6 +119,9 @@ class Client:
         self.values.append(float(update.values[0]) if isinstance(update, Dense) else 0.0)
         self.bases = [Base(1, clock)] * 2
         return heads
+
+    def check_level(self, in_force: PolicyInForce, versions: Sequence[int]) -> None:
+        in_force.check_level(versions)
 
     def pull(self, target: Vector, version: int | None = None) -> None:
         target[:] = -1.0
@@ -207,10 +212,47 @@ def test_shat_takes_its_own_step_and_mixes_slice_by_slice_over_all_ranges() -> N
     assert replica.local.tolist() == [100.0, 100.0, 25.75, 26.5, 27.25, 100.0, 100.0]
 
 
+def test_shats_own_step_is_the_runs_optimizers_where_it_is_asked_for_while_gradients_are_pushed() -> None:
+    """Velocity 2, then 2 + .5 * 2; rate .5; alpha 0."""
+    replica, client = Replica([2.0]), Client(2, others=[1, 1], members=[4, 4])
+    own = policy("shat", alpha=0.0, local_step="optimizer")
+    loop.train(training(own, client, replica, optimizer=Sgd(lr=9.0, momentum=0.5, weight_decay=0.0)), 0)
+    assert replica.local.tolist() == [place - 1.0 - 1.5 for place in range(7)]
+    assert client.values == [2.0, 2.0]
+
+
+def test_no_gradient_is_computed_on_weights_of_different_rounds() -> None:
+    client = Client(5, version=[4, 5])
+    with pytest.raises(Behind, match=r"weights of rounds 4, 5; a gradient needs those of one round"):
+        loop.train(training(policy("bsp"), client, Replica([1.0])), 3)
+    assert len(client.pushes) == 1
+
+
 def test_alpha_zero_keeps_the_own_step_and_nothing_of_the_servers() -> None:
     replica = Replica([2.0])
     loop.train(training(policy("shat", alpha=0.0), Client(1, others=[1, 1], members=[4, 4]), replica), 0)
     assert replica.local.tolist() == [-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+class Beyond(Asp):
+    """Pulls beyond the weights of the servers."""
+
+    def alpha(self, others: int | None, members: int) -> float:
+        return 1.5
+
+
+def test_a_dropped_push_pulls_no_harder_than_a_copy() -> None:
+    replica = Replica([2.0])
+    loop.train(training(Beyond(), Client(1, outcome=[pb.DROPPED, pb.FOLDED]), replica), 0)
+    # server 0 (a, c) dropped it: a copy; server 1 (b): local + 1.5 * (100 - local)
+    assert replica.local.tolist() == [100.0, 100.0, 149.0, 148.5, 148.0, 100.0, 100.0]
+
+
+def test_a_dropped_push_pulls_as_weakly_as_the_policy_says() -> None:
+    replica = Replica([None])
+    client = Client(1, outcome=[pb.DROPPED, pb.FOLDED], others=[3, 3], members=[4, 4])
+    loop.train(training(policy("shat", alpha=0.25), client, replica), 0)
+    assert replica.local.tolist() == [25.0, 25.75, 26.5, 27.25, 28.0, 28.75, 29.5]
 
 
 def test_a_gradient_that_is_not_finite_is_pushed_as_an_empty_update_and_not_stepped() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _HEAD = 4
 """Words (4 bytes) before the factors."""
 _MOST_RANK = 32
-"""Decoding takes rank * elements steps, so whoever sends may not choose it freely."""
+"""Decoding takes rank * elements steps, so a sender may not choose any rank it likes."""
 _SIDE = math.isqrt(MOST_ELEMENTS)
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -44,9 +44,9 @@ class Powersgd(Codec):
     where factors would not be shorter, of 1-D tensors, and of rows that the slice's ends cut. A part: numbers of elements,
     rows, columns, and the rank (uint32), the factors (float32; see `low_rank`), then what is no matrix (float32).
 
-    The paper starts from the last step's factor. This holds no state: it does two iterations from random columns, nearer to
-    the paper's "best approximation", of four. The columns change with the values: from the same ones at each push, error
-    feedback would never send what lies at right angles to them."""
+    The paper starts from the last step's factor. This holds no state: it takes two rounds of power iteration from random
+    columns, which is nearer to the paper's "best approximation" (four rounds). The columns change with the values: with the
+    same columns at each push, error feedback would never send what lies at right angles to them."""
 
     keeps_all: ClassVar[bool] = False
     biased: ClassVar[bool] = True
@@ -105,7 +105,7 @@ class Powersgd(Codec):
 
     # what a part is made of
     def _shape_of(self, elements: int) -> Shape:
-        """Of a part that this encodes: as it was cut, else near-square."""
+        """The shape of a part that this encodes: as it was cut, or near-square if it was not."""
         if self._shape and self._shape.elements == elements:
             return self._shape
         columns = math.isqrt(elements)

@@ -55,7 +55,8 @@ class Threshold(SparseCodec):
         return 8 + 4 * len(values)
 
     def _least(self, values: Vector) -> int:
-        """Bit pattern of the magnitude that makes the share: above 0, else most values being 0 would send them all."""
+        """Bit pattern of the magnitude that gives the share. It is above 0: if most values are 0, a bound of 0 would send them
+        all."""
         from paceline.core.coding import codec_loops as loops
 
         if found := loops.sampled_magnitude(values, self.share):

@@ -18,15 +18,16 @@ _AGAIN = 16
 
 
 class Allreduce(PeerPolicy):
-    """AllReduce-SGD [Survey]; the ring: Patarasu and Yuan 2009. The gradient is cut into n chunks. At hop h = 0..2n-3 the
-    member at place p sends chunk p - h (mod n) to p + 1 and gets chunk p - 1 - h: for h < n - 1 it adds it to its own, from
-    then on it is complete and is copied. Each sends 2 (n - 1) / n of the gradient, for any n. x <- x - lr * sum / count. Sums
-    may travel rounded, the complete ones alike to all.
-    The ring is all members by rank, whatever the topology; when they change, the round begins anew among those that have not
-    finished it. Who has hands its mean on to who asks: so all that stay have taken the same steps.
-    `by: torch`: the members of a view meet in rounds 1, 17, 33, ..., and from then on a collective adds up. A round has one sum
-    all the same: who can't have it from there falls back to the ring for good and makes its successor do so (its part says
-    that), and the ring is complete only where all have fallen back; who has had the sum hands it on as a mean."""
+    """AllReduce-SGD [Survey]; the ring: Patarasu and Yuan 2009. The gradient is cut into n pieces. At hop h = 0..2n-3 the
+    member at place p sends piece p - h (mod n) to p + 1 and gets piece p - 1 - h: for h < n - 1 it adds it to its own; after
+    that the piece is complete and is copied. Each sends 2 (n - 1) / n of the gradient, for any n. x <- x - lr * sum / count.
+    Sums may be sent rounded; all members get the same rounded complete ones.
+    The ring is all members by rank, in every topology; when they change, the round starts again among those that have not
+    finished it. A member that has finished gives its mean to those that ask: so all that stay have taken the same steps.
+    `by: torch`: the members of a view meet in rounds 1, 17, 33, ..., and from then on a collective adds up. A round still has
+    one sum: a member that can't get it from the collective falls back to the ring for good and makes its successor do so (its
+    part says that). The ring is complete only where all have fallen back; a member that has had the sum sends it on as a
+    mean."""
 
     by: Literal["ring", "torch"] = Field(
         "ring",
@@ -40,11 +41,11 @@ class Allreduce(PeerPolicy):
     _size: int = PrivateAttr()
     _buffers: Buffers = PrivateAttr(default_factory=Buffers)
     _total: Vector = PrivateAttr()
-    """The sum of the gradients; each chunk is there when its turn has come."""
+    """The sum of the gradients; a piece of it is valid once its hop is done."""
     _inbox: Vector = PrivateAttr()
-    """What others have summed of each chunk, before mine is added."""
+    """What others have summed of each piece, before mine is added."""
     _count: float = PrivateAttr()
-    """Gradients in the chunk that came last."""
+    """Gradients in the piece that came last."""
     _hop: int = PrivateAttr(0)
     _came: dict[tuple[int, int, int], Message] = PrivateAttr(default_factory=dict)
     """By view, round and hop: what came before its turn."""
@@ -118,7 +119,7 @@ class Allreduce(PeerPolicy):
             )
 
     def _reduce(self) -> list[Message]:
-        """Goes as many hops as messages are there for."""
+        """Takes as many hops as it has messages for."""
         sent: list[Message] = []
         while self._missing() and (message := self._came.pop((self._group.view, self._round, self._hop), None)):
             self._check(message)
@@ -130,7 +131,7 @@ class Allreduce(PeerPolicy):
             elif not np.may_share_memory(total, came):  # otherwise it has come to its room
                 np.copyto(total, came)
             self._hop += 1
-            if self._hop == self._size - 1:  # my chunk is complete: I keep what the others get
+            if self._hop == self._size - 1:  # my piece is complete: I keep what the others get
                 self._codec.round(total)
             sent += self._send()
         return sent + self._hand_on()
@@ -148,7 +149,7 @@ class Allreduce(PeerPolicy):
         return self._hand_on()
 
     def _hand_on(self) -> list[Message]:
-        """The mean of the last round, to whoever is still in it because its view came before the end."""
+        """Sends the mean of the last round to members that are still in it because their view came before the end."""
         over = self._round - (self._phase != "idle")
         late = [key for key in self._came if key[0] == self._group.view and key[1] <= over]
         askers, mean = {self._came.pop(key).sender for key in late}, self._mean
@@ -218,15 +219,13 @@ class Allreduce(PeerPolicy):
         return self._meeting is not None and self._phase == "waiting" and self._hop < self._hops()
 
     def _others_are_ahead(self) -> bool:
-        """Whether another goes by the ring in this round already, or in a later one."""
+        """Whether another member uses the ring already, in this round or in a later one."""
         return any(view == self._group.view and round >= self._round for view, round, _ in self._came)
 
     def _enter(self, door: Message) -> None:
         """Of a member that is the first one, in its own view at least."""
         if len(door.values) != 1 or not 0 < door.values[0] < 1 << 16:
-            raise BadPush(
-                f"Rank {door.sender} sent {door.values[:3]} as the port to meet at; expected one from 1 to 65535."
-            )
+            raise BadPush(f"Rank {door.sender} sent {door.values[:3]} as the port to meet on; expected 1 to 65535.")
         if self._door is None or (self._door.view, self._door.round) < (door.view, door.round):
             self._door = door
 
@@ -251,7 +250,7 @@ class Allreduce(PeerPolicy):
         return self._group.members[(self._place + steps) % self._size]
 
     def _chunk(self, steps: int, of: Vector | None = None) -> Vector:
-        """Of the sum, or of another vector, the chunk so many places after my own."""
+        """The piece of the sum (or of `of`) that is `steps` places after my own."""
         whole = self._total if of is None else of
         number, length = (self._place + steps) % self._size, len(whole)
         return whole[number * length // self._size : (number + 1) * length // self._size]

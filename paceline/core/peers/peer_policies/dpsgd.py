@@ -11,9 +11,9 @@ from paceline.core.values import Vector
 
 
 class Dpsgd(PeerPolicy):
-    """[Survey; Lian et al. 2017]: g at x_i, meanwhile y = sum_j W_ij x_j over the neighbours; x_i <- y - lr * g. One waits
-    for one's neighbours only. When the members change in mid-round, new neighbours tell each other their newest model, and
-    who is behind mixes with that until it has caught up: so the one furthest behind never waits."""
+    """[Survey; Lian et al. 2017]: g at x_i, meanwhile y = sum_j W_ij x_j over the neighbours; x_i <- y - lr * g. A member waits
+    for its neighbours only. When the members change during a round, new neighbours send each other their newest model, and a
+    member that is behind mixes with that until it has caught up: so the one furthest behind never waits."""
 
     kinds: ClassVar[frozenset[Kind]] = frozenset({"model", "newest"})
     _weights: dict[int, float] = PrivateAttr(default_factory=dict)

@@ -20,7 +20,7 @@ class Sgp(PushSum):
     kinds: ClassVar[frozenset[Kind]] = frozenset({"model", "note"})
     usual_topology: ClassVar[str] = "exponential"
     _links: dict[int, Members] = PrivateAttr(default_factory=dict)
-    """Whom each member sends to."""
+    """The ranks that each member sends to."""
     _sent: int = PrivateAttr(0)
     """The last round in which I have sent."""
     _noted: dict[int, int] = PrivateAttr(default_factory=dict)
@@ -32,7 +32,7 @@ class Sgp(PushSum):
         self._links = {rank: self._topology.neighbours(members, rank) for rank in members}
 
     def _partner(self, rank: int) -> int | None:
-        """Whom a member sends to in this round."""
+        """The rank that a member sends to in this round."""
         links = self._links[rank]
         return links[(self._round - 1) % len(links)] if links else None
 

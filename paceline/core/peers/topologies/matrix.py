@@ -34,8 +34,9 @@ class Matrix(Topology):
         size, seats = len(self.rows), [member % SEATS for member in members]
         if max(seats) >= size:
             raise ConfigError(
-                f"topology.rows has weights for ranks 0 to {size - 1}, but rank {max(seats)} is a member. Add rows and "
-                "columns, start fewer workers, or use another topology, which fits any number."
+                f"topology.rows has weights for ranks 0 to {size - 1}, but rank {max(seats)} is a member. Add "
+                "rows and columns, start fewer workers, or use another topology; the others fit any number of "
+                "workers."
             )
         order = np.argsort(np.argsort(seats))
         return _without(self.rows, tuple(sorted(seats)))[np.ix_(order, order)]

@@ -10,7 +10,7 @@ from paceline.core.values import Vector
 
 
 class RmsProp(Optimizer):
-    """Tieleman and Hinton 2012, the update of torch.optim.RMSprop (not centered): g <- g + weight_decay * w;
+    """Tieleman and Hinton 2012, the update of torch.optim.RMSprop (not centred): g <- g + weight_decay * w;
     s <- alpha * s + (1 - alpha) * g^2;  m <- momentum * m + g / (sqrt(s) + eps);  w <- w - lr * m."""
 
     usual_rate: ClassVar[float] = 0.001

@@ -15,8 +15,8 @@ from paceline.core.values import Vector
 
 
 class Downpour(Policy):
-    """ASP with n_push and n_fetch of Dean et al. 2012. `push_every` k: the worker makes k plain steps of its own,
-    w_i <- w_i - lr * g, then pushes sum(g). `pull_every` k [Actors]: only every k-th reply brings the weights."""
+    """ASP with n_push and n_fetch of Dean et al. 2012. `push_every` k: the worker makes k plain local steps, w_i <- w_i - lr *
+    g, then pushes sum(g). `pull_every` k [Actors]: only every k-th reply brings the weights."""
 
     keeps_start: ClassVar[bool] = True
     push_every: int = Field(1, ge=1, description="Mini-batches of own steps between two pushes (steps).")

@@ -12,9 +12,9 @@ from paceline.core.values import Push, worker_order
 
 
 class Dssp(Policy):
-    """[Survey; Zhao et al. 2019]: within `lower` nobody waits; the fastest worker p, once beyond it, is granted the r more
-    iterations after which its push is expected to come closest to one of the slowest worker's. Ours: a grant's OK is its
-    first iteration, and grants end at `upper`; `bounded=false` is the published form, which has no upper bound."""
+    """[Survey; Zhao et al. 2019]: within `lower` no worker waits; the fastest worker p, once beyond it, is granted the r more
+    steps after which its push is expected to come closest to one of the slowest worker's. Ours: a grant's OK is its first step,
+    and grants end at `upper`; `bounded=false` is the published form, which has no upper bound."""
 
     sparse: ClassVar[bool] = True
     shorthand: ClassVar[str | None] = "lower"
@@ -28,9 +28,9 @@ class Dssp(Policy):
     )
     lower: int = Field(3, ge=0, description="Clocks a worker may be ahead of the slowest without a grant.")
     upper: int = Field(15, ge=0, description="Clocks a worker may be ahead with one.")
-    bounded: bool = Field(True, description="false: the published pseudo-code, word for word.")
+    bounded: bool = Field(True, description="false: grants may lead beyond `upper`, as in the published pseudo-code.")
     _left: dict[str, int] = PrivateAttr(default_factory=dict)
-    """Granted free iterations that are left."""
+    """Granted free steps that each worker has left."""
     _free: set[str] = PrivateAttr(default_factory=set)
     """Workers whose last push used a free iteration."""
     _pushed: dict[str, tuple[float, float | None]] = PrivateAttr(default_factory=dict)

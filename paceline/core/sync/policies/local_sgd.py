@@ -1,4 +1,4 @@
-"""Local SGD: in each round every worker takes several steps of its own, then all take the mean of their models."""
+"""Local SGD: in each round every worker takes several local steps, then all take the mean of their models."""
 
 import math
 from collections.abc import Sequence

@@ -8,6 +8,6 @@ from paceline.core.sync.policies.shat import Shat
 
 
 class ShatRoot(Shat):
-    """a = clip(1 - s / sqrt n, alpha_min, 1) [SHAT eq. 4, its variant]."""
+    """a = clip(1 - 1 / (s sqrt n), alpha_min, 1) [SHAT eq. 4, its variant]."""
 
     variant: Literal["log", "root"] = Field("root", description="Denominator: sqrt n, or ln n (SHAT).")

@@ -1,0 +1,28 @@
+"""What a server says of a disk that takes nothing: once when it begins, and once when it is over."""
+
+from collections.abc import Callable
+
+from paceline.core.errors import DiskError
+
+
+class DiskTrouble:
+    """Knows whether the last try failed, and why. Use from one thread at a time."""
+
+    def __init__(self, failed: str, over: str, say: Callable[..., None]) -> None:
+        """`failed`, `over`: the words."""
+        self._words = failed, over
+        self._say = say
+        self._why: object = None
+
+    def failed(self, error: DiskError | MemoryError) -> None:
+        """A try failed. Logs it, unless the last try failed for the same reason."""
+        why = getattr(error.__cause__, "errno", None) or type(error)
+        if why != self._why:
+            self._say(self._words[0], why=str(error) or "no memory for it")
+        self._why = why
+
+    def works(self) -> None:
+        """A try succeeded."""
+        if self._why is not None:
+            self._why = None
+            self._say(self._words[1])

@@ -1,0 +1,269 @@
+"""The snapshots in a server's folder: for each a data file (safetensors), and a manifest with its checksum, written last."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from paceline.core.errors import ConfigError, DataError, DiskError, TooNew
+from paceline.core.slice.plan import Range, SlicePlan
+from paceline.core.slice.state import SliceState
+from paceline.core.values import Vector
+from paceline.server.checked_files import CheckedFiles, Owner
+from paceline.server.disk import Disk
+
+_MANIFEST = "snapshot-{:012d}.json"
+_BLOCK = 4 << 20
+"""Bytes that are hashed and written at a time."""
+DAMAGES = (DataError, OSError, SafetensorError, ValueError, KeyError, TypeError)
+"""What reading a damaged snapshot raises."""
+
+
+class SnapshotFiles:
+    """Writes snapshots, keeps the newest `keep`, and reads the newest intact one. Use from one thread at a time."""
+
+    def __init__(
+        self, files: CheckedFiles, disk: Disk, keep: int, owner: Owner | None, say: Callable[..., None]
+    ) -> None:
+        self._files = files
+        self._folder = files.folder
+        self._disk = disk
+        self._keep = keep
+        self._owner = owner
+        self._say = say
+        self.passed_over = 0
+        """Damaged snapshots that `newest` has found."""
+        self.rounds: dict[int, int] = {}
+        """The versions of the snapshots that were written in rounds, by their numbers."""
+        self.spared = 0
+        """The version of one that is not removed, however old it is; 0: of none."""
+
+    def save(self, plan: SlicePlan, state: SliceState) -> None:
+        """Saves a state and removes what is older than the newest `keep`. A DiskError leaves the older ones unchanged."""
+        try:
+            number = 1 + max((*self.numbers(), *self.without_manifest()), default=0)
+            self._save(number, plan, state)
+        except OSError as error:
+            raise DiskError(f"Can't write a snapshot to {self._folder}: {error}. The older ones are intact.") from error
+        rounds = {**self.rounds, number: state.table["version"]} if state.table.get("rounds") else self.rounds
+        for old in sorted(self.numbers())[: -self._keep]:
+            if not self.spared or rounds.get(old) != self.spared:
+                self._remove_both(old)
+        left = self.numbers()
+        self.rounds = {of: version for of, version in rounds.items() if of in left}
+
+    def newest(self) -> tuple[SlicePlan, SliceState] | None:
+        """The newest intact state; None before there is one. Logs each damaged one that it skips. Raises DataError if all are
+        damaged: starting from nothing would lose the run silently."""
+        numbers = sorted(self.numbers(), reverse=True)
+        for number in numbers:
+            try:
+                return self._load(number)
+            except TooNew:
+                raise
+            except DAMAGES as error:
+                self.passed_over += 1
+                self._say("snapshot is damaged, trying the one before", snapshot=number, why=str(error))
+        if numbers:
+            raise DataError(
+                f"None of the {len(numbers)} snapshots in {self._folder} is intact. Restore one from a backup, or "
+                "start the run over with an empty folder."
+            )
+        if lost := self.without_manifest():
+            raise DataError(
+                f"{self._folder} has the data of {len(lost)} snapshots, but not the manifests: {_listed(lost)}. "
+                "Restore one from a backup, or start the run over with an empty folder."
+            )
+        return None
+
+    def go_back(self, version: int) -> tuple[SlicePlan, SliceState] | None:
+        """The newest intact state of this version that was written in rounds; removes newer ones. None if there is none; logs
+        it if it is damaged."""
+        for number in sorted((number for number, of in self.rounds.items() if of == version), reverse=True):
+            try:
+                found = self._load(number)
+            except TooNew:
+                raise
+            except DAMAGES as error:
+                self._say("snapshot is damaged", snapshot=number, why=str(error))
+                self.rounds = {of: each for of, each in self.rounds.items() if of != number}
+                continue
+            for newer in [each for each in self.numbers() if each > number]:
+                self._remove_both(newer)
+            self.rounds = {of: each for of, each in self.rounds.items() if of <= number}
+            return found
+        return None
+
+    def numbers(self) -> list[int]:
+        """Snapshots that have a manifest."""
+        return self._numbered("json")
+
+    def without_manifest(self) -> list[int]:
+        """Versions of snapshots that have data and no manifest."""
+        return sorted({*self._numbered("safetensors")} - {*self.numbers()})
+
+    def checked(self, number: int) -> tuple[dict[str, Any], int]:
+        """A snapshot's manifest, once its data has that size and checksum, and the term in which it was written (0: it does
+        not say). Raises one of `DAMAGES` where it is damaged."""
+        manifest, term = self._files.read_with_term(_MANIFEST.format(number), None)
+        data = self.data(number)
+        if data.stat().st_size != manifest["bytes"] or _digest(data) != manifest["sha256"]:
+            raise DataError(f"{data.name} does not have the size and checksum of its manifest")
+        return manifest, term
+
+    def highest_term(self) -> int:
+        """The newest term of which a readable manifest says that it is its; 0: none does."""
+        terms = [0]
+        for number in self.numbers():
+            try:
+                terms.append(self._files.read_with_term(_MANIFEST.format(number), None)[1])
+            except TooNew:
+                raise
+            except DAMAGES:
+                continue  # said when it is its turn to be read
+        return max(terms)
+
+    def sweep(self) -> None:
+        """Removes the remains of an interrupted write or removal. Data whose manifest somebody has taken away stays."""
+        lowest = min(self.numbers(), default=0)
+        begun = {path.name.partition(".")[0] for path in self._folder.glob("snapshot-*.json.tmp")}
+        for number in self.without_manifest():
+            data = self.data(number)
+            if data.stem in begun or number < lowest:
+                self._left(data)
+            else:
+                manifest = _MANIFEST.format(number)
+                self._say("a snapshot without its manifest is not used, and left alone", file=data.name, lacks=manifest)
+        for path in self._folder.glob("*.tmp"):
+            self._left(path)
+        self.rounds = {number: version for number in self.numbers() if (version := self._round(number)) is not None}
+
+    def _save(self, number: int, plan: SlicePlan, state: SliceState) -> None:
+        """Data and manifest are on the medium under temporary names first; so a data file without any manifest, which only
+        people leave, is known from what a crash leaves."""
+        data, name = self.data(number), _MANIFEST.format(number)
+        arrays = {"weights": state.weights} | {f"slot{index}": slot for index, slot in enumerate(state.slots)}
+        arrays |= {name: more for name, more in (("gathered", state.gathered), ("lag", state.lag)) if more is not None}
+        temporary, digest, written = data.with_suffix(".tmp"), hashlib.sha256(), 0
+
+        def parts() -> Iterator[bytes | memoryview]:
+            nonlocal written
+            for part in packed(arrays):
+                digest.update(part)
+                written += len(part)
+                yield part
+
+        self._disk.write(temporary, parts())
+        facts = {"shapes": plan.shapes, "strategy": plan.strategy, "slices": _plain(plan.slices), "hash": plan.hash}
+        incarnations = (entry.get("incarnation", 0) for entry in state.table["clocks"].values())
+        manifest = {
+            "sha256": digest.hexdigest(),
+            "bytes": written,
+            "length": len(state.weights),
+            "incarnation": max(incarnations, default=0),
+            "plan": facts,
+            "table": state.table,
+        }
+        try:
+            waiting = self._files.prepare(name, manifest)
+            self._disk.sync_folder(self._folder)
+            self._disk.rename(temporary, data)
+            self._disk.rename(waiting, self._folder / name)
+        except Exception:
+            for path in (temporary, data, self._folder / f"{name}.tmp"):
+                self._remove(path)
+            raise
+        self._disk.sync_folder(self._folder)
+
+    def _load(self, number: int) -> tuple[SlicePlan, SliceState]:
+        manifest, _ = self.checked(number)
+        data = self.data(number)
+        arrays = load_file(data)
+        gathered, lag = arrays.pop("gathered", None), arrays.pop("lag", None)
+        slots: Sequence[Any] = [arrays[f"slot{index}"] for index in range(len(arrays) - 1)]
+        facts = manifest["plan"]
+        shapes = tuple((name, tuple(shape)) for name, shape in facts["shapes"])
+        slices = tuple(tuple(Range(*part) for part in ranges) for ranges in facts["slices"])
+        plan, weights = SlicePlan(shapes, slices, facts["strategy"]), np.ascontiguousarray(arrays["weights"])
+        if facts.get("hash", plan.hash) != plan.hash:
+            raise DataError(f"the plan of {data.name} does not have the hash of its manifest")
+        self._check_length(data, plan, weights)
+        return plan, SliceState(weights, slots, manifest["table"], gathered, lag)
+
+    def _check_length(self, data: Path, plan: SlicePlan, weights: Vector) -> None:
+        """Snapshots of older releases don't say whose they are, but their length may."""
+        owner = self._owner
+        if owner is None or owner.server >= len(plan.lengths):
+            return
+        if len(weights) != (expected := plan.lengths[owner.server]):
+            raise ConfigError(
+                f"{data} holds {len(weights):,} values, but the slice of server {owner.server} has {expected:,}. Give each "
+                "server the folder that it had."
+            )
+
+    def _remove_both(self, number: int) -> None:
+        self._remove(self._folder / _MANIFEST.format(number))
+        self._remove(self.data(number))
+
+    def _round(self, number: int) -> int | None:
+        """The version of this snapshot, if it was written in rounds."""
+        try:
+            table = self._files.read_with_term(_MANIFEST.format(number), None)[0]["table"]
+            return int(table["version"]) if table.get("rounds") else None
+        except DAMAGES:
+            return None  # said when it is its turn to be read
+
+    def _left(self, path: Path) -> None:
+        self._say("removed what an interrupted write left", file=path.name)
+        self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        """A file that stays does no harm: the next start, or snapshot, tries again."""
+        try:
+            self._disk.unlink(path)
+        except OSError as error:
+            self._say("can't remove a file", file=path.name, why=error.strerror)
+
+    def data(self, number: int) -> Path:
+        """The file of a snapshot's arrays."""
+        return self._folder / f"snapshot-{number:012d}.safetensors"
+
+    def _numbered(self, kind: str) -> list[int]:
+        found = [path.stem.removeprefix("snapshot-") for path in self._folder.glob(f"snapshot-*.{kind}")]
+        return [int(number) for number in found if number.isdecimal()]
+
+
+def packed(arrays: Mapping[str, Vector]) -> Iterator[bytes | memoryview]:
+    """The parts of a safetensors file of these arrays: the library would copy all of them first."""
+    header: dict[str, Any] = {}
+    start = 0
+    for name, array in arrays.items():
+        stop = start + array.nbytes
+        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [start, stop]}
+        start = stop
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for array in arrays.values():
+        if array.size:
+            values = np.ascontiguousarray(array, np.float32).view(np.uint8).data
+            for begin in range(0, len(values), _BLOCK):
+                yield values[begin : begin + _BLOCK]
+
+
+def _plain(slices: Sequence[Sequence[Range]]) -> list[list[list[int]]]:
+    return [[[part.start, part.stop] for part in ranges] for ranges in slices]
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(_MANIFEST.format(number) for number in numbers)

@@ -1,0 +1,30 @@
+"""`kbuffered` with a ledger in every second weight."""
+
+from collections.abc import Sequence
+
+from paceline.core.steps.optimizer import Optimizer
+from paceline.core.sync.policies.kbuffered import Kbuffered
+from paceline.core.sync.policy import Gathered
+from paceline.core.values import Vector
+
+BATCH = 4
+"""Examples of each push, by which the sum weighs it."""
+
+
+class KbufferedLedger(Kbuffered):
+    """Weights 0, 2, 4, ... add up what workers push there, however many pushes a step has (the last one of a run may have
+    fewer than k); all others are kbuffered's."""
+
+    def fold(
+        self,
+        weights: Vector,
+        out: Vector,
+        gathered: Gathered,
+        optimizer: Optimizer,
+        lr: float,
+        slots: Sequence[Vector],
+        steps: int,
+    ) -> None:
+        ledger = weights[::2] - gathered.total[::2] / BATCH
+        super().fold(weights, out, gathered, optimizer, lr, slots, steps)
+        out[::2] = ledger

@@ -1,0 +1,34 @@
+"""Real processes that are killed lose no push, and no slice counts one twice. `make chaos` does this for hours."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.own.dying_server import POINTS
+from tests.chaos.rounds import FORMS, KINDS, Round, deaths
+
+SEED = 1218
+"""All servers and two workers at once, then a server and a worker at once, each within a second or so."""
+KILLS = 2
+
+
+@pytest.mark.timeout(118)
+@pytest.mark.parametrize(
+    ("kind", "retain"), [*((kind, None) for kind in KINDS), ("asp", 0), ("bsp", 0)], ids=lambda value: str(value)
+)
+def test_killed_processes_lose_no_push_and_count_none_twice(kind: str, retain: int | None, tmp_path: Path) -> None:
+    result = Round(KINDS[kind], SEED, tmp_path, retain).run(KILLS)
+
+    assert result.is_good, str(result)
+
+
+@pytest.mark.timeout(118)
+@pytest.mark.parametrize(("form", "server"), [("dense, lane", 0), ("coded, grpc", 1), ("sparse, lane", 0)])
+def test_a_server_that_dies_at_any_point_of_a_push_with_its_power_loses_none(
+    form: str, server: int, tmp_path: Path
+) -> None:
+    kind, variant = FORMS[form]
+    result = Round(kind, SEED, tmp_path, variant=variant).run(deaths([server]))
+
+    assert result.is_good, str(result)
+    assert result.points == list(POINTS)

@@ -1,0 +1,60 @@
+"""How the processes of a run are ended."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from paceline.local import children
+from paceline.local.child_environment import child_environment
+from paceline.local.children import Child, end_all
+from tests.support.processes import eventually
+
+SAVES = """
+import signal, sys, time
+from pathlib import Path
+def save(*_):
+    while not Path(sys.argv[1]).exists():
+        time.sleep(0.01)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "ALL_GONE", 0.1)
+
+
+def saving(folder: Path, name: str, role: str) -> Child:
+    """A process that ends once it is told and `saved` is there."""
+    (folder / "saves.py").write_text(SAVES)
+    command = [str(folder / "saves.py"), str(folder / "saved")]
+    child = Child(name, role, command, folder / f"{name}.log", child_environment(1))
+    child.start()
+    eventually(lambda: "ready" in (folder / f"{name}.log").read_text() or None, f"{name} is ready")
+    return child
+
+
+def test_a_server_that_writes_its_snapshot_is_waited_for_and_the_user_hears_of_it(tmp_path: Path) -> None:
+    server, worker = saving(tmp_path, "server-0", "server"), saving(tmp_path, "worker-0", "worker")
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        (tmp_path / "saved").touch()
+
+    end_all([server, worker], say=say)
+
+    assert (server.code, worker.code) == (0, -signal.SIGKILL)
+    assert said == ["Waiting for the last snapshot of server-0, 59.9 s at most."]
+
+
+def test_a_server_that_never_ends_is_killed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "SERVERS_GONE", 0.3)
+    server = saving(tmp_path, "server-0", "server")
+    end_all([server])
+    assert server.code == -signal.SIGKILL

@@ -1,0 +1,162 @@
+"""Snapshots beside training: when they are written, and what becomes of them on a disk that fails."""
+
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from paceline.core.settings.config import Config, Options
+from paceline.core.slice.plan import make_plan
+from paceline.core.sync.clocks import Entry
+from paceline.server.metrics import ServerMetrics
+from paceline.server.slice_driver import SliceDriver
+from paceline.server.snapshots import Snapshots
+from paceline.server.state_folder import StateFolder
+from tests.support.disks import FailingDisk
+from tests.support.in_process import Said
+
+SHAPES = (("a.weight", (3, 2)), ("a.bias", (3,)))
+CONFIG = Config(workers=1, servers=1, policy=Options(name="asp"))
+PLAN = make_plan(SHAPES, 1, CONFIG.plan)
+
+
+class OneServer:
+    """A slice with its snapshots, on a disk that may fail."""
+
+    def __init__(self, folder: Path, every: float | None = None, disk: FailingDisk | None = None) -> None:
+        self.registry = CollectorRegistry()
+        self.said = Said()
+        self.folder = folder
+        metrics = ServerMetrics(self.registry, "asp")
+        self.driver = SliceDriver(CONFIG, 0, 1, metrics)
+        self.driver.adopt(SHAPES, PLAN.hash, "worker-0")
+        self.driver.initialise(np.ones(9, np.float32), b"first")
+        self.disk = disk or FailingDisk(errno.ENOSPC, ())
+        self.store = StateFolder(folder, 3, self.said, disk=self.disk)
+        self.snapshots = Snapshots(self.driver, self.store, every, metrics, self.said)
+
+    def metric(self, name: str) -> float:
+        return self.registry.get_sample_value(f"paceline_server_{name}") or 0.0
+
+    @property
+    def kept(self) -> int:
+        return len(list(self.folder.glob("snapshot-*.json")))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[OneServer]:
+    found = OneServer(tmp_path)
+    yield found
+    found.store.close()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_training_goes_on_with_one_alarm_while_the_disk_fails_and_snapshots_come_back(
+    server: OneServer, error: int
+) -> None:
+    server.disk.error, server.disk.fails = error, ["append"]
+    for _ in range(3):
+        server.snapshots.write_now()
+    assert server.metric("checkpoint_failures_total") == 3
+    assert [event for event, _ in server.said] == ["snapshot failed; training goes on"]
+    server.disk.fails = ()
+    for _ in range(2):
+        server.snapshots.write_now()
+    assert [event for event, _ in server.said][1:] == ["snapshots are written again"]
+    assert server.metric("checkpoint_timestamp_seconds") > 0
+    assert server.kept == 1
+
+
+def test_only_what_is_on_disk_is_called_durable(server: OneServer) -> None:
+    clocks = server.driver.clocks
+    clocks.table["worker-0"] = Entry(clock=3)
+    server.disk.fails = ["sync"]
+    server.snapshots.write_now()
+    assert clocks.durable == {}
+
+    server.disk.fails = ()
+    server.snapshots.write_now()
+    assert clocks.durable == {"worker-0": 3}
+
+
+def test_another_trouble_with_the_disk_is_told_too(server: OneServer) -> None:
+    server.disk.fails = ["sync"]
+    for error in (errno.ENOSPC, errno.ENOSPC, errno.EIO):
+        server.disk.error = error
+        server.snapshots.write_now()
+    assert [event for event, _ in server.said] == ["snapshot failed; training goes on"] * 2
+    assert ["No space" in facts["why"] for _, facts in server.said] == [True, False]
+
+
+def test_a_try_that_fails_puts_the_next_one_off_too(server: OneServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 4.0, 4.0])
+    server.disk.fails = ["append"]
+    monkeypatch.setattr("paceline.server.snapshots.time", SimpleNamespace(monotonic=lambda: next(times)))
+    server.snapshots.write_now()
+    assert server.snapshots.pause == 8.0
+
+
+def test_without_memory_for_a_snapshot_training_goes_on_and_the_next_one_is_tried(
+    server: OneServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("paceline.server.slice_snapshots.np.full", raising(MemoryError("Unable to allocate 90 MiB")))
+        server.snapshots.write_now()
+    server.snapshots.write_now()
+    assert [event for event, _ in server.said] == ["snapshot failed; training goes on", "snapshots are written again"]
+    assert server.said[0][1] == {"why": "Unable to allocate 90 MiB"}
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    def fails(*arguments: object) -> None:
+        raise error
+
+    return fails
+
+
+class SlowDisk(FailingDisk):
+    """Waits before it renames, until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__(0, ())
+        self.reached, self.may_go_on = Event(), Event()
+
+    def rename(self, before: Path, after: Path) -> None:
+        self.reached.set()
+        self.may_go_on.wait(60)
+        super().rename(before, after)
+
+
+def test_the_end_waits_for_a_snapshot_that_is_being_written(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    disk.may_go_on.set()
+    server = OneServer(tmp_path, 0.01, disk)
+    disk.may_go_on.clear()
+    disk.reached.clear()
+    server.snapshots.start()
+    assert disk.reached.wait(60)
+    ending = Thread(target=server.snapshots.close)
+    ending.start()
+    assert server.kept == 0
+    disk.may_go_on.set()
+    ending.join(60)
+    assert (ending.is_alive(), server.kept) == (False, 1)
+    server.store.close()
+
+
+def test_the_metric_says_the_pause_that_follows_from_what_the_last_one_took(server: OneServer) -> None:
+    assert server.metric("checkpoint_interval_seconds") == 1
+    server.snapshots.write_now()
+    assert 1 <= server.metric("checkpoint_interval_seconds") == server.snapshots.pause <= 30
+
+
+def test_a_setting_is_the_interval(tmp_path: Path) -> None:
+    server = OneServer(tmp_path, 60.0)
+    server.snapshots.write_now()
+    assert server.metric("checkpoint_interval_seconds") == 60
+    server.store.close()
