@@ -1,4 +1,4 @@
-"""A task on a table of yours: which species a flower is. The CSV has a column `species` and four columns of measurements.
+"""A task on your own table: which species a flower is. The CSV has a column `species` and four columns of measurements.
 
 paceline run examples/flowers.py --data flowers.csv
 """

@@ -1,5 +1,5 @@
 """A task with a hidden stratum: four made-up classes, one of them with a rare kind that the labels don't show and that lies
-beside another class. Dealt by the labels, some shards get several of the rare kind and others none.
+next to another class. Dealt by the labels, some shards get several of the rare kind and others none.
 
 paceline run examples/hidden_strata.py --workers 12 --set data.strategy=distribution_aware
 """
@@ -21,7 +21,7 @@ SETTINGS = {
 CENTRES = np.array([[14, 4], [0, 0], [7, -6], [0, 8], [10, -6], [5, 14], [-9, -5]])
 """Of each stratum, in a plane; the deviation around each is 1."""
 CLASSES = np.array([0, 1, 1, 2, 2, 3, 0])
-"""Of each stratum: the last one, the rare kind, lies beside the second, which is of another class."""
+"""Of each stratum: the last one, the rare kind, lies next to the second, which is of another class."""
 SIZES = (600, 300, 300, 300, 300, 600)
 """Training examples of each stratum but the rare one."""
 RARE, TESTED = 24, 500

@@ -1,4 +1,4 @@
-"""Paceline from Python: `train` a task with real processes on this machine, or `connect` a training loop of one's own.
+"""Paceline from Python: `train` a task with real processes on this machine, or `connect` your own training loop.
 Torch is imported when a model is asked for, not before."""
 
 import functools
@@ -46,8 +46,8 @@ __all__ = ["Result", "connect", "train"]
 
 
 def brief(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, whose errors of ours are one sentence behind the caller's line, without what led to them in here; a bug
-    keeps its whole traceback."""
+    """The function; a `PacelineError` from it is one sentence below the caller's line, without the lines in here that
+    led to it. A bug keeps its whole traceback."""
 
     @functools.wraps(function)
     def called(*arguments: P.args, **options: P.kwargs) -> T:
@@ -105,24 +105,24 @@ def train(
 
     `task`: a model with its data set `train`, or a built-in task's name, the path of a task file, or its module.
 
-    With a model, everything else may be an object of your script or notebook, lambdas and classes of a cell included; the
-    model has the final weights afterwards. `train`, `test`, `validation`: torch data sets, DataLoaders, or (inputs, targets) as
-    tensors or arrays; without test and validation both are cut from `train`. `loss`: of outputs and targets; or `batch_loss`:
-    of model and mini-batch, whatever that is; left out: cross entropy or squared error, as fits. `optimizer`: one of torch over
-    the model's parameters, a function that makes it of them, or a name; left out: AdamW. `scheduler`: of that, stepped after
-    each epoch, or with scheduler_interval="step" after each step. `metrics`: by name, functions of outputs and targets (with
-    batch_loss: of model and mini-batch); accuracy comes by itself. `batch_size`: of all workers together.
-    `collate_fn`, `num_workers`: as in DataLoader.
+    With a model, everything else may be an object of your script or notebook, lambdas and classes of a cell included;
+    the model has the final weights afterwards. `train`, `test`, `validation`: torch data sets, DataLoaders, or (inputs,
+    targets) as tensors or arrays; without test and validation both are cut from `train`. `loss`: of outputs and
+    targets; or `batch_loss`: of model and mini-batch in any form; left out: cross entropy or squared error, as fits.
+    `optimizer`: one of torch over the model's parameters, a function that makes it of them, or a name; left out: AdamW.
+    `scheduler`: of that, stepped after each epoch, or with scheduler_interval="step" after each step. `metrics`: by
+    name, functions of outputs and targets (with batch_loss: of model and mini-batch); accuracy comes by itself.
+    `batch_size`: of all workers together. `collate_fn`, `num_workers`: as in DataLoader.
 
     With both: `policy`: like "ssp:3", or {"name": "ssp",
-    "bound": 3}, or a file of your own. `data`: where the data set is, or the whole section `data`. `epochs`: passes over
-    the training data. `folder`: the run's folder, ./runs/NAME if not given; one with an unfinished run of the same settings
-    is resumed, a finished one is returned as it is. `device`: what each worker computes on: auto, cpu, cuda or cuda:1.
-    `show` gets a line every few seconds; None: silence. What goes wrong although the run goes on is shown when it is seen,
-    stands in the result's `warnings`, and is a Python warning at the end. `yes`: start even if this machine has too few
-    cores or too little memory for it. `callbacks`: hear how the run goes, each in a thread of its own; loggers=["mlflow"] are
-    ready-made ones. `settings`: any other key of docs/reference/settings.md, sections as dicts: optimizer={"name":
-    "adam", "lr": 0.001}, schedule={"name": "cosine"}. Keys left out are the task's own.
+    "bound": 3}, or a file of your own. `data`: where the data set is, or the whole section `data`. `epochs`: passes
+    over the training data. `folder`: the run's folder, ./runs/NAME if not given; one with an unfinished run of the same
+    settings is resumed, a finished one is returned as it is. `device`: what each worker computes on: auto, cpu, cuda or
+    cuda:1. `show` gets a line every few seconds; None: silence. Problems that don't end the run are shown when they are
+    seen, are in the result's `warnings`, and are a Python warning at the end. `yes`: start even if this machine has too
+    few cores or too little memory for it. `callbacks`: hear how the run goes, each in its own thread;
+    loggers=["mlflow"] are ready-made ones. `settings`: any other key of docs/reference/settings.md, sections as dicts:
+    optimizer={"name": "adam", "lr": 0.001}, schedule={"name": "cosine"}. Keys left out are the task's own.
 
     No `if __name__ == "__main__"` is needed, unless the script is the task file itself. Ctrl-C ends all processes and
     raises KeyboardInterrupt. Raises the PacelineError that the run ended with: ConfigError, DataError, ServersGone, ...;
@@ -179,15 +179,15 @@ def connect(
     threads: int | None = None,
     shard_server: str | None = None,
 ) -> "Session":
-    """Makes this process a worker of a run, with a training loop of its own: see `Session`. Returns when all are there and
-    the model has the run's weights.
+    """Makes this process a worker of a run, with its own training loop: see `Session`. Returns when all workers have
+    joined and the model has the run's weights.
 
-    `model`: has the parameters of the task's model, with the same names, order and shapes; default: the task's model itself.
-    It is moved to the device. In a process that `paceline run --loop` has started, nothing else is needed. Elsewhere, in a
-    pod say, the rest is what `python -m paceline.worker` takes: the YAML file `config`, the worker's `rank`, the folder
-    `shards`, `servers` as host:port of each in order with commas, `token_file`, `tls`, and `shard_server` with
-    data.source=server; or PACELINE_CONNECT holds them as JSON. Arguments win over it. ConfigError: neither is there, or the
-    model is another one."""
+    `model`: has the parameters of the task's model, with the same names, order and shapes; default: the task's model
+    itself. It is moved to the device. In a process that `paceline run --loop` has started, nothing else is needed.
+    Elsewhere, in a pod say, the rest is what `python -m paceline.worker` takes: the YAML file `config`, the worker's
+    `rank`, the folder `shards`, `servers` as host:port of each in order with commas, `token_file`, `tls`, and
+    `shard_server` with data.source=server; or PACELINE_CONNECT holds them as JSON. Arguments win over it. ConfigError:
+    neither is given, or the model differs from the task's."""
     given = {
         "config": config,
         "rank": rank,
@@ -219,20 +219,21 @@ def _told(given: dict[str, Any]) -> ToldScript:
         told = json.loads(os.environ.get(CONNECT, "{}"))
     except ValueError as error:
         raise ConfigError(
-            f"{CONNECT} is not JSON: {error}. `paceline run --loop SCRIPT.py` sets it as it must be."
+            f"{CONNECT} is not JSON: {error}. `paceline run --loop SCRIPT.py` sets this variable; don't set it "
+            "yourself."
         ) from error
     if not told and not given:
         script = "SCRIPT.py" if in_notebook() else Path(sys.argv[0]).name or "SCRIPT.py"
         raise ConfigError(
-            "connect() found no run: this process was not started by one. Start it with: paceline run TASK --loop "
-            f"{script}; or say where the run is: connect(model, config='config.yaml', rank=0, "
+            "connect() found no run, because no run started this process. Start it with: paceline run TASK "
+            f"--loop {script}; or say where the run is: connect(model, config='config.yaml', rank=0, "
             "shards='shards', servers='host:port,host:port', token_file='token')."
         )
     try:
         return ToldScript.model_validate({**told, **given} if isinstance(told, dict) else told)
     except ValidationError as error:
         wrong = " ".join(explain(error, ToldScript))
-        raise ConfigError(f"connect() can't tell where the run is, by its arguments and {CONNECT}: {wrong}") from error
+        raise ConfigError(f"connect() can't find the run from its arguments and {CONNECT}: {wrong}") from error
 
 
 def _exit_as_a_worker(name: str) -> None:
@@ -253,7 +254,7 @@ def _check_model(found: Any) -> None:
     """ConfigError where it is none; without torch nobody has one."""
     if isinstance(found, type):
         raise ConfigError(
-            f"The first argument is the class {found.__name__}; give an object of it: {found.__name__}()."
+            f"The first argument is the class {found.__name__}; give an object of that class: {found.__name__}()."
         )
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(found, torch.nn.Module):
@@ -264,11 +265,11 @@ def _check_model(found: Any) -> None:
 
 
 def _refuse_objects(task: str | Path | ModuleType, given: Mapping[str, Any]) -> None:
-    """ConfigError where what belongs to a model stands beside a task."""
+    """ConfigError where arguments that belong to a model come with a task."""
     if wrong := [key for key, value in given.items() if value is not None]:
         raise ConfigError(
-            f"{wrong[0]}= goes with a model of yours: paceline.train(model, train=dataset). The task {_name(task)} brings its "
-            "own data, loss and metrics."
+            f"{wrong[0]}= is for paceline.train(model, train=...). The task {_name(task)} has its own data, loss "
+            f"and metrics: leave out {wrong[0]}=."
         )
 
 
@@ -329,8 +330,8 @@ def _name(task: str | Path | ModuleType) -> str:
         return task.__name__.rpartition(".")[2]
     if not getattr(task, "__file__", None):
         raise ConfigError(
-            f"The task is the module {task.__name__}, which has no file that the run's processes could read. Write data() and "
-            "model() into a .py file and give its path."
+            f"The task is the module {task.__name__}, which has no file, so the run's processes can't load it. "
+            "Write data() and model() into a .py file and give its path."
         )
     return str(task.__file__)
 
@@ -340,7 +341,7 @@ def _refuse_inside_task(frame: FrameType | None) -> None:
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith(FILE_MODULE):
             raise ConfigError(
-                f"{frame.f_code.co_filename} is the task's file and calls train() while it is loaded, as every process of the "
-                'run does. Put the call under: if __name__ == "__main__":'
+                f"{frame.f_code.co_filename} is the task's file and calls train() when it is imported, and every process of "
+                'the run imports it. Put the call under: if __name__ == "__main__":'
             )
         frame = frame.f_back

@@ -3,7 +3,7 @@
 import paceline.first_process  # noqa: F401  # isort: skip
 
 from paceline.command_line import end_process, options_of
-from paceline.load_settings import exits, run_command
+from paceline.exits import exits, run_command
 from paceline.worker.command_line import ToldWorker
 from paceline.worker.startup.start import Start
 

@@ -3,13 +3,13 @@ starts."""
 
 from paceline.command_line import options_of
 from paceline.data.shards import open_shards
-from paceline.load_settings import exits, run_command
+from paceline.exits import exits, run_command
 from paceline.worker.command_line import ToldCheck, ToldScript
 
 
 @options_of(ToldCheck)
 def main(told: ToldCheck) -> None:
-    """Exits with 0 if a run can start; else says why not, with the exit code that the run would have."""
+    """Exits with 0 if a run can start; otherwise says why not, and exits with the code that the run would have."""
     with exits("check"):
         config = told.load()
         if config.updates == "sparse":

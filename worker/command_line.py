@@ -7,6 +7,11 @@ from pydantic import Field
 
 from paceline.command_line import Port, Told, ToldProcess
 
+FINAL_THREADS: int = Field(
+    0,
+    description="CPU threads for torch at the final score, when no worker trains any more; 0: those of --threads.",
+)
+
 
 class ToldCompute(Told):
     """The arguments of every process that computes on shards."""
@@ -14,7 +19,7 @@ class ToldCompute(Told):
     shards: Path = Field(description="Folder that the sharder wrote.")
     device: str = Field(
         "auto",
-        description="cpu, cuda, cuda:1 or auto: the first GPU that is visible, else the CPU. Several processes may share one.",
+        description="cpu, cuda, cuda:1 or auto: the first visible GPU, or else the CPU. Several processes may share one.",
     )
     threads: int = Field(1, description="CPU threads for torch; 1 gives the same bits everywhere.")
 
@@ -44,7 +49,9 @@ class ToldWorker(ToldClient):
     host: str = Field("", description="What to call this worker's machine in the run's status; empty: it is not said.")
     peer_port: Port = Field(0, description="Port for that; 0 for any free one.")
     residuals: Path | None = Field(
-        None, description="Folder to keep what pushes leave out in, for when this worker is started again."
+        None,
+        description="Folder for what this worker needs when it is started again: what pushes left out, and how often its "
+        "script has stepped its schedulers.",
     )
 
     @property
@@ -65,6 +72,7 @@ class ToldLaunched(ToldScript):
     shards: Path = Field(Path(), description="Not read: the script brings the data.")
     models: Path | None = Field(None, description="Folder for the last and the best model.")
     evaluates: bool = Field(False, description="Whether this process scores versions and does not train.")
+    final_threads: int = FINAL_THREADS
     objects: int | None = Field(
         None,
         description="Inherited descriptor of what is trained, where no script says it (paceline.train of live objects).",
@@ -79,10 +87,7 @@ class ToldEvaluator(ToldClient):
     """The arguments of the evaluator."""
 
     models: Path = Field(description="Folder for the last and the best model.")
-    final_threads: int = Field(
-        0,
-        description="CPU threads for torch at the final score, when no worker trains any more; 0: those of --threads.",
-    )
+    final_threads: int = FINAL_THREADS
 
     @property
     def name(self) -> str:

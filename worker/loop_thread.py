@@ -1,7 +1,6 @@
-"""Paceline's training loop (worker/training/training_loop.py) in a thread of its own, beside a script that computes its
-gradients.
+"""Paceline's training loop (worker/training/training_loop.py) in its own thread, next to a script that computes its gradients.
 
-The loop asks for a gradient and waits until the script has one; the script then waits until the weights are there. Only one of
+The loop asks for a gradient and waits until the script has one; the script then waits until the weights have come. Only one of
 the two runs at a time, so policies, local steps, rejoining and resuming are the same code as in every worker."""
 
 import signal
@@ -95,7 +94,7 @@ class LoopThread:
         try:
             code = work(stopping)
             if code:
-                end = KeyboardInterrupt() if code == _CTRL_C else Stopped("The worker was told to stop.")
+                end = KeyboardInterrupt() if code == _CTRL_C else Stopped("The worker got a signal to stop.")
         except BaseException as error:  # it belongs to the script, which waits for it
             end = error
         self._asks.put(end)

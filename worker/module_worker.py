@@ -85,7 +85,7 @@ class Worker(Member):
             self._train_among(self._peers, clock, place, seat, mine, sampler)
             return
         in_force = PolicyInForce(build_policy(self.config.policy), switch_value(seat.switch))
-        versions = self.client.pull(self.replica.local, clock + seat.handicap if in_force.policy.rounds else None)
+        versions = self.client.pull_start(in_force, self.replica.local, clock + seat.handicap)
         self.replica.refresh()
         self.say("training", clock=clock, versions=versions, view=seat.view, shards=mine)
         training = self._training(in_force, place, seat, mine, sampler)
@@ -167,6 +167,6 @@ def work(start: Start[ToldWorker]) -> int:
 
 
 def worker_of(start: Start[Any], around: Surroundings, shards: Shards, replica: Replica | None = None) -> Worker:
-    """The worker that was told `start` and found `around` and `shards`."""
+    """Builds the worker from what it starts with, its surroundings and its shards."""
     told = start.told
     return Worker(around, shards, replica, device=told.device, listen=(told.peer_host, told.peer_port))

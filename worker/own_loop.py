@@ -67,7 +67,7 @@ class Session:
         self._join(start)
 
     def _join(self, start: Start[ToldScript]) -> None:
-        """Until the first mini-batch is there, or the run is over."""
+        """Joins the run; returns with the first mini-batch, or when the run is over."""
         replica = self._replica
 
         def work(around: Surroundings, shards: Shards) -> None:
@@ -80,7 +80,7 @@ class Session:
 
     @property
     def model(self) -> nn.Module:
-        """The model that is trained, on `device`: the one given to `connect`, else the task's."""
+        """The model that is trained, on `device`: the one given to `connect`, or the task's."""
         return self._replica.model
 
     @property
@@ -100,8 +100,9 @@ class Session:
         while self._batch is not None:
             if self._batch is handed:
                 raise ConfigError(
-                    "The loop asked for another mini-batch without session.step() for the last one. Call step() once for "
-                    "each; to compute one in parts, cut it into parts and call step() after the last one's backward()."
+                    "The loop asked for another mini-batch without session.step() for the last one. Call step() "
+                    "once for each mini-batch. To compute a mini-batch in parts, call step() after the "
+                    "backward() of the last part."
                 )
             handed = self._batch
             yield handed
@@ -115,8 +116,8 @@ class Session:
         on. Gradients that are not finite are left out. `loss` is for `paceline status`. ConfigError after the end."""
         if self._batch is None:
             raise ConfigError(
-                "session.step() after the run's end. Take mini-batches from session.loader(), which ends with the run, or "
-                "look at session.is_over."
+                "session.step() was called after the end of the run. Loop over session.loader(), which ends with "
+                "the run, or check session.is_over."
             )
         value = loss.detach() if isinstance(loss, Tensor) else loss
         self._replica.thread.answer(None if value is None else float(value))

@@ -22,11 +22,11 @@ class Surroundings:
     """host:port of each server, in order; without servers the chief's."""
     credentials: Credentials = OPEN
     stop: threading.Event = field(default_factory=threading.Event)
-    """Set where the process is told to stop: it ends all waiting."""
+    """Set by a stop signal: it ends all waiting."""
     say: Callable[..., None] = lambda event, **facts: None
     """Writes an event with its facts to the log."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    """What Prometheus is told from."""
+    """The metrics that Prometheus reads."""
     host: str = ""
     """What this machine is called in the run's status; empty: it is not said."""
     residuals: Path | None = None

@@ -1,5 +1,6 @@
 """A small GPT over letters, after nanoGPT: mini-batches from random places of one text, weight decay for
-matrices only, a learning rate set by hand, gradients summed over several mini-batches. The text is a module of Python's."""
+matrices only, a learning rate that the script sets, gradients summed over several mini-batches. The text is a module of
+Python's."""
 
 import argparse
 import math

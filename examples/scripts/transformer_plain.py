@@ -1,5 +1,5 @@
-"""A transformer that counts: which letter comes most often? Batches are dicts, padded by a collate function
-of its own; AdamW has two groups, and the model gives its loss, as those of Hugging Face do."""
+"""A transformer that counts: which letter comes most often? Batches are dicts, padded by its own collate
+function; AdamW has two groups, and the model gives its loss, as those of Hugging Face do."""
 
 import argparse
 from dataclasses import dataclass

@@ -1,19 +1,22 @@
 """The command `paceline`. Only what reads a command line is imported here, so that help and mistakes show at once."""
 
+import os
 from typing import Annotated
 
 import typer
 
 from paceline.cli import k8s
+from paceline.cli.completions import ASKED_BY, without_blank
 from paceline.cli.machines import join
 from paceline.cli.model_commands import export, predict
 from paceline.cli.prepare_commands import plan, shard, shard_report
-from paceline.cli.run_commands import set_, status, stop
+from paceline.cli.reproduce import reproduce
+from paceline.cli.run_commands import audit, set_, status, stop
 from paceline.cli.train_commands import demo, launch, local, run, search
 from paceline.core.errors import UsageError
+from paceline.exits import USAGE_OF_TYPER
 from paceline.local.leave import leave
 
-USAGE_OF_TYPER = 2
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -45,6 +48,7 @@ app.command(context_settings={"allow_interspersed_args": False})(launch)
 app.command()(search)
 app.command()(status)
 app.command()(stop)
+app.command()(audit)
 app.command("set")(set_)
 app.command()(shard)
 app.command("shard-report")(shard_report)
@@ -53,13 +57,15 @@ app.command()(local)
 app.command()(join)
 app.command()(predict)
 app.command()(export)
+app.command()(reproduce)
 app.command()(demo)
 
 
 def main() -> None:
     """The entry point, with the exit codes of all Paceline processes."""
     try:
-        app(prog_name="paceline")
+        with without_blank(os.environ.get(ASKED_BY)):
+            app(prog_name="paceline")
     except SystemExit as end:
         leave(UsageError.exit_code if end.code == USAGE_OF_TYPER else end.code)
 

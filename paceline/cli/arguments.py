@@ -23,7 +23,7 @@ Policy = Annotated[
     typer.Option(
         metavar="NAME[:VALUE]|FILE.py",
         help="When workers wait for each other: ssp, ssp:3, ... (docs/choose/policies.md); with servers "
-        f"{', '.join(names(POLICIES))}, without {', '.join(names(PEERS))}; or a file of your own "
+        f"{', '.join(names(POLICIES))}; without servers {', '.join(names(PEERS))}; or your own file "
         "(docs/extend/first-policy.md).",
         autocompletion=completions.policies,
     ),
@@ -37,26 +37,28 @@ Sets = Annotated[
         autocompletion=completions.settings,
     ),
 ]
-Data = Annotated[str | None, typer.Option(metavar="PATH", help="Where the data set is, if the task does not bring it.")]
+Data = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Path of the data set, if the task does not include it.")
+]
 Preset = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help=f"Start from a paper's settings, all other flags win over them: {', '.join(presets())}.",
+        help=f"Start from a paper's settings; all other flags override them: {', '.join(presets())}.",
         autocompletion=completions.paper_presets,
     ),
 ]
-Epochs = Annotated[int | None, typer.Option(help="How often to go through the training data.")]
+Epochs = Annotated[int | None, typer.Option(help="How many times to go through the training data.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 Run = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[RUN]", help="Name of the run; the newest one if not given.", autocompletion=completions.runs
-    ),
+    typer.Argument(metavar="[RUN]", help="Name of the run; default: the newest one.", autocompletion=completions.runs),
 ]
 ChiefAddress = Annotated[
     str | None,
-    typer.Option("--chief", metavar="HOST:PORT", help="gRPC port of server 0 of a run elsewhere, instead of RUN."),
+    typer.Option(
+        "--chief", metavar="HOST:PORT", help="Instead of RUN: gRPC address of server 0, for a run on another machine."
+    ),
 ]
 TokenFile = Annotated[Path | None, typer.Option(help="File with that run's token.")]
 Yes = Annotated[
@@ -66,7 +68,7 @@ Slow = Annotated[
     list[str] | None,
     typer.Option(
         metavar="WHO=HOW",
-        help="Pretend that workers are slow: 2=10x, or all=10x@5% at random steps; or a cluster: he0, he1, he2, random.",
+        help="Slow workers down: 2=10x for worker 2, all=10x@5% for random steps, or a cluster: he0, he1, he2, random.",
     ),
 ]
 Name = Annotated[
@@ -74,29 +76,30 @@ Name = Annotated[
     typer.Option(
         "--run",
         metavar="NAME",
-        help="Name of the run; one that exists is resumed (`paceline run` then needs no task).",
+        help="Name of the run; an existing run is resumed (`paceline run` then needs no task).",
         autocompletion=completions.runs,
     ),
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start the named run over; what it had is deleted.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start the named run over, and delete its old results.")]
 Loop = Annotated[
     str | None,
-    typer.Option(metavar="SCRIPT.py", help="Your own training loop for the workers (see docs/reference/api.md)."),
+    typer.Option(metavar="SCRIPT.py", help="Your own training loop for the workers (see docs/start/own-loop.md)."),
 ]
 Log = Annotated[
     list[str] | None,
     typer.Option(
         "--log",
         metavar="NAME|FILE.py",
-        help=f"Tell {listed(names(LOGGERS))}, or a logger of your own, how the run goes (docs/watch/loggers.md); "
-        "may be repeated.",
+        help=f"Send the run's values to {listed(names(LOGGERS))}, or to your own logger (docs/watch/loggers.md); may "
+        "be repeated.",
         autocompletion=completions.loggers,
     ),
 ]
 Device = Annotated[
     str,
     typer.Option(
-        help="What to compute on: auto (the GPUs in turn, several workers on one if need be), cpu, cuda, cuda:1."
+        help="Device for the workers: auto (the GPUs in turn, shared if there are fewer than workers), cpu, cuda, "
+        "cuda:1."
     ),
 ]
 
@@ -105,17 +108,18 @@ Grid = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=V1,V2,...|NAME",
-        help=f"A setting and its values; repeated, all combinations are run. Or a paper's: {', '.join(paper_grids())}.",
+        help="A setting and its values (repeat it to run all combinations), or a paper's grid: "
+        f"{', '.join(paper_grids())}.",
     ),
 ]
 Folds = Annotated[
     int | None,
-    typer.Option(help="Cross-validate: run each point so often, each time tested on another part.", min=2),
+    typer.Option(help="Cross-validate: run each point this many times, each time tested on another part.", min=2),
 ]
 Cores = Annotated[
     int | None,
     typer.Option(
-        help="CPU cores for all runs together, one for each worker and server; default: all this process may use.",
+        help="CPU cores for all runs together, one for each worker and server; default: all available cores.",
         min=1,
     ),
 ]
@@ -124,9 +128,13 @@ By = Annotated[
     typer.Option(metavar="METRIC", help="Compare points by this metric, like f1 or 'min mae'; default: the run's own."),
 ]
 Engine = Annotated[
-    str, typer.Option(help="runs: each point is a run; local: linear models, in this process, without servers.")
+    str, typer.Option(help="runs: each point is a run; local: linear models only, in this process, without servers.")
 ]
 SearchFolder = Annotated[
     Path | None,
-    typer.Option("--out", metavar="FOLDER", help="Folder of the search, a new one in searches/; one there is resumed."),
+    typer.Option(
+        "--out",
+        metavar="FOLDER",
+        help="Folder of the search; an existing search is resumed; default: a new folder in searches/.",
+    ),
 ]

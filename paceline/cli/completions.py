@@ -1,7 +1,10 @@
 """What the shell proposes after TAB: names of tasks, policies, presets, settings and runs. Nothing here loads torch, and only
 who asks for the options of extensions loads these."""
 
+import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,36 @@ from paceline.presets import presets
 
 TASKS = "paceline.tasks.builtin"
 LOGGERS = "paceline.loggers"
+ASKED_BY = "_PACELINE_COMPLETE"
+"""The variable by which a shell asks, with its name."""
+_ZSH = "_arguments "
+_PROPOSED = re.compile(r'^(?:_arguments .*\(\()?"([^"]*)"', re.MULTILINE)
+"""What begins a line for zsh; what it means comes behind it, and may take more lines."""
+
+
+@contextmanager
+def without_blank(shell: str | None) -> Iterator[None]:
+    """What is printed meanwhile goes to a shell that asked (`complete_bash`, ...), so that it puts no blank behind `key=`."""
+    if shell is None:
+        yield
+        return
+    told = StringIO()
+    try:
+        with redirect_stdout(told):
+            yield
+    finally:
+        print(_joined_to_value(shell, told.getvalue()), end="")
+
+
+def _joined_to_value(shell: str, told: str) -> str:
+    """bash puts no blank behind what several proposals have in common, zsh none where this says so."""
+    lines = told.splitlines()
+    if shell == "complete_bash" and len(lines) == 1 and lines[0].endswith("="):
+        return f"{told}{lines[0]}VALUE\n"
+    proposed = _PROPOSED.findall(told)
+    if shell == "complete_zsh" and proposed and all(key.endswith("=") for key in proposed):
+        return f"local -a unspaced=(-S ''); {_ZSH}-O unspaced {told.removeprefix(_ZSH)}"
+    return told
 
 
 def tasks(begun: str) -> list[str]:
@@ -45,7 +78,7 @@ def runs(begun: str) -> list[str]:
 
 def settings(begun: str) -> list[tuple[str, str]]:
     """Settings with their meaning, as `--set` takes them; after the dot behind an extension its name and the options of all
-    those that could stand there, with who has them."""
+    those that fit, with who has them."""
     from paceline.core.settings.config import Config
 
     found = [*_settings(Config, ""), *_options(begun)]

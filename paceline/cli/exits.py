@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from paceline.exits import exits as ends
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -14,8 +16,6 @@ if TYPE_CHECKING:
 @contextmanager
 def exits() -> Iterator[None]:
     """Errors as sentences with their exit codes; a reader that has gone (`| head`) is none."""
-    from paceline.load_settings import exits as ends
-
     with ends("paceline"):
         try:
             yield

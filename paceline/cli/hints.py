@@ -26,7 +26,7 @@ _FOUND, _UNEVEN = 0.25, 0.6
 def next_lines(
     config: Config, folder: RunFolder, warnings: Sequence[RunWarning], metrics: Mapping[str, float] | None = None
 ) -> list[str]:
-    """The line that proposes it; none where there is nothing to propose. `warnings`: those that stand at the end; `metrics`:
+    """The line that proposes it; none where there is nothing to propose. `warnings`: those left at the end; `metrics`:
     the final scores."""
     found = _repair(config, folder, warnings) if warnings else _more(config, folder, metrics or {})
     return [f"Next, {found}"] if found else []
@@ -40,7 +40,7 @@ def _repair(config: Config, folder: RunFolder, warnings: Sequence[RunWarning]) -
 
 
 def _more(config: Config, folder: RunFolder, metrics: Mapping[str, float]) -> str:
-    """After a run that went well: other rates for data of one's own; what a policy is for, for the others."""
+    """After a run that went well: other rates for your own data; what a policy is for, for the others."""
     if config.updates == "sparse" and config.svm.class_weights is None and _misses(metrics):
         command = _command(config, folder, sets=["svm.class_weights=balanced"])
         return f"see whether class weights find more of the rare class: {command}" if command else ""
@@ -90,7 +90,7 @@ def _search_linear(config: Config, flags: Mapping[str, Any]) -> str:
 
 
 def _epochs_of(config: Config) -> int | None:
-    """Those of the task where nobody says how many, for so many workers."""
+    """Those of the task where nobody says how many, for this many workers."""
     found = _read(config.task, data=config.data.path, workers=config.workers)
     return None if found is None else found.epochs
 

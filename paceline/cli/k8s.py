@@ -6,26 +6,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.exits import exits
 from paceline.terminal import say
 
 if TYPE_CHECKING:
     from paceline.k8s.kubectl import Kubectl
 
 app = typer.Typer(help="Train on Kubernetes, with your own kubectl.", no_args_is_help=True)
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="One run has one namespace.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the run; each run needs its own.")]
 Overlay = Annotated[str, typer.Argument(help="A folder of k8s/overlays, or any folder with a kustomization.yaml.")]
-Script = Annotated[
-    Path | None, typer.Option(help="With the overlay script: your training script, up to 1 MiB, in place of its own.")
-]
+Script = Annotated[Path | None, typer.Option(help="For the overlay script: your training script, up to 1 MiB.")]
 Arguments = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="The script's own, behind `--`.")
+    list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="The script's arguments, after `--`.")
 ]
 HERE = "paceline"
 
 
 @app.command()
 def deploy(overlay: Overlay, arguments: Arguments = None, script: Script = None, namespace: Namespace = HERE) -> None:
-    """Bring a run up, or go on with it under changed settings; back when all its parts run."""
+    """Start a run, or apply changed settings to it; returns when all its parts run."""
     from paceline.k8s import deploy as deploying
 
     with _exits():
@@ -34,7 +33,7 @@ def deploy(overlay: Overlay, arguments: Arguments = None, script: Script = None,
 
 @app.command()
 def run(overlay: Overlay, arguments: Arguments = None, script: Script = None, namespace: Namespace = HERE) -> None:
-    """Bring a run up, follow it to its end, and scale its servers to zero; the last line is the test accuracy."""
+    """Start a run, follow it to its end, and scale its servers to zero; the last line is the test accuracy."""
     from paceline.k8s.follow import run as go
 
     with _exits():
@@ -54,7 +53,7 @@ def status(namespace: Namespace = HERE) -> None:
 
 @app.command()
 def scale(
-    workers: Annotated[int, typer.Option("--workers", "-w", help="How many workers there are to be.")],
+    workers: Annotated[int, typer.Option("--workers", "-w", help="The new number of workers.")],
     namespace: Namespace = HERE,
 ) -> None:
     """Change the number of workers while the run trains."""
@@ -77,10 +76,11 @@ def fetch_model(
 
 @app.command("put-data")
 def put_data(
-    data: Annotated[Path, typer.Argument(help="A file, or a folder whose files are copied.")],
-    size: Annotated[str, typer.Option(help="Of the volume, where it is made now.")] = "5Gi",
+    data: Annotated[Path, typer.Argument(help="A file, or a folder with the files to copy.")],
+    size: Annotated[str, typer.Option(help="Size of the volume, if it does not exist yet.")] = "5Gi",
     image: Annotated[
-        str | None, typer.Option(help="Image with tar that the cluster has; default: localhost/paceline-server:0.1.0.")
+        str | None,
+        typer.Option(help="An image with tar that the cluster can pull; default: localhost/paceline-server:0.1.0."),
     ] = None,
     namespace: Namespace = HERE,
 ) -> None:
@@ -102,7 +102,7 @@ def teardown(namespace: Namespace = HERE) -> None:
 
 @app.command()
 def purge(namespace: Namespace = HERE) -> None:
-    """Delete the volumes and the token of a run that is torn down, naming each."""
+    """Delete the volumes and the token of a run after teardown, and name each of them."""
     from paceline.k8s import deploy as deploying
 
     with _exits():
@@ -110,7 +110,7 @@ def purge(namespace: Namespace = HERE) -> None:
 
 
 def doctor(namespace: Namespace = HERE) -> None:
-    """Name what keeps a run on Kubernetes from going on, and what to do."""
+    """Find what blocks a run on Kubernetes, and say what to do."""
     from paceline.k8s.follow import doctor as examine
 
     with _exits():
@@ -118,8 +118,6 @@ def doctor(namespace: Namespace = HERE) -> None:
 
 
 def _exits() -> AbstractContextManager[None]:
-    from paceline.load_settings import exits
-
     return exits("paceline")
 
 

@@ -1,7 +1,9 @@
 """Options and the command by which other machines take part in a run."""
 
 import os
+import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from paceline.core.settings.config import Config
     from paceline.hosts.listening import Listening
 
-SERVED = ("data.source=server",)
+_SERVED = ("data.source=server",)
 """Machines that join have no folder of shards in common."""
 Listen = Annotated[
     bool,
@@ -33,7 +35,7 @@ Here = Annotated[
     typer.Option(
         "--here",
         metavar="N",
-        help="With --listen: workers that this machine starts itself, of the -w of the run; default: none.",
+        help="With --listen: how many of the run's workers (-w) this machine starts itself; default: none.",
         rich_help_panel="Several machines",
     ),
 ]
@@ -52,7 +54,7 @@ ListenPort = Annotated[
         "--port",
         min=1,
         max=65535,
-        help="With --listen: port for machines that join; default: 7077, or a free one where that is taken.",
+        help="With --listen: port for machines that join; default: 7077, or a free port if 7077 is in use.",
         rich_help_panel="Several machines",
     ),
 ]
@@ -61,7 +63,7 @@ ListenAddress = Annotated[
     typer.Option(
         "--address",
         metavar="HOST",
-        help="With --listen: IP or name by which the others reach this machine; default: found out.",
+        help="With --listen: IP or name under which the others reach this machine; default: found automatically.",
         rich_help_panel="Several machines",
     ),
 ]
@@ -70,7 +72,7 @@ HostsFile = Annotated[
     typer.Option(
         "--hosts",
         metavar="FILE",
-        help="Begin on the machines of this file by ssh: a line each, NAME [workers=N] [servers=N] [python=PROGRAM].",
+        help="Start on the machines in this file by ssh; a line is NAME [workers=N] [servers=N] [python=PROGRAM].",
         rich_help_panel="Several machines",
     ),
 ]
@@ -106,55 +108,82 @@ class Machines:
             workers_here=self.here or 0,
             servers_here=self.servers_here,
             hosts=() if self.hosts is None else read_hosts(self.hosts),
+            options=self._words(),
         )
         check_listening(config, wish, TLS in os.environ)
         return wish
 
-    def _refuse_details(self) -> None:
-        """UsageError where an option says how to listen, and none says that the run listens."""
-        details = {
+    def _words(self) -> str:
+        """The options on a command line."""
+        given = {**self._details(), "--hosts": self.hosts}
+        words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        return shlex.join(["--listen"] * self.listen + words)
+
+    def _details(self) -> dict[str, int | str | None]:
+        """How to listen, by option."""
+        return {
             "--here": self.here,
             "--servers-here": self.servers_here,
             "--port": self.port,
             "--address": self.address,
         }
-        if said := [name for name, value in details.items() if value is not None]:
-            raise UsageError(f"{said[0]} goes with --listen or --hosts; this run is on this machine alone.")
+
+    def _refuse_details(self) -> None:
+        """UsageError where an option says how to listen, and none says that the run listens."""
+        if said := [name for name, value in self._details().items() if value is not None]:
+            raise UsageError(f"{said[0]} needs --listen or --hosts; without them the run uses this machine only.")
+
+
+def served(what: str | None) -> Sequence[str]:
+    """Settings of the data where other machines take part; none where a script brings it, as a run that goes on says in its
+    config.yaml, and a task is no script. ConfigError: the file can't be read."""
+    from paceline.load_settings import read_yaml
+
+    data = read_yaml(Path(what)).get("data") if what is not None and what.endswith(".yaml") else None
+    return () if isinstance(data, Mapping) and data.get("source") == "script" else _SERVED
 
 
 def refuse_machines(machines: "Listening | None", option: str) -> None:
     """UsageError where an option goes with runs on one machine only."""
     if machines is not None:
-        raise UsageError(f"{option} trains on this machine alone; leave --listen and --hosts out.")
+        raise UsageError(f"{option} trains on this machine only; leave out --listen and --hosts.")
 
 
 def join(
     where: Annotated[
         str | None,
         typer.Argument(
-            metavar="[HOST:PORT]", help="Where the run listens, as it has printed; not needed in a Slurm job."
+            metavar="[HOST:PORT]", help="Where the run listens, as it printed it; not needed in a Slurm job."
         ),
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help=f"The key that the run has printed; - reads it from stdin; default: {KEY}."),
+        typer.Option(metavar="KEY", help=f"The key that the run printed; - reads it from stdin; default: {KEY}."),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option("-w", "--workers", help="Workers to lend; default: one for each GPU, else for each core.", min=0),
+        typer.Option(
+            "-w",
+            "--workers",
+            help="Workers to lend; default: one for each GPU, or one for each core if there is no GPU.",
+            min=0,
+        ),
     ] = None,
     servers: Annotated[int, typer.Option("-s", "--servers", help="Servers to lend.", min=0)] = 0,
     device: Device = "auto",
     address: Annotated[
         str | None,
-        typer.Option(metavar="HOST", help="IP or name by which the others reach this machine; default: found out."),
+        typer.Option(
+            metavar="HOST", help="IP or name under which the others reach this machine; default: found automatically."
+        ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="What to call this machine; default: its own name.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of this machine in the run; default: its host name.")] = None,
     patience: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long the run's machine may be gone before this one gives up.")
+        float,
+        typer.Option(metavar="SECONDS", help="How long this machine waits for the run's machine before it gives up."),
     ] = 60.0,
 ) -> None:
-    """Lend this machine's workers to a run on another one (`paceline run --listen`); ends with the run."""
+    """Lend this machine's workers to a run on another machine (`paceline run --listen`); ends with the run."""
     with exits():
         from paceline.hosts.agent import join as go
         from paceline.hosts.hosts import lent
@@ -165,7 +194,10 @@ def join(
 
         task = this_task(os.environ)
         if where is None and task is None:
-            raise UsageError("Missing argument 'HOST:PORT': where the run listens, as it has printed.")
+            raise UsageError(
+                "Missing argument 'HOST:PORT': the address that the run listens on. Copy it from the line 'paceline "
+                "join ...' that the run printed."
+            )
         offer, why = make_offer(workers, servers, device, address or "", name or "", task)
         _say(f"this machine lends {lent(offer.workers, offer.servers)} ({why}), device {offer.device}")
         if where is None and task is not None:

@@ -12,11 +12,11 @@ from paceline.terminal import say
 
 TRAINED = typer.Argument(
     metavar="RUN",
-    help="A finished run: its name, or the path of its folder, wherever that is now.",
+    help="A finished run: its name, or the path of its folder.",
     autocompletion=completions.runs,
 )
 Best = Annotated[
-    bool, typer.Option("--best", help="Take the best version by validation scores instead of the final one.")
+    bool, typer.Option("--best", help="Use the version with the best validation score instead of the final one.")
 ]
 
 
@@ -25,7 +25,7 @@ def predict(
         str,
         typer.Argument(
             metavar="RUN|MODEL",
-            help="A run: its name, or the path of its folder, wherever that is now. Or a linear model (safetensors or "
+            help="A run (its name, or the path of its folder), or a file with a linear model (safetensors or "
             "LIBLINEAR's text).",
             autocompletion=completions.runs,
         ),
@@ -34,28 +34,30 @@ def predict(
         str,
         typer.Argument(
             metavar="FILE",
-            help="Examples, with labels or without: .csv, .tsv, .parquet, .npy, .npz, images or a folder of them, LIBSVM text, "
-            "RCV1's .dat; what ends otherwise is read by the task's data(). - is stdin.",
+            help="Examples, with or without labels: .csv, .tsv, .parquet, .npy, .npz, images, LIBSVM or RCV1 text, or "
+            "what the task's data() reads; - is stdin.",
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="PREDICTIONS", help="File for the predictions, one in each line; default: stdout."),
+        typer.Option(metavar="PREDICTIONS", help="File for the predictions, one on each line; default: stdout."),
     ] = None,
     proba: Annotated[
-        bool, typer.Option("--proba", help="Write the probability of each class behind the label, as CSV.")
+        bool, typer.Option("--proba", help="Write the probability of each class after the label, as CSV.")
     ] = False,
     with_margins: Annotated[
-        bool, typer.Option("--margins", help="Write each margin (x.w) of a linear model behind its label.")
+        bool, typer.Option("--margins", help="Write each margin (x.w) of a linear model after its label.")
     ] = False,
     best: Best = False,
-    device: Annotated[str, typer.Option(help="What a model of torch computes on, as for run.")] = "auto",
+    device: Annotated[str, typer.Option(help="Device for a torch model, as for run.")] = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the score as JSON instead; predictions go to --out only.")
     ] = False,
 ) -> None:
-    """Apply a trained model to the examples of a file: a class by its name, or a number, in each line of stdout. What is
-    known of them, and the score where they have labels, is said on stderr."""
+    """Apply a trained model to the examples of a file.
+
+    Prints the name of a class, or a number, on each line of stdout. Facts about the examples, and the score if they have
+    labels, go to stderr."""
     with exits():
         from paceline.trained.predict import Wanted, write
         from paceline.trained.predict import predict as apply
@@ -75,8 +77,8 @@ def export(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Its ending says the form: .safetensors (weights), .pt2 (torch.export), .pt (TorchScript), .onnx; for a "
-            "linear model .safetensors or .liblinear.",
+            help="File to write; its ending says the format: .safetensors, .pt2 (torch.export), .pt (TorchScript), "
+            ".onnx; for linear models .safetensors or .liblinear.",
         ),
     ],
     best: Best = False,

@@ -16,19 +16,25 @@ from paceline.core.steps.groups import grouped
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import build_policy
 from paceline.extras import needing
+from paceline.rpc.memory import retained_bytes
 from paceline.rpc.transport import room_for
 from paceline.terminal import show
 
 MiB = 1 << 20
 PROCESS = 256 * MiB
 """A server without a model: Python, numpy, numba, gRPC and its threads (bytes)."""
+WORKER = 448 * MiB
+"""A worker with torch on a CPU, without a model (bytes)."""
+WORKER_COPIES = 7
+"""Sizes of the model that a worker takes at most, measured with one large layer and momentum (docs/choose/sizes.md): weights,
+those that came last, gradients, the optimizer's arrays, messages."""
 HEADROOM = 1.1
 STEP = 64 * MiB
 """Limits are whole multiples of this."""
 
 
 def read_shapes(path: Path) -> Shapes:
-    """[["layer.weight", [64, 64]], ...] from a JSON file; UsageError says what stands there instead."""
+    """[["layer.weight", [64, 64]], ...] from a JSON file; UsageError says what it has instead."""
     try:
         found = json.loads(path.read_text())
         shapes = tuple((str(name), tuple(int(size) for size in shape)) for name, shape in found)
@@ -47,7 +53,7 @@ def task_shapes(config: Config) -> Shapes:
     """The shapes of the task's model, which takes torch to find out."""
     if config.updates == "sparse":
         raise ConfigError(
-            "A linear model is as wide as its data has features, which only the data tells: give --shapes FILE with "
+            "A linear model has one weight for each feature, and only the data says how many. Give --shapes FILE with "
             '[["weights", [47236]]].'
         )
     with needing("Finding out the model's shapes without --shapes FILE"):
@@ -78,7 +84,26 @@ def plan_report(config: Config, shapes: Shapes, gbit: float) -> dict[str, Any]:
         "plan": plan.hash,
         "servers": servers,
         "traffic": _traffic(config, plan, gbit),
+        "worker": None if config.updates == "sparse" else WORKER + WORKER_COPIES * 4 * plan.total,
+        "retained": _retained(config) if config.servers else 0,
     }
+
+
+def _retained(config: Config) -> int | None:
+    """Most bytes of pushes that a worker keeps until servers have them on disk; None: without a limit."""
+    return None if config.codec.has_feedback else retained_bytes(config.checkpoint.retain)
+
+
+def _kept(report: dict[str, Any]) -> str:
+    """What each worker keeps of its pushes, in words."""
+    push = f"{size(report['traffic']['push_bytes'])} each"
+    why = "pushes that no server has on disk yet"
+    if report["retained"] is None:
+        return f"each worker also keeps the {why} ({push}), without a limit, since error feedback needs all of them"
+    if not report["retained"]:
+        return f"a worker keeps no {why} (checkpoint.retain=0), and computes them again where a server dies"
+    most = size(report["retained"])
+    return f"each worker also keeps up to {most} (checkpoint.retain) of {why} ({push})"
 
 
 def _traffic(config: Config, plan: SlicePlan, gbit: float) -> dict[str, Any]:
@@ -129,6 +154,13 @@ def print_report(report: dict[str, Any], console: Console) -> None:
     ceiling = (
         f"{traffic['steps_per_second']:,.1f} steps/s of all workers together ({traffic['limited_by']} are full first)"
     )
+    if report["worker"] is not None:
+        show(
+            console,
+            f"each worker takes up to {size(report['worker'])} of memory on a CPU ({size(WORKER)}, and {WORKER_COPIES} times "
+            "the model); activations and data come on top",
+        )
+    show(console, _kept(report))
     show(console, f"{step}; {traffic['gbit']:g} Gbit/s allow {ceiling}")
 
 

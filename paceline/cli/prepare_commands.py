@@ -12,15 +12,17 @@ from paceline.terminal import say
 
 
 def shard(
-    out: Annotated[Path, typer.Option(help="Folder for the shards; made if it is not there.")],
+    out: Annotated[Path, typer.Option(help="Folder for the shards; created if missing.")],
     what: Annotated[str | None, WHAT] = None,
     workers: Workers = None,
     sets: Sets = None,
     data: Data = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Replace shards that are there already.")] = False,
-    literal: Annotated[bool, typer.Option("--literal", help="Deal exactly as [Sharding] writes it.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace existing shards.")] = False,
+    literal: Annotated[
+        bool, typer.Option("--literal", help="Deal exactly as the paper [Sharding] describes it.")
+    ] = False,
     old: Annotated[
-        Path | None, typer.Option("--from", help="Deal the examples of these shards anew, instead of a task's data.")
+        Path | None, typer.Option("--from", help="Deal the examples of these shards again, instead of a task's data.")
     ] = None,
 ) -> None:
     """Cut a data set into one shard for each worker, a validation and a test part."""
@@ -36,27 +38,30 @@ def shard(
                 make_shards(read_config(what, workers=workers, sets=sets, data=data), out, fresh, progress)
                 return
             if what is not None:
-                raise UsageError(f"--from {old} and {what}: the task is that of the shards; leave one of them out.")
+                raise UsageError(
+                    f"--from {old} and {what}: the shards already name their task; leave one of the two out."
+                )
             reshard(old, anew(settings_of(old), workers, sets, data), out, fresh, progress)
 
 
 def shard_report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER...", help="Folders of shards, of the same data set.")
+        list[Path], typer.Argument(metavar="FOLDER...", help="Folders with shards of the same data set.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the report; made if it is not there.")] = Path("report"),
+    out: Annotated[Path, typer.Option(help="Folder for the report; created if missing.")] = Path("report"),
     by: Annotated[
         str | None,
         typer.Option(
-            metavar="TASK", help="Show the labels of this task, of the same examples, instead of the shards' own."
+            metavar="TASK",
+            help="Show the labels that this task has for the same examples, instead of the shards' labels.",
         ),
     ] = None,
-    data: Annotated[str | None, typer.Option(metavar="PATH", help="The data set of --by.")] = None,
+    data: Annotated[str | None, typer.Option(metavar="PATH", help="The data set of the task in --by.")] = None,
 ) -> None:
-    """Show how evenly shards are dealt, several ways of dealing beside each other: pictures and one HTML page."""
+    """Show how evenly shards are dealt, and compare several ways of dealing: pictures and one HTML page."""
     with exits():
         if data is not None and by is None:
-            raise UsageError("--data is the data set of --by's task; give --by TASK too, or leave --data out.")
+            raise UsageError("--data is the data set of the task in --by; give --by TASK too, or leave out --data.")
         from paceline.data.files import BUNDLED
         from paceline.sharder.report.report import write_report
 

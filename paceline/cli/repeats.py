@@ -58,7 +58,9 @@ def series(config: Config, times: int) -> list[Config]:
         for number in range(1, times + 1)
     ]
     if not RUN.fullmatch(str(found[-1].run)):
-        raise ConfigError(f"--run {base}: with '-{times}' behind it, the name is above 63 letters. Give a shorter one.")
+        raise ConfigError(
+            f"--run {base}: with '-{times}' added, the name is longer than 63 letters. Give a shorter one."
+        )
     return found
 
 

@@ -6,16 +6,17 @@ from pathlib import Path
 
 from paceline.core.errors import UsageError
 from paceline.load_settings import read_yaml
+from paceline.local.read_config import MISSING
 from paceline.local.run_folder import RUNS, RunFolder
 from paceline.own_extensions import KEPT, own_names
 from paceline.own_files import is_own
 
 
 def resumed(what: str | None, say: Callable[[str], None]) -> tuple[str | None, Path]:
-    """The config's path, and the folder around the run's folder, where `what` is the config.yaml of such a folder; else `what`
-    as it is, and `runs`. The working folder becomes the one that the run's relative paths count from. Nothing is changed where
-    the folder is refused: TooNew where a newer release has written it, ConfigError where its settings can't be read or the run
-    is going on."""
+    """The config's path, and the folder around the run's folder, where `what` is the config.yaml of such a folder; if not,
+    `what` as it is, and `runs`. The working folder becomes the one that the run's relative paths count from. Nothing is
+    changed where the folder is refused: TooNew where a newer release has written it, ConfigError where its settings
+    can't be read or the run is going on."""
     folder = None if what is None or Path(what).name != "config.yaml" else RunFolder(Path(what).resolve().parent)
     if folder is None or not folder.facts():
         return what, RUNS
@@ -33,12 +34,11 @@ def resumed(what: str | None, say: Callable[[str], None]) -> tuple[str | None, P
 def kept_config(run: str | None) -> str:
     """The config.yaml of the run of that name here, so that its name alone resumes it. UsageError: there is no such run, or no
     name was given."""
-    wanted = "Missing argument 'TASK|CONFIG.yaml': a task like digits or a YAML file; or say --preset NAME."
     if run is None:
-        raise UsageError(wanted)
+        raise UsageError(MISSING)
     config = RunFolder(RUNS / run).config
     if not config.exists():
-        raise UsageError(f"{wanted} --run {run} alone goes on with a run that is there, and there is no {config}.")
+        raise UsageError(f"{MISSING} --run {run} without a task resumes an existing run, and there is no {config}.")
     return str(config)
 
 

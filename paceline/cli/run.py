@@ -26,6 +26,7 @@ from paceline.local.run_forkers import forking
 from paceline.terminal import show
 from paceline.watch.chief_status import standing
 from paceline.watch.live_table import Display, LiveTable, PlainLines
+from paceline.watch.recoveries import Recovery
 
 if TYPE_CHECKING:
     from paceline.hosts.listening import Listening
@@ -91,6 +92,7 @@ def finish(
             measure=facts.get("measure", ""),
             scored=facts.get("scored", {}),
             warnings=[RunWarning(**each) for each in facts.get("warnings", [])],
+            recovery=Recovery(**facts.get("recovery", {})),
         )
     resumed = "resuming" if facts else "starting"
     size = f"workers {config.workers}, servers {config.servers}"
@@ -121,12 +123,9 @@ def _others(config: Config, folder: RunFolder, machines: "Listening | None") -> 
 
 
 def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
-    """What to know at the end; the last line of a finished run is its test accuracy, or what the task goes by."""
+    """What to know at the end; the last line of a finished run is its test accuracy, or what decides for the task."""
     if outcome.exit_code:
-        kept = "It goes on from its last snapshot" if folder.has_snapshot() else "It starts from the beginning again"
-        again = f"See {folder.path}/logs. {kept} with: paceline run {folder.config}"
-        if not config.servers:
-            again = f"See {folder.path}/logs. Without servers nobody keeps the models: start it over with --fresh."
+        again = f"See {folder.path}/logs. {folder.how_to_go_on(config.servers)}"
         return [f"run {folder.name} ended with exit code {outcome.exit_code}: {outcome.reason}", again]
     rate = outcome.examples / outcome.seconds if outcome.seconds else 0.0
     told = (
@@ -139,6 +138,7 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
         f"The model is {_model(folder)}{_best(config)}. {_use(config)}",
         *_loading(config, folder),
         f"Curves: tensorboard --logdir {folder.path}",
+        *([f"Recovered: {outcome.recovery}"] if str(outcome.recovery) else []),
         *standing(outcome.warnings),
         *next_lines(config, folder, [each for each in outcome.warnings if not each.passed], outcome.metrics),
         *([f"Scores: {by_split(outcome.metrics, outcome.scored)}"] if outcome.metrics else []),
@@ -147,7 +147,7 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
 
 
 def _best(config: Config) -> str:
-    return ", the best one of all epochs best.safetensors beside it" if config.evaluate_every else ""
+    return ", the best one of all epochs best.safetensors next to it" if config.evaluate_every else ""
 
 
 def _use(config: Config) -> str:

@@ -1,5 +1,6 @@
-"""The commands for a run that is going on: where it is, its end, another policy."""
+"""The commands for a run that is training: status, stop, another policy."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from paceline.cli import completions
 from paceline.cli.arguments import ChiefAddress, Json, Run, TokenFile
-from paceline.cli.exits import console, exits
+from paceline.cli.exits import console, exits, print_json
 from paceline.core.errors import UsageError
 from paceline.terminal import say
 from paceline.tls_option import Tls
@@ -20,7 +21,7 @@ def status(
     name: Run = None,
     address: ChiefAddress = None,
     token_file: TokenFile = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again every second until the run ends.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every second until the run ends.")] = False,
     tls: Tls = None,
     as_json: Json = False,
 ) -> None:
@@ -32,13 +33,36 @@ def status(
         look(_run_of(name, address, token_file, tls), console(), as_json)
 
 
+def audit(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN|FOLDER]",
+            help="Name of the run, or a server's folder; the newest run if not given.",
+            autocompletion=completions.runs,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check what a run has kept (checksums, clocks, terms), say what a resume would find. Exit code 1: something is wrong."""
+    with exits():
+        from paceline.local.audit import audit_run, audit_server
+        from paceline.local.run_folder import find_run
+
+        place = Path(name or "")
+        is_server = name is not None and place.is_dir() and not (place / "config.yaml").exists()
+        found = audit_server(place) if is_server else audit_run(find_run(name))
+        print_json(found.plain()) if as_json else say("\n".join(found.lines()))
+        sys.exit(found.exit_code)
+
+
 def stop(name: Run = None, address: ChiefAddress = None, token_file: TokenFile = None, tls: Tls = None) -> None:
-    """End a run early but properly: the model is scored and kept as it is then."""
+    """End a run early but properly: scores the model as it is, and keeps it."""
     with exits():
         from paceline.local.run_status import stop_run
 
         if not name and not address:
-            raise UsageError("Which run is to end? Name it, or give --chief HOST:PORT.")
+            raise UsageError("Which run should end? Name it, or give --chief HOST:PORT.")
         say(stop_run(_run_of(name, address, token_file, tls)))
 
 

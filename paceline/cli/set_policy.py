@@ -30,7 +30,7 @@ def set_policy(
     wanted = _wanted(folder, settings)
     chief = find_chief(folder, connect)
     if chief is None:
-        raise UsageError(f"Run '{folder.name}' has ended; a policy is changed while a run trains.")
+        raise UsageError(f"Run '{folder.name}' has ended; a policy can only be changed while a run trains.")
     try:
         asked = time.monotonic()
         switch = _patiently(lambda: chief.set_policy(json.dumps(wanted)), asked + patience)
@@ -66,8 +66,8 @@ def read_policy(settings: Sequence[str]) -> dict[str, Any]:
     if found or not policy:
         seen = ", ".join(found) or "nothing"
         raise UsageError(
-            f"paceline set got {seen}; only the policy can change while a run goes on: policy.name=ssp policy.bound=5, or "
-            "policy=ssp:5."
+            f"paceline set got {seen}; only the policy can change while a run trains. Give policy.name=ssp "
+            "policy.bound=5, or policy=ssp:5."
         )
     return from_shorthand(policy) if isinstance(policy, str) else dict(policy)
 
@@ -89,7 +89,7 @@ def _begun(chief: Chief, switch: Switch, asked: float, patience: float) -> str:
     while time.monotonic() < asked + patience:
         status = chief.status()
         if status is None:
-            raise ServersGone(f"The chief took the change to {policy}, but does not answer any more.")
+            raise ServersGone(f"The chief accepted the change to {policy}, but no longer answers.")
         if not status.switching:
             return f"{policy} trains from version {switch.version:,} on, after {time.monotonic() - asked:.1f} s."
         time.sleep(PAUSE)

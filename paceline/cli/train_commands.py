@@ -33,7 +33,7 @@ from paceline.cli.arguments import (
     Yes,
 )
 from paceline.cli.exits import console, exits, print_json
-from paceline.cli.machines import SERVED, Machines, refuse_machines
+from paceline.cli.machines import Machines, refuse_machines, served
 from paceline.cli.option_groups import with_groups
 from paceline.terminal import say
 from paceline.tls_option import Tls
@@ -94,13 +94,14 @@ def run(
     repeats: Annotated[
         int | None,
         typer.Option(
-            help="Train so often, with seeds that count up, and print mean and variance of the results.", min=1
+            help="Train this many times, each time with the next seed, and print mean and variance of the results.",
+            min=1,
         ),
     ] = None,
     going: Going,
     machines: Machines,
 ) -> None:
-    """Train a model on this machine: starts servers and workers, shows how it goes, says where the model is."""
+    """Train a model on this machine: starts servers and workers, shows progress, and says where the model is."""
     with exits():
         from paceline.local.begin_early import beginning
 
@@ -118,7 +119,7 @@ def run(
             what, runs = resumed(what, lambda line: say(line, sys.stderr))
             given = {**training.words(), "what": what, "preset": preset, "epochs": epochs, "data": data, "loop": loop}
             if machines.are_wanted:
-                given["sets"] = [*SERVED, *given["sets"]]
+                given["sets"] = [*served(what), *given["sets"]]
             config = read_forked(begun.workers, given) if begun and begun.reads else read_config(**given)
             others = machines.checked(config)
             refuse_too_many(config, going.yes)
@@ -138,17 +139,17 @@ def launch(
         str, typer.Argument(metavar="SCRIPT.py", help="Your training script (docs/start/own-script.md).")
     ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]...", help="What the script finds in sys.argv.")
+        list[str] | None, typer.Argument(metavar="[ARGS]...", help="The script's own arguments (its sys.argv).")
     ] = None,
     *,
     training: Training,
     going: Going,
     machines: Machines,
 ) -> None:
-    """Run a training script of your own as several workers: starts servers and the script as each worker, shows how it goes.
+    """Run your training script as several workers: starts servers and a copy of the script for each worker, and shows progress.
 
-    Options of Paceline stand before SCRIPT.py, the script's own behind it. Without `paceline launch` the same script runs
-    alone, as plain torch."""
+    Paceline's options come before SCRIPT.py, the script's own after it. Without `paceline launch` the same script runs alone,
+    as plain torch."""
     with exits():
         from paceline.local.begin_early import beginning
 
@@ -186,7 +187,7 @@ def search(
     out: SearchFolder = None,
     device: Device = "auto",
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start the search in --out over; what it had is deleted.")
+        bool, typer.Option("--fresh", help="Start the search in --out over, and delete its old results.")
     ] = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -206,17 +207,20 @@ def local(
     what: What,
     data: Data = None,
     threads: Annotated[
-        int, typer.Option(min=1, help="Threads on one array of weights; with 1 the same bits each time.")
+        int,
+        typer.Option(
+            min=1, help="Threads that share one array of weights; only with 1 thread every run gives the same bits."
+        ),
     ] = 1,
     average: Annotated[
         bool, typer.Option("--average", help="Take the mean of the weights during the last epoch.")
     ] = False,
     epochs: Epochs = None,
     sets: Sets = None,
-    out: Annotated[Path, typer.Option(help="Folder for the model; made if it is not there.")] = Path("model"),
+    out: Annotated[Path, typer.Option(help="Folder for the model; created if missing.")] = Path("model"),
     as_json: Json = False,
 ) -> None:
-    """Train a linear model (task svm, rcv1 or a sparse one of yours) on this machine alone, without servers."""
+    """Train a linear model (task svm, rcv1 or your own sparse task) on this machine, without servers."""
     with exits():
         from paceline.local.linear_without_servers import train_here
         from paceline.local.read_config import read_config
@@ -228,7 +232,7 @@ def local(
 def demo(
     data: Data = None, epochs: Annotated[int | None, typer.Option(help="Epochs of each run.", min=1)] = None
 ) -> None:
-    """Train the same model under several policies with slow workers, and compare; with --data ResNet-20 on CIFAR-10."""
+    """Train the same model under several policies with slow workers, and compare; --data CIFAR-10 trains a ResNet-20 on it."""
     with exits():
         from paceline.cli.demo import cifar_demo, digits_demo
 

@@ -209,8 +209,8 @@ class _Stay:
             silent = time.monotonic() - self._heard
             if silent > self._patience:
                 raise ServersGone(
-                    f"The head has not answered for {silent:.0f} s ({self._why}): it, or the network, is gone. The processes "
-                    "here were ended. If the run still goes, join again."
+                    f"The head has not answered for {silent:.0f} s ({self._why}): the head or the network is "
+                    "gone. Paceline ended the processes here. If the run still trains, join again."
                 )
             time.sleep(EVERY)
         return self._leave(self._signals.exit_code)

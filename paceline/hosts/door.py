@@ -33,7 +33,7 @@ COMPARED = ("paceline", "torch", "numpy")
 
 
 class KeyAuthentication(Authentication):
-    """Lets in whoever shows the key's secret."""
+    """Lets in anyone who shows the key's secret."""
 
     def __init__(self, key: JoinKey) -> None:
         self._expected = bearer(key.token)
@@ -41,7 +41,7 @@ class KeyAuthentication(Authentication):
     def check(self, credentials: str | None) -> None:
         if not hmac.compare_digest((credentials or "").encode(), self._expected.encode()):
             raise Unauthenticated(
-                "The key does not let you into this run. Take the one that its newest start has printed."
+                "This key does not open this run. Use the key that the run printed when it last started."
             )
 
 
@@ -112,7 +112,7 @@ class Door:
         self.port = self._bind(port, credentials)
         if not self.port:
             raise ConfigError(
-                f"Can't listen for other machines on port {port}: it is in use. Choose another one with --port."
+                f"Can't listen for other machines on port {port}: the port is in use. Choose another one with --port."
             )
         self._server.start()
 

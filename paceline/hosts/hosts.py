@@ -1,15 +1,17 @@
 """Who lends workers and servers to a run, and what each machine is to do: the head's side, without sockets.
 
-Both sides say their whole state each time, so that whatever gets lost is said again."""
+Both sides say their whole state each time, so that anything that got lost is said again."""
 
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import PoolFull, Stopped, UsageError
+from paceline.local.own_records import append
 from paceline.v1 import host_service_pb2 as pb
 
 LOST = 10.0
@@ -24,11 +26,11 @@ class RemoteProcess:
     name: str
     role: str
     told: Mapping[str, Any]
-    """What the process is told beside what its host knows."""
+    """What the head tells the process, besides what its host knows."""
     log: Path
     """Where what it writes is put on this machine."""
     start: int = 0
-    """How often it is to be started."""
+    """How often the host must start it."""
     signal: int = 0
     running: int = 0
     """The start that the host has made."""
@@ -53,9 +55,9 @@ class RemoteProcess:
         """Takes in what the host says of it; what is known already is left out."""
         new = said.log[max(0, self.log_size - said.log_from) :] if said.log_from <= self.log_size else b""
         if new:
-            self.log.parent.mkdir(parents=True, exist_ok=True)
-            with self.log.open("ab") as log:
-                log.write(new)
+            with suppress(OSError):  # the launcher says that its disk fails
+                self.log.parent.mkdir(parents=True, exist_ok=True)
+                append(self.log, new)
             self.log_size += len(new)
         if said.start != self.start:
             return
@@ -114,16 +116,21 @@ class Hosts:
         """A machine comes. UsageError: it offers nothing; PoolFull: nothing of what it offers is wanted; Stopped: too late."""
         with self._lock:
             if self._over is not None:
-                raise Stopped(f"Run '{self._run}' is over ({self._over[1] or 'finished'}); nobody joins any more.")
+                raise Stopped(
+                    f"Run '{self._run}' is over ({self._over[1] or 'finished'}); no machine can join it any more."
+                )
             if not workers and not servers:
-                raise UsageError("The host offers 0 workers and 0 servers. Say how many with -w and -s.")
+                raise UsageError(
+                    "This machine offers 0 workers and 0 servers. Say how many it should lend with -w and -s."
+                )
             if not any(self._wanted.values()):
-                raise PoolFull(f"Run '{self._run}' wants nothing of other machines: all its workers are --here.")
+                raise PoolFull(f"Run '{self._run}' needs no other machines: --here starts all of its workers.")
             vacant = {role: self._vacant(role) for role in PARTS}
             if not any(vacant[role] and room for role, room in zip(PARTS, (workers, servers), strict=True)):
                 raise PoolFull(
-                    f"Run '{self._run}' has no seat free for this host: the {lent(*self._wanted.values())} that other "
-                    "machines lend are all there. Begin the run with more workers (-w), or join when a host has gone."
+                    f"Run '{self._run}' has no free seat for this machine: other machines already lend the "
+                    f"{lent(*self._wanted.values())} that it needs. Start the run with more workers (-w), or join "
+                    "after a machine has left."
                 )
             host = Host(
                 max(self._hosts, default=0) + 1,
@@ -137,7 +144,7 @@ class Hosts:
             return host
 
     def report(self, request: pb.HostReportRequest) -> pb.HostReportReply:
-        """A host says how its processes are, and learns what they are to be."""
+        """A host says how its processes are, and learns what they must be."""
         with self._lock:
             host = self._hosts.get(request.host)
             if host is None or host.lost:
@@ -218,13 +225,13 @@ class Hosts:
             host.processes.pop(name, None)
 
     def end(self, code: int, reason: str) -> None:
-        """The run is over: whoever asks is told so."""
+        """The run is over: every host that asks learns it."""
         with self._lock:
             self._over = (code, reason)
 
     @property
     def there(self) -> list[Host]:
-        """Those who have neither gone nor been told that the run is over."""
+        """Those that have neither gone nor heard that the run is over."""
         with self._lock:
             return [host for host in self._hosts.values() if not host.lost]
 

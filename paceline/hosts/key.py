@@ -34,22 +34,22 @@ class JoinKey:
         letters = "".join(text.split()).replace("-", "").upper()
         if len(letters) != _LETTERS:
             raise UsageError(
-                f"--key has {len(letters)} letters and digits; a key has {_LETTERS}. Copy it whole from the line "
-                "'paceline join ...' that the run has printed."
+                f"--key has {len(letters)} letters and digits; a key has {_LETTERS}. Copy the whole key from the "
+                "line 'paceline join ...' that the run printed."
             )
         try:
             whole = base64.b32decode(letters)
         except binascii.Error:
             wrong = sorted(set(letters) - set("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"))
             raise UsageError(
-                f"--key holds {', '.join(map(repr, wrong))}; a key has the letters a to z and the digits 2 to 7. Copy it "
-                "from the line 'paceline join ...' that the run has printed."
+                f"--key holds {', '.join(map(repr, wrong))}; a key has only the letters a to z and the digits 2 "
+                "to 7. Copy it from the line 'paceline join ...' that the run printed."
             ) from None
         content, check = whole[:-_CHECK], whole[-_CHECK:]
         if _check_of(content) != check:
             raise UsageError(
-                "--key has a letter that is wrong, or two in another order. Copy it from the line 'paceline join ...' that "
-                "the run has printed."
+                "--key has a wrong letter, or two letters that are swapped. Copy it from the line 'paceline join "
+                "...' that the run printed."
             )
         return cls(content[:_SECRET], content[_SECRET:])
 

@@ -33,9 +33,11 @@ class LentProcesses(Others):
         limit: float,
         now: Callable[[], float] = time.monotonic,
         also: Sequence[Callable[[], None]] = (),
+        options: str = "",
     ) -> None:
         """`address`: of this machine; `command`: what people type on others; `limit`: the run ends when no worker has been
-        there for so long (seconds); `also`: looked at each time, like ssh."""
+        there for so long (seconds); `also`: looked at each time, like ssh; `options`: as in Others."""
+        self.options = options
         self._hosts = hosts
         self._workers_here = workers_here
         self._servers_here = servers_here
@@ -47,7 +49,7 @@ class LentProcesses(Others):
         self._also = also
         self._say: Callable[[str], None] = print
         self._vacant: dict[int, RemoteChild | None] = {}
-        """Ranks without a host, with the child that was there last."""
+        """Ranks without a host, with the child that ran there last."""
         self._told: Mapping[str, Any] = {}
         self._log: Callable[[str], Path] = Path
         self._restarts = 0
@@ -130,7 +132,7 @@ class LentProcesses(Others):
         self._say(f"{what} Another machine may take their place: {self._command}" if workers else what)
         for child in mine:
             child.lost(-signal.SIGKILL, _SLICE_GONE)
-            child.restarts_left = 0
+            child.never_again()
         for child in workers:
             self._vacate(child, children)
 

@@ -38,22 +38,25 @@ class Listening:
     """None: all of them."""
     hosts: Sequence[SshHost] = ()
     """Machines to begin on by ssh."""
+    options: str = "--listen"
+    """The same on a command line."""
 
 
 def check_listening(config: Config, wish: Listening, has_keys: bool) -> None:
     """UsageError: what was asked for does not go together."""
     if has_keys:
         raise UsageError(
-            "A run that listens makes keys of its own for all its machines; leave --tls (PACELINE_TLS) out."
+            "A run with --listen makes TLS keys for all its machines itself; leave out --tls (PACELINE_TLS)."
         )
     if not 0 <= wish.workers_here <= config.workers:
         raise UsageError(
-            f"--here {wish.workers_here}: the run has {config.workers} workers (-w); expected 0 to that many."
+            f"--here {wish.workers_here}: the run has {config.workers} workers (-w); expected 0 to {config.workers}."
         )
     servers = config.server_processes
     if wish.servers_here is not None and not 1 <= wish.servers_here <= servers:
         raise UsageError(
-            f"--servers-here {wish.servers_here}: expected 1 to {servers}, the run's servers (-s); server 0 stays here."
+            f"--servers-here {wish.servers_here}: expected 1 to {servers} (the run's servers, -s); server 0 "
+            "always runs here."
         )
 
 
@@ -97,6 +100,7 @@ def listening(config: Config, folder: RunFolder, wish: Listening) -> Iterator[Ot
             name=socket.gethostname(),
             limit=config.start_timeout,
             also=also,
+            options=wish.options,
         )
 
 

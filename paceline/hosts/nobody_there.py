@@ -30,8 +30,8 @@ class NobodyThere:
         waited = now - self._since
         if waited >= self._limit:
             raise ServersGone(
-                f"{self._what} for {waited:.0f} s (start_timeout), so the run has ended. Begin it again by the command that it "
-                "was begun with and --run NAME, which goes on from its last snapshot, and join it; to wait longer, add --set "
+                f"{self._what} for {waited:.0f} s (start_timeout), so the run has ended. To resume it from its "
+                "last snapshot, repeat its command with --run NAME, and join it again. To wait longer, add --set "
                 "start_timeout=SECONDS."
             )
         if now - self._said < SAID_EVERY:

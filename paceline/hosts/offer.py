@@ -8,9 +8,9 @@ from pathlib import Path
 
 from paceline.core.errors import UsageError
 from paceline.hosts.agent import Offer
-from paceline.hosts.gpus import visible_gpus
 from paceline.hosts.slurm import SlurmTask
 from paceline.local.cpu_cores import cores
+from paceline.local.gpus import visible_gpus
 from paceline.variables import KEY
 
 
@@ -22,10 +22,10 @@ def make_offer(
     name: str,
     task: SlurmTask | None,
 ) -> tuple[Offer, str]:
-    """The offer, and why it is so many workers. UsageError: nothing is offered."""
+    """The offer, and why it is this many workers. UsageError: nothing is offered."""
     chosen, why = (workers, "as you said") if workers is not None else _workers(device, task)
     if chosen < 0 or servers < 0 or not chosen + servers:
-        raise UsageError(f"-w {chosen} -s {servers}: a machine that joins lends at least one worker or server.")
+        raise UsageError(f"-w {chosen} -s {servers}: a machine must lend at least one worker or server to join a run.")
     called = name or (task.name if task is not None else socket.gethostname())
     cpus = task.cpus if task is not None else None
     return Offer(name=called, workers=chosen, servers=servers, device=device, address=address, cpus=cpus), why
@@ -47,6 +47,6 @@ def read_key(given: str | None, environment: Mapping[str, str]) -> str:
         found = sys.stdin.readline()
     if not found.strip():
         raise UsageError(
-            f"There is no key. Give the one that the run has printed: --key KEY, or {KEY} in the environment."
+            f"The key is missing. Give the key that the run printed: --key KEY, or {KEY} in the environment."
         )
     return found

@@ -1,20 +1,22 @@
-"""The processes that a host runs for the head: made of what it is told, started, watched, and told of."""
+"""The processes that a host runs for the head: made from the head's orders, started, watched and reported."""
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from paceline.core.settings.config import Config
-from paceline.hosts.gpus import VISIBLE, visible_gpus
 from paceline.hosts.packed_files import GIVEN, SETTINGS
 from paceline.hosts.reach_servers import ReachServers
 from paceline.local.child_environment import child_environment
 from paceline.local.children import Child, end_all
 from paceline.local.forker import Forker
 from paceline.local.free_ports import FreePorts
+from paceline.local.frozen_servers import Asked, AskedForHealth, FrozenServers
+from paceline.local.gpus import VISIBLE, visible_gpus
 from paceline.local.process_ports import ports_of
 from paceline.local.process_words import server_words, worker_words
 from paceline.local.script_processes import script_environment, script_words
@@ -63,9 +65,13 @@ class Place:
 class OwnWork:
     """What this host runs. Of one thread, that lives as long as the host."""
 
-    def __init__(self, place: Place, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, place: Place, say: Callable[[str], None], reach: Callable[[int], Asked] = AskedForHealth
+    ) -> None:
+        """`reach`: how a server of this host is asked whether it is frozen."""
         self._place = place
         self._say = say
+        self._frozen = FrozenServers(place.config.lease, self._ports_file, reach)
         self._processes: dict[str, _Process] = {}
         self._environment = child_environment(place.threads)
         self._ports = FreePorts(place.config.ports)
@@ -77,7 +83,7 @@ class OwnWork:
         self.models.mkdir(exist_ok=True)
 
     def carry_out(self, orders: Iterable[pb.ChildOrder]) -> None:
-        """Starts what is to run, passes signals on, ends what is to be no more."""
+        """Starts what must run, passes signals on, ends what must not run any more."""
         wanted = {order.name: order for order in orders}
         for name in [name for name in self._processes if name not in wanted]:
             end_all([self._processes.pop(name).child])
@@ -99,7 +105,8 @@ class OwnWork:
                 found.sent = order.log_size
 
     def reports(self) -> list[pb.ChildReport]:
-        """How all of them are."""
+        """How all of them are; a frozen server is ended, so that the head starts it again."""
+        self._frozen.end_frozen([process.child for process in self._processes.values()], time.monotonic())
         return [self._report(process) for process in self._processes.values()]
 
     @property
@@ -109,6 +116,7 @@ class OwnWork:
 
     def end(self, hurry: Callable[[], bool] = lambda: False) -> None:
         """No process is left after this."""
+        self._frozen.close()
         end_all([process.child for process in self._processes.values()], hurry)
 
     @property
@@ -132,7 +140,7 @@ class OwnWork:
 
     def _started(self, order: pb.ChildOrder, before: _Process | None) -> _Process:
         told = {**json.loads(order.told), **(self._ports_of(order.role) if before is None else _ports(before.told))}
-        report = self._place.folder / "ports" / f"{order.name}.json"
+        report = self._ports_file(order.name)
         report.unlink(missing_ok=True)
         arguments, environment = self._words(order, told, report)
         log = self._place.folder / "logs" / f"{order.name}.log"
@@ -143,6 +151,10 @@ class OwnWork:
         found = _Process(child, order.start, report, told)
         self._processes[order.name] = found
         return found
+
+    def _ports_file(self, name: str) -> Path:
+        """Where that process says on which ports it listens."""
+        return self._place.folder / "ports" / f"{name}.json"
 
     def _words(self, order: pb.ChildOrder, told: dict[str, Any], report: Path) -> tuple[list[str], Mapping[str, str]]:
         """What follows `python -P`, and the environment."""
@@ -212,7 +224,7 @@ class OwnWork:
 
 
 def _ports(told: Mapping[str, Any]) -> dict[str, int]:
-    """What it is told of ports."""
+    """The ports that the head names."""
     return {name: told[name] for names in _PORTS.values() for name in names if name in told}
 
 

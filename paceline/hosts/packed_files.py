@@ -62,7 +62,7 @@ def packed(config: Config, run_folder: Path) -> bytes:
                     _add(tar, f"{inside}/{found.name}", found.path.read_bytes(), found.path.stat().st_mode & 0o777)
                 except OSError as error:
                     raise ConfigError(
-                        f"Can't read {found.path}, to send it to other machines: {error.strerror}."
+                        f"Can't read {found.path}, which other machines need: {error.strerror}."
                     ) from error
     return buffer.getvalue()
 
@@ -77,7 +77,8 @@ def unpack(content: bytes, folder: Path) -> None:
                 left -= member.size
                 if not member.isreg() or left < 0:
                     raise DataError(
-                        f"The head sent {member.name!r}, which is no plain file or too large; nothing is run."
+                        f"The head sent {member.name!r}, which is not a plain file or is too large; nothing was "
+                        "started."
                     )
                 tar.extract(member, folder, filter="data")
     except (tarfile.TarError, OSError, EOFError) as error:
@@ -93,7 +94,7 @@ def unpack(content: bytes, folder: Path) -> None:
 
 
 def script_folder(config: Config, otherwise: Path) -> Path:
-    """Where processes of a host work: beside the script, or the task's file."""
+    """Where processes of a host work: next to the script, or the task's file."""
     for named in (config.loop, config.task):
         if named and is_own(named):
             return Path(named).parent
@@ -122,9 +123,9 @@ def _chosen(folder: Path) -> list[_Found]:
     largest = ", ".join(f"{name} ({_mib(size)})" for name, size in sizes.most_common(3))
     more = f"more than {MOST_FILES:,} files" if len(found) > MOST_FILES else _mib(whole)
     raise UsageError(
-        f"The script's folder {folder} holds {more}; at most {_mib(MOST)} goes to other machines. Largest: {largest}. Name "
-        f"what they don't need in {folder / LEFT_OUT}, a pattern a line, like data/ or *.pt; or put the script into a folder "
-        "of its own."
+        f"The script's folder {folder} holds {more}; at most {_mib(MOST)} goes to other machines. Largest: "
+        f"{largest}. List what they don't need in {folder / LEFT_OUT}, one pattern a line, like data/ or *.pt; or "
+        "put the script into its own folder."
     )
 
 

@@ -17,8 +17,8 @@ _GUARD = 'trap "" HUP INT TERM; cat >/dev/null; for again in 1 2 3 4 5; do rm -r
 
 @contextmanager
 def private_folder(prefix: str) -> Iterator[Path]:
-    """A new folder that only this user may read, deleted at the end; by a small process beside us where we are killed. What was
-    left by those that were killed with all their processes is deleted now."""
+    """A new folder that only this user may read, deleted at the end; where we are killed, by a small process next to us.
+    What was left by those that were killed with all their processes is deleted now."""
     _sweep(Path(tempfile.gettempdir()), prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     with (folder / _LOCK).open("w") as lock:

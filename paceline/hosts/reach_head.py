@@ -35,7 +35,7 @@ def address_of(text: str) -> tuple[str, int]:
     """'HOST:PORT' as two. UsageError."""
     host, colon, port = text.rpartition(":")
     if not colon or not host.strip("[]") or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UsageError(f"Got {text!r}; expected HOST:PORT as the run has printed it, like 192.168.1.5:7077.")
+        raise UsageError(f"Got {text!r}; expected HOST:PORT as the run printed it, like 192.168.1.5:7077.")
     return host.strip("[]"), int(port)
 
 
@@ -45,8 +45,9 @@ def reach(host: str, port: int, key: JoinKey) -> Head:
     found, certificate = _look(host, port)
     if fingerprint_of(certificate) != key.fingerprint:
         raise Unauthenticated(
-            f"What listens at {_shown(host, port, found)} is not the run that this key is of. Either the key is an older "
-            "run's: take the one that this run has printed; or somebody stands between."
+            f"The program that listens at {_shown(host, port, found)} is not the run that this key belongs to. "
+            "Either the key is from an older run (use the key that this run printed), or someone intercepts the "
+            "connection."
         )
     pem = ssl.DER_cert_to_PEM_cert(certificate).encode()
     credentials = grpc.ssl_channel_credentials(root_certificates=pem)
@@ -65,7 +66,8 @@ def _look(host: str, port: int) -> tuple[str, bytes]:
         known = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise ConfigError(
-            f"There is no machine named {host!r} as seen from here ({error.strerror or error}). Give the head's IP instead."
+            f"This machine can't find a machine called {host!r} ({error.strerror or error}). Give the head's IP "
+            "address instead."
         ) from error
     said = []
     for *_, place in known:
@@ -77,13 +79,14 @@ def _look(host: str, port: int) -> tuple[str, bytes]:
         except OSError as error:
             said.append(f"{place[0]} port {port}: {_words(error)}")
     raise ServersGone(
-        f"No run answers at {host}:{port} (tried {'; '.join(dict.fromkeys(said))}). Is the run still going? Is this address "
-        "one that this machine can reach, and does the head's firewall let the port through (docs/run/several-machines.md)?"
+        f"No run answers at {host}:{port} (tried {'; '.join(dict.fromkeys(said))}). Is the run still training? "
+        "Can this machine reach that address, and does the head's firewall allow the port "
+        "(docs/run/several-machines.md)?"
     )
 
 
 def _certificate(plain: socket.socket, shown: str) -> bytes:
-    """Whatever certificate is shown: the key says whether it is the right one."""
+    """Any certificate is accepted: the key says whether it is the right one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -93,8 +96,8 @@ def _certificate(plain: socket.socket, shown: str) -> bytes:
             return wrapped.getpeercert(binary_form=True) or b""
     except (ssl.SSLError, ConnectionError, TimeoutError) as error:
         raise ConfigError(
-            f"What listens at {shown} is no run that listens for other machines: {_words(error)}. Take address and port from "
-            "the line 'paceline join ...' that the run has printed."
+            f"The program that listens at {shown} is not a run with --listen: {_words(error)}. Copy the address "
+            "and the port from the line 'paceline join ...' that the run printed."
         ) from error
 
 

@@ -11,7 +11,7 @@ _PAUSE = 1.0
 
 
 class ReachServers:
-    """Tries until all have accepted a connection, in a thread of its own."""
+    """Tries until all have accepted a connection, in its own thread."""
 
     def __init__(self, addresses: Sequence[str], now: Callable[[], float] = time.monotonic) -> None:
         """`addresses`: host:port of each."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paceline.core.errors import ConfigError, ServersGone
-from paceline.hosts.gpus import VISIBLE, visible_gpus
 from paceline.hosts.key_files import write_secret
+from paceline.local.gpus import VISIBLE, visible_gpus
 
 JOB, SUBMIT = "SLURM_JOB_ID", "SLURM_SUBMIT_DIR"
 NODE, TASK = "SLURMD_NODENAME", "SLURM_PROCID"
@@ -68,30 +68,30 @@ def this_task(environment: Mapping[str, str]) -> SlurmTask | None:
 def wait_for_run(
     task: SlurmTask, say: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
 ) -> tuple[str, str]:
-    """Address and key of the job's run, once its head has written them. ServersGone: it never did; ConfigError: something
-    else stands there."""
+    """Address and key of the job's run, once its head has written them. ServersGone: it never did; ConfigError: the
+    file holds something else."""
     waited = 0.0
     while not task.file.exists():
         if not waited:
             say(f"waiting for {task.file}, which the run of this job writes when it listens")
         if waited >= WAIT:
             raise ServersGone(
-                f"There was no {task.file} within {WAIT:.0f} s. Start the run first, in the same job and from the folder that "
-                "the job was submitted from: paceline launch --listen ... &"
+                f"There was no {task.file} within {WAIT:.0f} s. Start the run first, in the same job and in the "
+                "folder where you submitted the job: paceline launch --listen ... &"
             )
         sleep(1.0)
         waited += 1.0
     words = task.file.read_text().split()
     if len(words) != 2:
         raise ConfigError(
-            f"{task.file} holds {len(words)} words; expected an address and a key. Is it of an older job?"
+            f"{task.file} holds {len(words)} words; expected an address and a key. Is the file from an older job?"
         )
     return words[0], words[1]
 
 
 @contextmanager
 def told_to_tasks(environment: Mapping[str, str], where: str, key: str) -> Iterator[Path | None]:
-    """In a job, the file with address and key, which is there while this is open; None outside of one."""
+    """In a job, the file with address and key, which exists while this is open; None outside of one."""
     task = this_task(environment)
     if task is None:
         yield None

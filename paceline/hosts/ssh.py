@@ -53,7 +53,7 @@ def read_hosts(file: Path) -> list[SshHost]:
         raise UsageError(f"--hosts {file} names no machine. {_FORM}")
     names = [host.name for host in found]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise UsageError(f"--hosts {file} names {twice[0]} twice. Give it one line with all its workers.")
+        raise UsageError(f"--hosts {file} names {twice[0]} twice. Give each machine one line, with all its workers.")
     return found
 
 

@@ -15,7 +15,7 @@ from paceline.tasks import defaults
 
 
 class Rule(NamedTuple):
-    """What a function of a task must return, and what stands in for it where the file has none."""
+    """What a function of a task must return, and what replaces it where the file has none."""
 
     expected: str
     fits: Callable[[Any], bool]
@@ -61,7 +61,7 @@ def _is_table(found: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Python's, numpy's and torch's: whatever is one number, so no array of several."""
+    """Python's, numpy's and torch's: anything that is one number, so no array of several."""
     shape = getattr(value, "shape", ())
     return isinstance(value, SupportsFloat) and math.prod(shape) == 1
 

@@ -14,4 +14,4 @@ def users_own(path: str, what: str, where: str) -> str:
 def refuse_path(path: str, what: str) -> None:
     """ConfigError where the task brings its own data and a path was given."""
     if path != BUNDLED:
-        raise ConfigError(f"data.path is {path!r}, but {what}; leave it at 'bundled'.")
+        raise ConfigError(f"data.path is {path!r}, but {what}. Leave it at 'bundled'.")

@@ -25,6 +25,7 @@ from paceline.own_files import is_own, load_file, where
 from paceline.own_folder import find_beside
 from paceline.tasks.best_measure import are_means, best_of, with_best
 from paceline.tasks.checks import PROBABILITIES, RULES, guarded, kind, told
+from paceline.tasks.refuse_scripts import refuse_script
 from paceline.tasks.written_settings import written_settings
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ TOLD: OwnSettings = {}
 FILE_MODULE = "paceline_task_"
 """What the name of the module begins with that a user's file becomes."""
 _ONLY = "model"
-"""What the model of a task is called that has model() instead of, or beside, MODELS."""
+"""What the model of a task is called that has model() instead of MODELS, or in addition to it."""
 _OWN = "probabilities"
 Array = npt.NDArray[Any]
 
@@ -63,12 +64,12 @@ class Task:
     settings: Mapping[str, Any]
     """The task's own defaults of the config, for this model, below YAML, environment and flags."""
     best: Measure | None = None
-    """What decides which model is the best one; None: accuracy where it is measured, else the loss."""
+    """What decides which model is the best one; None: accuracy where it is measured, otherwise the loss."""
     metrics_are_means: bool = False
-    """Whether metrics may be taken mini-batch by mini-batch, for they are means over the examples."""
+    """Whether metrics may be taken mini-batch by mini-batch, because they are means over the examples."""
     probabilities: "Callable[[Any], torch.Tensor] | None" = None
-    """probabilities(outputs): those of the classes (examples, classes), where the file says it; else they are the softmax of
-    the outputs."""
+    """probabilities(outputs): those of the classes (examples, classes), where the file says it; otherwise they are the
+    softmax of the outputs."""
 
 
 def load_config(
@@ -135,8 +136,8 @@ def _told_apart(data: Callable[..., Any], positive: str, task: str) -> Callable[
     """data() with the class or topic that is +1."""
     if "positive" not in inspect.signature(data).parameters:
         raise ConfigError(
-            f"svm.positive is {positive!r}, but data() of the task {task} takes none; leave it out, or write "
-            "def data(path, positive=None)."
+            f"svm.positive is {positive!r}, but data() of the task {task} has no such argument. Leave it out, or "
+            "write def data(path, positive=None)."
         )
     return functools.wraps(data)(functools.partial(data, positive=positive))
 
@@ -155,8 +156,8 @@ def _load_builtin(name: str) -> ModuleType:
     known = registry.names(BUILTIN)
     if name not in known:
         raise ConfigError(
-            f"There is no task '{name}'.{_nearest(name, known)} Built in: {', '.join(known)}. A file of your own is given "
-            f"by its path, like ./{Path(name).stem or 'task'}.py."
+            f"There is no task '{name}'.{_nearest(name, known)} Built in: {', '.join(known)}. For your own file "
+            f"give its path, like ./{Path(name).stem or 'task'}.py."
         )
     return importlib.import_module(f"{BUILTIN}.{name}")
 
@@ -165,6 +166,7 @@ def _load_file(path: Path) -> ModuleType:
     if not path.is_file() or path.suffix != ".py":
         seen = "is not a Python file" if path.exists() else "does not exist"
         raise ConfigError(f"The task file {path} {seen}. Give the path of a .py file with data() and model().")
+    refuse_script(path)
     find_beside(path)
     try:
         return load_file(f"{FILE_MODULE}{path.stem}", str(path))
@@ -189,8 +191,8 @@ def _models(module: ModuleType) -> dict[str, Callable[..., Any]]:
         if not isinstance(name, str) or not callable(build):
             seen = f"holds {name!r}: {kind(build)}" if models is table else f"is {kind(models)}"
             raise ConfigError(
-                f"MODELS in {module.__file__} {seen}; it must be a dict of names and functions without arguments that "
-                "build a model, like {'small': small_net}."
+                f"MODELS in {module.__file__} {seen}; expected a dict that maps names to functions which take no "
+                "arguments and build a model, like {'small': small_net}."
             )
     if is_sparse(module) and not table and not hasattr(module, _ONLY):
         return {_ONLY: _linear}
@@ -205,8 +207,8 @@ def is_sparse(module: ModuleType) -> bool:
 
 def _linear() -> "torch.nn.Module":
     raise ConfigError(
-        "This task has a linear model and none of torch: leave updates at sparse. A trained one is applied by `paceline "
-        "predict` and read by paceline.data.linear_model.read_linear_model."
+        "This task has a linear model, not a torch module: leave updates at sparse. `paceline predict` applies a "
+        "trained model; paceline.data.linear_model.read_linear_model reads it."
     )
 
 
@@ -217,7 +219,7 @@ def _choose(models: Mapping[str, Any], wanted: str | None, task: str) -> str:
     if wanted in models:
         return wanted
     if list(models) == [_ONLY]:
-        raise ConfigError(f"model is '{wanted}', but the task {task} has one model only; leave `model` out.")
+        raise ConfigError(f"model is '{wanted}', but the task {task} has only one model; leave out `model`.")
     raise ConfigError(
         f"The task {task} has no model '{wanted}'.{_nearest(wanted, models)} It has: {', '.join(models)}."
     )
@@ -227,16 +229,16 @@ def _settings(module: ModuleType, models: Mapping[str, Any], chosen: str) -> dic
     """SETTINGS, with the keys that MODEL_SETTINGS has for the chosen model in their place."""
     settings, by_model = getattr(module, "SETTINGS", {}), getattr(module, "MODEL_SETTINGS", {})
     if not isinstance(settings, dict):
-        raise ConfigError(f"SETTINGS in {module.__file__} is {kind(settings)}; it must be a dict like {{'epochs': 5}}.")
+        raise ConfigError(f"SETTINGS in {module.__file__} is {kind(settings)}; expected a dict like {{'epochs': 5}}.")
     if not isinstance(by_model, dict) or not all(isinstance(found, dict) for found in by_model.values()):
         raise ConfigError(
-            f"MODEL_SETTINGS in {module.__file__} is {kind(by_model)}; it must be a dict of names of models and their "
-            "settings, like {'small': {'epochs': 5}}."
+            f"MODEL_SETTINGS in {module.__file__} is {kind(by_model)}; expected a dict that maps the names of "
+            "models to their settings, like {'small': {'epochs': 5}}."
         )
     for name in by_model:
         if name not in models:
             raise ConfigError(
-                f"MODEL_SETTINGS in {module.__file__} speaks of '{name}', which is no model.{_nearest(name, models)}"
+                f"MODEL_SETTINGS in {module.__file__} has '{name}', which is not a model.{_nearest(name, models)}"
             )
     return {**settings, **by_model.get(chosen, {})}
 

@@ -27,13 +27,13 @@ class _Computed(Exception):
 
 def written_settings(file: Path, model: str | None, given: Mapping[str, Any]) -> Mapping[str, Any]:
     """SETTINGS with MODEL_SETTINGS of the model in their place, as `load_task(...).settings` has them; nothing where the file
-    is not there. `given`: what lies above them. ConfigError names a value that is computed and is not given."""
+    does not exist. `given`: what lies above them. ConfigError names a value that is computed and is not given."""
     try:
         tree = ast.parse(file.read_bytes(), str(file))
     except OSError:
         return {}
     except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"The task file {file} can't be read: {error}.") from error
+        raise ConfigError(f"Can't read the task file {file}: {error}.") from error
     return _File(file, tree, given).settings(model)
 
 
@@ -125,9 +125,8 @@ class _File:
 
     def _refusal(self, what: str, instead: str) -> ConfigError:
         return ConfigError(
-            f"{what} in the task file {self._file} is computed when the file runs. A process that is started by hand does not "
-            f"run it for its settings, since all must come to the same and a server has no torch. Write {instead}; or let "
-            "`paceline run` write the whole config."
+            f"{what} in the task file {self._file} is computed when the file runs, but processes that you start "
+            f"yourself read it without running it. Write {instead}, or let `paceline run` write the whole config."
         )
 
 

@@ -20,6 +20,7 @@ from paceline.local import run_status as status
 from paceline.local.outcome import Outcome
 from paceline.local.read_config import read_config
 from paceline.local.run_folder import RunFolder, find_run, new_name, open_run
+from paceline.rpc import memory
 from paceline.rpc.auth import Credentials
 from paceline.v1.run_service_pb2 import Score, StatusReply, WorkerStatus
 from paceline.watch.chief_status import Speed, plain
@@ -27,7 +28,7 @@ from paceline.watch.live_table import EVERY, PlainLines, headline, newest_score,
 
 
 def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """`paceline ...` in a process of its own."""
+    """`paceline ...` in its own process."""
     line = [sys.executable, "-P", "-m", "paceline.cli", *arguments]
     return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
 
@@ -63,7 +64,7 @@ def test_a_preset_alone_says_what_is_trained_and_flags_win_over_it() -> None:
     config = read_config(None, workers=8, sets=["batch_size=64"], preset="shat")
 
     assert (config.task, config.model, config.workers, config.batch_size) == ("cifar10", "resnet50", 8, 64)
-    assert config.policy.options == {"count": "literal", "alpha_min": 0.0}
+    assert config.policy.options == {"reading": "complement", "alpha_min": 0.0, "local_step": "optimizer"}
 
 
 def test_a_cluster_with_a_slow_worker_can_be_named() -> None:
@@ -71,7 +72,7 @@ def test_a_cluster_with_a_slow_worker_can_be_named() -> None:
 
 
 def test_a_clusters_name_stands_alone() -> None:
-    with pytest.raises(UsageError, match=r"--slow he1: expected .*or one name and nothing else: ho, he0"):
+    with pytest.raises(UsageError, match=r"--slow he1: expected .*or only one of these names: ho, he0"):
         read_config("digits", slow=["he1", "0=2x"])
 
 
@@ -100,7 +101,7 @@ def test_a_slow_option_that_can_not_be_read_shows_how_to_write_it(slow: str) -> 
         (["run", "digits", "--set", "workers"], 64, "key=value"),
         (["run", "digits", "--wokers", "3"], 64, "--wokers"),
         (["run"], 64, "Missing argument"),
-        (["run", "digits", "-w", "1000"], 64, "Take fewer workers (-w), or go on all the same with --yes."),
+        (["run", "digits", "-w", "1000"], 64, "Use fewer workers (-w), or start anyway with --yes."),
         (["run", "digits", "--loop", "none.py"], 78, "no Python file none.py"),
         (["run", "none.yaml"], 78, "none.yaml"),
         (["status"], 64, "no runs"),
@@ -388,7 +389,15 @@ def test_the_summary_of_a_stopped_run_says_how_to_go_on(tmp_path: Path) -> None:
     lines = summary(Config(), RunFolder(tmp_path), Outcome(130, reason="stopped on request"))
 
     assert "exit code 130: stopped on request" in lines[0]
-    assert f"paceline run {tmp_path}/config.yaml" in lines[1]
+    assert lines[1].endswith(f"paceline run {tmp_path}/config.yaml")
+
+
+def test_the_summary_of_a_stopped_run_of_several_machines_says_how_they_take_part_again(tmp_path: Path) -> None:
+    RunFolder(tmp_path).write_facts(options="--listen --here 1")
+
+    lines = summary(Config(), RunFolder(tmp_path), Outcome(130, reason="stopped on request"))
+
+    assert lines[1].endswith(f"paceline run {tmp_path}/config.yaml --listen --here 1")
 
 
 # status
@@ -437,7 +446,7 @@ def test_status_as_json_is_one_object(folder: RunFolder) -> None:
 
 
 def test_status_of_a_run_whose_chief_is_gone_is_an_error_that_says_how_to_resume(folder: RunFolder) -> None:
-    with pytest.raises(ServersGone, match="resume it with: paceline run"):
+    with pytest.raises(ServersGone, match="resume the run with: paceline run"):
         status.show_status(folder, console()[0], as_json=False, connect=lambda *_: OneAnswer(None))
 
 
@@ -453,7 +462,7 @@ def test_status_says_that_the_run_waits_for_other_machines(folder: RunFolder) ->
         status.show_status(folder, screen, as_json=False, connect=lambda *_: OneAnswer(None))
     assert f"is waiting: {line}" in text.getvalue()
 
-    with pytest.raises(ServersGone, match="resume it with"):
+    with pytest.raises(ServersGone, match="resume the run with"):
         status.show_status(folder, screen, as_json=False, connect=lambda *_: OneAnswer(None))
 
 
@@ -560,6 +569,43 @@ def test_the_plan_prints_for_people(shapes: Path) -> None:
     assert "model: 608 elements, 2.4 KiB" in text.getvalue()
     assert "suggested memory limit" in text.getvalue()
     assert "10 Gbit/s allow" in text.getvalue()
+    assert "each worker takes up to 448.0 MiB of memory on a CPU (448.0 MiB, and 7 times the model)" in " ".join(
+        text.getvalue().split()
+    )
+
+
+def test_the_plan_has_no_memory_of_a_worker_with_sparse_updates(shapes: Path) -> None:
+    screen, text = console()
+    config = Config(
+        task="svm", updates="sparse", optimizer={"name": "sgd", "lr": 0.1, "momentum": 0, "weight_decay": 0}
+    )
+
+    report = plan.plan_report(config, plan.read_shapes(shapes), 10.0)
+    plan.print_report(report, screen)
+
+    assert report["worker"] is None
+    assert "each worker takes" not in " ".join(text.getvalue().split())
+
+
+@pytest.mark.parametrize(
+    ("settings", "retained", "said"),
+    [
+        ({}, 1 << 30, "each worker also keeps up to 1.0 GiB (checkpoint.retain) of pushes"),
+        ({"checkpoint": {"retain": 0}}, 0, "a worker keeps no pushes that no server has on disk yet"),
+        ({"checkpoint": {"retain": 9}, "codec": {"push": "topk"}}, None, "without a limit, since error feedback"),
+    ],
+)
+def test_the_plan_says_what_a_worker_keeps_of_its_pushes(
+    settings: dict[str, Any], retained: int | None, said: str, shapes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "memory_limit", lambda: 64 << 30)
+    screen, text = console()
+
+    report = plan.plan_report(Config.model_validate(settings), plan.read_shapes(shapes), 10.0)
+    plan.print_report(report, screen)
+
+    assert report["retained"] == retained
+    assert said in " ".join(text.getvalue().split())
 
 
 @pytest.mark.parametrize("content", ["{", '["a"]', '[["a", ["x"]]]', "[]", '[["a", [0]]]', "3"])
@@ -592,6 +638,6 @@ def test_a_run_elsewhere_is_asked_at_its_chiefs_address(tmp_path: Path) -> None:
         asked.append((address, credentials))
         return Nobody()
 
-    with pytest.raises(ServersGone, match="Nobody answers at chief:50051"):
+    with pytest.raises(ServersGone, match="No server answers at chief:50051"):
         status.show_status(status.Elsewhere(Path("chief:50051"), tmp_path / "token"), Console(), False, connect)
     assert asked == [("chief:50051", Credentials("secret"))]

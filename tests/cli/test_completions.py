@@ -3,8 +3,11 @@
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 import paceline
@@ -14,13 +17,14 @@ from paceline.core.settings.config import ScheduleConfig
 from paceline.core.steps.optimizers.sgd import Sgd
 
 
-def completed(line: str, folder: Path) -> str:
-    """What a bash would be told for this command line."""
+def completed(line: str, folder: Path, shell: str = "bash") -> str:
+    """What a shell would get for this command line."""
     words = len(line.split(" ")) - 1
-    told = {"_PACELINE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(words)}
+    told = {completions.ASKED_BY: f"complete_{shell}", "COMP_WORDS": line, "COMP_CWORD": str(words)}
+    told["_TYPER_COMPLETE_ARGS"] = line
     ended = subprocess.run(
-        [sys.executable, "-c", "from paceline.cli.__main__ import app; app(prog_name='paceline')"],
-        env=os.environ | told,
+        [sys.executable, "-c", "from paceline.cli.__main__ import main; main()"],
+        env=os.environ | told | {"PYTHONPATH": str(Path(paceline.__file__).parents[1])},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -78,8 +82,26 @@ def test_behind_the_dot_of_an_extension_come_its_name_and_the_options_of_all_tha
     assert completions.settings("workers.") == []
 
 
-def test_a_shell_is_told_an_optimizers_options(tmp_path):
-    assert completed("paceline run digits --set optimizer.l", tmp_path).split() == ["optimizer.lr="]
+def test_bash_puts_no_blank_behind_a_key_for_two_proposals_have_it_in_common(tmp_path):
+    found = completed("paceline run digits --set optimizer.l", tmp_path)
+    assert found.split() == ["optimizer.lr=", "optimizer.lr=VALUE"]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [("--set optimizer.", True), ("--policy dan", False), ("--eng", False)],
+)
+def test_zsh_is_told_to_put_no_blank_behind_a_key(tmp_path: Path, line: str, is_told: bool):
+    found = completed(f"paceline run digits {line}", tmp_path, "zsh")
+
+    assert found.startswith("local -a unspaced=(-S ''); _arguments -O unspaced '*: :((\"optimizer.name=\":") == is_told
+    assert is_told or "unspaced" not in found
+
+
+def test_other_shells_are_told_what_typer_says(tmp_path):
+    with redirect_stdout(told := StringIO()), completions.without_blank("complete_fish"):
+        print("a=")
+    assert told.getvalue() == "a=\n"
 
 
 def test_presets_are_proposed():

@@ -102,7 +102,7 @@ def test_the_same_script_runs_alone_without_the_launcher(folder: Path) -> None:
     [
         ("print('nothing')\n", "train.py ended without training. Wrap the optimizer"),
         ("import torch\ntorch.ones(2) @ torch.ones(3)\n", 'train.py", line 2, in <module>'),
-        ("import paceline\nfor epoch in paceline.epochs(2):\n    pass\n", "trains without paceline.wrap"),
+        ("import paceline\nfor epoch in paceline.epochs(2):\n    pass\n", "trains, but never called paceline.wrap"),
     ],
 )
 def test_a_script_that_can_not_train_ends_the_run_with_its_line(tmp_path: Path, text: str, told: str) -> None:
@@ -164,6 +164,8 @@ def test_each_worker_sees_one_of_several_gpus() -> None:
     assert seen(1, CUDA_VISIBLE_DEVICES="5") == "5"
     assert seen(1, "cpu") == ""
     assert seen(1, "cuda:3") == "3"
+    assert seen(0, "cuda:1", CUDA_VISIBLE_DEVICES="4,6") == "6", "of those that are visible"
+    assert seen(0, "cuda:2", CUDA_VISIBLE_DEVICES="4,6") == "", "there is no third one: the process says so"
     assert seen(1, "cuda", CUDA_VISIBLE_DEVICES="4,6") == "4,6", "torch takes the first"
 
 
@@ -187,7 +189,7 @@ def test_a_breakpoint_in_a_worker_says_how_to_debug(tmp_path: Path, call: str) -
 
     assert done.returncode == 78
     assert f"script: ConfigError: {script}, line " in done.stderr
-    assert "it has no terminal. A script is debugged alone, as plain torch: python SCRIPT.py" in done.stderr
+    assert "a process of a run has no terminal. Debug a script alone, as plain torch: python SCRIPT.py" in done.stderr
 
 
 def test_a_debugger_that_the_user_names_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Options by which other machines take part: what does not go together is told before anything starts."""
+"""Options by which other machines take part: an error comes before anything starts if they don't fit together."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
-from paceline.cli.machines import Machines
+from paceline.cli.machines import Machines, served
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
 
@@ -21,7 +21,9 @@ from paceline.core.settings.config import Config
     ],
 )
 def test_an_option_on_how_to_listen_is_refused_where_nobody_listens(options: Machines, name: str) -> None:
-    with pytest.raises(UsageError, match=f"^{name} goes with --listen or --hosts; this run is on this machine alone"):
+    with pytest.raises(
+        UsageError, match=f"^{name} needs --listen or --hosts; without them the run uses this machine only"
+    ):
         options.checked(Config())
 
 
@@ -34,6 +36,24 @@ def test_what_is_said_goes_to_the_run_that_listens() -> None:
 
     assert found is not None
     assert (found.workers_here, found.port, found.address, found.servers_here) == (1, 7078, "10.0.0.1", None)
+    assert found.options == "--listen --here 1 --port 7078 --address 10.0.0.1"
+
+
+def test_the_file_of_hosts_is_named_to_whom_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "my hosts").write_text("gpu-1 workers=2\n")
+    found = Machines(hosts=tmp_path / "my hosts").checked(Config(workers=2))
+
+    assert found is not None
+    assert found.options == f"--hosts '{tmp_path}/my hosts'"
+
+
+def test_a_task_is_dealt_by_a_shard_server_and_a_script_brings_its_data_when_it_goes_on_too(tmp_path: Path) -> None:
+    """Otherwise the script would be loaded as a task, and train in the launcher's own process."""
+    for name, source in (("script.yaml", "script"), ("task.yaml", "folder")):
+        (tmp_path / name).write_text(f"task: train.py\ndata: {{source: {source}}}\n")
+
+    assert served(str(tmp_path / "script.yaml")) == ()
+    assert served(str(tmp_path / "task.yaml")) == served("digits") == served(None) == ("data.source=server",)
 
 
 @pytest.mark.parametrize(
@@ -60,5 +80,5 @@ def test_the_command_ends_with_the_exit_code_of_a_mistake_and_leaves_nothing(
     ended = CliRunner().invoke(app, [command, option, value, what])
 
     assert ended.exit_code == UsageError.exit_code
-    assert f"{option} goes with --listen or --hosts" in ended.stderr
+    assert f"{option} needs --listen or --hosts" in ended.stderr
     assert not (tmp_path / "runs").exists()

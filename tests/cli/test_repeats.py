@@ -53,7 +53,7 @@ def test_each_run_has_a_name_and_a_seed_of_its_own() -> None:
 
 
 def test_a_name_that_gets_too_long_is_refused() -> None:
-    with pytest.raises(ConfigError, match="above 63 letters"):
+    with pytest.raises(ConfigError, match="longer than 63 letters"):
         series(Config(run="x" * 62), 5)
 
 

@@ -20,7 +20,7 @@ TASK = "def data(path):\n    pass\n\n\ndef model():\n    pass\n"
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    """Started in tmp_path/home, with a task of one's own, and finished."""
+    """Started in tmp_path/home, with a user's task, and finished."""
     (tmp_path / "home").mkdir()
     monkeypatch.chdir(tmp_path / "home")
     Path("own.py").write_text(TASK)

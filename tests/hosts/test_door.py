@@ -82,14 +82,14 @@ def test_a_machine_that_comes_back_waits_for_the_seat_that_its_dead_self_holds(r
 
     assert seated(rig.calls(), OFFER, said.append, Signals(), sleep).host == 2
     (line,) = said
-    assert "no seat free for this host" in line
+    assert "no free seat for this machine" in line
     assert "Trying again for 16 s, since one that has just died still counts" in line
 
 
 def test_a_machine_that_gets_no_seat_in_the_end_is_told_why(rig: Rig) -> None:
     rig.hosts.join("c", 2, 0, "127.0.0.1")
     slept: list[float] = []
-    with pytest.raises(PoolFull, match="no seat free for this host"):
+    with pytest.raises(PoolFull, match="no free seat for this machine"):
         seated(rig.calls(), OFFER, lambda text: None, Signals(), slept.append)
     assert sum(slept) > LOST
 
@@ -97,13 +97,15 @@ def test_a_machine_that_gets_no_seat_in_the_end_is_told_why(rig: Rig) -> None:
 def test_a_key_with_another_secret_does_not_let_in(rig: Rig) -> None:
     other = JoinKey(bytes(10), rig.door.key.fingerprint)
     calls = HeadCalls(rig.reached(other), other)
-    with pytest.raises(Unauthenticated, match="The key does not let you into this run"):
+    with pytest.raises(Unauthenticated, match="This key does not open this run"):
         calls.join(OFFER)
 
 
 def test_the_key_of_another_run_is_refused_before_its_secret_is_shown(rig: Rig) -> None:
     other = JoinKey.new(door_pair()[1])
-    with pytest.raises(Unauthenticated, match=r"is not the run that this key is of. Either the key is an older run's"):
+    with pytest.raises(
+        Unauthenticated, match=r"is not the run that this key belongs to. Either the key is from an older run"
+    ):
         rig.reached(other)
 
 
@@ -130,7 +132,7 @@ def test_where_something_else_listens_that_is_told(rig: Rig) -> None:
             caller.close()
 
         threading.Thread(target=answer, daemon=True).start()
-        with pytest.raises(ConfigError, match="is no run that listens for other machines"):
+        with pytest.raises(ConfigError, match="is not a run with --listen"):
             reach("127.0.0.1", other.getsockname()[1], rig.door.key)
 
 
@@ -144,13 +146,13 @@ def test_a_way_that_leads_nowhere_is_told(rig: Rig, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_name_that_is_no_machines_is_told(rig: Rig) -> None:
-    with pytest.raises(ConfigError, match=r"There is no machine named 'nobody.invalid' as seen from here"):
+    with pytest.raises(ConfigError, match=r"can't find a machine called 'nobody.invalid'"):
         reach("nobody.invalid", 7077, rig.door.key)
 
 
 @pytest.mark.parametrize("text", ["7077", "host", "host:", ":7077", "host:port", "host:0", "host:70000"])
 def test_an_address_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"expected HOST:PORT as the run has printed it"):
+    with pytest.raises(UsageError, match=r"expected HOST:PORT as the run printed it"):
         address_of(text)
 
 
@@ -175,7 +177,7 @@ def test_other_versions_of_python_and_torch_are_told(rig: Rig, monkeypatch: pyte
 def test_a_full_run_and_one_that_is_over_say_so(rig: Rig) -> None:
     calls = rig.calls()
     calls.join(Offer(name="b", workers=2, servers=0))
-    with pytest.raises(PoolFull, match="has no seat free"):
+    with pytest.raises(PoolFull, match="has no free seat"):
         calls.join(OFFER)
     rig.hosts.end(0, "done")
     with pytest.raises(Stopped, match="is over"):
@@ -202,7 +204,9 @@ def test_a_model_by_another_name_is_refused(rig: Rig, name: str) -> None:
 
 def test_a_port_that_is_taken_is_told(rig: Rig, tmp_path: Path) -> None:
     servicer = HostServicer(rig.hosts, rig.authority, "", "play", lambda: b"", tmp_path)
-    with pytest.raises(ConfigError, match=f"Can't listen for other machines on port {rig.door.port}: it is in use"):
+    with pytest.raises(
+        ConfigError, match=f"Can't listen for other machines on port {rig.door.port}: the port is in use"
+    ):
         Door(rig.door.port, servicer)
 
 

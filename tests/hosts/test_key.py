@@ -24,12 +24,14 @@ def test_two_keys_of_one_certificate_have_other_secrets() -> None:
 
 
 def test_a_key_that_is_cut_off_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"--key has 39 letters and digits; a key has 40. Copy it whole"):
+    with pytest.raises(UsageError, match=r"--key has 39 letters and digits; a key has 40. Copy the whole key"):
         JoinKey.read(KEY.text()[:-1])
 
 
 def test_letters_that_no_key_has_are_named() -> None:
-    with pytest.raises(UsageError, match="--key holds '0', '8'; a key has the letters a to z and the digits 2 to 7"):
+    with pytest.raises(
+        UsageError, match="--key holds '0', '8'; a key has only the letters a to z and the digits 2 to 7"
+    ):
         JoinKey.read("08" + KEY.text()[2:])
 
 
@@ -37,5 +39,5 @@ def test_letters_that_no_key_has_are_named() -> None:
 def test_one_wrong_letter_is_noticed(place: int) -> None:
     text = KEY.text()
     other = "b" if text[place] == "a" else "a"
-    with pytest.raises(UsageError, match="has a letter that is wrong, or two in another order"):
+    with pytest.raises(UsageError, match="has a wrong letter, or two letters that are swapped"):
         JoinKey.read(text[:place] + other + text[place + 1 :])

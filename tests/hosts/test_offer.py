@@ -7,8 +7,8 @@ import pytest
 
 from paceline.core.errors import UsageError
 from paceline.hosts import offer
-from paceline.hosts.gpus import visible_gpus
 from paceline.hosts.offer import make_offer, read_key
+from paceline.local.gpus import visible_gpus
 
 
 def test_a_worker_for_each_core_or_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_gpus_are_counted_by_their_devices(tmp_path: Path) -> None:
 
 
 def test_nothing_is_no_offer() -> None:
-    with pytest.raises(UsageError, match="-w 0 -s 0: a machine that joins lends at least one worker or server"):
+    with pytest.raises(UsageError, match="-w 0 -s 0: a machine must lend at least one worker or server"):
         make_offer(0, 0, "auto", "", "", None)
 
 
@@ -40,5 +40,5 @@ def test_the_key_comes_from_the_option_the_environment_or_stdin(monkeypatch: pyt
     assert read_key(None, {"PACELINE_KEY": "def"}) == "def"
     monkeypatch.setattr("sys.stdin", io.StringIO("by stdin\nmore"))
     assert read_key("-", {}).strip() == "by stdin"
-    with pytest.raises(UsageError, match=r"There is no key.*--key KEY, or PACELINE_KEY"):
+    with pytest.raises(UsageError, match=r"The key is missing.*--key KEY, or PACELINE_KEY"):
         read_key(None, {})

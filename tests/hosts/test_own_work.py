@@ -1,15 +1,18 @@
 """What a host does with what it is told: starts, restarts, signals, logs; with small programs in place of workers."""
 
 import json
+import re
 import socket
 import time
 from pathlib import Path
+from time import sleep
 
 import pytest
 
 from paceline.core.settings.config import Config
 from paceline.hosts import own_work
 from paceline.hosts.own_work import OwnWork, Place
+from paceline.local.frozen_servers import Asked
 from paceline.v1 import host_service_pb2 as pb
 
 
@@ -134,3 +137,43 @@ def test_no_worker_starts_before_the_servers_can_be_reached(tmp_path: Path, monk
     reach.is_done = True
     rig.work.carry_out([rig.order()])
     assert len(rig.told) == 1
+
+
+class Silent(Asked):
+    """A server that has answered once."""
+
+    def __init__(self, port: int) -> None:
+        self._answers = [True]
+
+    def ask(self) -> None:
+        pass
+
+    def answer(self) -> bool:
+        return bool(self._answers and self._answers.pop())
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_frozen_server_of_this_host_is_ended_and_the_head_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(own_work, "server_words", lambda told: ["-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(own_work.time, "monotonic", lambda: now[0])
+    place = Place(folder=tmp_path, config=Config(), head="10.0.0.1", address="b", name="b", device="cpu", threads=1)
+    work = OwnWork(place, lambda text: None, Silent)
+    told = json.dumps({"index": 1, "chief": "127.0.0.1:5"})
+    work.carry_out([pb.ChildOrder(name="server-1", start=1, role="server", told=told)])
+    (tmp_path / "ports").mkdir()
+    ports = {"pid": work.reports()[0].pid, "port": 5, "health_port": 6}
+    (tmp_path / "ports" / "server-1.json").write_text(json.dumps(ports))
+
+    for _ in range(2000):
+        now[0] += 0.1
+        if (said := work.reports()[0]).HasField("code"):
+            break
+        sleep(0.001 if now[0] < 30 else 0.01)
+
+    assert re.fullmatch(r"has not answered for 1\d s, so it was ended", said.ended)
+    work.end()

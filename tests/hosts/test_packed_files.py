@@ -106,7 +106,7 @@ def test_nothing_is_written_outside_of_the_folder(name: str, tmp_path: Path) -> 
 
 
 def test_a_link_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="sent 'link', which is no plain file or too large; nothing is run"):
+    with pytest.raises(DataError, match="sent 'link', which is not a plain file or is too large; nothing was started"):
         unpack(tar_of("link", tarfile.SYMTYPE), tmp_path)
 
 

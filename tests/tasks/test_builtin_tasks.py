@@ -81,7 +81,8 @@ def test_every_task_learns_a_mini_batch_by_heart_with_its_own_functions(name: st
     after = replica.score(batch.features, batch.labels)
 
     assert after["loss"] < 0.8 * before["loss"]
-    assert 0 <= before["accuracy"] <= after["accuracy"] <= 1
+    if task.best is None and np.issubdtype(batch.labels.dtype, np.integer):
+        assert 0 <= before["accuracy"] <= after["accuracy"] <= 1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -122,7 +123,7 @@ def test_a_task_without_data_of_its_own_says_where_to_get_it_and_which_flag_take
 
 @pytest.mark.parametrize("name", ["digits", "xor"])
 def test_a_path_for_a_task_with_data_of_its_own_is_refused(name: str):
-    with pytest.raises(ConfigError, match=r"data.path is '/data/digits', but .*; leave it at 'bundled'"):
+    with pytest.raises(ConfigError, match=r"data.path is '/data/digits', but .*. Leave it at 'bundled'"):
         load_task(name).data("/data/digits")
 
 
@@ -213,7 +214,10 @@ def test_synthetic_noise_is_the_deviation_around_the_centres():
     "path", ["examples", "examples=", "examples=ten", "examples=19", "examples=10000001", "/data/x", "examples=50,,"]
 )
 def test_a_synthetic_data_path_that_can_not_be_read_is_refused(path: str):
-    with pytest.raises(ConfigError, match=r"it is 'bundled' or some of examples=20\.\.10000000, noise=0\.\.1000, seed"):
+    with pytest.raises(
+        ConfigError,
+        match=r"expected 'bundled', or whole numbers for some of examples=20\.\.10000000, noise=0\.\.1000, seed",
+    ):
         load_task("synthetic").data(path)
 
 

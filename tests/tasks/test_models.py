@@ -99,6 +99,15 @@ def test_a_cnn_has_four_layers_and_fits_its_images():
     assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 7)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_cnn_gives_what_its_layers_give_whichever_way_memory_is_laid_out(channels: int):
+    model, images = Cnn(channels, size=28, classes=7), torch.rand(4, channels, 28, 28)
+
+    outputs = model(images)
+
+    torch.testing.assert_close(outputs, nn.Sequential(*model)(images))
+
+
 def test_the_next_byte_is_scored_without_seeing_it():
     model, text = NextByte(), torch.arange(12).reshape(1, 12)
     changed = text.clone()

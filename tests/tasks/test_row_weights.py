@@ -70,7 +70,7 @@ def test_without_such_a_file_all_examples_count_alike(tmp_path: Path) -> None:
         ("1\n2\nnan\n", r"a\.weight: line 3 \('nan'\): the weight is negative, NaN"),
         ("1\n1e60\n2\n", r"a\.weight: line 2 \('1e60'\): the weight is negative, NaN, infinite or too large"),
         ("1\ntwo\n2\n", r"a\.weight: line 2 \('two'\): could not convert .* Expected one number a line, 0 or more"),
-        ("0\n0\n0\n", r"a\.weight: All weights are 0, so no example counts\. Give those"),
+        ("0\n0\n0\n", r"a\.weight: All weights are 0, so no example counts\. Give the examples"),
         ("", r"a\.weight: There are 0 weights for 3 examples"),
     ],
     ids=["too few", "negative", "NaN", "too large", "no number", "all zero", "empty"],
@@ -236,7 +236,7 @@ def test_a_row_of_weight_two_scores_as_two_rows(classes: int) -> None:
 
 def test_rows_of_which_none_counts_are_not_scored() -> None:
     examples = Examples.of(csr_array(np.eye(2, dtype=np.float32)), np.array([0, 1]))
-    with pytest.raises(DataError, match=r"weights of all 2 rows to score are 0; expected one above 0"):
+    with pytest.raises(DataError, match=r"weights of all 2 rows to score are 0; expected at least one above 0"):
         score(examples, np.zeros(2, np.float32), Objective(), own=np.zeros(2, np.float32))
 
 

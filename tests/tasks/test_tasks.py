@@ -202,12 +202,12 @@ def test_model_beside_models_is_the_default(tmp_path: Path, name: str | None, co
 
 
 def test_an_unknown_model_names_the_nearest_one(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"no model 'smal'. Did you mean 'small'\? It has: small, large\."):
-        load_task(written(tmp_path, DATA + MODELS), "smal")
+    with pytest.raises(ConfigError, match=r"no model 'smalll'. Did you mean 'small'\? It has: small, large\."):
+        load_task(written(tmp_path, DATA + MODELS), "smalll")
 
 
 def test_a_task_with_one_model_refuses_another_name(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"model is 'cnn', but the task .*mine.py has one model only; leave"):
+    with pytest.raises(ConfigError, match=r"model is 'cnn', but the task .*mine.py has only one model; leave"):
         load_task(written(tmp_path, DATA + MODEL), "cnn")
 
 
@@ -215,7 +215,7 @@ def test_a_task_with_one_model_refuses_another_name(tmp_path: Path):
     ("text", "seen"), [("['small']", "is list"), ("{'a': 3}", "holds 'a': int"), ("{1: dict}", "holds 1: type")]
 )
 def test_models_that_are_no_table_of_functions_are_refused(tmp_path: Path, text: str, seen: str):
-    with pytest.raises(ConfigError, match=rf"MODELS in .*mine.py {seen}; it must be a dict of names and functions"):
+    with pytest.raises(ConfigError, match=rf"MODELS in .*mine.py {seen}; expected a dict that maps names to functions"):
         load_task(written(tmp_path, DATA + f"MODELS = {text}"))
 
 
@@ -246,9 +246,9 @@ def test_settings_of_a_model_stand_in_the_place_of_the_tasks(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{'lage': {}}", r"speaks of 'lage', which is no model\. Did you mean 'large'\?"),
-        ("{'large': 3}", "is dict; it must be a dict of names of models and their settings"),
-        ("[]", "is list; it must be"),
+        ("{'lage': {}}", r"has 'lage', which is not a model\. Did you mean 'large'\?"),
+        ("{'large': 3}", "is dict; expected a dict that maps the names of models to their settings"),
+        ("[]", "is list; expected a dict"),
     ],
 )
 def test_settings_of_models_that_can_not_be_meant_are_refused(tmp_path: Path, text: str, message: str):

@@ -119,5 +119,5 @@ def test_a_config_that_says_all_leaves_nothing_to_read(tmp_path: Path):
 def test_a_file_that_is_not_there_or_no_python_is_no_secret(tmp_path: Path):
     assert written_settings(tmp_path / "none.py", None, {}) == {}
     (tmp_path / "mine.py").write_text("SETTINGS = {")
-    with pytest.raises(ConfigError, match=r"mine\.py can't be read: .*never closed"):
+    with pytest.raises(ConfigError, match=r"Can't read the task file .*mine\.py: .*never closed"):
         written_settings(tmp_path / "mine.py", None, {})

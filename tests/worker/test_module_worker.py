@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.core.errors import ConfigError, DataError, Fenced
+from paceline.core.errors import Behind, ConfigError, DataError, Fenced
 from paceline.core.settings.config import Config
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
@@ -101,7 +101,7 @@ def test_place_0_sends_the_first_weights_to_servers_that_have_none() -> None:
 
 def test_first_weights_are_never_mixed_with_trained_ones() -> None:
     client = SimpleNamespace(attach=lambda incarnation: [standing("serving", version=9), standing("empty")])
-    with pytest.raises(DataError, match="Server 1 came back without its snapshot"):
+    with pytest.raises(DataError, match="Server 1 has no snapshot, though the run has trained"):
         worker(client=client)._ready(1, place=0)
 
 
@@ -176,3 +176,50 @@ def test_a_worker_takes_its_own_shards_or_all(access: str, mine: list[int], monk
     assert (shards, verified) == (mine, mine)
     assert rows == set(range(10 if access == "all" else 4))
     assert sum(len(sampler.indices(clock)) for clock in (1, 2, 3)) == (5 if access == "all" else 4)
+
+
+class Servers:
+    """All slices at clocks that the test says, one list for each time that the worker attaches."""
+
+    def __init__(self, *clocks: list[int], settling: list[Any]) -> None:
+        self.clocks = list(clocks)
+        self.settling = settling
+        self.started: list[int] = []
+
+    def attach(self, incarnation: int) -> list[pb.ResumeReply]:
+        return [pb.ResumeReply(phase="serving", clock=clock) for clock in self.clocks.pop(0)]
+
+    def start_after(self, clock: int) -> None:
+        self.started.append(clock)
+
+    def settle(self) -> bool:
+        found = self.settling.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return bool(found)
+
+
+def seated(client: Servers, last: int) -> tuple[Any, list[int]]:
+    """A worker whose last clock is named, and from where on it trains each time."""
+    one, trained = worker(SimpleNamespace(seat=lambda *facts: run_pb.SeatReply(last=last)), client), []
+    one.progress = SimpleNamespace(has_reached=lambda clock: None, enter=lambda phase: None)
+    one.train = lambda clock, *facts: trained.append(clock)
+    return one, trained
+
+
+def test_a_worker_that_has_trained_to_the_end_goes_back_when_a_server_loses_its_last_pushes() -> None:
+    client = Servers([0, 0], [100, 93], settling=[Behind("server 1 has come back with clock 93"), True])
+    one, trained = seated(client, last=100)
+
+    one._take_seat(1, 0, [0], None)
+
+    assert trained == client.started == [0, 93]
+
+
+def test_a_worker_started_after_its_last_clock_stays_until_no_server_can_lose_it() -> None:
+    client = Servers([100, 100], [93, 100], settling=[Behind("server 0 has come back with clock 93"), True])
+    one, trained = seated(client, last=100)
+
+    one._take_seat(2, 0, [0], None)
+
+    assert (trained, client.settling) == ([93], [])

@@ -193,7 +193,7 @@ def test_a_step_after_the_end_is_refused(place: Callable[..., Place]) -> None:
     session = place().connect()
     session.close()
     session.close()
-    with pytest.raises(ConfigError, match="after the run's end"):
+    with pytest.raises(ConfigError, match="after the end of the run"):
         session.step()
 
 

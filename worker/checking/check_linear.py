@@ -37,7 +37,7 @@ def check_linear(config: Config, shards: Shards) -> None:
     (_, (width,)), *_ = shapes_of(manifest, config.svm.intercept)
     if not any(shard.features.nnz for shard in train):
         raise DataError(
-            f"No training example of task '{task}' has a feature: every row is empty. Look at what data() reads, and how."
+            f"No training example of task '{task}' has a feature: every row is empty. Check what data() reads."
         )
     data = LinearData(config, shards)
     check_batch(config, max(data.epoch_lens()))
@@ -74,6 +74,6 @@ def _check_wire(config: Config, moved: Sparse) -> None:
         decoded(encoded(moved.values, codec), codec, len(moved.values), "the check")
     except BadPush as error:
         raise ConfigError(
-            f"codec.push is {codec.name}, and a first push (up to {np.abs(moved.values).max():g}) can't travel in it without "
-            f"becoming infinite. Set codec.push to {wide_enough(moved.values)}, or lower optimizer.lr."
+            f"codec.push is {codec.name}, and a first push has values (up to {np.abs(moved.values).max():g}) that "
+            f"become infinite in it. Set codec.push to {wide_enough(moved.values)}, or lower optimizer.lr."
         ) from error

@@ -64,9 +64,10 @@ def gradient_of(replica: Replica, some: Sequence[Batch]) -> Vector:
             return np.nan_to_num(step.gradient)
     features, (low, high) = some[0][0], (float(some[0][0].min()), float(some[0][0].max()))
     raise ConfigError(
-        f"The {'gradient' if np.isfinite(step.loss) else 'loss'} of task '{replica.task.name}' is not finite for the first "
-        f"weights already (loss {step.loss:g}), so nothing could be learned. The raw features go from {low:g} to {high:g}: "
-        "bring them to about -1 to 1 in prepare(), and look for log(0), a division by 0 or a root of 0 in loss()."
+        f"The {'gradient' if np.isfinite(step.loss) else 'loss'} of task '{replica.task.name}' is not finite even "
+        f"for the first weights (loss {step.loss:g}), so the model can't learn. The raw features range from "
+        f"{low:g} to {high:g}. Scale them to about -1 to 1 in prepare(), and look for log(0), a division by 0 or "
+        "a root of 0 in loss()."
     )
 
 
@@ -89,8 +90,9 @@ def check_wire(config: Config, replica: Replica, gradient: Vector) -> None:
             if not np.isfinite(found).all():
                 what = "gradient" if key == "push" else "weights"
                 raise ConfigError(
-                    f"codec.{key} is {codec.name}, and the first {what} (up to {np.abs(values).max():g}) can't travel in it "
-                    f"without becoming infinite. Set codec.{key} to {wide_enough(values)}, or make the loss smaller."
+                    f"codec.{key} is {codec.name}, and the first {what} has values (up to "
+                    f"{np.abs(values).max():g}) that become infinite in it. Set codec.{key} to "
+                    f"{wide_enough(values)}, or make the loss smaller."
                 )
 
 
@@ -118,7 +120,7 @@ def batches(part: Sequence[Shard], batch: int) -> list[Batch]:
 
 
 def telling(part: Sequence[Shard], count: int) -> tuple[Array, Array]:
-    """Shards and rows of about so many examples: the first ones behind one of each class, so far as they are classes."""
+    """Shards and rows of about `count` examples: one of each class (if the labels are classes), then the first ones."""
     wanted: list[tuple[int, int]] = []
     if is_class_label(part[0].labels):
         first: dict[int, tuple[int, int]] = {}

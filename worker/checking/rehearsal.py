@@ -76,8 +76,8 @@ class Rehearsal(Session):
         wanted = Replica(load_task(config.task, config.model), "cpu", config.seed).shapes
         if difference := _difference(self._replica.shapes, wanted):
             raise PlanMismatch(
-                f"The model is another one than that of task '{config.task}': {difference}. Parameters must have the same "
-                "names, order and shapes."
+                f"The model differs from that of task '{config.task}': {difference}. Parameters must have the "
+                "same names, order and shapes."
             )
 
 

@@ -69,7 +69,7 @@ def train(
     rows are their weights. ConfigError where training diverges, or where it is to stop early without a validation
     set."""
     if settings.stopping and validation is None:
-        raise ConfigError("stopping needs a validation set: keep some examples back, or leave stopping out.")
+        raise ConfigError("stopping needs a validation set: set data.validation above 0, or leave out stopping.")
     rule = settings.stopping.build(settings.lr) if settings.stopping else None
     history: list[Epoch] = []
     with ThreadPoolExecutor(settings.threads) as pool:

@@ -28,7 +28,7 @@ class Rows(NamedTuple):
 
 
 class LinearData:
-    """The rows of one run's shards. Each worker keeps a part of its own for validation."""
+    """The rows of one run's shards. Each worker keeps a part of its shard for validation."""
 
     def __init__(self, config: Config, shards: Shards) -> None:
         self._config = config

@@ -66,7 +66,7 @@ class LinearWorker(Member):
         rows = self.data.rows(mine)
         examples, train = rows.examples, rows.train
         weights = np.zeros(self._width, np.float32)
-        self.client.pull(weights, clock + seat.handicap if in_force.policy.rounds else None)
+        self.client.pull_start(in_force, weights, clock + seat.handicap)
         fit = Fit.of(examples, self.config.svm.intercept) if self.config.svm.steps == "fitted" else None
         decays = self.config.svm.objective.decays(self.data.counts)
         model = linear_model(weights, self.data.classes, self.data.objective, decays, tracks=True, fit=fit)
@@ -158,7 +158,7 @@ class Loop:
         return self._client.begin_sparse(clock, self._view, moved, len(rows), bases, self._wanted(clock))
 
     def _wanted(self, clock: int) -> Places | None:
-        """The places of the batches that are computed once the reply is there; None: all that has changed."""
+        """The places of the batches that are computed after the reply; None: all that have changed."""
         if self._config.svm.pull == "changed":
             return None
         ahead = 2 if self._overlaps else 1
@@ -184,7 +184,8 @@ class Loop:
         self._progress.stepped(clock, self._sampler.place(clock).epoch, self._sent, heads, 1.0)
         if any(head.stop for head in heads):
             return True
-        self._adopt(newest_switch(heads))
+        if not self._adopt(newest_switch(heads)):
+            self._client.check_level(self._in_force, [head.version for head in heads])
         return False
 
     def _join(self, members: int) -> None:
@@ -202,13 +203,15 @@ class Loop:
                 start, stop = bounds(link)
                 self._model.rebase(np.arange(start, stop), pulled[start:stop])
 
-    def _adopt(self, message: Switch) -> None:
+    def _adopt(self, message: Switch) -> bool:
         """Continues under another policy, from the weights that it begins with
-        (docs/understand/rounds.md#changes-of-policy)."""
+        (docs/understand/rounds.md#changes-of-policy); returns whether there is one."""
         switch = switch_value(message)
-        if switch is not None and self._in_force.adopt(switch):
-            self._view = max(self._view, message.view)
-            self._refresh(version=switch.version)
+        if switch is None or not self._in_force.adopt(switch):
+            return False
+        self._view = max(self._view, message.view)
+        self._refresh(version=switch.version)
+        return True
 
     def _has_settled(self, clock: int) -> bool:
         """Reports the epoch's results; returns whether the worker should stop by itself."""
@@ -233,7 +236,7 @@ class Loop:
 
 def diverged() -> ConfigError:
     """The message about weights that can't be pushed."""
-    return ConfigError("Training has diverged: weights are no finite numbers any more. Lower optimizer.lr.")
+    return ConfigError("Training has diverged: some weights are NaN or infinite. Lower optimizer.lr.")
 
 
 def touched(examples: Examples, rows: Longs) -> Places:

@@ -1,4 +1,4 @@
-"""How the loss of a mini-batch, of whatever form it is, comes from a model."""
+"""How a model computes the loss of a mini-batch of any form."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,14 +26,14 @@ class Computed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computing:
-    """One of `loss` and `batch_loss` is there once `choose` has looked at a mini-batch."""
+    """One of `loss` and `batch_loss` is set once `choose` has looked at a mini-batch."""
 
     loss: Callable[[Any, Any], Tensor] | None = None
     """loss(outputs, targets), for mini-batches (inputs, ..., targets)."""
     batch_loss: Callable[[nn.Module, Any], Tensor] | None = None
     """batch_loss(model, batch), for any mini-batch."""
     metrics: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    """By name, of outputs and targets, or of model and mini-batch where batch_loss is there."""
+    """By name, of outputs and targets, or of model and mini-batch if `batch_loss` is set."""
 
     def compute(self, model: nn.Module, batch: Any) -> Computed:
         """Raises what the user's functions raise; ConfigError where the mini-batch has no targets or the loss is no scalar."""
@@ -83,8 +83,8 @@ class Computing:
         if isinstance(found, Tensor):
             return {"batch_loss": models_own}, "loss: the model's own, model(**batch).loss"
         raise ConfigError(
-            f"A mini-batch is a dict of {', '.join(map(str, batch.keys()))}, and the model says no loss for it. Give "
-            "batch_loss=a function of model and mini-batch."
+            f"A mini-batch is a dict of {', '.join(map(str, batch.keys()))}, and the model returns no loss for "
+            "it. Give batch_loss=a function of model and mini-batch."
         )
 
 
@@ -93,7 +93,7 @@ def parted(batch: Any) -> tuple[tuple[Any, ...], Any]:
     if isinstance(batch, (tuple, list)) and len(batch) >= 2:
         return tuple(batch[:-1]), batch[-1]
     raise ConfigError(
-        f"A mini-batch is {kind(batch)}; loss(outputs, targets) and its like need (inputs, targets). Give "
+        f"A mini-batch is {kind(batch)}; loss(outputs, targets) and the default loss need (inputs, targets). Give "
         "batch_loss=a function of model and mini-batch instead."
     )
 
@@ -155,7 +155,7 @@ def _are_numbers(outputs: Any, targets: Any) -> bool:
 def _scalar(found: Any, what: str) -> Tensor:
     if isinstance(found, Tensor) and found.ndim == 0:
         return found
-    raise ConfigError(f"{what} gave {kind(found)}; it must give a scalar tensor, the mean over the mini-batch.")
+    raise ConfigError(f"{what} gave {kind(found)}; expected a scalar tensor, the mean over the mini-batch.")
 
 
 def _described(found: Any) -> str:

@@ -51,7 +51,7 @@ def _check_gradient(live: LiveTraining, loss: Tensor) -> None:
     found = torch.autograd.grad(loss, trained, allow_unused=True) if loss.requires_grad else ()
     if all(gradient is None for gradient in found):
         raise ConfigError(
-            "The loss has no gradient: it does not depend on the model's parameters, or was taken out of the graph "
+            "The loss has no gradient: it does not depend on the model's parameters, or left the graph "
             "(.detach(), .item(), torch.no_grad())."
         )
 
@@ -77,7 +77,7 @@ def _score(live: LiveTraining, batch: Any) -> None:
             try:
                 float(value)
             except (TypeError, ValueError) as error:
-                raise ConfigError(f"metrics[{name!r}] gave {type(value).__name__}; it must give one number.") from error
+                raise ConfigError(f"metrics[{name!r}] gave {type(value).__name__}; expected one number.") from error
 
 
 @contextmanager

@@ -51,8 +51,8 @@ def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, 
     accumulate = _whole("accumulate", given.accumulate, 1)
     if batch_size % accumulate:
         raise ConfigError(
-            f"A mini-batch of {batch_size} can't be computed in {accumulate} equal parts. Take a batch_size that accumulate "
-            f"divides: {-(-batch_size // accumulate) * accumulate}."
+            f"A mini-batch of {batch_size} can't be cut into {accumulate} equal parts. Choose a batch_size that "
+            f"accumulate divides: {-(-batch_size // accumulate) * accumulate}."
         )
     more = {"collate_fn": given.collate_fn, "num_workers": given.num_workers}
     live = LiveTraining(
@@ -76,8 +76,8 @@ def read(model: nn.Module, given: Given, config: Config) -> tuple[LiveTraining, 
 def _computing(given: Given) -> Computing:
     if given.loss is not None and given.batch_loss is not None:
         raise ConfigError(
-            "Both loss and batch_loss are there. Give loss=a function of outputs and targets, or batch_loss=a function of "
-            "model and mini-batch."
+            "Got both loss and batch_loss. Give only one: loss=a function of outputs and targets, or "
+            "batch_loss=a function of model and mini-batch."
         )
     _check_callable("loss", given.loss, "outputs and targets")
     _check_callable("batch_loss", given.batch_loss, "model and mini-batch")
@@ -88,13 +88,13 @@ def _computing(given: Given) -> Computing:
     for name, metric in metrics.items():
         _check_callable(f"metrics[{name!r}]", metric, "outputs and targets")
         if name == "loss":
-            raise ConfigError("metrics has a 'loss', which is the name of the loss itself. Give it another name.")
+            raise ConfigError("metrics has a 'loss', which is the name of the loss itself. Choose another name.")
     return Computing(given.loss, given.batch_loss, dict(metrics))
 
 
 def _check_callable(name: str, found: Any, of: str) -> None:
     if isinstance(found, type) and issubclass(found, nn.Module):
-        raise ConfigError(f"{name} is the class {found.__name__}; give an object of it: {found.__name__}().")
+        raise ConfigError(f"{name} is the class {found.__name__}; give an object of that class: {found.__name__}().")
     if found is not None and not callable(found):
         raise ConfigError(f"{name} is {found!r}, which can't be called; expected a function of {of}.")
 
@@ -102,7 +102,7 @@ def _check_callable(name: str, found: Any, of: str) -> None:
 def _whole(name: str, found: int | None, default: int) -> int:
     value = default if found is None else found
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name} is {value!r}; expected a whole number from 1 on.")
+        raise ConfigError(f"{name} is {value!r}; expected a whole number of 1 or more.")
     return value
 
 
@@ -124,7 +124,8 @@ def _sets(given: Given, config: Config) -> tuple[dict[str, GivenData], list[str]
     if isinstance(train.rows, IterableDataset) or train.length is None:
         if given.shares:
             raise ConfigError(
-                "train is iterable, so nothing can be cut from it. Give test= and validation=, or no shares."
+                "train is a stream, so Paceline can't cut parts from it. Give data sets for test= and "
+                "validation=, or no shares."
             )
         return sets, [
             "no test data was given, and none can be cut from an iterable set: training examples are not scored"

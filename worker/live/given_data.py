@@ -42,15 +42,15 @@ def read(name: str, found: Any) -> GivenData:
 
 
 def _of_loader(name: str, loader: "DataLoader[Any]") -> GivenData:
-    """Its sampling is the run's: workers' parts, shuffled anew in every epoch."""
+    """The run replaces its sampling: each worker has a part, shuffled again in every epoch."""
     batches = loader.batch_sampler
     own = loader.sampler if loader.batch_size is not None else batches
     iterable = isinstance(loader.dataset, IterableDataset)
     standard = type(batches) is BatchSampler and type(own) in (RandomSampler, SequentialSampler)
     if name == "train" and not iterable and not standard:
         raise ConfigError(
-            f"train's DataLoader has a sampler of its own ({type(own).__name__}), but the run deals the examples to its "
-            "workers itself. Give the data set: train=loader.dataset."
+            f"train's DataLoader has its own sampler ({type(own).__name__}), but the run deals the examples to "
+            "its workers itself. Give the data set: train=loader.dataset."
         )
     options = {key: getattr(loader, key) for key in _OF_LOADER if hasattr(loader, key)}
     if not options.get("num_workers"):
@@ -61,8 +61,8 @@ def _of_loader(name: str, loader: "DataLoader[Any]") -> GivenData:
 def _rows(name: str, found: Any) -> Any:
     if isinstance(found, Iterator):
         raise ConfigError(
-            f"{name} is a {type(found).__name__}, which is used up after one pass and can't be given to several processes. "
-            "Make a list of it, or an IterableDataset that begins anew each time."
+            f"{name} is a {type(found).__name__}, which is used up after one pass and can't be shared by several "
+            "processes. Give a list, or an IterableDataset that can start again."
         )
     if _are_columns(found):
         return _columns(name, found)
@@ -86,7 +86,7 @@ def _are_columns(found: Any) -> bool:
 def _columns(name: str, found: tuple[Any, ...]) -> TensorDataset:
     sizes = [len(each) for each in found]
     if len(set(sizes)) > 1:
-        raise ConfigError(f"{name} has columns of {', '.join(map(str, sizes))} rows; all must have the same number.")
+        raise ConfigError(f"{name} has columns with {', '.join(map(str, sizes))} rows; all must have the same number.")
     return TensorDataset(*(_tensor(each) for each in found))
 
 

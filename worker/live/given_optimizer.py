@@ -37,8 +37,9 @@ def read_optimizer(found: Any, model: nn.Module) -> tuple[Optimizer, str]:
     strange = sum(id(parameter) not in known for parameter in stepped)
     if strange:
         raise ConfigError(
-            f"{strange} of the {len(stepped)} parameters of the optimizer do not belong to the model. Make the optimizer of "
-            "this model's parameters, after the model got its last form: torch.optim.AdamW(model.parameters())."
+            f"{strange} of the {len(stepped)} parameters of the optimizer do not belong to the model. Make the "
+            "optimizer from this model's parameters, after the last change to the model: "
+            "torch.optim.AdamW(model.parameters())."
         )
     return made, ""
 
@@ -49,17 +50,17 @@ def read_scheduler(found: Any, optimizer: Optimizer) -> Any:
         return found
     if isinstance(found, ReduceLROnPlateau):
         raise ConfigError(
-            "scheduler is a ReduceLROnPlateau, which waits for a score that the workers don't have. Take one that goes by "
-            "epochs, like CosineAnnealingLR."
+            "scheduler is a ReduceLROnPlateau, which needs a score that the workers don't have. Use a scheduler "
+            "that only counts epochs, like CosineAnnealingLR."
         )
     if not isinstance(found, LRScheduler):
         raise ConfigError(
-            f"scheduler is {found!r}; expected one of torch.optim.lr_scheduler that steps once an epoch, or a function "
-            "that makes it of the optimizer."
+            f"scheduler is {found!r}; expected a scheduler of torch.optim.lr_scheduler that steps once an epoch, "
+            "or a function that makes one from the optimizer."
         )
     if found.optimizer is not optimizer:
         raise ConfigError(
-            "The scheduler is of another optimizer. Make it of the one that you give: optimizer=, scheduler=."
+            "The scheduler belongs to another optimizer. Make it from the optimizer that you give as optimizer=."
         )
     return found
 
@@ -79,10 +80,10 @@ def _check_model(model: nn.Module) -> None:
     lazy = [name for name, each in model.named_parameters() if isinstance(each, UninitializedParameter)]
     if lazy:
         raise ConfigError(
-            f"The model's {lazy[0]} has no shape yet. Call the model once with an example before it is trained: model(x)."
+            f"The model's {lazy[0]} has no shape yet. Call the model once with an example before training: model(x)."
         )
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ConfigError("The model has no parameters that are trained: all are frozen, or it has none.")
+        raise ConfigError("The model has no parameters to train: all are frozen, or it has none.")
 
 
 def _by_name(section: Mapping[str, Any], model: nn.Module) -> Optimizer:

@@ -45,8 +45,8 @@ def is_own(file: str) -> bool:
 
 
 def behind_ours(trace: TracebackType | None) -> TracebackType | None:
-    """What of a traceback comes after the last of our frames: where a user's function has failed; all of it where that is one
-    of ours."""
+    """The frames after Paceline's last one: where a user's function has failed. The whole traceback if Paceline's code
+    failed."""
     found = here = trace
     while here is not None:
         if here.tb_frame.f_code.co_filename.startswith(_OURS):

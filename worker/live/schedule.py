@@ -12,7 +12,7 @@ class Schedule:
         self._done = 0
 
     def reach(self, count: int) -> None:
-        """Steps until it has been stepped so many times; nothing where it has."""
+        """Steps until it has been stepped `count` times; does nothing if it has been."""
         while self._scheduler is not None and self._done < count:
             self._scheduler.step()
             self._done += 1

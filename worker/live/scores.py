@@ -86,7 +86,7 @@ class _Sums:
 
     def means(self, name: str) -> dict[str, float]:
         if not self._examples:
-            raise ConfigError(f"{name} has given no mini-batches to score. Give a set that begins anew each time.")
+            raise ConfigError(f"{name} gave no mini-batches to score. Give a data set that can be read more than once.")
         found = {"loss": self._loss / self._examples}
         if self._labels:
             found["accuracy"] = self._hits / self._labels

@@ -28,7 +28,7 @@ class Steps:
         """Of the parts so far."""
 
     def take(self, batch: Any) -> None:
-        """Computes its gradients, and steps where the last part of a mini-batch is there."""
+        """Computes its gradients, and steps after the last part of a mini-batch."""
         if not self._taken % self._parts:
             self._optimizer.zero_grad()
             self._loss.zero_()

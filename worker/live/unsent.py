@@ -28,7 +28,7 @@ def refusal(arguments: Mapping[str, Any], error: Exception) -> ConfigError:
             advice = next((told for kinds, told in _ADVICE if kind in kinds), _ELSE)
             what = f"its {path}" if path else "it"
             return ConfigError(
-                f"{name} can't be sent to the run's processes: {what} is a {kind} ({why}). To do: {advice}."
+                f"{name} can't be sent to the run's processes: {what} is a {kind} ({why}). What to do: {advice}."
             )
     return ConfigError(f"The objects can't be sent to the run's processes: {error}.")
 

@@ -28,7 +28,7 @@ from paceline.worker.peers.peer_server import PeerLine
 
 _PLAIN = load_codec("none")
 _WAITING = 8
-"""Messages to one worker that may wait to be sent; whoever has more to say waits, too."""
+"""Messages to one worker that may wait to be sent; a thread with one more waits, too."""
 _PATIENCE = 10.0
 """Longest wait for the answer to an ask (seconds)."""
 _WHOLE = ("ask", "answer", "model", "newest", "mean")
@@ -73,7 +73,7 @@ class Peers:
         self._policy: PeerPolicy | None = None
         self._is_joining = False
         self._failure: Exception | None = None
-        """Why this worker can't go on with the others: nothing that another try would mend."""
+        """Why this worker can't go on with the others: a failure that another try would not fix."""
         self._left: PeerPolicy | None = None
         """What this process took part with last, which nobody changes any more."""
         self._view = 0
@@ -92,7 +92,7 @@ class Peers:
         self._metrics = metrics or PeerMetrics()
         self._metrics.waiting.set_function(lambda: sum(line.waiting for line in list(self._lines.values())))
 
-    # who is there
+    # the members
     def heard(self, view: int, peers: Sequence[Peer]) -> None:
         """The chief names the members of its newest view."""
         with self._changed:
@@ -129,8 +129,8 @@ class Peers:
         is_founder: bool,
         check: Callable[[], None],
     ) -> None:
-        """Takes part, once `heard` was told who does; later than the founders with what another member gives. `check` raises
-        where this is not wanted any more. DataError where nobody is left who could give anything."""
+        """Takes part once `heard` has named the members; a worker later than the founders begins with what a member gives.
+        `check` raises if this is not wanted any more. Raises DataError if no member is left that could give it."""
         self._id = member_id(self._name, incarnation)
         self._is_joining = not is_founder
         welcome = None if is_founder else self._welcomed(check)
@@ -174,7 +174,7 @@ class Peers:
             self._send(messages)
 
     def end_step(self, gradient: Vector | None, check: Callable[[], None]) -> float:
-        """The step's gradient is there; returns when the policy lets the worker go on: how long others were waited for
+        """Takes the step's gradient, and returns when the policy lets the worker go on: how long it waited for others
         (seconds)."""
         with self._changed:
             self._send(self._present().step(gradient))
@@ -199,7 +199,7 @@ class Peers:
 
     def _present(self) -> PeerPolicy:
         if self._policy is None:
-            raise NotYet(f"{self._name} does not train just now.")
+            raise NotYet(f"{self._name} is not training at the moment.")
         return self._policy
 
     def _send(self, messages: Iterable[Message]) -> None:
@@ -292,8 +292,8 @@ class Peers:
                 return own
             if self._left is None and in_vain >= _TRIES * (1 + len(others)):
                 raise DataError(
-                    "No worker is left that has the run's model, and there are no servers that could have it. Start the run "
-                    "anew (--fresh); the best model that was scored is still in models/best.safetensors."
+                    "All workers that had the run's model are gone, and the run has no servers that keep it. "
+                    "Start the run over (--fresh). The best model so far is still in models/best.safetensors."
                 )
             check()
             time.sleep(pause)
@@ -338,7 +338,7 @@ class Peers:
         if not least <= head.elements <= most or note.sparse != (kind == "update"):
             raise BadPush(f"{head.worker} announces {head.elements:,} values ({kind}), for a model of {total:,}.")
         if not is_known:
-            raise NotYet(f"{self._name} does not know {head.worker} yet, or any more.")
+            raise NotYet(f"{self._name} does not know {head.worker} yet, or no longer does.")
         if room is None or len(room) != head.elements:
             room = np.empty(head.elements, np.float32)
         yield Delivery(head, room, self._take)
@@ -360,7 +360,7 @@ class Peers:
         self._plan.check(request.plan_hash, request.reader)
         with self._changed:
             if self._is_joining:
-                raise VersionGone(f"{self._name} has no model itself yet.")
+                raise VersionGone(f"{self._name} does not have a model yet.")
             policy = self._present()
             if self._view < request.view:
                 raise NotYet(f"{self._name} does not know view {request.view} yet.")

@@ -27,7 +27,7 @@ def member_id(worker: str, incarnation: int) -> int:
 
 
 class Line:
-    """What goes to one other worker, in order, in a thread of its own that ends with the line."""
+    """Sends messages to one other worker, in order, from its own thread, which ends with the line."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Line:
             number += 1
             try:
                 self._deliver(self, message, number)
-            except Exception as error:  # also a bug: the step must not wait for ever
+            except Exception as error:  # also a bug: the step must not wait forever
                 self._on_error(error)
                 break
             del message  # its values may be used again
@@ -112,8 +112,10 @@ def message_of(head: pb.PushHead, to: int, values: Vector, total: int) -> Messag
     if note.sparse:
         values, places = values[: len(values) // 2], values[len(values) // 2 :].view(np.uint32).astype(np.int64)
         if len(places) != len(values) or (len(places) and (places[-1] >= total or (np.diff(places) <= 0).any())):
-            raise BadPush(f"{head.worker} sent places that do not rise, or beyond {total:,}.")
+            raise BadPush(f"{head.worker} sent positions that are not in rising order, or are beyond {total:,}.")
     if not 0 <= note.weight < np.inf:
-        raise BadPush(f"{head.worker} sent the weight {note.weight}; expected a number from 0 on. Nothing was changed.")
+        raise BadPush(
+            f"{head.worker} sent the weight {note.weight}; expected a number of 0 or more. Nothing was changed."
+        )
     sender = member_id(head.worker, head.incarnation)
     return Message(note.kind, sender, to, note.view, note.round, values, note.weight, note.hop, places)  # type: ignore[arg-type]

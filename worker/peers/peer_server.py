@@ -32,7 +32,7 @@ _PULL_LOCAL, _DELIVER, _WELCOME = (f"/{SERVICE}/{name}" for name in ("PullLocal"
 _READERS = 2
 """Calls at one time, and so the most copies of the model there are."""
 _LONGEST_WAIT = 1.0
-"""Longest wait for the end of a step before the reader is told to ask again (seconds)."""
+"""Longest wait (seconds) for the end of a step before the reply asks the reader to try again."""
 _ANSWER = 10.0
 """A peer that is silent for this long beyond that is gone (seconds)."""
 _SLOWEST = 4e6
@@ -117,8 +117,8 @@ def pull_local(
     patience: float,
     stop: threading.Event,
 ) -> None:
-    """Receives a worker's local model into `target`, as soon as its present step is over. TryAgain where nobody answers,
-    or the step takes longer than `patience` (seconds); Stopped; whatever else the worker raised."""
+    """Receives a worker's local model into `target`, as soon as its current step is over. Raises TryAgain if there is no answer
+    or the step takes longer than `patience` (seconds), Stopped, or the worker's error."""
     request = peer_pb.PullLocalRequest(reader=reader, plan_hash=plan.hash, codec="none")
     deadline, timeout = time.monotonic() + patience, _LONGEST_WAIT + _ANSWER + 4 * plan.total / _SLOWEST
     sink = SliceSink(target, (Range(0, plan.total),), load_codec("none"))
@@ -131,9 +131,9 @@ def pull_local(
     with PeerLine(address, credentials, transport) as line:
         while line.pull_local(request, opened, timeout).outcome == pb.WAIT:
             if stop.is_set():
-                raise Stopped("The process was told to stop.")
+                raise Stopped("The process got a signal to stop.")
             if time.monotonic() > deadline:
-                raise TryAgain(f"The worker at {address} did not end its step within {patience:.0f} s.")
+                raise TryAgain(f"The worker at {address} did not finish its step within {patience:.0f} s.")
     if sink.filled != plan.total:
         raise TryAgain(f"The worker at {address} sent {sink.filled:,} of {plan.total:,} weights.")
 
@@ -180,4 +180,4 @@ class PeerLine:
 
 
 def _uncounted(method: str, status: str, seconds: float) -> None:
-    """Readers are few, and their calls are counted by nobody."""
+    """Does nothing: readers are few, and their calls are not counted."""

@@ -8,8 +8,8 @@ from paceline.worker.training.training_state import Training
 
 
 def train_among(training: Training, peers: Peers, clock: int) -> int:
-    """Trains from `clock` on until the chief says that the last one has come; returns it. The chief is told of each clock,
-    and tells the rate of the next one."""
+    """Trains from `clock` on until the chief says that the last one has come; returns it. Reports each clock to the chief,
+    which replies with the rate of the next one."""
     replica, wanted = training.replica, training.client.check_wanted
     while True:
         clock += 1
@@ -23,8 +23,6 @@ def train_among(training: Training, peers: Peers, clock: int) -> int:
                 done.manner if training.policy.averages else Manner(done.rates)
             )  # one model for all: touched by one
         waited = peers.end_step(done.gradient if done is not None and usable else None, wanted)
-        if training.client.is_stale:  # the chief is back under a new term: what is pushed on an old one is dropped
-            training.client.pull(replica.local[:0])
         (head,) = training.client.push_pull(clock, training.view, Empty(replica.length), weight(done), None)
         head.waited = waited  # not for the chief, but for the others
         with peers.model() as model:

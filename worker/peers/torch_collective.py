@@ -31,14 +31,14 @@ _ADD = timedelta(seconds=300)
 """Longest wait for the others in one round. Who dies is noticed at once, or when the lease has lapsed."""
 _CPU = "cpu"
 Act = Callable[[Callable[[PeerPolicy], list[Message]]], None]
-"""Does something with the policy, under the lock of whoever drives it, and sends the messages."""
+"""Does something with the policy, under its driver's lock, and sends the messages."""
 T = TypeVar("T")
 
 
 class Collective:
-    """Follows a policy's meetings: a group for each, in a thread of its own. Both are left to themselves as soon as the policy
-    goes on without them, since Gloo can't give up an operation. Not thread-safe. ConfigError: torch can't do that here, or
-    the run has TLS, which torch.distributed has not."""
+    """Follows a policy's meetings: a group for each, in its own thread. Both are abandoned as soon as the policy goes on
+    without them, since Gloo can't cancel an operation. Not thread-safe. Raises ConfigError if torch can't do that here, or the
+    run has TLS, which torch.distributed does not support."""
 
     def __init__(
         self, elements: int, device: torch.device, credentials: Credentials, act: Act, say: Callable[..., None]
@@ -59,7 +59,7 @@ class Collective:
         self._act = act
         self._say = say
         self._team: _Team | None = None
-        say("gradients go by torch.distributed, which asks for no token and encrypts nothing")
+        say("gradients are sent over torch.distributed, which asks for no token and encrypts nothing")
 
     def follow(self, meeting: Meeting | None, addresses: Mapping[int, str]) -> None:
         """The policy's meeting just now, and where its members are (host:port). Never blocks."""
@@ -120,7 +120,7 @@ class _Team:
         self._say("torch.distributed adds up no more", view=self.meeting.view, round=self._last)
 
     def _work(self) -> None:
-        """In a thread. Whatever goes wrong, in torch's words: the policy has another way."""
+        """Runs in a thread. Reports any failure in torch's words: the policy then uses the ring."""
         wanted = self.meeting
         try:
             wanted = _next(self._rounds)
@@ -180,7 +180,7 @@ class _Group(ABC):
         self._connect(store, place, hosts[place])
 
     def add_up(self, gradient: Vector | None, left: threading.Event) -> tuple[Vector, float]:
-        """The sum of all gradients, in memory of its own, the same bits for all; and how many there were."""
+        """The sum of all gradients, in new memory, the same bits for all members; and their number."""
         row = torch.empty(self._elements + 1)
         values: Vector = row.numpy()
         np.copyto(values[:-1], 0.0 if gradient is None else gradient)
@@ -221,7 +221,7 @@ class _Nccl(_Group):
     name = "nccl"
 
     def _connect(self, store: Any, place: int, host: str) -> None:
-        os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # else a failure ends the process
+        os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # otherwise a failure ends the process
         os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
         torch.cuda.set_device(self._device)
         options = c10d.ProcessGroupNCCL.Options()

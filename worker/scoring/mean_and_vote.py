@@ -121,7 +121,7 @@ class Vote:
             )
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """The task's metrics of the vote on each split, its log-probabilities in the place of the model's outputs."""
+        """The task's metrics of the vote on each split, computed from its log-probabilities instead of a model's outputs."""
         return {split: self._metrics(batches) for split, batches in self._sums.items()}
 
     def _metrics(self, batches: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:

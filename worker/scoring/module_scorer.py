@@ -18,7 +18,7 @@ from paceline.worker.training.model_and_gradient import Replica, use_threads
 
 
 class ModuleScorer(Scorer):
-    """Scores a model of torch; BatchNorm statistics are estimated anew for each version."""
+    """Scores a torch model; estimates BatchNorm statistics again for each version."""
 
     def __init__(self, around: Surroundings, shards: Shards, models: Path, device: str, final_threads: int = 0) -> None:
         """`final_threads`: as in ToldEvaluator."""
@@ -42,8 +42,8 @@ class ModuleScorer(Scorer):
         return {"train_loss": self._replica.score(*self._splits["train"])["loss"], **majorities(labels)}
 
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
-        """Where the policy's local models count, theirs are there too, and the replica holds their mean afterwards. Without
-        servers they are all there is."""
+        """Includes the local models' scores if the policy has them scored; the replica then holds their mean. Without servers
+        there are no others."""
         is_served = "global" in self._in_force.policy.scores
         scores, count = self._score_present() if is_served else {}, 0
         if "mean" in self._in_force.policy.scores:
@@ -56,7 +56,7 @@ class ModuleScorer(Scorer):
         save_model(self._models / f"{name}.safetensors", self._replica, {**facts, **self._inputs.facts})
 
     def _score_present(self, prefix: str = "") -> Scores:
-        """Scores the model that the replica holds, its BatchNorm statistics estimated anew."""
+        """Scores the model that the replica holds, with newly estimated BatchNorm statistics."""
         self._replica.refresh()
         self._replica.recalibrate(*self._splits["train"])
         return {prefix + split: self._replica.score(*arrays) for split, arrays in self._splits.items()}

@@ -13,6 +13,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Gauge
 from safetensors import SafetensorError, safe_open
 
+from paceline.core.errors import DiskError
 from paceline.core.run.best_model import Measure, default_measure, scores_of
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.sync.policy import build_policy
@@ -121,7 +122,7 @@ class Scorer(ABC):
 
     @abstractmethod
     def measure(self, due: pb.EvaluateReply) -> tuple[Scores, dict[str, float]]:
-        """Scores of the weights that have been pulled, and what else is to be reported."""
+        """Scores of the weights that have been pulled, and other values to report."""
 
     @abstractmethod
     def write(self, name: str, facts: dict[str, str]) -> None:
@@ -172,8 +173,8 @@ class Scorer(ABC):
         )
 
     def _pull(self) -> list[int]:
-        """One exact version of all slices in rounds; else each slice's newest, whose versions are reported. Where the run
-        averages, the mean of the versions up to it."""
+        """Pulls one exact version of all slices in rounds, otherwise each slice's newest; returns the versions. If the run
+        averages, pulls the mean of the versions up to it."""
         mean = self._average_from is not None
         versions = self._client.pull(self._model, mean=mean)
         for ahead in _AHEAD if self._in_force.policy.rounds else ():
@@ -198,8 +199,12 @@ class Scorer(ABC):
         rank = _rank(metrics, self._measure)
         is_better = rank > self._best
         if is_better:
-            self._best = rank
-            self.write("best", facts)
+            try:
+                self.write("best", facts)
+                self._best = rank
+            except DiskError as error:  # a later one may find space
+                self._say("can't keep the best model so far; scoring goes on", why=str(error))
+                is_better = False
         self.kept(is_better, due.final)
 
 
@@ -256,7 +261,7 @@ def _chosen_by(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def _rank(metrics: Mapping[str, float], own: Measure | None) -> Rank:
-    """Where a version stands: by the task's own measure, else by accuracy where there is one; then by the loss."""
+    """The rank of a version: by the task's measure, or by accuracy if the task names none; then by the loss."""
     scores = _chosen_by(metrics)
     return (own or default_measure(scores)).rank(scores)
 

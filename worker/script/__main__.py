@@ -15,6 +15,7 @@ from paceline.no_terminal import WORDS
 from paceline.own_files import show_own, where
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
+from paceline.worker.training.device import device_of_script
 from paceline.worker.training.model_and_gradient import use_threads
 
 
@@ -26,16 +27,19 @@ def main() -> None:
 
     run = current()
     if isinstance(run, Alone):
-        raise ConfigError("This program is started by `paceline launch SCRIPT.py`, or in a pod, with PACELINE_CONNECT.")
+        raise ConfigError(
+            "PACELINE_CONNECT is not set. `paceline launch SCRIPT.py`, or a pod, starts this program with it; don't "
+            "start it yourself."
+        )
     if len(sys.argv) < 2:
         sys.argv += [run.settings.task, *run.settings.arguments]
     del sys.argv[0]
     script = sys.argv[0]
     if not Path(script).is_file():
-        raise ConfigError(
-            f"There is no script {script} here. `task` in the run's settings, or the command line, names it."
-        )
+        raise ConfigError(f"There is no script {script} here. Check `task` in the run's settings, or the command line.")
     use_threads(run.threads)
+    if run.device != "auto":
+        device_of_script(run.device)  # refuses a missing GPU; the script moves its model itself
     random.seed(run.seed)
     np.random.seed(run.seed)
     torch.manual_seed(run.seed)

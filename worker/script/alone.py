@@ -1,9 +1,8 @@
 """What a script speaks to that was started without a launcher: it trains alone, as plain torch."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-from paceline.core.run.best_model import Measure
+from paceline.worker.script.asked_scores import AskedScores, Evaluate
 from paceline.worker.script.named_scores import named
 
 
@@ -17,16 +16,13 @@ class Alone:
     is_over = False
 
     def __init__(self) -> None:
-        self._evaluate: Callable[[], Any] | None = None
-        self._every = 1
-        self._best: Measure | None = None
+        self._asked: AskedScores | None = None
         self._has_told = False
 
-    def evaluate(self, function: Callable[[], Any], every: int, best: str | None, patience: int | None) -> None:
-        """What scores the model after every so many epochs. No model is kept, and nothing stops early: that is the run's."""
-        self._evaluate = function
-        self._every = every
-        self._best = None if best is None else Measure.parse(best, "paceline.evaluate: best")
+    def evaluate(self, function: Evaluate, every: int, best: str | None, patience: int | None) -> None:
+        """Sets the function that scores the model after every `every` epochs. Keeps no model and stops nothing early: only a
+        run does."""
+        self._asked = AskedScores.of(function, every, best, patience)
 
     def epochs(self, count: int) -> Iterator[int]:
         """0, 1, ... below `count`; scores come after an epoch."""
@@ -39,9 +35,9 @@ class Alone:
     def _counted(self, count: int, what: str) -> Iterator[int]:
         for number in range(count):
             yield number
-            is_due = (number + 1) % self._every == 0 or number + 1 == count
-            if self._evaluate is not None and is_due:
-                found, line = named(self._evaluate(), self._evaluate, self._best)
+            asked = self._asked
+            if asked is not None and ((number + 1) % asked.every == 0 or number + 1 == count):
+                found, line = named(asked.function(), asked.function, asked.best)
                 if line and not self._has_told:
                     print(line, flush=True)
                     self._has_told = True

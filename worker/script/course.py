@@ -80,8 +80,8 @@ class Course:
         return not self.run.is_over
 
     def parts(self, *, one_pass: bool = False) -> Iterator[Part]:
-        """From the next step on to the end of the epoch, or of the run; whoever reads rows ahead takes them ahead. `one_pass`:
-        at most to the end of the pass, in the last epoch, too."""
+        """From the next step on to the end of the epoch, or of the run; a loader that reads ahead may take them early.
+        `one_pass`: at most to the end of the pass, in the last epoch, too."""
         first = None
         for position in self.run.positions():
             begun = (position - 1) // self.run.steps_per_epoch
@@ -108,7 +108,7 @@ class Course:
 
 
 def cut(rows: Rows, position: int, parts: int) -> Iterator[Part]:
-    """The mini-batch in so many nearly equal parts, or fewer, since none is empty; nothing where it is empty itself."""
+    """Cuts the mini-batch into `parts` nearly equal parts, or fewer, since none is empty; yields nothing if it is empty."""
     parts = min(parts, len(rows))
     for some in np.array_split(rows, parts) if parts else ():
         yield Part(some, position)

@@ -30,13 +30,13 @@ def current() -> "ScriptRun | Alone":
         told: Any = ToldLaunched.model_validate(json.loads(text))
     except ValidationError as error:
         wrong = " ".join(explain(error, ToldLaunched))
-        raise ConfigError(f"{CONNECT} does not tell where the run is: {wrong} `paceline launch` sets it.") from error
+        raise ConfigError(f"{CONNECT} does not say where the run is: {wrong} `paceline launch` sets it.") from error
     except ValueError as error:
         raise ConfigError(f"{CONNECT} is not JSON: {error}. `paceline launch {sys.argv[0]}` sets it.") from error
     run = ScriptRun(told)
     if not run.settings.is_script:
         raise ConfigError(
-            "This process is a worker of a task (paceline run --loop), where paceline.connect() gives mini-batches and takes "
-            "gradients. A script with a model and data of its own is started by: paceline launch SCRIPT.py"
+            "This process is a worker of `paceline run --loop`, where a script uses paceline.connect(). To start "
+            "a script with its own model and data: paceline launch SCRIPT.py"
         )
     return run

@@ -63,7 +63,7 @@ def read_labels(dataset: Any, seed: int, say: Say) -> Array:
     with same_draws(seed):
         found = as_labels([_label_of(dataset[number], number) for number in range(len(dataset))])
     if found is None:
-        raise ConfigError(f"The labels of the data set's rows are no numbers and no text. {_HINT}")
+        raise ConfigError(f"The labels of the data set's rows are neither numbers nor text. {_HINT}")
     return found
 
 
@@ -77,7 +77,7 @@ def read_features(dataset: Any, seed: int, say: Say) -> Labelled:
 
 @contextmanager
 def same_draws(seed: int) -> Iterator[None]:
-    """Inside, whatever rows draw at random is the same in all processes; outside, nothing has been drawn."""
+    """Inside the block, rows draw the same random numbers in all processes; afterwards the generators are as before."""
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -110,7 +110,7 @@ class _Features:
         flat = [cell.reshape(-1).astype(np.float32) for cell in flat if cell.dtype.kind in "biuf"]
         if not flat:
             raise ConfigError(
-                f"Row {number:,} of the data set holds no numbers to find groups by: {_kinds(row)}. Set data.strategy to "
+                f"Row {number:,} of the data set holds no numbers to cluster: {_kinds(row)}. Set data.strategy to "
                 "random, round_robin or stratified."
             )
         return np.concatenate(flat), 0

@@ -61,7 +61,9 @@ def loader(
     check_dataset(dataset)
     asked = Asked(checked_batch_size(batch_size), "global", shuffle is not False, bool(drop_last))
     if deals_itself and not is_stream(dataset):
-        raise ConfigError("deals_itself=True is for streams (IterableDataset). Leave it out: rows are dealt by number.")
+        raise ConfigError(
+            "deals_itself=True is for streams (IterableDataset). Leave it out: Paceline deals rows by number."
+        )
     if run is None:
         in_order = is_stream(dataset) or not (length_of(dataset, length, False) and asked.shuffle)
         kind = DataLoader if length is None else partial(LongLoader, length)
@@ -88,7 +90,8 @@ class LongLoader(DataLoader[Any]):
 
 
 class ScriptLoader(DataLoader[Any]):
-    """A DataLoader of a worker's part. Its `batch_size` is the one that was asked for, whoever makes the mini-batches."""
+    """A DataLoader of a worker's part. Its `batch_size` is the one that was asked for, even if a batch_sampler or a stream
+    makes the mini-batches."""
 
     def __init__(self, course: Course, dataset: Any, **options: Any) -> None:
         self._course = course
@@ -101,7 +104,7 @@ class ScriptLoader(DataLoader[Any]):
 
     @batch_size.setter
     def batch_size(self, value: int | None) -> None:
-        """torch sets what it was told; a batch_sampler or a stream decides here."""
+        """torch sets its argument; a batch_sampler or a stream decides here."""
 
     def __len__(self) -> int:
         return self._course.parts_per_epoch
@@ -159,8 +162,8 @@ class StreamLoader(ScriptLoader):
             self._course.run.drew_all()
 
     def _tell(self, part: Part) -> None:
-        """Has the stream begin anew, at this part. Its rows are numbers of every n-th example, which say where this worker is
-        among n."""
+        """Makes the stream start again, at this part. Its rows are numbers of every n-th example, which give this worker's
+        place among n."""
         run = self._course.run
         config = run.so_far()
         lens, steps = shape_of(config, self._course.brought.dealt(config).manifest)
@@ -170,8 +173,7 @@ class StreamLoader(ScriptLoader):
 
 
 def options_of(theirs: "DataLoader[Any]") -> dict[str, Any]:
-    """What a DataLoader of the user's was made with, to be dealt anew. ConfigError where its rows are drawn in a way of their
-    own."""
+    """The options of a user's DataLoader, to deal its rows again. Raises ConfigError if it draws its rows in another way."""
     found = {name: getattr(theirs, name) for name in _OPTIONS if getattr(theirs, name, None)}
     if theirs.num_workers == 0:
         found.pop("prefetch_factor", None)
@@ -194,7 +196,7 @@ def _drawn(theirs: "DataLoader[Any]") -> tuple[Any, bool]:
     dataset, sampler = theirs.dataset, theirs.sampler
     what = f"draws its rows with a {type(sampler).__name__}"
     if type(theirs.batch_sampler) is not BatchSampler:
-        what = f"has a batch_sampler of its own ({type(theirs.batch_sampler).__name__})"
+        what = f"has its own batch_sampler ({type(theirs.batch_sampler).__name__})"
     elif type(sampler) is SubsetRandomSampler:
         return Subset(dataset, list(sampler.indices)), True
     elif type(sampler) is SequentialSampler:
@@ -202,8 +204,9 @@ def _drawn(theirs: "DataLoader[Any]") -> tuple[Any, bool]:
     elif type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(cast(Any, dataset)):
         return dataset, True
     raise ConfigError(
-        f"The DataLoader {what}, which can't be dealt to workers. Give the data set itself: paceline.loader(dataset, "
-        "batch_size=...), with torch.utils.data.Subset for some of its rows."
+        f"The DataLoader {what}, which can't be dealt to workers. Give the data set itself: "
+        "paceline.loader(dataset, batch_size=...), or torch.utils.data.Subset(dataset, indices) for only some of "
+        "its rows."
     )
 
 
@@ -212,13 +215,12 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
     for name in ("sampler", "batch_sampler"):
         if options.get(name) is not None:
             raise ConfigError(
-                f"paceline.loader deals the rows itself, so it takes no {name}. Leave {name} out; for some rows only give "
-                "torch.utils.data.Subset(dataset, indices), and to draw in your own DataLoader see paceline.sampler."
+                f"paceline.loader deals the rows itself, so it takes no {name}. Leave out {name}. To use only "
+                "some rows, give torch.utils.data.Subset(dataset, indices). To keep your own DataLoader, use "
+                "paceline.sampler."
             )
     if not options.get("in_order", True):
-        raise ConfigError(
-            "in_order=False would hand mini-batches out in another order than the worker's. Leave it out."
-        )
+        raise ConfigError("in_order=False would change the order of the worker's mini-batches. Leave it out.")
     return {name: value for name, value in options.items() if name not in ("sampler", "batch_sampler", "in_order")}
 
 
@@ -226,7 +228,7 @@ def checked_batch_size(batch_size: Any) -> int:
     """ConfigError where it is none."""
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ConfigError(
-            f"batch_size is {batch_size!r}; expected a whole number from 1: the examples of one step, of all workers together "
-            "(each takes batch_size / workers)."
+            f"batch_size is {batch_size!r}; expected a whole number of 1 or more: the examples of one step, of "
+            "all workers together (each takes batch_size / workers)."
         )
     return batch_size

@@ -7,8 +7,8 @@ from paceline.core.run.best_model import ACCURACY, LOSS, Measure
 
 
 def named(found: object, function: Callable[[], Any], best: Measure | None = None) -> tuple[Mapping[Any, Any], str]:
-    """With a sentence for people where the name was guessed. A number is what `best` names, else the accuracy where the
-    function is called so, else the loss."""
+    """The scores by name, and a sentence for people if the name was guessed. A single number is what `best` names; without it,
+    the accuracy if the function is called so, and otherwise the loss."""
     if isinstance(found, Mapping):
         return found, ""
     if best is not None:

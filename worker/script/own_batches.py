@@ -1,4 +1,4 @@
-"""What stands in the place of training data where a script draws its mini-batches itself: one example stands for each."""
+"""Replaces training data where a script draws its mini-batches itself: one example represents each of them."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -35,7 +35,7 @@ class Facts:
 
 
 class OwnBatches:
-    """An epoch is a step, in which each worker draws one mini-batch; each makes as many as it was told."""
+    """An epoch is a step, in which each worker draws one mini-batch; each makes as many as `__init__` was given."""
 
     shuffle = True
     fills = False

@@ -16,7 +16,8 @@ class PresentEpoch:
         self._has_drawn_all = False
 
     def begin(self, position: int, steps: int) -> None:
-        """After this position, for so many steps; that of a worker that has just joined ends where the others' does."""
+        """Begins an epoch after this position, of `steps` steps; that of a worker that has just joined ends where the others'
+        does."""
         self.end = position + steps - (0 if self.end else position % steps)
         self._began = position
         self._drawn, self._has_drawn_all = 0, False
@@ -34,21 +35,21 @@ class PresentEpoch:
         made = position - self._began
         if self._accumulate > 1 and self._drawn and made * self._accumulate >= self._drawn:
             raise ConfigError(
-                f"optimizer.step() came {made + 1} times for {self._drawn} mini-batches, where each step is on "
-                f"{self._accumulate}, as paceline.wrap was told. Call it once for each {self.mini_batches}."
+                f"optimizer.step() came {made + 1} times for {self._drawn} mini-batches, but "
+                f"accumulate={self._accumulate} in paceline.wrap. Call it once for each {self.mini_batches}."
             )
 
     def missing(self, position: int, lacking: int) -> int:
-        """Steps that lack after this position at the end of an epoch that was drawn wholly, of those that could. ConfigError
-        where most do."""
+        """The steps missing after this position at the end of an epoch whose mini-batches were all drawn.
+        Raises ConfigError if most are missing."""
         if not self._has_drawn_all or not lacking:
             return 0
         made = position - self._began
         if made <= lacking:
             raise ConfigError(
-                f"optimizer.step() was called {made} times in an epoch of {made + lacking} steps. Call it once for each "
-                f"{self.mini_batches}; where gradients are added up over several, say over how many: "
-                "paceline.wrap(optimizer, model, accumulate=4)."
+                f"optimizer.step() was called {made} times in an epoch of {made + lacking} steps. Call it once "
+                f"for each {self.mini_batches}. If you add up the gradients of several mini-batches, say how "
+                "many: paceline.wrap(optimizer, model, accumulate=4)."
             )
         return lacking
 
@@ -56,3 +57,11 @@ class PresentEpoch:
     def mini_batches(self) -> str:
         """Those of a step, in words."""
         return "mini-batch" if self._accumulate == 1 else f"{self._accumulate} mini-batches"
+
+
+def beyond_own(name: str, made: int, own: int, policy: str) -> str:
+    """What to say of an error in the steps that a fast worker makes beyond its own."""
+    return (
+        f"paceline: {name} has made {made:,} steps, and its own were {own:,}: by {policy} a fast worker takes over what slow "
+        "ones have not done. With --set budget=per_worker it ends after its own."
+    )

@@ -32,13 +32,13 @@ def sampler(
     check_dataset(dataset)
     if is_stream(dataset):
         raise ConfigError(
-            f"A {type(dataset).__name__} is a stream, whose examples have no numbers to draw. Use paceline.loader(dataset, "
-            "batch_size=..., length=...) in place of the DataLoader."
+            f"A {type(dataset).__name__} is a stream, whose examples have no numbers to draw. Use "
+            "paceline.loader(dataset, batch_size=..., length=...) instead of the DataLoader."
         )
     if batch_size is not None:
         checked_batch_size(batch_size)
     elif drop_last:
-        raise ConfigError("drop_last belongs to the DataLoader that cuts the mini-batches: give it there.")
+        raise ConfigError("drop_last belongs to the DataLoader that makes the mini-batches. Give it there.")
     if run is None:
         length_of(dataset, None, False)
         rows: Any = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
@@ -59,7 +59,8 @@ class BatchesSampler(PartBatches):
     def __iter__(self) -> Iterator[list[int]]:
         if not self._is_checked and _cutters(self):
             raise ConfigError(
-                f"The DataLoader has a paceline.sampler with a batch_size as its sampler. Give it as batch_sampler: {_HOW}."
+                "The DataLoader has a paceline.sampler with a batch_size as sampler=. Give it as batch_sampler=: "
+                f"{_HOW}."
             )
         self._is_checked = True
         return super().__iter__()
@@ -87,8 +88,8 @@ class RowSampler(Sampler[int]):
         if len(found) != 1:
             seen = "no DataLoader with a batch_size has" if not found else "DataLoaders with different batch sizes have"
             raise ConfigError(
-                f"A worker's mini-batch can't be told: {seen} this paceline.sampler as sampler. Before the first epoch make "
-                f"one: {_HOW}."
+                f"Paceline can't know the size of a worker's mini-batches, because {seen} this paceline.sampler "
+                f"as sampler. Make one before the first epoch: {_HOW}."
             )
         ((batch_size, drop_last),) = found
         return Asked(batch_size, "worker", self._shuffle, drop_last or self._run.accumulate > 1, fills=True)

@@ -24,7 +24,7 @@ Buffers = Literal["mean", "first", "own"]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a script's step leaves, beside the gradients in the model's parameters."""
+    """What a script's step leaves, besides the gradients in the model's parameters."""
 
     examples: int
     loss: float | None = None
@@ -56,7 +56,7 @@ class ScriptReplica(Replica):
         self.steps_itself = False
         """Whether the script's optimizer steps the model, and not the servers."""
         self.statistics_weight = 1.0
-        """How much this worker's statistics count beside the others'."""
+        """How much this worker's statistics count relative to the others'."""
         device = str(_device(name, model))
         super().__init__(_task(name), device, model=model, left_out=left_out, groups=groups, mixed=True)
         self._flat.detach()
@@ -66,7 +66,8 @@ class ScriptReplica(Replica):
         return [] if self._buffers == "own" else statistics(self.model)
 
     def count_statistics(self, place: int, pushes: float) -> None:
-        """Once the worker has its place among those whose pushes, so many at a time, make the mean."""
+        """Sets the weight of this worker's statistics, once it has its place among the workers; `pushes` at a time make the
+        mean."""
         if self._buffers == "first":
             self.statistics_weight = pushes if place == 0 else 0.0
 
@@ -118,7 +119,7 @@ def _device(name: str, model: nn.Module) -> torch.device:
     devices = {parameter.device for parameter in model.parameters() if parameter.requires_grad}
     if len(devices) > 1:
         raise ConfigError(
-            f"The model of {name} is on {', '.join(sorted(map(str, devices)))}; Paceline trains one that is on one device."
+            f"The model of {name} is on {', '.join(sorted(map(str, devices)))}; Paceline needs all of it on one device."
         )
     return next(iter(devices), torch.device("cpu"))
 
@@ -127,7 +128,7 @@ def _task(name: str) -> Task:
     """What stands where a task would: a script brings data, loss and metrics itself."""
 
     def absent(*_: object) -> NoReturn:
-        raise ConfigError(f"{name} is a script; it has no functions of a task.")
+        raise ConfigError(f"{name} is a script, not a task: it has no data() and model().")
 
     return Task(
         name=name,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ConfigError
-from paceline.core.run.best_model import Measure
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import build_policy
 from paceline.data.dataset import Rows
@@ -20,20 +19,17 @@ from paceline.load_settings import load
 from paceline.rpc.process import make_log
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.loop_thread import Stopping
+from paceline.worker.script.asked_scores import AskedScores, Evaluate
 from paceline.worker.script.describe import describe
 from paceline.worker.script.own_batches import OwnBatches, TrainingRows
-from paceline.worker.script.present_epoch import PresentEpoch
+from paceline.worker.script.present_epoch import PresentEpoch, beyond_own
+from paceline.worker.script.schedulers import Schedulers
 from paceline.worker.script.script_replica import Answer, ScriptReplica
-from paceline.worker.script.script_scorer import Evaluate, ScriptScorer
+from paceline.worker.script.script_scorer import ScriptScorer
 from paceline.worker.script.script_worker import ScriptWorker
-from paceline.worker.script.tell import tell
+from paceline.worker.script.tell import TRAINER, tell
 from paceline.worker.startup.run_process import run_process
 from paceline.worker.startup.start import Start
-
-_TRAINER = (
-    " transformers.Trainer has a loop of its own, which no worker can run: write the loop, as in "
-    "examples/scripts/accelerate_loop.py."
-)
 
 
 class ScriptRun:
@@ -51,6 +47,9 @@ class ScriptRun:
         self.seed = self.settings.seed
         self.name = told.name
         self.threads = told.threads
+        self.device = told.device
+        self.kept = told.residuals / f"{told.name}.schedulers.json" if told.residuals else None
+        """What outlives this process of the script's schedulers."""
         self.accumulate = 1
         """Mini-batches of the script for each step."""
         self.say = make_log(told.name)
@@ -58,10 +57,8 @@ class ScriptRun:
         self._optimizer: dict[str, Any] = {}
         self._data: TrainingRows | None = None
         self._length: dict[str, Any] = {}
-        self._evaluate: Evaluate | None = None
-        self._every = 0
-        self._patience: int | None = None
-        self._best: Measure | None = None
+        self._asked: AskedScores | None = None
+        """None: nothing is scored."""
         self._has_joined = False
         self._sampler: Sampler | None = None
         """Of the steps; the loop has it, too."""
@@ -75,6 +72,8 @@ class ScriptRun:
         """Mini-batches of this worker that are done, those of earlier starts, too."""
         self.steps_per_epoch = 0
         self.is_over = False
+        self.schedulers: Schedulers | None = None
+        """The script's; None: its loop keeps them where the run is itself."""
         self._worker: ScriptWorker | None = None
 
     @property
@@ -84,16 +83,16 @@ class ScriptRun:
 
     # what the script says
     def train(self, replica: ScriptReplica, optimizer: dict[str, Any], accumulate: int) -> None:
-        """What is trained, and by which settings of the optimizer; each step is on so many of the script's mini-batches."""
+        """What is trained, and by which settings of the optimizer; each step takes `accumulate` mini-batches of the script."""
         self._refuse_late("paceline.wrap")
         if self._replica is not None:
             raise ConfigError(
-                "paceline.wrap was called for a second optimizer; a run trains one model with one. Put all parameters into "
-                "groups of one optimizer."
+                "paceline.wrap was called for a second optimizer; a run trains one model with one optimizer. Put "
+                "all parameters into groups of one optimizer."
             )
         if accumulate < 1:
             raise ConfigError(
-                f"paceline.wrap: accumulate is {accumulate}; it must be 1 or more mini-batches for a step."
+                f"paceline.wrap: accumulate is {accumulate}; expected 1 or more mini-batches for each step."
             )
         self._replica = replica
         self._optimizer = optimizer
@@ -105,27 +104,15 @@ class ScriptRun:
         self._refuse_late("paceline.loader")
         if self._data is not None:
             raise ConfigError(
-                "There is a second paceline.loader or sampler; a run trains on one data set. Take torch's DataLoader for "
-                "validation data."
+                "The script has a second paceline.loader or sampler, but a run trains on one data set. Use "
+                "torch's DataLoader for validation data."
             )
         self._data = data
 
     def evaluate(self, function: Evaluate, every: int, best: str | None, patience: int | None) -> None:
         """What scores the model."""
         self._refuse_late("paceline.evaluate")
-        if patience is not None and patience < 1:
-            raise ConfigError(
-                f"paceline.evaluate: patience is {patience}; it is scores without a better one, 1 or more."
-            )
-        if not callable(function) or every < 1:
-            raise ConfigError(
-                f"paceline.evaluate got {type(function).__name__} and every={every}; it takes a function without arguments "
-                "that returns metrics, and whole epochs, 1 or more."
-            )
-        self._evaluate = function
-        self._every = every
-        self._patience = patience
-        self._best = None if best is None else Measure.parse(best, "paceline.evaluate: best")
+        self._asked = AskedScores.of(function, every, best, patience)
 
     def epochs(self, count: int) -> Iterator[int]:
         """0, 1, ... below `count`; after a restart from where the run is. The last one lasts until the run is over."""
@@ -137,7 +124,9 @@ class ScriptRun:
         """0, 1, ... below `count`, in each worker, for scripts that draw their own mini-batches. A step is the run's epoch."""
         self._plan("paceline.steps", count)
         if self._data is not None:
-            raise ConfigError("paceline.steps is for scripts without paceline.loader; with one, say paceline.epochs.")
+            raise ConfigError(
+                "paceline.steps is for scripts without paceline.loader. With a loader use paceline.epochs."
+            )
         self._data = OwnBatches(self.workers)
         self._length = {"epochs": count}
         return self._steps(count)
@@ -145,13 +134,13 @@ class ScriptRun:
     def _plan(self, what: str, count: int) -> None:
         self._refuse_late(what)
         if self._length:
-            raise ConfigError(f"{what} was called a second time; a run has one length.")
+            raise ConfigError(f"{what} was called a second time, but a run has only one length. Call it once.")
         if not isinstance(count, int) or count < 1:
-            raise ConfigError(f"{what}({count!r}): expected a whole number from 1 on.")
+            raise ConfigError(f"{what}({count!r}): expected a whole number of 1 or more.")
 
     def _refuse_late(self, what: str) -> None:
         if self._has_joined:
-            raise ConfigError(f"{what} came after training had begun. Call it before the first epoch.")
+            raise ConfigError(f"{what} was called after training had begun. Call it before the first epoch.")
 
     def _epochs(self, count: int) -> Iterator[int]:
         if self._told.evaluates:
@@ -167,8 +156,8 @@ class ScriptRun:
                 self._complete()
             if not self.is_over and self.position == before:
                 raise ConfigError(
-                    "An epoch went by without optimizer.step(), where `optimizer` is what paceline.wrap gave. Call it once for "
-                    f"each {self._present.mini_batches}."
+                    "An epoch had no optimizer.step() of the optimizer that paceline.wrap returned. Call it once "
+                    f"for each {self._present.mini_batches}."
                 )
             self._leave_out()
             bodies += 1
@@ -183,7 +172,7 @@ class ScriptRun:
             before = self.position
             yield min(before, count - 1)
             if not self.is_over and self.position == before:
-                raise ConfigError("A step of paceline.steps went by without optimizer.step(). Call it once for each.")
+                raise ConfigError("A step of paceline.steps had no optimizer.step(). Call it once in each step.")
 
     @property
     def _pass(self) -> int:
@@ -203,10 +192,10 @@ class ScriptRun:
         replica.thread.start(lambda stopping: self._work(start, replica, shards, stopping))
         self._wait()
         if self.is_over and not (self._worker and self._worker.has_model):
-            tell(
-                "the run was over before this worker could join it. Its script ends here, since its model is untrained."
-            )
+            tell("the run was over before this worker could join it. Its script ends here: its model is untrained.")
             sys.exit(0)
+        if self.schedulers is not None and not self.is_over:
+            self.schedulers.go_on(self.position)
 
     def _complete(self) -> tuple[ScriptReplica, TrainingRows, Config]:
         """What is needed to join, and the whole settings. ConfigError names what the script has not said."""
@@ -216,8 +205,10 @@ class ScriptRun:
             (self._length, "paceline.epochs(n)"),
         ):
             if said is None or said == {}:
-                also = _TRAINER if "transformers.trainer" in sys.modules else ""
-                raise ConfigError(f"{self.script} trains without {what}. Call it before the first mini-batch.{also}")
+                also = TRAINER if "transformers.trainer" in sys.modules else ""
+                raise ConfigError(
+                    f"{self.script} trains, but never called {what}. Call it before the first mini-batch.{also}"
+                )
         assert self._replica is not None
         assert self._data is not None
         return self._replica, self._data, self.so_far()
@@ -228,7 +219,7 @@ class ScriptRun:
 
     def _said(self) -> dict[str, Any]:
         """What the script asks for, below the run's file and flags."""
-        said = {"evaluate_every": self._every, "budget": self._budget(), **self._length}
+        said = {"evaluate_every": self._asked.every if self._asked else 0, "budget": self._budget(), **self._length}
         if self._optimizer:
             said["optimizer"] = self._optimizer
         if self._data is not None:
@@ -260,6 +251,10 @@ class ScriptRun:
 
         return run_process(start, work, stopping, shards=data)
 
+    def epoch_of(self, position: int) -> int:
+        """The script's epoch, from 0, after that number of steps of this worker."""
+        return min(position // self.steps_per_epoch, self.settings.epochs - 1)
+
     def _describe(self, around: Any) -> None:
         """Tells the servers what the script asks for; the evaluator too, which may be the first to come in a pod."""
         describe(
@@ -288,7 +283,7 @@ class ScriptRun:
 
         def work(around: Any, shards: Any) -> None:
             self._describe(around)
-            ScriptScorer(around, replica, self._told.models, self._evaluate, self._best, self._patience).run()
+            ScriptScorer(around, replica, self._told.models, self._asked, self._told.final_threads).run()
 
         sys.exit(run_process(start, work, shards=data))
 
@@ -327,8 +322,7 @@ class ScriptRun:
         self._present.drew_all()
 
     def _leave_out(self) -> None:
-        """Where an epoch was drawn wholly, but not stepped with, what lacks counts as steps that are left out, so that epochs
-        stay whole."""
+        """Counts the missing steps as left out if an epoch's mini-batches were all drawn, so that epochs stay whole."""
         rest = () if self.is_over else range(self.position + 1, self._present.end + 1)
         missing = self._present.missing(self.position, sum(self._examples(position) > 0 for position in rest))
         if missing:
@@ -381,11 +375,7 @@ class ScriptRun:
         own = self.steps_per_epoch * self._length.get("epochs", 0)
         if not own or self.settings.budget != "total" or self.position < own:
             return ""
-        return (
-            f"paceline: {self._told.name} has made {self.position:,} steps, and its own were {own:,}: by "
-            f"{self.settings.policy.name} a fast worker takes over what slow ones have not done. With --set "
-            "budget=per_worker it ends after its own."
-        )
+        return beyond_own(self.name, self.position, own, self.settings.policy.name)
 
     def close(self) -> None:
         """Leaves the run; the others go on."""

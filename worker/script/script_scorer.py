@@ -1,41 +1,40 @@
 """Scores versions of a script's model with the script's own function, and has the last and the best one written down."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ConfigError
-from paceline.core.run.best_model import SPLITS, Measure
+from paceline.core.run.best_model import SPLITS
 from paceline.core.slice.plan import make_plan
 from paceline.v1 import run_service_pb2 as pb
 from paceline.worker.scoring.mean_and_vote import LocalModels
 from paceline.worker.scoring.model_file import save_model
 from paceline.worker.scoring.scorer import Scorer, Scores
+from paceline.worker.script.asked_scores import AskedScores
 from paceline.worker.script.named_scores import named
 from paceline.worker.script.script_replica import ScriptReplica
 from paceline.worker.surroundings import Surroundings
-
-Evaluate = Callable[[], Any]
-"""The script's: metrics by name, or the loss as a number."""
+from paceline.worker.training.model_and_gradient import use_threads
 
 
 class ScriptScorer(Scorer):
-    """`evaluate` None: only the final version is taken, and nothing is measured."""
+    """`asked` None: only the final version is taken, and nothing is measured."""
 
     def __init__(
         self,
         around: Surroundings,
         replica: ScriptReplica,
         models: Path | None,
-        evaluate: Evaluate | None = None,
-        best: Measure | None = None,
-        patience: int | None = None,
+        asked: AskedScores | None = None,
+        final_threads: int = 0,
     ) -> None:
-        """`patience`: scores in a row that may go by without a better one before the run is stopped."""
+        """`final_threads`: as in ToldLaunched."""
         config = around.config
         self._replica = replica
-        self._evaluate = evaluate
-        self._patience = patience
+        self._evaluate = None if asked is None else asked.function
+        self._patience = None if asked is None else asked.patience
+        self._final_threads = final_threads
         self._waited = 0
         self.has_taken = False
         """Whether a version has been scored, or taken."""
@@ -43,8 +42,14 @@ class ScriptScorer(Scorer):
         self._has_mean = False
         """Whether the replica holds the mean of the local models."""
         plan = make_plan(replica.shapes, config.servers, config.plan)
-        super().__init__(around, plan, replica.local, models or Path("models"), best, {})
+        super().__init__(
+            around, plan, replica.local, models or Path("models"), None if asked is None else asked.best, {}
+        )
         self._locals = LocalModels(around, replica, plan)
+
+    def hasten(self) -> None:
+        if self._final_threads:
+            use_threads(self._final_threads)
 
     def baseline(self) -> dict[str, float]:
         return {}
@@ -106,7 +111,7 @@ def by_split(metrics: Mapping[Any, Any]) -> Scores:
             scores.setdefault(split, {})[rest] = float(value)
         except (TypeError, ValueError) as error:
             raise ConfigError(
-                f"The function of paceline.evaluate gave {type(value).__name__} as '{name}'; it must return numbers by "
-                "name, like {'loss': .3, 'accuracy': .9}, or one number."
+                f"The function of paceline.evaluate gave {type(value).__name__} as '{name}'; expected one number, "
+                "or a dict of numbers like {'loss': .3, 'accuracy': .9}."
             ) from error
     return scores

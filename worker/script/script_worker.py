@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from paceline.core.errors import Behind, TryAgain
 from paceline.core.sync.policy import build_policy
 from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.data.sampler import Sampler
@@ -55,9 +56,15 @@ class ScriptWorker(Worker):
             if "mean" in policy.scores:
                 self._peer.model.finish(self.replica.local)
 
+    def _goes_back(self, error: Behind) -> None:
+        raise TryAgain(
+            f"{error} A script can't draw its earlier mini-batches again, so this process ends; the next one begins there. A "
+            "larger checkpoint.retain avoids that."
+        )
+
     def left(self, incarnation: int) -> None:
-        """Where nobody evaluates, the worker at place 0 takes the final version, for its script and for the run's folder; in
-        a pod, which has none, an evaluator does. Local models that are to be scored are served until then."""
+        """Without an evaluator, the worker at place 0 takes the final version, for its script and for the run's folder; in a
+        pod, which has no such folder, an evaluator does. Local models that will be scored are served until then."""
         if self._place == 0 and self._takes_final:
             if self._peer.model.is_final:
                 self._peer.model.finish(self.replica.local.copy())
@@ -66,7 +73,7 @@ class ScriptWorker(Worker):
             super().left(incarnation)
 
     def late(self) -> None:
-        """Started again, perhaps, while the others trained to the end: worker 0's final version is wanted all the same."""
+        """Handles a start after the others have trained to the end: worker 0's final version is still wanted."""
         if rank_of(self.name) == 0 and self._takes_final:
             self._take_final()
 

@@ -13,14 +13,14 @@ from paceline.worker.script.training_data import check_dataset, is_stream, lengt
 
 
 def split(dataset: Any, test: float, validation: float, seed: int, labels: Any = None) -> list["Subset[Any]"]:
-    """The rows to train on, those for validation where there are to be some, and those for the test. Classes keep their shares
-    where the labels are at hand and each class has room on both sides; else the rows are cut at random. ConfigError where the
-    shares or the data set are none."""
+    """The rows to train on, those for validation if `validation` is above 0, and those for the test. Classes keep their shares
+    if the labels are known and each class has room on both sides; otherwise the rows are cut at random. Raises ConfigError for
+    invalid shares or data sets."""
     check_dataset(dataset)
     if is_stream(dataset):
         raise ConfigError(
-            f"A {type(dataset).__name__} is a stream, whose examples can't be split by number. Keep examples apart where the "
-            "stream is made."
+            f"A {type(dataset).__name__} is a stream, whose examples have no numbers to split by. Split the data "
+            "before you make the stream."
         )
     count = length_of(dataset, None, False)
     _check_shares(count, test, validation)
@@ -34,7 +34,7 @@ def split(dataset: Any, test: float, validation: float, seed: int, labels: Any =
 
 
 def _strata(labels: Array | None, count: int, shares: list[float]) -> Array:
-    """The classes to cut by; numbers that are no classes where the rows are to be cut at random."""
+    """The classes to cut by; other numbers if the rows must be cut at random."""
     at_random = np.zeros(count, np.float32)
     if labels is None or not is_class_label(labels):
         return at_random
@@ -54,4 +54,7 @@ def _check_shares(count: int, test: float, validation: float) -> None:
         )
     kept = sum(max(1, round(share * count)) for share in (test, validation) if share)
     if kept >= count:
-        raise ConfigError(f"paceline.split would keep {kept} of {count} rows apart, so that none is left to train on.")
+        raise ConfigError(
+            f"paceline.split would set aside {kept} of {count} rows, so no row is left to train on. Give smaller "
+            "shares."
+        )

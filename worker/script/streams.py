@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 class StreamPart(IterableDataset[list[Any]]):
     """Mini-batches, as lists of examples, of every n-th example of a stream; the same however many DataLoader processes read
-    it, since each of them reads all of it and keeps its turns. A stream that deals itself is told by get_worker_info() that
-    process j of k on worker i of n is number i * k + j of n * k, and all that comes is kept."""
+    it, since each of them reads all of it and keeps its turns. For a stream that deals itself, get_worker_info() returns that
+    process j of k on worker i of n is number i * k + j of n * k, and all that it yields is kept."""
 
     def __init__(self, stream: Any, deals_itself: bool) -> None:
         self._stream = stream
@@ -44,7 +44,8 @@ class StreamPart(IterableDataset[list[Any]]):
                     pass
 
     def _examples(self, place: int, places: int, number: int, readers: int) -> Iterator[Any]:
-        """This reader's examples without an end: where the stream ends before the epoch, it begins anew, which is said."""
+        """Yields this reader's examples without an end: if the stream ends before the epoch, it starts again, with a
+        warning."""
         turn, every, least = (0, 1, 1) if self._deals_itself else (place, places, places)
         who = (place * readers + number, places * readers) if self._deals_itself else (0, 1)
         while True:
@@ -54,13 +55,14 @@ class StreamPart(IterableDataset[list[Any]]):
                     yield example
             if count < least:
                 raise DataError(
-                    f"The stream ended after {count:,} examples, too few for {places} workers. Give more data, or fewer "
-                    "workers; a stream that deals itself must have something for each worker and each of its processes."
+                    f"The stream ended after {count:,} examples, too few for {places} workers. Give more data, or "
+                    "use fewer workers. With deals_itself=True the stream must have examples for each worker and "
+                    "for each process of its DataLoader."
                 )
             turn = (turn - count) % every
             if not (self._deals_itself and readers > 1):  # these have no equal numbers of mini-batches
                 warnings.warn(
-                    f"The stream ended after {count:,} examples, before the epoch did, and begins anew. Correct length=, or "
+                    f"The stream ended after {count:,} examples, before the epoch did, and starts again. Correct length=, or "
                     "the stream's __len__.",
                     stacklevel=2,
                 )
@@ -73,13 +75,13 @@ def sizes_of_pass(length: int, steps: int, parts: int) -> Iterator[int]:
 
 
 def _sizes(length: int, parts: int) -> Iterator[int]:
-    """Of so many nearly equal parts, as numpy.array_split cuts; empty ones, which come last, are left out."""
+    """The sizes of `parts` nearly equal parts, as numpy.array_split cuts; empty ones, which come last, are left out."""
     size, longer = divmod(length, parts)
     return chain(repeat(size + 1, longer), repeat(size, parts - longer if size else 0))
 
 
 def _read_as(stream: Any, number: int, readers: int) -> Iterator[Any]:
-    """The stream, for whose own code get_worker_info() is reader `number` of so many."""
+    """Reads the stream; in its code get_worker_info() says that it is reader `number` of `readers`."""
     before = get_worker_info()
     if before is None and readers == 1:
         yield from stream

@@ -2,6 +2,11 @@
 
 import sys
 
+TRAINER = (
+    " transformers.Trainer has a loop of its own, which no worker can run: write the loop, as in "
+    "examples/scripts/accelerate_loop.py."
+)
+
 
 def tell(what: str) -> None:
     """A sentence, where the launcher shows it."""

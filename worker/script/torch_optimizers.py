@@ -71,17 +71,17 @@ def rates(optimizer: Optimizer, section: Mapping[str, Any]) -> tuple[float, ...]
     said = [section, *({**section, **group} for group in section.get("groups", ()))]
     if len(groups) > len(said):
         raise ConfigError(
-            f"The optimizer has {len(groups)} parameter groups by now, and had {len(said)} at paceline.wrap. Make all groups "
-            "before; one whose rate is 0 keeps its weights until then."
+            f"The optimizer has {len(groups)} parameter groups now, but had {len(said)} at paceline.wrap. Add all "
+            "groups before paceline.wrap. A group with lr=0 keeps its weights until you raise the rate."
         )
     found = [1.0] * (len(said) + ("averaged" in section))
     for number, (group, known) in enumerate(zip(groups, said, strict=False)):
         for key, value in _options(optimizer, section["name"], group).items():
             if key != "lr" and value != _plain(known[key]):
                 raise ConfigError(
-                    f"Parameter group {number} has {key} {value} by now, and had {known[key]} at paceline.wrap; only rates "
-                    "may change while servers step. Keep it (OneCycleLR and CyclicLR: cycle_momentum=False), "
-                    f"{_INSTEAD}."
+                    f"Parameter group {number} has {key} {value} now, but had {known[key]} at paceline.wrap. "
+                    "Servers can only follow changes of lr. Keep the other options as they are (OneCycleLR and "
+                    f"CyclicLR: cycle_momentum=False), {_INSTEAD}."
                 )
         found[number] = float(group["lr"]) / known["lr"]
     return () if all(rate == 1 for rate in found) else tuple(found)
@@ -93,7 +93,8 @@ def _kind(optimizer: Optimizer, group: Mapping[str, Any]) -> str:
     if name is None:
         known = ", ".join(kind.__name__ for kind in _KINDS)
         raise ConfigError(
-            f"Servers can't step as {type(optimizer).__qualname__} does. Take one of torch.optim: {known}; {_INSTEAD}."
+            f"Servers can't do the steps of {type(optimizer).__qualname__}. Use one of torch.optim: {known}; "
+            f"{_INSTEAD}."
         )
     return "adamw" if name == "adam" and group.get("decoupled_weight_decay") else name
 
@@ -130,8 +131,9 @@ def _names(optimizer: Optimizer, model: nn.Module) -> list[list[str]]:
         strangers = [tuple(one.shape) for one in group["params"] if id(one) not in known]
         if strangers:
             raise ConfigError(
-                f"Parameter group {number} of the optimizer has {len(strangers)} that are not the model's, the first of shape "
-                f"{strangers[0]}. Give paceline.wrap the module that has all of them, and make the optimizer of its parameters."
+                f"Parameter group {number} of the optimizer holds {len(strangers)} that the model does not have, the "
+                f"first of shape {strangers[0]}. Give paceline.wrap the module with all of them, "
+                "and make the optimizer from its parameters."
             )
         found.append([known[id(one)] for one in group["params"] if one.requires_grad])
     if not any(found):
@@ -145,4 +147,4 @@ def _advice(key: str) -> str:
 
 def _refused(optimizer: Optimizer, what: str, instead: str = "Change them") -> ConfigError:
     kind = type(optimizer).__name__
-    return ConfigError(f"This {kind} {what}; servers can't step so. {instead}, {_INSTEAD}.")
+    return ConfigError(f"This {kind} {what}, which servers can't do. {instead}, {_INSTEAD}.")

@@ -8,7 +8,7 @@ from paceline.core.values import Vector
 
 
 class TorchSteps:
-    """In the place of the optimizer that a worker steps its own model with. Belongs to the loop's thread, which goes on only
+    """Replaces the optimizer that a worker steps its local model with. Belongs to the loop's thread, which goes on only
     while the script waits."""
 
     def __init__(self, optimizer: Optimizer, lr: float, after: Callable[[], None]) -> None:

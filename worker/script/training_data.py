@@ -39,7 +39,7 @@ class Asked:
     """How a script's loader draws mini-batches."""
 
     batch_size: int
-    """Examples; of whom: see `batch`."""
+    """Examples of one worker or of all: see `batch`."""
     batch: Literal["global", "worker"]
     shuffle: bool = True
     drop_last: bool = False
@@ -166,7 +166,7 @@ class Brought:
 
 
 class _AsNeeded:
-    """A data set in the place of a `Labelled`, whose labels and features are found when a strategy looks at them."""
+    """A data set used like a `Labelled`, whose labels and features are found when a strategy looks at them."""
 
     weights = None
 
@@ -221,29 +221,30 @@ def check_dataset(dataset: Any) -> None:
     elif hasattr(dataset, "iloc"):
         advice = "give torch.utils.data.TensorDataset of tensors made of its columns"
     elif hasattr(dataset, "__next__"):
-        advice = "it can be read only once: give an object whose __iter__ begins anew, like an IterableDataset"
+        advice = "it can be read only once: give an object whose __iter__ starts again, like an IterableDataset"
     elif isinstance(dataset, (str, bytes, int, float, type)) or not (
         hasattr(dataset, "__iter__") or (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"))
     ):
         advice = "give an object with __len__ and __getitem__, or an IterableDataset"
     if advice:
-        raise ConfigError(f"The data set is a {kind}, which is no data set of torch: {advice}.")
+        raise ConfigError(f"The data set is a {kind}, not a torch data set: {advice}.")
 
 
 def length_of(dataset: Any, length: int | None, stream: bool) -> int:
     """Examples of an epoch. ConfigError where there are none, or where nobody knows how many."""
     if length is not None and not stream:
         raise ConfigError(
-            f"length={length} is for streams, but a {type(dataset).__name__} has rows by number. Leave it out; to train on "
-            "fewer of them, give torch.utils.data.Subset(dataset, range(...))."
+            f"length={length} is for streams, but a {type(dataset).__name__} has rows by number. Leave it out. To "
+            "train on fewer rows, give torch.utils.data.Subset(dataset, range(...))."
         )
     if length is None:
         try:
             length = len(dataset)
         except TypeError:
             raise ConfigError(
-                f"How long is an epoch? A {type(dataset).__name__} is a stream without len(). Give its number of examples, all "
-                "workers together: length=...; or count steps instead of epochs: for step in paceline.steps(n)."
+                f"The length of an epoch is unknown, because {type(dataset).__name__} is a stream without len(). "
+                "Give the number of examples of all workers together, length=...; or count steps instead of "
+                "epochs: for step in paceline.steps(n)."
             ) from None
     if length < 1:
         raise ConfigError(f"The data set, a {type(dataset).__name__}, has {length} examples; expected 1 or more.")
@@ -271,39 +272,42 @@ def _check(config: Config, asked: Asked, parts: int, stream: bool) -> None:
     name = config.data.strategy.name
     if stream and name not in ("random", "round_robin"):
         raise ConfigError(
-            f"data.strategy is {name}, but the data set is a stream, of which worker i of n takes every n-th example. Leave it "
-            "out, or give a data set whose rows have numbers."
+            f"data.strategy is {name}, but the data set is a stream, of which each of n workers takes every n-th "
+            "example. Leave it out, or give a data set with rows and len()."
         )
     for key, is_set in (("weights", config.data.weights), ("shards", config.data.shards not in (None, config.workers))):
         if stream and is_set:
-            raise ConfigError(f"data.{key} is set, but a stream is dealt evenly, example by example. Leave it out.")
+            raise ConfigError(
+                f"data.{key} is set, but Paceline deals a stream evenly, one example after the other. Leave it out."
+            )
     if config.data.access == "all":
         why = "a stream is dealt" if stream else "" if asked.shuffle else "shuffle=False has an order"
         why = "drop_last=True makes mini-batches of one size" if asked.drop_last and not why else why
         if why:
             raise ConfigError(
-                f"data.access is all, by which every worker draws from the whole set, but {why}. Leave data.access out."
+                f"data.access is all (every worker draws from the whole set), but {why}. Leave out data.access."
             )
     if asked.fills and config.budget == "total":
         raise ConfigError(
-            "budget is total, by which a fast worker takes over what slow ones have not done, but a DataLoader of your own "
-            "with a paceline.sampler ends with its pass. Leave budget out, or draw with paceline.loader."
+            "budget is total (a fast worker takes over the steps of slow ones), but your own DataLoader with a "
+            "paceline.sampler ends after one pass. Leave out budget, or use paceline.loader."
         )
     if asked.fills and config.worker_batch != asked.batch_size * parts:
         raise ConfigError(
-            f"The DataLoader of paceline.sampler makes {asked.batch_size * parts} examples a step, the run's settings "
-            f"(batch_size {config.batch_size}, batch {config.batch}) {config.worker_batch} for each worker. Leave batch_size "
-            "and batch out of the settings, or draw with paceline.loader, which follows them."
+            f"The DataLoader of paceline.sampler makes {asked.batch_size * parts} examples a step, but the run's "
+            f"settings (batch_size {config.batch_size}, batch {config.batch}) ask for {config.worker_batch} for "
+            "each worker. Leave batch_size and batch out of the settings, or use paceline.loader, which follows "
+            "them."
         )
 
 
 def _check_parts(config: Config, manifest: Manifest, parts: int) -> None:
-    """ConfigError where a worker's smallest mini-batch can't be cut into so many parts."""
+    """Raises ConfigError if a worker's smallest mini-batch can't be cut into `parts` parts."""
     lens, steps = shape_of(config, manifest)
     least = min(lens) // steps
     if least < parts:
         raise ConfigError(
-            f"accumulate is {parts}, but some steps of a worker have fewer examples than that ({least}). Take a smaller "
+            f"accumulate is {parts}, but some steps of a worker have fewer examples ({least}). Use a smaller "
             "accumulate, a larger batch_size, or fewer workers."
         )
 
@@ -311,8 +315,7 @@ def _check_parts(config: Config, manifest: Manifest, parts: int) -> None:
 def _check_enough(count: int, shards: int) -> None:
     if count < shards:
         raise ConfigError(
-            f"The data set has {count} examples, too few for {shards} parts, one for each worker. Take fewer workers, or give "
-            "more data."
+            f"The data set has {count} examples, too few for {shards} shards. Use fewer workers, or give more data."
         )
 
 
@@ -324,8 +327,8 @@ def _whole_batches(lens: Sequence[int], config: Config) -> list[int]:
     steps = (most if config.data.weights else least) // config.worker_batch
     if not steps or least < steps:
         raise ConfigError(
-            f"drop_last leaves nothing: a worker has {least:,} examples, a mini-batch of its own is {config.worker_batch:,}. "
-            "Take fewer workers, a smaller batch_size, or drop_last=False."
+            f"drop_last leaves no mini-batch: a worker has {least:,} examples, but its mini-batches need "
+            f"{config.worker_batch:,}. Use fewer workers, a smaller batch_size, or drop_last=False."
         )
     found = list(lens)
     for place, total in enumerate(owned):

@@ -11,6 +11,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.settings.config import Options
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import build_policy
+from paceline.worker.script.schedulers import Schedulers
 from paceline.worker.script.script_replica import Buffers, ScriptReplica, inner
 from paceline.worker.script.script_run import ScriptRun
 from paceline.worker.script.tell import tell
@@ -18,8 +19,8 @@ from paceline.worker.script.torch_optimizers import described, left_out, rates
 
 
 class WrappedOptimizer(Optimizer):
-    """In the place of the script's optimizer, whose parameter groups it has: what a scheduler writes there is what the servers
-    step with. `step()` pushes the gradients and pulls the weights, as the run's policy has it."""
+    """Replaces the script's optimizer, whose parameter groups it has: the servers step with what a scheduler writes there.
+    `step()` pushes the gradients and pulls the weights, as the run's policy has it."""
 
     _step_supports_amp_scaling = True
     """A GradScaler hands its factor over and never leaves a step out: every worker makes as many."""
@@ -52,6 +53,8 @@ class WrappedOptimizer(Optimizer):
         if scale is not None and finite:
             self._unscale(scale)
         self._note_state()
+        if self._run.schedulers is not None:
+            self._run.schedulers.note(self._run.position)
         self._run.step(None if loss is None else float(loss), finite, self._rates())
         return loss
 
@@ -67,8 +70,8 @@ class WrappedOptimizer(Optimizer):
         """Says once what a checkpoint has brought in vain."""
         if not self._has_stepped and self.state and not self._replica.steps_itself:
             tell(
-                f"the optimizer brings the state of {len(self.state)} parameters, of a checkpoint perhaps. The servers step, "
-                "and begin with theirs anew; a run that goes on (--run NAME) keeps it."
+                f"the optimizer brings the state of {len(self.state)} parameters, perhaps from a checkpoint. The servers step, "
+                "and begin with empty state; a run that goes on (--run NAME) keeps its state."
             )
         self._has_stepped = True
 
@@ -87,8 +90,9 @@ def wrap(run: ScriptRun, optimizer: Optimizer, model: nn.Module, accumulate: int
     """See paceline/script.py."""
     if not isinstance(optimizer, Optimizer) or not isinstance(model, nn.Module):
         raise ConfigError(
-            f"paceline.wrap got {type(optimizer).__name__} and {type(model).__name__}; expected an optimizer of torch and the "
-            "model whose parameters it has: paceline.wrap(torch.optim.SGD(model.parameters(), lr=0.1), model)."
+            f"paceline.wrap got {type(optimizer).__name__} and {type(model).__name__}; expected a torch optimizer "
+            "and the model whose parameters it has: paceline.wrap(torch.optim.SGD(model.parameters(), lr=0.1), "
+            "model)."
         )
     if buffers not in get_args(Buffers):
         raise ConfigError(f"paceline.wrap: buffers is {buffers!r}; expected one of {', '.join(get_args(Buffers))}.")
@@ -99,7 +103,10 @@ def wrap(run: ScriptRun, optimizer: Optimizer, model: nn.Module, accumulate: int
     if averaged := [name for name, _ in replica.shared_buffers()]:
         section["averaged"] = averaged
     run.train(replica, section, accumulate)
-    return WrappedOptimizer(optimizer, run, replica, section)
+    setattr(optimizer, "_opt_called", True)  # noqa: B010  a scheduler that was made before watches it; the wrapped one steps
+    wrapped = WrappedOptimizer(optimizer, run, replica, section)
+    run.schedulers = Schedulers(wrapped, run.kept, run.epoch_of)
+    return wrapped
 
 
 def _section(run: ScriptRun, optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
@@ -111,6 +118,6 @@ def _section(run: ScriptRun, optimizer: Optimizer, model: nn.Module) -> dict[str
         policy = build_policy(run.settings.policy)
         rate = float(optimizer.param_groups[0].get("lr", 1.0)) or 1.0
         plain = {"name": "sgd", "lr": rate, "momentum": 0.0, "weight_decay": 0.0}
-        if policy.worker_optimizer(build_optimizer(Options(**plain))) is None:
+        if policy.both_step or policy.worker_optimizer(build_optimizer(Options(**plain))) is None:
             raise
         return plain

@@ -1,4 +1,4 @@
-"""What a worker or the evaluator begins with: what it is told, and what the files named there say."""
+"""What a worker or the evaluator begins with: its arguments, and the contents of the files that they name."""
 
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
@@ -12,7 +12,7 @@ T = TypeVar("T", bound=ToldClient)
 
 @dataclass(frozen=True, slots=True)
 class Start(Generic[T]):
-    """What a process is told, and what the files named there say."""
+    """A process's arguments, and the contents of the files that they name."""
 
     told: T
     config: Config

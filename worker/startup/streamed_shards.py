@@ -1,4 +1,4 @@
-"""Shards that a `sharder serve` streams: this process keeps copies of what it needs in a folder of its own."""
+"""Shards that a `sharder serve` streams: this process keeps copies of what it needs in its own folder."""
 
 import shutil
 import threading
@@ -29,7 +29,7 @@ Span = tuple[int, int]
 TURN = 16 << 20
 """Most that is asked for in one call (bytes); what a broken stream has brought is kept."""
 _ANSWER, _SLOWEST = 10.0, 4e6
-"""A call may take so long (seconds), and a second more for so many bytes; then the rest is asked for anew."""
+"""A call may take this long (seconds), plus a second for each of this number of bytes; then the rest is requested again."""
 _TRIES = 3
 """Times that a file is fetched whose checksum is wrong."""
 _SAY_EVERY = 10.0
@@ -50,7 +50,8 @@ class ShardClient:
         self._fingerprint = ""
 
     def manifest(self) -> Manifest:
-        """What is served; later calls are about this. Waits for a server that is not there yet, or that writes shards."""
+        """The manifest of what is served; later calls refer to it. Waits for a server that has not started, or that writes
+        shards."""
         content = self._whole(lambda: self._stub.Manifest(pb.ManifestRequest(protocol=PROTOCOL), timeout=_patience(0)))
         manifest = parse_manifest(content, f"the manifest that {self.address} sent")
         self._fingerprint = manifest.fingerprint
@@ -78,7 +79,8 @@ class ShardClient:
             for data in self._received(self._stub.Fetch(request, timeout=_patience(_total(asked)))):
                 if len(data) > _total(rest):
                     raise DataError(
-                        f"{self.address} sent more of {name}/{file} than was asked for; it is no shard server."
+                        f"{self.address} sent more of {name}/{file} than the worker asked for, so it is not a "
+                        "shard server."
                     )
                 rest = _cut(rest, len(data))[1]
                 take(data)
@@ -92,7 +94,7 @@ class ShardClient:
                 self._say("fetching", what=f"{name}/{file}", bytes_left=_total(rest))
             if rest is before:
                 raise DataError(
-                    f"{self.address} sent nothing of {name}/{file}, of which {_total(rest):,} bytes are missing."
+                    f"{self.address} sent no data of {name}/{file}, of which {_total(rest):,} bytes are still missing."
                 )
 
     def _whole(self, begin: Callable[[], Any]) -> bytes:
@@ -121,8 +123,8 @@ class RemoteShards(Shards):
         """DataError where the folder is a sharder's own."""
         if is_there(folder):
             raise DataError(
-                f"{folder} holds shards that a sharder has written; copies of those from {client.address} need a folder of "
-                "their own. Give another one with --shards, or set data.source=files to use these."
+                f"{folder} holds shards that a sharder wrote here; the copies from {client.address} need another "
+                "folder. Give one with --shards, or set data.source=files to use these shards."
             )
         super().__init__(folder, client.manifest())
         self._client = client
@@ -131,7 +133,7 @@ class RemoteShards(Shards):
         """Copies whose checksums have been compared."""
 
     def ids(self, number: int) -> Rows:
-        """Fetches no more than the ids where the shard's copy is not there."""
+        """The ids of a shard; fetches no more than these if there is no copy of the shard."""
         name = f"shard-{number}"
         if self._has(name):
             return super().ids(number)
@@ -159,7 +161,7 @@ class RemoteShards(Shards):
         return self._client.counts(self.manifest.shards[0].columns or 0)
 
     def verify(self, which: int | PartName) -> None:
-        """Fetches it where it is not there or damaged."""
+        """Fetches it if it is missing or damaged."""
         name = f"shard-{which}" if isinstance(which, int) else which
         self._sound.discard(name)
         self._ensure(name)
@@ -169,7 +171,7 @@ class RemoteShards(Shards):
         return super()._map(name, file)
 
     def _ensure(self, name: str) -> None:
-        """A right copy of the shard or part is there afterwards."""
+        """Makes sure that there is an intact copy of the shard or part."""
         if self._has(name):
             return
         began, files = time.monotonic(), self.entry(name).files
@@ -211,12 +213,12 @@ class RemoteShards(Shards):
                     part.rename(path)
                 return
         raise DataError(
-            f"{name}/{file} came damaged {_TRIES} times from {self._client.address}: there or on the way something is wrong. "
-            "Make the shards there anew."
+            f"{name}/{file} came damaged {_TRIES} times from {self._client.address}: its disk or the network is "
+            "faulty. Make the shards there again."
         )
 
     def _download(self, name: str, file: FileName, part: Path) -> None:
-        """Adds to the file what it lacks."""
+        """Appends the rest of the file."""
         size = self.entry(name).files[file].bytes
         with _disk_errors(part):
             part.parent.mkdir(parents=True, exist_ok=True)
@@ -230,7 +232,7 @@ class RemoteShards(Shards):
         try:
             check_file(path, described)
         except DataError as error:
-            self._say("a copy is damaged and is fetched anew", why=str(error))
+            self._say("a copy is damaged and is fetched again", why=str(error))
             with _disk_errors(path):
                 path.unlink(missing_ok=True)
             return False
@@ -269,7 +271,7 @@ def _disk_errors(path: Path) -> Iterator[None]:
 
 
 def _patience(size: int) -> float:
-    """How long a call for so many bytes may take (seconds)."""
+    """How long a call for `size` bytes may take (seconds)."""
     return _ANSWER + size / _SLOWEST
 
 

@@ -13,11 +13,11 @@ from paceline.worker.startup.streamed_shards import RemoteShards, ShardClient
 
 
 def find_shards(start: Start[Any], stop: threading.Event, say: Callable[..., None]) -> Shards:
-    """The shards, as soon as they or their server are there; says every 10 s that it waits."""
+    """Opens the shards as soon as they, or their server, exist; says every 10 s that it waits."""
     told, config, server = start.told, start.config, start.told.shard_server
     if (config.data.source == "server") != bool(server):
         raise ConfigError(
-            f"data.source is {config.data.source}, but {'a' if server else 'no'} --shard-server was given. Set "
+            f"data.source is {config.data.source}, but you gave {'a' if server else 'no'} --shard-server. Set "
             "data.source=server and give --shard-server HOST:PORT, or neither."
         )
     if server:
@@ -34,12 +34,12 @@ def find_shards(start: Start[Any], stop: threading.Event, say: Callable[..., Non
 
 
 def wait_for_shards(folder: Path, stop: threading.Event, say: Callable[..., None]) -> Shards:
-    """Opens the shards in a folder as soon as they are there."""
+    """Opens the shards in a folder as soon as they exist."""
     said = time.monotonic()
     while not is_there(folder):
         if time.monotonic() - said >= 10:
             said = time.monotonic()
             say("waiting for shards; write them with: paceline shard", folder=str(folder))
         if stop.wait(0.2):
-            raise Stopped("The process was told to stop.")
+            raise Stopped("The process got a signal to stop.")
     return open_shards(folder)

@@ -1,4 +1,4 @@
-"""CIFAR-100 by its 20 coarse classes [Sharding IV-D]: the files of `cifar100`, each class five of its own."""
+"""CIFAR-100 by its 20 coarse classes [Sharding IV-D]: the files of `cifar100`, five classes of which make one."""
 
 from paceline.data.cifar import read_cifar100
 from paceline.data.dataset import Dataset

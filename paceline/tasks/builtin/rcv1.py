@@ -14,5 +14,6 @@ SETTINGS = {**svm.SETTINGS, "policy": {"name": "bsp"}}
 
 
 def data(path: str, positive: str | None = None) -> Dataset:
-    """Sparse float32 rows of 47,236 features; label 1 where the document has the topic `positive`, by default CCAT, else 0."""
+    """Sparse float32 rows of 47,236 features; label 1 where the document has the topic `positive`, by default CCAT,
+    otherwise 0."""
     return read_rcv1(users_own(path, "RCV1", WHERE), positive or "CCAT")

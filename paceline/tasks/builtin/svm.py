@@ -32,8 +32,8 @@ TEST = ".t"
 
 def data(path: str, positive: str | None = None) -> Dataset:
     """Sparse float32 rows. Of two labels the larger one is class 1; more than two are numbered from 0, in rising order; with
-    `positive` that label is 1 and all others are 0. 'train,test' are two files; else a file beside it whose name ends in .t is
-    the test set. Files beside these whose names end in .weight hold their rows' weights."""
+    `positive` that label is 1 and all others are 0. 'train,test' are two files; otherwise a file next to it whose name
+    ends in .t is the test set. Files next to these whose names end in .weight hold their rows' weights."""
     users_own(path, "The data set of task svm", "give a file of LIBSVM text, or two: train,test,")
     first, _, second = path.partition(",")
     file = at(first)
@@ -60,9 +60,9 @@ def data(path: str, positive: str | None = None) -> Dataset:
 
 
 def _check_classes(labels: Array, path: str) -> None:
-    """DataError where so many labels can't be meant as classes."""
+    """DataError where this many labels can't be meant as classes."""
     if len(labels) > MOST or (len(labels) > 2 and (labels != np.round(labels)).any()):
         raise DataError(
-            f"{path} has {len(labels):,} different labels; expected up to {MOST:,} classes, "
-            "of more than two whole numbers. Set svm.positive to the one that is +1, against all others."
+            f"{path} has {len(labels):,} different labels; expected up to {MOST:,} classes, of more than two "
+            "whole numbers. Set svm.positive to the class that is +1; all others are -1."
         )

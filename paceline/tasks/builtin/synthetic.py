@@ -45,8 +45,8 @@ def _options(path: str) -> dict[str, int]:
         if not (value.isdecimal() and least <= int(value) <= most):
             told = ", ".join(f"{name}={low}..{high}" for name, (_, low, high) in LIMITS.items())
             raise ConfigError(
-                f"data.path of the task synthetic holds {pair!r}; it is 'bundled' or some of {told} (whole numbers), like "
-                "'examples=100000,noise=3'."
+                f"data.path of the task synthetic holds {pair!r}; expected 'bundled', or whole numbers for some "
+                f"of {told}, like 'examples=100000,noise=3'."
             )
         found[key] = int(value)
     return found

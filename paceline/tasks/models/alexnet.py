@@ -7,8 +7,8 @@ from paceline.tasks.models.first_weights import start_convolutions
 
 class AlexNet(nn.Sequential):
     """The five convolutions of Krizhevsky 2014 ("One weird trick", section 5: one column of 64, 192, 384, 256 and 256),
-    pooled by 2 where the original pools by 3, which leaves one pixel; so one linear layer takes the place of the
-    original's three. (examples, 3, 32, 32) to (examples, classes); 2,472,266 parameters with 10 classes."""
+    pooled by 2 where the original pools by 3, which leaves one pixel; so one linear layer replaces the original's three.
+     (examples, 3, 32, 32) to (examples, classes); 2,472,266 parameters with 10 classes."""
 
     def __init__(self, classes: int = 10) -> None:
         super().__init__(

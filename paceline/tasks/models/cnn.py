@@ -1,6 +1,7 @@
 """The simple network with four layers that a CPU can train [Sharding Fig. 1]."""
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from paceline.tasks.models.first_weights import start_convolutions
 
@@ -23,3 +24,10 @@ class Cnn(nn.Sequential):
             nn.Linear(128, classes),
         )
         start_convolutions(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """On a CPU with the channels of a pixel side by side, or pooling takes half of the time."""
+        if images.device.type == "cpu":
+            images = images.to(memory_format=torch.channels_last)
+        outputs: Tensor = super().forward(images)  # type: ignore[no-untyped-call]
+        return outputs

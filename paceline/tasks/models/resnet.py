@@ -9,7 +9,7 @@ from paceline.tasks.models.first_weights import start_convolutions
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions beside a shortcut without parameters (option A): every second pixel, new channels zero."""
+    """Two 3x3 convolutions next to a shortcut without parameters (option A): every second pixel, new channels zero."""
 
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class CifarResNet(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions, the last four times as wide, beside a shortcut that is projected where its shape
+    """1x1, 3x3 and 1x1 convolutions, the last four times as wide, next to a shortcut that is projected where its shape
     changes (option B). The stride is the 3x3 convolution's, as in today's ResNet-50."""
 
     def __init__(self, channels_in: int, width: int, stride: int) -> None:

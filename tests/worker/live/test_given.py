@@ -71,10 +71,10 @@ class Stream(IterableDataset):
         (torch.zeros(3), "train is a Tensor; expected a torch data set, a DataLoader, or inputs and targets"),
         ("digits", "train is 'digits'; expected a torch data set"),
         ({"train": ROWS}, r"train is a dict of train\. Give one set: train=data\['train'\]"),
-        ((np.zeros(3), np.zeros(4)), "train has columns of 3, 4 rows"),
+        ((np.zeros(3), np.zeros(4)), "train has columns with 3, 4 rows"),
         (
             DataLoader(ROWS, sampler=WeightedRandomSampler([1.0] * 96, 96)),
-            r"sampler of its own \(WeightedRandomSampler\)",
+            r"its own sampler \(WeightedRandomSampler\)",
         ),
         (None, r"no training data\. Give it: train="),
     ],
@@ -129,21 +129,21 @@ def test_an_iterable_set_is_not_cut() -> None:
     ("given", "said"),
     [
         ({"loss": "mse"}, "loss is 'mse', which can't be called; expected a function of outputs and targets"),
-        ({"loss": torch.nn.CrossEntropyLoss}, r"loss is the class CrossEntropyLoss; give an object of it"),
-        ({"loss": len, "batch_loss": len}, "Both loss and batch_loss are there"),
+        ({"loss": torch.nn.CrossEntropyLoss}, r"loss is the class CrossEntropyLoss; give an object of that class"),
+        ({"loss": len, "batch_loss": len}, "Got both loss and batch_loss"),
         ({"metrics": [len]}, "metrics is a list; expected functions by name"),
         ({"metrics": {"loss": len}}, "metrics has a 'loss', which is the name of the loss itself"),
-        ({"batch_size": 0}, "batch_size is 0; expected a whole number from 1 on"),
+        ({"batch_size": 0}, "batch_size is 0; expected a whole number of 1 or more"),
         ({"epochs": 1.5}, "epochs is 1.5; expected a whole number"),
         ({"optimizer": "adamv"}, "There is no optimizer 'adamv' in torch.optim. Did you mean 'Adam"),
         ({"optimizer": {"name": "sgd", "rate": 1}}, "optimizer: .*unexpected keyword argument 'rate'"),
         ({"optimizer": 0.1}, "optimizer is a float; expected an optimizer over the model's parameters"),
         ({"optimizer": lambda parameters: None}, r"optimizer\(parameters\) is a NoneType"),
         ({"optimizer": torch.optim.SGD(net().parameters())}, "2 of the 2 parameters of the optimizer do not belong"),
-        ({"batch_size": 30, "accumulate": 4}, "mini-batch of 30 can't be computed in 4 equal parts.* divides: 32"),
+        ({"batch_size": 30, "accumulate": 4}, "mini-batch of 30 can't be cut into 4 equal parts.* divides: 32"),
         ({"scheduler": lambda optimizer: None, "scheduler_interval": "batch"}, "expected 'epoch' or 'step'"),
         ({"scheduler_interval": "step"}, "scheduler_interval is 'step', but there is no scheduler"),
-        ({"scheduler": "cosine"}, "scheduler is 'cosine'; expected one of torch.optim.lr_scheduler"),
+        ({"scheduler": "cosine"}, "scheduler is 'cosine'; expected a scheduler of torch.optim.lr_scheduler"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(given: dict[str, Any], said: str) -> None:
@@ -154,9 +154,9 @@ def test_what_does_not_fit_is_refused_by_name(given: dict[str, Any], said: str) 
 def test_a_scheduler_must_be_of_the_optimizer_and_go_by_epochs() -> None:
     model = net()
     first, second = (torch.optim.SGD(model.parameters(), lr=1) for _ in range(2))
-    with pytest.raises(ConfigError, match="The scheduler is of another optimizer"):
+    with pytest.raises(ConfigError, match="The scheduler belongs to another optimizer"):
         live(model, optimizer=first, scheduler=torch.optim.lr_scheduler.StepLR(second, 1))
-    with pytest.raises(ConfigError, match="ReduceLROnPlateau, which waits for a score"):
+    with pytest.raises(ConfigError, match="ReduceLROnPlateau, which needs a score"):
         live(model, optimizer=first, scheduler=torch.optim.lr_scheduler.ReduceLROnPlateau(first))
 
 
@@ -170,7 +170,7 @@ def test_optimizers_are_taken_in_many_forms(optimizer: Any) -> None:
 
 
 def test_a_model_without_parameters_or_shapes_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no parameters that are trained"):
+    with pytest.raises(ConfigError, match="no parameters to train"):
         live(torch.nn.Sequential(torch.nn.ReLU()))
     with pytest.raises(ConfigError, match=r"0\.weight has no shape yet"):
         live(torch.nn.Sequential(torch.nn.LazyLinear(3)))
@@ -258,12 +258,12 @@ def test_a_mistake_in_a_users_function_is_raised_as_it_is_with_a_note() -> None:
     [
         (
             {"loss": lambda outputs, targets: outputs},
-            r"loss\(outputs, targets\) gave Tensor of shape \(8, 3\); it must give a",
+            r"loss\(outputs, targets\) gave Tensor of shape \(8, 3\); expected a",
         ),
         ({"loss": lambda outputs, targets: outputs.detach().mean()}, "The loss has no gradient"),
         (
             {"metrics": {"f1": lambda outputs, targets: outputs}},
-            r"metrics\['f1'\] gave Tensor; it must give one number",
+            r"metrics\['f1'\] gave Tensor; expected one number",
         ),
     ],
 )

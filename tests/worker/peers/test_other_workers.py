@@ -230,7 +230,7 @@ def test_where_nobody_has_a_model_any_more_the_run_is_given_up(member: Callable[
     failed: list[BaseException] = []
 
     def join(one: Member) -> None:
-        with pytest.raises(DataError, match="No worker is left that has the run's model") as caught:
+        with pytest.raises(DataError, match="All workers that had the run's model are gone") as caught:
             one.begin("adpsgd", is_founder=False)
         failed.append(caught.value)
 
@@ -310,7 +310,7 @@ ONES = np.ones(PLAN.total)
         ({"note": {"weight": -1.0}}, ONES, BadPush, "the weight (inf|-1)"),
         ({"note": {"sparse": True}}, ONES, BadPush, r"announces .* \(ask\)"),
         ({"note": {"kind": "update", "sparse": True}}, ONES, BadPush, "of kind 'update'; expected answer, ask"),
-        ({"codec": "topk"}, ONES, BadPush, "Weights can't travel as topk"),
+        ({"codec": "topk"}, ONES, BadPush, "Weights can't be sent as topk"),
     ],
 )
 def test_a_message_that_is_wrong_changes_nothing(
@@ -324,8 +324,8 @@ def test_a_message_that_is_wrong_changes_nothing(
 @pytest.mark.parametrize(
     ("values", "match"),
     [
-        (np.ones(3), "places that do not rise"),
-        (np.array([1, 1, 2, 2], np.uint32).view(np.float32), "places that do not rise"),
+        (np.ones(3), "positions that are not in rising order"),
+        (np.array([1, 1, 2, 2], np.uint32).view(np.float32), "positions that are not in rising order"),
         (np.concatenate([np.ones(1, np.float32), np.array([PLAN.total], np.uint32).view(np.float32)]), "beyond"),
     ],
 )
@@ -358,7 +358,7 @@ def test_a_message_for_a_former_process_is_forgotten(taker: Member, kind: str) -
 
 def test_a_worker_that_has_ended_puts_others_off(taker: Member, kind: str) -> None:
     taker.peers.end()
-    with pytest.raises(NotYet, match="does not train just now"):
+    with pytest.raises(NotYet, match="is not training at the moment"):
         deliver(taker, kind, {}, ONES)
 
 

@@ -150,7 +150,7 @@ def test_a_worker_that_is_gone_or_does_not_end_its_step_is_given_up(peers: Peers
     stopped.set()
     with pytest.raises(TryAgain):
         peers.pulled(nobody)
-    with pytest.raises(TryAgain, match="did not end its step within 0 s"):
+    with pytest.raises(TryAgain, match="did not finish its step within 0 s"):
         peers.pulled(stuck, patience=0.0)
     with pytest.raises(Stopped):
         peers.pulled(stuck, stop=stopped)

@@ -232,7 +232,7 @@ def test_a_sum_that_comes_too_late_is_passed_over() -> None:
 def test_a_place_to_meet_that_is_none_is_refused(values: list[float]) -> None:
     peers = Collected(2)
 
-    with pytest.raises(BadPush, match="as the port to meet at; expected one from 1 to 65535"):
+    with pytest.raises(BadPush, match="as the port to meet on; expected 1 to 65535"):
         peers.members[4].receive(Message("meet", 1, 4, 1, 1, np.array(values, np.float32)))
 
 

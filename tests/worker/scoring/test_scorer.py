@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from paceline.core.errors import DiskError
 from paceline.core.run.best_model import Measure
 from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.v1 import run_service_pb2 as pb
@@ -116,3 +117,29 @@ def test_where_the_measure_never_moves_the_loss_decides_which_model_is_the_best(
     assert written == [f"best {epoch} max accuracy 3" for epoch in (0, 1)] + [
         f"{name} 4 max accuracy 3" for name in ("last", "best")
     ]
+
+
+def test_a_best_model_that_the_disk_does_not_take_ends_no_scoring_and_the_next_better_one_is_tried() -> None:
+    tried: list[str] = []
+    said: list[str] = []
+
+    def write(name: str, facts: dict[str, str]) -> None:
+        tried.append(f"{name} {facts['epoch']}")
+        if facts["epoch"] == "0":
+            raise DiskError("No space left on device")
+
+    scorer: Any = SimpleNamespace(
+        _measure=None,
+        _best=WORST,
+        _average_from=None,
+        _examples={},
+        kept=lambda is_better, final: None,
+        write=write,
+        _say=lambda event, **facts: said.append(event),
+    )
+    for epoch, loss in enumerate([1.0, 2.0, 3.0]):
+        due = pb.EvaluateReply(epoch=epoch)
+        scoring.Scorer._keep(scorer, {"validation_accuracy": 0.25, "validation_loss": loss}, "max accuracy", due)
+
+    assert tried == ["best 0", "best 1"]
+    assert said == ["can't keep the best model so far; scoring goes on"]

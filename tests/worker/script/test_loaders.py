@@ -415,7 +415,7 @@ def test_alone_it_is_a_dataloader_of_torch() -> None:
 @pytest.mark.parametrize(
     ("dataset", "options", "words"),
     [
-        (Numbers(9), {"batch_size": None}, "batch_size is None; expected a whole number from 1"),
+        (Numbers(9), {"batch_size": None}, "batch_size is None; expected a whole number of 1 or more"),
         (Numbers(9), {"batch_size": True}, "batch_size is True"),
         (Numbers(9), {"batch_size": 0}, "batch_size is 0"),
         (Numbers(9), {"sampler": [1]}, "takes no sampler. .*paceline.sampler"),
@@ -426,14 +426,14 @@ def test_alone_it_is_a_dataloader_of_torch() -> None:
         (Numbers(9), {"labels": [1, 2]}, "labels= are 2; expected one .* 9 rows"),
         (Numbers(0), {}, "a Numbers, has 0 examples"),
         ([], {}, "has 0 examples"),
-        (Stream(9), {}, "How long is an epoch.*length=.*paceline.steps"),
+        (Stream(9), {}, "The length of an epoch is unknown.*length=.*paceline.steps"),
         ((torch.zeros(4, 2), torch.zeros(4)), {}, "tuple of two arrays.*TensorDataset"),
         ({"x": [1]}, {}, "is a dict, .*columns"),
         ((number for number in range(9)), {}, "generator.*only once"),
         ("train.csv", {}, "is a str"),
         (7, {}, "is a int"),
         (data.DataLoader(Numbers(9), sampler=data.WeightedRandomSampler([1.0] * 9, 9)), {}, "WeightedRandomSampler"),
-        (data.DataLoader(Numbers(9), batch_sampler=[[1, 2]]), {}, "batch_sampler of its own .list."),
+        (data.DataLoader(Numbers(9), batch_sampler=[[1, 2]]), {}, "its own batch_sampler .list."),
         (data.DataLoader(Numbers(9), sampler=data.RandomSampler(range(9), num_samples=3)), {}, "RandomSampler"),
     ],
 )
@@ -445,13 +445,13 @@ def test_what_can_not_be_dealt_is_refused_with_what_to_do(dataset: Any, options:
 @pytest.mark.parametrize(
     ("dataset", "options", "words"),
     [
-        (Numbers(3), {}, "3 examples, too few for 4 parts, one for each worker"),
-        (Known(3), {}, "3 examples, too few for 4 parts, one for each worker"),
+        (Numbers(3), {}, "3 examples, too few for 4 shards"),
+        (Known(3), {}, "3 examples, too few for 4 shards"),
         (Known(30), {"data": {"strategy": "stratified"}}, "strategy is stratified, but the data set is a stream"),
-        (Known(30), {"data": {"weights": [1, 1, 1, 2]}}, "data.weights is set, but a stream"),
-        (Known(30), {"data": {"shards": 8}}, "data.shards is set, but a stream"),
+        (Known(30), {"data": {"weights": [1, 1, 1, 2]}}, "data.weights is set, but Paceline deals a stream"),
+        (Known(30), {"data": {"shards": 8}}, "data.shards is set, but Paceline deals a stream"),
         (Known(30), {"data": {"access": "all"}}, "data.access is all.*stream"),
-        (Numbers(30), {"accumulate": 4, "batch_size": 8}, "accumulate is 4, but some steps .* than that .1."),
+        (Numbers(30), {"accumulate": 4, "batch_size": 8}, "accumulate is 4, but some steps .* have fewer examples .1."),
         (Numbers(30), {"data": {"strategy": {"name": "stratified", "by": "cifar100"}}}, "by is cifar100, but a script"),
     ],
 )
@@ -462,7 +462,7 @@ def test_settings_that_the_data_does_not_allow_are_refused(dataset: Any, options
 
 
 def test_drop_last_that_would_drop_everything_is_refused() -> None:
-    with pytest.raises(ConfigError, match="drop_last leaves nothing: a worker has 5 examples"):
+    with pytest.raises(ConfigError, match="drop_last leaves no mini-batch: a worker has 5 examples"):
         len(FakeRun(workers=4).loader(Numbers(20), 32, drop_last=True))
 
 
@@ -498,9 +498,9 @@ def test_samplers_say_what_they_can_not_draw() -> None:
         FakeRun().sampler(Numbers(9), drop_last=True)
     run, dataset = FakeRun(workers=2, budget="total"), Numbers(40)
     mine = data.DataLoader(dataset, batch_size=8, sampler=run.sampler(dataset))
-    with pytest.raises(ConfigError, match=r"budget is total.*Leave budget out"):
+    with pytest.raises(ConfigError, match=r"budget is total.*Leave out budget"):
         len(mine)
     run, dataset = FakeRun(workers=2, batch_size=16), Numbers(40)
     mine = data.DataLoader(dataset, batch_size=8, sampler=run.sampler(dataset))
-    with pytest.raises(ConfigError, match=r"makes 8 examples a step, the run's settings .* 16 for each worker"):
+    with pytest.raises(ConfigError, match=r"makes 8 examples a step, but the run's settings .* 16 for each worker"):
         len(mine)

@@ -1,5 +1,6 @@
 """A script's model as one vector: other precisions, running statistics, models inside of others, own steps of torch's."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -165,6 +166,33 @@ def test_own_steps_are_those_of_the_scripts_optimizer_at_what_the_run_makes_of_i
 
 
 @pytest.mark.parametrize(
+    ("policy", "is_refused"),
+    [
+        ({"name": "shat", "local_step": "optimizer"}, True),
+        ({"name": "ensemble", "local_step": "optimizer"}, False),
+        ({"name": "local_sgd"}, False),
+    ],
+)
+def test_an_optimizer_that_servers_have_not_is_for_policies_whose_servers_take_no_such_steps(
+    policy: dict[str, str], is_refused: bool
+) -> None:
+    from paceline.worker.script.wrapped_optimizer import wrap
+
+    model, described = normed(), []
+    run = SimpleNamespace(
+        script="train.py",
+        settings=SimpleNamespace(policy=Options(**policy)),
+        train=lambda replica, section, accumulate: described.append(section),
+        kept=None,
+        epoch_of=None,
+    )
+    with pytest.raises(ConfigError, match="Servers can't do the steps of NAdam") if is_refused else nullcontext():
+        wrap(run, torch.optim.NAdam(model.parameters(), lr=0.01), model, 1, "own")
+
+    assert [section["name"] for section in described] == ([] if is_refused else ["sgd"])
+
+
+@pytest.mark.parametrize(
     ("steps_itself", "has_state", "is_said"), [(False, True, 1), (False, False, 0), (True, True, 0)]
 )
 def test_state_that_servers_do_not_take_is_told_once(
@@ -178,7 +206,7 @@ def test_state_that_servers_do_not_take_is_told_once(
     if has_state:
         optimizer.step()
     pushed: list[object] = []
-    run = SimpleNamespace(step=lambda *what: pushed.append(what))
+    run = SimpleNamespace(schedulers=None, step=lambda *what: pushed.append(what))
     section = {"name": "adam", "lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "maximize": False}
     wrapped = WrappedOptimizer(optimizer, run, SimpleNamespace(steps_itself=steps_itself), section)
 
@@ -186,4 +214,4 @@ def test_state_that_servers_do_not_take_is_told_once(
         wrapped.step()
 
     assert len(pushed) == 2
-    assert capsys.readouterr().err.count("begin with theirs anew") == is_said
+    assert capsys.readouterr().err.count("begin with empty state") == is_said

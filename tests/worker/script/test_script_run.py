@@ -120,12 +120,12 @@ def model_and_optimizer() -> tuple[Any, dict[str, Any]]:
 
 def test_a_script_that_has_not_said_all_is_told_what_lacks(told: Any) -> None:
     run = script_run.ScriptRun(told)
-    with pytest.raises(ConfigError, match=r"train\.py trains without paceline\.wrap"):
+    with pytest.raises(ConfigError, match=r"train\.py trains, but never called paceline\.wrap"):
         next(run.steps(5))
 
     run = script_run.ScriptRun(told)
     run.train(*model_and_optimizer(), 1)
-    with pytest.raises(ConfigError, match=r"trains without paceline\.loader"):
+    with pytest.raises(ConfigError, match=r"trains, but never called paceline\.loader"):
         run.join()
 
 
@@ -142,7 +142,7 @@ def test_what_comes_twice_is_refused(told: Any) -> None:
     with pytest.raises(ConfigError, match="second optimizer"):
         run.train(*model_and_optimizer(), 1)
     run.steps(5)
-    with pytest.raises(ConfigError, match="a run has one length"):
+    with pytest.raises(ConfigError, match="a run has only one length"):
         run.epochs(5)
     with pytest.raises(ConfigError, match="trains on one data set"):
         run.bring(SimpleNamespace())
@@ -193,8 +193,9 @@ def test_a_length_is_a_whole_number_from_1_on(told: Any, count: Any) -> None:
         script_run.ScriptRun(told).epochs(count)
 
 
-def test_bad_evaluations_are_refused(told: Any) -> None:
-    run = script_run.ScriptRun(told)
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_bad_evaluations_are_refused(told: Any, is_alone: bool) -> None:
+    run = alone.Alone() if is_alone else script_run.ScriptRun(told)
     with pytest.raises(ConfigError, match="a function without arguments"):
         run.evaluate(3, 1, None, None)
     with pytest.raises(ConfigError, match="a function without arguments"):
@@ -216,6 +217,18 @@ def test_scores_without_a_better_one_end_the_run_when_patience_is_out() -> None:
     assert not stops
     scorer.ScriptScorer.kept(waiting, False, False)
     assert stops == ["3 scores in a row were no better than the best one"]
+
+
+@pytest.mark.parametrize(("given", "threads"), [(3, [3]), (0, [])])
+def test_the_final_score_takes_the_cores_that_no_worker_needs_any_more(
+    monkeypatch: pytest.MonkeyPatch, given: int, threads: list[int]
+) -> None:
+    found: list[int] = []
+    monkeypatch.setattr(scorer, "use_threads", found.append)
+
+    scorer.ScriptScorer.hasten(SimpleNamespace(_final_threads=given))
+
+    assert found == threads
 
 
 def test_scores_go_to_the_split_that_their_names_begin_with() -> None:
@@ -286,9 +299,12 @@ def test_where_local_models_count_their_mean_is_scored_and_kept(policy: str, fou
     """The global model is 1, the mean of two local ones 5."""
     scoring = object.__new__(scorer.ScriptScorer)
     replica = SimpleNamespace(local=np.ones(1, np.float32), refresh=lambda: None, model=torch.nn.Linear(1, 1))
-    scoring._replica, scoring._in_force = replica, SimpleNamespace(policy=build_policy(Options(name=policy)))
+    scoring._replica = replica
+    scoring._in_force = SimpleNamespace(policy=build_policy(Options(name=policy)))
     scoring._locals = SimpleNamespace(mean=lambda peers: (np.full(1, 5, np.float32), len(peers)))
-    scoring._evaluate, scoring._measure, scoring._has_told = lambda: float(replica.local[0]), None, True
+    scoring._evaluate = lambda: float(replica.local[0])
+    scoring._measure = None
+    scoring._has_told = True
 
     scores, more = scoring.measure(SimpleNamespace(peers=["a:1", "b:2"], epoch=1))
 
@@ -328,7 +344,7 @@ def test_alone_says_once_what_a_number_is_taken_as(capsys: pytest.CaptureFixture
     ("text", "said"),
     [
         ("{", "is not JSON"),
-        ("{}", "does not tell where the run is"),
+        ("{}", "does not say where the run is"),
         ('{"config": "task.yaml", "servers": "a:1"}', "paceline launch SCRIPT.py"),
     ],
 )

@@ -61,7 +61,7 @@ def test_labels_that_are_no_classes_or_too_rare_are_cut_at_random() -> None:
         (0.2, -0.1, "validation is -0.1"),
         (0, 0, "leave nothing to keep apart"),
         (0.5, 0.5, "leave no rows to train on"),
-        (0.4, 0.4, "would keep 2 of 2 rows apart"),
+        (0.4, 0.4, "would set aside 2 of 2 rows"),
     ],
 )
 def test_shares_that_are_none_are_refused(test: float, validation: float, words: str) -> None:
@@ -74,5 +74,5 @@ def test_a_stream_can_not_be_split() -> None:
         def __iter__(self) -> Any:
             return iter([1, 2])
 
-    with pytest.raises(ConfigError, match="a stream, whose examples can't be split"):
+    with pytest.raises(ConfigError, match="a stream, whose examples have no numbers to split by"):
         split(Stream(), 0.2, 0, 0)

@@ -243,12 +243,12 @@ class Own(optim.SGD):
     [
         (
             lambda model: Own(model.parameters(), lr=0.1),
-            "Servers can't step as Own does. Take one of torch.optim: SGD, Adam,",
+            "Servers can't do the steps of Own. Use one of torch.optim: SGD, Adam,",
         ),
-        (lambda model: optim.NAdam(model.parameters()), "Servers can't step as NAdam does"),
+        (lambda model: optim.NAdam(model.parameters()), "Servers can't do the steps of NAdam"),
         (
             lambda model: optim.Adam(model.parameters(), amsgrad=True),
-            "This Adam uses amsgrad=True; servers can't step so",
+            "This Adam uses amsgrad=True, which servers can't do",
         ),
         (lambda model: optim.SGD(model.parameters(), lr=0.1, momentum=0.9, dampening=0.1), "uses dampening=0.1"),
         (lambda model: optim.RMSprop(model.parameters(), centered=True), "uses centered=True"),
@@ -271,7 +271,8 @@ def test_a_parameter_that_is_not_the_models_is_told() -> None:
     optimizer = optim.SGD([*model.parameters(), nn.Parameter(torch.ones(2, 3))], lr=0.1)
 
     with pytest.raises(
-        ConfigError, match=r"group 0 of the optimizer has 1 that are not the model's, the first of shape \(2, 3"
+        ConfigError,
+        match=r"group 0 of the optimizer holds 1 that the model does not have, the first of shape \(2, 3",
     ):
         described(optimizer, model)
 
@@ -290,7 +291,7 @@ def test_what_changes_beside_rates_is_told() -> None:
     optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=10)
 
     with pytest.raises(
-        ConfigError, match=r"has momentum 0\.95 by now, and had 0\.9 at paceline\.wrap.*cycle_momentum=False"
+        ConfigError, match=r"has momentum 0\.95 now, but had 0\.9 at paceline\.wrap.*cycle_momentum=False"
     ):
         rates(optimizer, section)
 
@@ -301,5 +302,5 @@ def test_a_group_that_comes_later_is_told() -> None:
     section = described(optimizer, model)
     optimizer.add_param_group({"params": model.norm.parameters()})
 
-    with pytest.raises(ConfigError, match="has 2 parameter groups by now, and had 1"):
+    with pytest.raises(ConfigError, match="has 2 parameter groups now, but had 1"):
         rates(optimizer, section)

@@ -165,10 +165,14 @@ def test_rows_that_draw_at_random_are_dealt_alike_in_all_processes() -> None:
         (Rows(60, lambda n: {"x": n}), "stratified", "Row 0 .* no label to deal by: a dict of x.*labels="),
         (Rows(60, lambda n: (n,)), "stratified", "no label to deal by: a tuple of int"),
         (Rows(60), "stratified", "no label to deal by: a int"),
-        (Rows(60, lambda n: (n, object())), "stratified", "no numbers and no text"),
+        (Rows(60, lambda n: (n, object())), "stratified", "neither numbers nor text"),
         (Rows(60, lambda n: ("text", 1)), {"name": "distribution_aware", "clusters": 2}, "holds no numbers"),
-        (Rows(60, lambda n: (np.zeros(n), 1)), {"name": "distribution_aware", "clusters": 2}, "must be alike"),
-        (Rows(60, targets=[0.5] * 60), "stratified", "are no classes"),
+        (
+            Rows(60, lambda n: (np.zeros(n), 1)),
+            {"name": "distribution_aware", "clusters": 2},
+            "must have the same shape and type",
+        ),
+        (Rows(60, targets=[0.5] * 60), "stratified", "can't be stratified"),
     ],
 )
 def test_a_strategy_without_what_it_needs_says_so(dataset: Any, strategy: Any, words: str) -> None:

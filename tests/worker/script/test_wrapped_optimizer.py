@@ -13,6 +13,9 @@ from paceline.worker.script.wrapped_optimizer import WrappedOptimizer  # noqa: E
 class Run:
     """Notes what would be pushed."""
 
+    schedulers = None
+    position = 0
+
     def __init__(self, parameter: Any) -> None:
         self.steps: list[tuple[bool, float]] = []
         self._parameter = parameter

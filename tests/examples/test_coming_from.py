@@ -1,0 +1,38 @@
+"""examples/coming_from: the script that was moved from DDP trains as the page says, with two workers in lock-step."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.local.run_folder import RunFolder
+from tests.support.tree import ROOT
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.timeout(300)
+SCRIPT = ROOT / "examples/coming_from/ddp.py"
+
+
+def test_the_script_that_was_moved_from_ddp_trains_under_bsp(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "paceline.cli", "launch", "-w", "2", "-s", "1", "--policy", "bsp"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+
+    done = subprocess.run(
+        [*command, "--set", "epochs=4", "--run", "ddp", str(SCRIPT)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    printed = re.findall(r"accuracy (\S+)", done.stdout)
+    assert len(printed) == 1, "worker 0 alone prints"
+    assert float(printed[0]) > 0.8
+    clocks = {worker["clock"] for worker in RunFolder(tmp_path / "runs" / "ddp").last_status()["workers"]}
+    assert len(clocks) == 1, "in lock-step, both have pushed as often"

@@ -1,0 +1,39 @@
+"""What a script asks for by `paceline.evaluate`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from paceline.core.errors import ConfigError
+from paceline.core.run.best_model import Measure
+
+Evaluate = Callable[[], Any]
+"""The script's: metrics by name, or the loss as a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedScores:
+    """What scores the model, and what its scores decide."""
+
+    function: Evaluate
+    every: int
+    """Epochs between two scores; steps, with `paceline.steps`."""
+    best: Measure | None
+    """What chooses the best model; None: accuracy where it is measured, or the loss."""
+    patience: int | None
+    """Scores in a row without a better one after which the run stops."""
+
+    @classmethod
+    def of(cls, function: Evaluate, every: int, best: str | None, patience: int | None) -> Self:
+        """What the script has given. ConfigError where it is none."""
+        if patience is not None and patience < 1:
+            raise ConfigError(
+                f"paceline.evaluate: patience is {patience}; expected 1 or more scores without a better one."
+            )
+        if not callable(function) or every < 1:
+            raise ConfigError(
+                f"paceline.evaluate got {type(function).__name__} and every={every}; expected a function without "
+                "arguments that returns metrics, and every= 1 or more whole epochs."
+            )
+        measure = None if best is None else Measure.parse(best, "paceline.evaluate: best")
+        return cls(function, every, measure, patience)
