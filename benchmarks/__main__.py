@@ -26,7 +26,7 @@ def main(
     only: Annotated[list[str] | None, typer.Option(help="Only this contender (may be repeated).")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="Only this shape, like W2S1 (may be repeated).")] = None,
     rounds: Annotated[int, typer.Option(help="Starts of each contender.")] = 3,
-    iterations: Annotated[int, typer.Option(help="Iterations of each start; the first two are dropped.")] = 7,
+    iterations: Annotated[int, typer.Option(help="Exchanges of each start; the first two are dropped.")] = 7,
     start_limit: Annotated[float, typer.Option(help="Longest that one start may take (seconds).")] = 120.0,
     limit: Annotated[float, typer.Option(help="No start begins after this (seconds).")] = 1200.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,

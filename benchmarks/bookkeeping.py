@@ -1,4 +1,4 @@
-"""What a policy costs beside the arithmetic: one push of an almost empty slice (admission, clocks, the policy's notes, who
+"""What a policy costs besides the arithmetic: one push of an almost empty slice (admission, clocks, the policy's notes, who
 may go on, replies) against one SGD fold of ResNet-50's weights, in one run. Run: python -m benchmarks.bookkeeping [N]"""
 
 import random
@@ -27,7 +27,7 @@ PUSHES = 4000
 
 
 class Row(NamedTuple):
-    """One policy with so many members: mean seconds of a push, and their share of a fold."""
+    """One policy with this many members: mean seconds of a push, and their share of a fold."""
 
     policy: str
     members: int

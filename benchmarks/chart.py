@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.report import RESULTS, ROWS
 from paceline.core.errors import UsageError
-from paceline.load_settings import exits, run_command
+from paceline.exits import exits, run_command
 from paceline.plot_style import COLOURS, FAINT, STYLE, png
 
 NAMES = {
@@ -51,7 +51,7 @@ def draw(seconds: dict[str, float]) -> Figure:
         axes.bar_label(bars, fmt="%.2f", padding=4)
         axes.tick_params(axis="y", length=0)
         axes.invert_yaxis()
-        axes.set_xlabel("seconds an iteration (lower is better)")
+        axes.set_xlabel("seconds for one exchange (lower is better)")
     return figure
 
 

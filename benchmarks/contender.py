@@ -29,7 +29,7 @@ Vector = npt.NDArray[np.float32]
 
 LEARNING_RATE, MOMENTUM, WEIGHT_DECAY = 0.1, 0.9, 1e-4
 WARM_UP = 2
-"""Iterations at each start that do not count: first touch of memory, compiled loops, open connections."""
+"""Exchanges at each start that do not count: first touch of memory, compiled loops, open connections."""
 PROBES = 4096
 """Elements of the final model that are compared with the oracle, spread over all of it."""
 
@@ -55,7 +55,7 @@ class Job:
         return np.random.default_rng(0).standard_normal(self.elements, dtype=np.float32)
 
     def cuts(self) -> list[slice]:
-        """Equal parts of the model, one for each server, for peers that have no plan of their own."""
+        """Equal parts of the model, one for each server, for peers that make no plan."""
         edges = [self.elements * server // self.servers for server in range(self.servers + 1)]
         return [slice(start, stop) for start, stop in pairwise(edges)]
 
@@ -103,7 +103,7 @@ def _positive(text: str) -> int:
 
 
 def expected(job: Job, folds: int) -> Vector:
-    """The oracle: the probed elements after so many folds of the gradient, in float64."""
+    """The oracle: the probed elements after this many folds of the gradient, in float64."""
     gradient = job.gradient()[probes(job)].astype(np.float64)
     weights, velocity = np.zeros_like(gradient), np.zeros_like(gradient)
     for _ in range(folds):
@@ -133,10 +133,10 @@ def verify(job: Job, weights: Vector, folds: int, tolerance: float) -> None:
 def play(
     job: Job, serve: Serve, join: Join, *, servers: int, workers: int, folds: int, tolerance: float = 1e-4
 ) -> None:
-    """Run the job with so many server and worker processes on this machine and print its measurements.
+    """Run the job with this many server and worker processes on this machine and print its measurements.
 
-    `folds` is how often the gradient is in the final model: workers x iterations where each push is folded by itself,
-    iterations where a round is folded as one mean.
+    `folds` is how often the gradient is in the final model: workers x exchanges where each push is folded by itself,
+    exchanges where a round is folded as one mean.
     """
     context = multiprocessing.get_context("spawn")
     processes: list[SpawnProcess] = []

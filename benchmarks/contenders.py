@@ -62,6 +62,8 @@ CONTENDERS = {
         _peer("lane-asp-tls", "paceline", "--transport", "lane", "--policy", "asp", "--tls"),
         _peer("lane-asp-fp16", "paceline", "--transport", "lane", "--policy", "asp", "--codec", "fp16"),
         _peer("lane-asp-bf16", "paceline", "--transport", "lane", "--policy", "asp", "--codec", "bf16"),
+        _peer("lane-asp-retained", "paceline", "--transport", "lane", "--retain", "400000000"),
+        _peer("lane-asp-bf16-retained", "paceline", "--transport", "lane", "--codec", "bf16", "--retain", "400000000"),
         _peer("lane-bsp", "paceline", "--transport", "lane", "--policy", "bsp"),
         _peer("lane-bsp-bf16", "paceline", "--transport", "lane", "--policy", "bsp", "--codec", "bf16"),
         _peer("lane-allreduce", "paceline_allreduce"),
@@ -76,7 +78,7 @@ CONTENDERS = {
 
 _STANDARD: tuple[tuple[int, int, str], ...] = (
     (1, 1, "paceline-asp paceline-asp-fp16 paceline-asp-bf16 lane-asp tutorial-grpc torch-rpc ray tensorflow-ps"),
-    (1, 1, "lane-asp-fp16 lane-asp-bf16 paceline-asp-tls lane-asp-tls"),
+    (1, 1, "lane-asp-fp16 lane-asp-bf16 lane-asp-retained lane-asp-bf16-retained paceline-asp-tls lane-asp-tls"),
     (2, 1, "paceline-asp paceline-bsp lane-asp lane-bsp torch-rpc ray gloo lane-allreduce lane-allreduce-bf16"),
     (2, 2, "paceline-asp paceline-bsp lane-bsp torch-rpc ray"),
     (2, 4, "paceline-asp"),

@@ -20,7 +20,7 @@ PATIENCE = 900.0
 
 
 class NoEnvironment(TryAgain):
-    """A peer's environment is not there and could not be built; the others can still be measured."""
+    """A peer's environment does not exist and could not be built; the others can still be measured."""
 
 
 def python_of(name: str, root: Path = ROOT) -> Path:

@@ -56,7 +56,7 @@ class StockEcho(ParameterServiceServicer):
 
 
 def serve(pipe: "Connection[Any, Any]") -> None:
-    """All servers, in a process of their own, until the pipe ends."""
+    """All servers, in one process, until the pipe ends."""
     echo: Any = Echo()
     watchdog, observe = Watchdog(), lambda name, status, seconds: None
     watchdog.start()

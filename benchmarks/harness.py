@@ -1,7 +1,7 @@
 """Fair measuring on a noisy machine: contenders take turns, one alive at a time, round after round.
 
 A contender is a command that runs its own processes, prints {"iteration": k, "seconds": s} for each iteration and then
-one line with its costs, and proves its result itself (a wrong one ends it with an error). The first iterations of every
+one line with its costs, and proves its result itself (a wrong one ends it with an error). The first exchanges of every
 start are dropped. Every start and the whole run are bounded in time; what was not measured is kept with its reason.
 """
 
@@ -68,8 +68,8 @@ class Limits:
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.iterations <= WARM_UP:
             raise UsageError(
-                f"{self.rounds} rounds of {self.iterations} iterations measure nothing: take at least 1 round and "
-                f"{WARM_UP + 1} iterations, of which {WARM_UP} are dropped."
+                f"{self.rounds} rounds of {self.iterations} exchanges measure nothing: take at least 1 round and "
+                f"{WARM_UP + 1} exchanges, of which {WARM_UP} are dropped."
             )
 
 
@@ -177,8 +177,8 @@ def parse(printed: str) -> tuple[list[float], dict[str, float]]:
             costs |= {name: float(value) for name, value in record.items() if value is not None}
     if len(seconds) <= WARM_UP or "cpu_seconds" not in costs:
         raise StartFailed(
-            f"wrong output: {len(seconds)} iterations and costs {sorted(costs)}; "
-            f"expected more than {WARM_UP} iterations and a last line with cpu_seconds"
+            f"wrong output: {len(seconds)} exchanges and costs {sorted(costs)}; "
+            f"expected more than {WARM_UP} exchanges and a last line with cpu_seconds"
         )
     return seconds, costs
 

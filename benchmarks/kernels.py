@@ -21,7 +21,7 @@ ROUNDS = 15
 
 
 class Row(NamedTuple):
-    """One ratio (lower is better), and the target it must meet and should meet; None where it is there to compare."""
+    """One ratio (lower is better), and the target it must meet and should meet; None where it only serves to compare."""
 
     measure: str
     value: float
@@ -106,7 +106,7 @@ def interleaved(calls: dict[str, Callable[[], object]]) -> dict[str, list[float]
 
 
 def show(rows: Iterable[Row], width: int = 7) -> None:
-    """Prints ratios beside what they must be, in columns so wide."""
+    """Prints ratios next to what they must be, in columns this wide."""
     print(f"{'ratio':44}" + "".join(f"{name:>{width}}" for name in ("value", "must", "goal")))
     for row in rows:
         figures = (row.value, row.must, row.goal)

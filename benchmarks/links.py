@@ -1,6 +1,6 @@
 """When a codec pays: seconds per step and to an accuracy, by the speed of the workers' links: python -m benchmarks.links
 
-A real run in lock-step for each cell, in processes of their own, each worker behind a link that `tc tbf` holds to the speed,
+A real run in lock-step for each cell, in real processes, each worker behind a link that `tc tbf` holds to the speed,
 both ways; the server's is not limited, as if each worker had a server. For Linux and root only (experiments/network.py)."""
 
 import sys
@@ -17,7 +17,8 @@ from experiments.network import UNLIMITED
 from experiments.processes import SERVERS, Ran, run
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
-from paceline.load_settings import exits, load, run_command
+from paceline.exits import exits, run_command
+from paceline.load_settings import load
 from paceline.tasks.task import load_task
 
 TASK = str(Path(__file__).with_name("wide_digits.py"))
@@ -48,7 +49,7 @@ class Found:
     megabytes: float
     """That a worker sent and received in a step, mean."""
     reached: float | None
-    """Training time until the accuracy was there; None where it never was (seconds)."""
+    """Training time until the accuracy was reached; None where it never was (seconds)."""
     accuracy: float
     """At the end."""
 

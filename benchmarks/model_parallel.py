@@ -163,7 +163,7 @@ class Stepper:
 
 
 class Stage:
-    """Some of the layers in a process of their own."""
+    """Some of the layers in their own process."""
 
     def __init__(
         self, net: Net, number: int, stages: int, parts: int, before: Pipe | None, behind: Pipe | None
@@ -183,7 +183,7 @@ class Stage:
         each = net.batch // parts
         self._inputs, self._slopes = (np.empty((each, width), np.float32) for width in (own[0], own[-1]))
         self._sender = ThreadPoolExecutor(1)
-        """Else two stages that send more than a pipe holds would wait for each other."""
+        """Otherwise two stages that send more than a pipe holds would wait for each other."""
         self.sent = 0
         """Bytes."""
 
@@ -330,7 +330,7 @@ def gathered(seats: Sequence[Pipe]) -> list[tuple[float, int, Vector]]:
 
 
 def by_layers(net: Net, stages: int, parts: int, steps: int) -> Figures:
-    """The model in a row of processes, every mini-batch in so many messages."""
+    """The model in a row of processes, every mini-batch in this many messages."""
     with Crew() as crew:
         between = [end for pair in crew.pairs(stages - 1) for end in pair]
         ends: list[Pipe | None] = [None, *between, None]
@@ -339,7 +339,7 @@ def by_layers(net: Net, stages: int, parts: int, steps: int) -> Figures:
             for number in range(stages)
         ]
         for end in between:
-            end.close()  # or a stage would wait for ever for one that has failed
+            end.close()  # or a stage would wait forever for one that has failed
         found = gathered(seats)
     seconds, sent, weights = zip(*found, strict=True)
     return Figures(max(seconds) / steps, sum(sent) // steps, np.concatenate(weights))
@@ -358,7 +358,7 @@ def by_data(net: Net, workers: int, servers: int, steps: int) -> Figures:
 
 
 def measure(net: Net, steps: int, rounds: int) -> dict[str, list[Figures]]:
-    """Every way, in turn, so many times. WrongResult where one ends with another model than one process does."""
+    """Every way, in turn, this many times. WrongResult where one ends with another model than one process does."""
     ways: dict[str, Callable[[int], Figures]] = {
         ALONE: partial(by_layers, net, 1, 1),
         WHOLE: partial(by_layers, net, STAGES, 1),
@@ -384,7 +384,7 @@ def check(name: str, weights: Vector, wanted: Vector) -> None:
 
 
 def bounds(shapes: Shapes, alignment: int = 16) -> dict[str, float]:
-    """Slices -> how many times faster than one server so many can be at most: the whole over the largest slice."""
+    """Slices -> how many times faster than one server this many can be at most: the whole over the largest slice."""
     return {
         slices: SERVERS / make_plan(shapes, SERVERS, PlanConfig(slices=slices, alignment=alignment)).imbalance
         for slices in ("layerwise", "memorywise")
@@ -405,7 +405,7 @@ def main() -> None:
         for way, figures in measure(net, told.steps, told.rounds).items():
             times = [1e3 * each.seconds for each in figures]
             print(f"  {way:62}{median(times):9.2f}{min(times):9.2f}{figures[0].sent / 1e3:10,.0f}", flush=True)
-    print(f"{f'at most so many times one of {SERVERS} servers':64}{'layerwise':>14}{'memorywise':>14}")
+    print(f"{f'at most N times one of {SERVERS} servers':64}{'layerwise':>14}{'memorywise':>14}")
     for name, shapes, alignment in (
         ("layers of 10, 90, 3 and 4 values", ORACLE, 1),
         *((name, make(), 16) for name, make in LAYOUTS.items()),

@@ -1,4 +1,4 @@
-"""What the loop of one's own costs: a step of a launched script beside a step of the same training as a task.
+"""What a loop of the user's costs: a step of a launched script compared with a step of the same training as a task.
 
 Run: python -m benchmarks.scripts. The two take turns; only the ratios count."""
 
@@ -17,7 +17,7 @@ import typer
 from benchmarks import report
 from benchmarks.harness import REPOSITORY
 from paceline.core.errors import TryAgain
-from paceline.load_settings import exits, run_command
+from paceline.exits import exits, run_command
 
 TARGET = 0.02
 """Share of a task's step by which a script's may be longer."""
@@ -57,7 +57,7 @@ def main(
 
 
 def as_task(workers: int, steps: int, batch: int) -> list[str]:
-    """The command: as many epochs as have so many steps."""
+    """The command: as many epochs as have this many steps."""
     epochs = str(-(-steps * workers * batch // EXAMPLES))
     own = {"batch_size": batch, "batch": "worker", "evaluate_every": epochs}
     words = itertools.chain.from_iterable(("--set", f"{key}={value}") for key, value in own.items())

@@ -1,4 +1,4 @@
-"""What sharding costs beside plain scikit-learn and a plain copy (target 14). Run: python -m benchmarks.sharding"""
+"""What sharding costs compared with plain scikit-learn and a plain copy (target 14). Run: python -m benchmarks.sharding"""
 
 import argparse
 import os

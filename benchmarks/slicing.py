@@ -2,7 +2,7 @@
 
 Training throughput (workers x steps per second) against one worker with the model whole, for ResNet-50 and VGG-16 on
 four servers. Computation is emulated by sleeping, so that this machine's cores carry the communication only, as they
-would beside accelerators; the figures say how far the servers are the bottleneck.
+would next to accelerators; the figures say how far the servers are the bottleneck.
 """
 
 import json
@@ -105,7 +105,7 @@ def main(
     workers: Annotated[list[int] | None, typer.Option(min=1, help="Numbers of workers; default 1, 2 and 4.")] = None,
     compute: Annotated[float, typer.Option(min=0, help="Emulated computation of a step (seconds).")] = 0.5,
     rounds: Annotated[int, typer.Option(help="Starts of each.")] = 1,
-    iterations: Annotated[int, typer.Option(help="Iterations of each start; the first two are dropped.")] = 5,
+    iterations: Annotated[int, typer.Option(help="Exchanges of each start; the first two are dropped.")] = 5,
     start_limit: Annotated[float, typer.Option(help="Longest that one start may take (seconds).")] = 180.0,
     limit: Annotated[float, typer.Option(help="No start begins after this (seconds).")] = 1200.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,

@@ -67,7 +67,7 @@ class Contender(NamedTuple):
 
     name: str
     fit: Callable[[float], Fit]
-    """Trains with so many passes over the data, from arrays in memory."""
+    """Trains with this many passes over the data, from arrays in memory."""
     passes: tuple[float, ...] = PASSES
 
 
@@ -96,7 +96,7 @@ class Measured(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What training over gRPC costs with so many workers and servers."""
+    """What training over gRPC costs with this many workers and servers."""
 
     job: Job
     examples_per_second: float
@@ -132,7 +132,7 @@ def contenders(data: Dataset, folder: Path, others: bool = True) -> list[Contend
 
 @contextmanager
 def teams(data: Dataset, folder: Path, workers: int = 2) -> Iterator[list[Contender]]:
-    """All who train in processes of their own, which end with the context. They may also stop in the middle of the first
+    """All who train in separate processes, which end with the context. They may also stop in the middle of the first
     pass. `folder`: for the workers' shards."""
     deal(data.train, workers, folder / "shards")
     with ExitStack() as stack:
@@ -266,7 +266,7 @@ def real(folder: Path) -> Iterator[tuple[str, dict[str, float]]]:
     settings = LocalSettings(epochs=20, mean_from=19)
     for name, (first, second) in REAL.items():
         if not (folder / name / first).is_file():
-            print(f"{folder / name / first} is not there: left out", file=sys.stderr)
+            print(f"{folder / name / first} does not exist: left out", file=sys.stderr)
             continue
         read = read_svmlight(folder / name / first, folder / name / second if second else None, dense=False)
         data = read if second else _parted(read.train)
@@ -328,7 +328,7 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=TRAIN_ROWS, help="test rows of the made data")
     parser.add_argument("--accuracy", type=float, default=ACCURACY, help="test accuracy that all must reach")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--own", action="store_true", help="only contenders that need no environment of their own")
+    parser.add_argument("--own", action="store_true", help="only contenders that need no separate environment")
     parser.add_argument("--contender", action="append", default=[], help="only this one; may be given again")
     parser.add_argument("--only", action="append", choices=PARTS, help="one part of the run; may be given again")
     parser.add_argument("--data", type=Path, help="a folder with rcv1-vw, a9a and agaricus: accuracy on these instead")

@@ -72,7 +72,7 @@ class Outcome:
     value: float | None
     """From the medians."""
     best: float | None
-    """From the fastest iterations: what a quiet machine would show."""
+    """From the fastest exchanges: what a quiet machine would show."""
     verdict: str
     """goal, must, missed, or 'not measured: why'."""
 

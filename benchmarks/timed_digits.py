@@ -23,8 +23,8 @@ _times: list[tuple[float, float]] = []
 def prepare(
     features: npt.NDArray[Any], labels: npt.NDArray[Any], rng: np.random.Generator | None
 ) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Pixels and labels. After every so many calls a line with all times since the warm-up: median wall time and mean CPU time
-    of a step (seconds)."""
+    """Pixels and labels. After every this many calls a line with all times since the warm-up: median wall time and mean
+    CPU time of a step (seconds)."""
     _times.append((time.perf_counter(), time.process_time()))
     if len(_times) > WARM and len(_times) % EVERY == 0:
         wall, cpu = np.diff(np.array(_times[WARM:]), axis=0).T

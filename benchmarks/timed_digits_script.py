@@ -1,4 +1,4 @@
-"""What benchmarks/timed_digits.py trains, as a script with a loop of its own: paceline launch benchmarks/timed_digits_script.py
+"""What benchmarks/timed_digits.py trains, as a script with its own loop: paceline launch benchmarks/timed_digits_script.py
 
 It draws its mini-batches as the task's worker does, from arrays, so that the loop alone is what differs."""
 

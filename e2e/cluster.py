@@ -49,7 +49,7 @@ def overlay(
     own: Mapping[str, str] | None = None,
 ) -> str:
     """A copy of one of k8s/overlays with other settings, and with more components before its own and after them (`last`),
-    as a user makes one; `worker`: another image for workers and evaluator; `own`: files beside run.yaml, in its ConfigMap."""
+    as a user makes one; `worker`: another image for workers and evaluator; `own`: files next to run.yaml, in its ConfigMap."""
     folder.mkdir(parents=True)
     old = REPOSITORY / "k8s/overlays" / of
     found = yaml.safe_load((old / "kustomization.yaml").read_text())
@@ -74,7 +74,7 @@ def overlay(
 
 
 def pool(workers: int) -> dict[str, str]:
-    """A patch to so many workers; they ask for little, so that there is room beside another run."""
+    """A patch to this many workers; they ask for little, so that there is room for another run."""
     container = {"name": "worker", "resources": {"requests": {"cpu": "50m"}}}
     spec = {"completions": workers, "parallelism": workers, "template": {"spec": {"containers": [container]}}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "paceline-worker"}, "spec": spec}
@@ -86,6 +86,28 @@ def has_image(name: str) -> bool:
     nodes = Kubectl("default").items("nodes", selector="")
     there = [image for node in nodes for image in node["status"].get("images", [])]
     return any(f"{REGISTRY}/{name}:{TAG}" in (image.get("names") or ()) for image in there)
+
+
+SOURCE = """
+import hashlib, pathlib, paceline.core, paceline.rpc, paceline.worker
+found = hashlib.sha256()
+for package in (paceline.core, paceline.rpc, paceline.worker):
+    for path in sorted(pathlib.Path(package.__path__[0]).rglob("*.py")):
+        found.update(path.read_bytes())
+print(found.hexdigest())
+"""
+"""Prints a checksum of the code that servers and workers must have in common."""
+
+
+def source_here() -> str:
+    return subprocess.run([sys.executable, "-c", SOURCE], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def source_in(name: str) -> str:
+    """The same of an image's code."""
+    image, pod = f"{REGISTRY}/{name}:{TAG}", f"paceline-e2e-source-{time.time_ns() % 10**6}"
+    asked = ("run", pod, f"--image={image}", "--restart=Never", "--rm", "--attach", "--quiet", "--command", "--")
+    return Kubectl("default").run(*asked, "python", "-c", SOURCE).strip()
 
 
 def put_rows(rows: Dataset, folder: Path, namespace: str) -> None:

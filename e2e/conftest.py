@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.cluster import has_image
+from e2e.cluster import has_image, source_here, source_in
 from paceline.data.dataset import Dataset
 from paceline.data.rcv1_like import rcv1_like
 from paceline.k8s.deploy import purge, teardown
@@ -36,6 +36,10 @@ def rows() -> Dataset:
 
 @pytest.fixture(scope="session")
 def torch_image() -> None:
-    """For tests that need it; they are skipped where it is not."""
-    if not (os.environ.get("E2E_DIGITS") or has_image("paceline-worker")):
+    """For tests that need the image with torch; they are skipped where it is not, or is of another tree."""
+    if os.environ.get("E2E_DIGITS"):
+        return
+    if not has_image("paceline-worker"):
         pytest.skip("no node has the image paceline-worker, with torch: make images; E2E_DIGITS=1 where nodes pull it")
+    if source_in("paceline-worker") != source_here():
+        pytest.skip("the nodes' image paceline-worker holds other code than this tree: make images")

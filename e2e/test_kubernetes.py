@@ -267,7 +267,7 @@ def test_three_peers_train_on_through_the_death_of_one_and_their_mean_is_scored(
 
 @pytest.fixture
 def gpus() -> Iterator[Callable[[int], None]]:
-    """Lets the cluster's node have so many GPUs that it has not, and none again afterwards."""
+    """Has the cluster's node claim this many GPUs that it has not, and none again afterwards."""
     kubectl = Kubectl("default")
     (node,) = kubectl.items("nodes", selector="")
 
@@ -352,7 +352,7 @@ def test_a_missing_token_is_named(namespace: str, tmp_path: Path):
 
 
 def test_a_typo_in_the_settings_is_told_before_anything_is_deployed(namespace: str, tmp_path: Path):
-    done = paceline("k8s", "deploy", overlay(tmp_path / "run", "demo", {"polcy": {"name": "bsp"}}), "-n", namespace)
+    done = paceline("k8s", "deploy", overlay(tmp_path / "run", "demo", {"polivy": {"name": "bsp"}}), "-n", namespace)
 
     assert done.returncode == 78
     assert "policy" in done.stderr

@@ -32,7 +32,7 @@ pytestmark = [
 
 
 def is_scraped(pod: dict[str, Any]) -> bool:
-    """By a Prometheus that goes by annotations."""
+    """By a Prometheus that uses annotations."""
     asked = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS), "prometheus.io/path": "/metrics"}
     return asked.items() <= pod["metadata"].get("annotations", {}).items()
 

@@ -42,7 +42,7 @@ __all__ = [
     "wrap",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         """The Python API when it is first used: servers and the command line import this package, too, and need none of it."""

@@ -1,4 +1,5 @@
-"""What a process is told, as one value: its command line is made from it and is written from it, and so is its JSON."""
+"""What its starter tells a process, as one value: its command line and its JSON are read into it and written from
+it."""
 
 import functools
 import inspect
@@ -27,9 +28,9 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class Told(Section):
-    """What a process is told. Each field is an option: `peer_port` is --peer-port, and its default and description are the
-    option's. A field is declared here or in a process's own class, set where the process is started (a launcher, a manifest),
-    and read where it is used; nothing between names it."""
+    """What its starter tells a process. Each field is an option: `peer_port` is --peer-port, and its default and
+    description are the option's. A field is declared here or in a process's own class, set where the process is started
+    (a launcher, a manifest), and read where it is used; nothing between names it."""
 
     config: Path | None = Field(None, description="YAML file with the run's settings.")
     settings: Annotated[tuple[str, ...], typer.Option("--set", help="Overrides, like policy.bound=3.")] = ()
@@ -69,7 +70,7 @@ class Told(Section):
 
 
 class ToldProcess(Told):
-    """What those are told that take part in a run."""
+    """What the launcher tells all who take part in a run."""
 
     token_file: Path | None = Field(
         None, description="File with the run's token; a server without one lets anybody call."
@@ -91,7 +92,7 @@ def end_process(code: int) -> NoReturn:
 
 
 def options_of(told: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Makes a function of what a process is told one of its options, for typer."""
+    """Makes a function of what the starter tells a process one of its options, for typer."""
 
     def decorated(main: Callable[[T], None]) -> Callable[..., None]:
         @functools.wraps(main)

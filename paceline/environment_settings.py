@@ -53,5 +53,6 @@ def environment_settings(by_name: Callable[[str, str], Any]) -> dict[str, Any]:
         field = re.search(r'field "(\w+)"', str(error))
         name = PREFIX + (field[1].upper() if field else "*")
         raise ConfigError(
-            f"{name} can't be read: whole sections are JSON; single keys are shorter, like {PREFIX}POLICY__NAME=ssp."
+            f"{name} can't be read: a whole section must be JSON. Single keys are shorter, like "
+            f"{PREFIX}POLICY__NAME=ssp."
         ) from error

@@ -1,6 +1,6 @@
-"""Libraries that only an extra of the installation brings: which one, and the one sentence that says so where they lack.
+"""Libraries that only an extra of the installation brings: which one, and the one sentence for where one is missing.
 
-Any module may import them anywhere; whoever ends a process or raises to a user asks `lacking` what became of it."""
+Any module may import them anywhere; code that ends a process or raises to a user asks this module about the error."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -35,8 +35,8 @@ _IMAGES = " In containers the image paceline-worker has it, paceline-worker-slim
 
 
 def lacking(error: BaseException | None, purpose: str = "This") -> str | None:
-    """'This needs scikit-learn, which is not installed here: pip install 'paceline[sharder]'.', where the error, or one that
-    it came from, is that a library of an extra is not there; else None. `purpose`: what needs it."""
+    """'This needs scikit-learn, which is not installed here: pip install 'paceline[sharder]'.', where the error, or one
+    that it came from, is that a library of an extra is missing; otherwise None. `purpose`: what needs it."""
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and (found := (error.name or "").partition(".")[0]) in EXTRAS:
             return lacks(found, purpose)

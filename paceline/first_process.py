@@ -4,7 +4,7 @@ pod that is deleted while its modules load would stay for its whole grace period
 import os
 import signal
 
-_STOPPED = 143  # Stopped.exit_code, without loading what errors.py stands beside
+_STOPPED = 143  # Stopped.exit_code, without loading the packages around errors.py
 
 if os.getpid() == 1:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(_STOPPED))

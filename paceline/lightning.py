@@ -23,7 +23,7 @@ _NEVER = sys.maxsize
 
 
 def _chosen() -> str:
-    """The one that the script has imported, else the one that is installed."""
+    """The one that the script has imported, otherwise the one that is installed."""
     names = [name for name in _BOTH if name in sys.modules]
     names += [name for name in _BOTH if is_installed(name.partition(".")[0])]
     return next(iter(names), _BOTH[0])
@@ -88,6 +88,7 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
         own = self.optimizers[0]
         wrapped: Any = script.wrap(own, self.lightning_module, accumulate=trainer.accumulate_grad_batches)
         wrapped._step_supports_amp_scaling = False  # Lightning clips what is unscaled before
+        self._run.schedulers = None  # the Trainer knows when it steps them
         self.optimizers = [wrapped]
         own._opt_called = True  # its schedulers watch it; the servers step instead
 
@@ -118,8 +119,8 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
             _go_on_from(self._trainer, self._epoch, self._run.position)
 
     def _begin_epoch(self) -> bool:
-        """Has the Trainer count the mini-batches of an epoch that begins, or of the rest of it; False: the run is over. The
-        last one has no end but the run's, for slower workers may still have to finish theirs."""
+        """Has the Trainer count the mini-batches of an epoch that begins, or of the rest of it; False: the run is over.
+        The last one has no end but the run's, because slower workers may still have to finish theirs."""
         epoch = next(self._epochs, None) if self._epoch is None else self._epoch
         self._epoch = None
         if epoch is None:
@@ -153,7 +154,7 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
         return found
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
-        """What any worker may decide for all, as EarlyStopping has it, worker 0 decides."""
+        """Worker 0 decides what any worker may decide for all in Lightning, as for EarlyStopping."""
         return decision and (all or self.is_global_zero)
 
     def on_train_end(self) -> None:
@@ -164,15 +165,16 @@ class PacelineStrategy(_Base):  # type: ignore[misc]
         self._run.stop("the Trainer of worker 0 has stopped")
 
     def load_checkpoint(self, checkpoint_path: Any, *more: Any, **options: Any) -> Any:
-        """Its own workers read only what is there: worker 0 writes."""
+        """Workers only read a checkpoint that worker 0 has written."""
         try:
             return super().load_checkpoint(checkpoint_path, *more, **options)
         except FileNotFoundError as error:
             if self.is_global_zero:
                 raise
             raise ConfigError(
-                f"Worker {self.global_rank} has no checkpoint {checkpoint_path}: worker 0 alone writes them, by its own "
-                "scores. Put `if trainer.is_global_zero:` before what reads the best one."
+                f"Worker {self.global_rank} has no checkpoint {checkpoint_path}: only worker 0 writes "
+                "checkpoints, by its own scores. Put `if trainer.is_global_zero:` before the code that reads the "
+                "best one."
             ) from error
 
 
@@ -198,8 +200,9 @@ def _refuse_parts_of_epochs(trainer: Any) -> None:
         value = getattr(trainer, option, whole)
         if value != whole and value is not None:
             raise ConfigError(
-                f"Trainer({option}={value!r}) takes a part of each epoch, which the run counts. Launched, leave {option} out "
-                "and give fewer rows (torch.utils.data.Subset); without the launcher it works as ever."
+                f"Trainer({option}={value!r}) takes only a part of each epoch, but a run needs whole epochs. With "
+                f"`paceline launch` leave out {option}, and give fewer rows (torch.utils.data.Subset); without "
+                "the launcher it works as usual."
             )
 
 
@@ -213,7 +216,7 @@ def _length(loop: Any, accumulate: int) -> int:
 
 
 def _go_on_from(trainer: Any, epoch: int, steps: int) -> None:
-    """Has a Trainer that begins anew count from there, and its schedulers say the rate that they had."""
+    """Has a Trainer that starts again count from there, and its schedulers say the rate that they had."""
     loop = trainer.fit_loop
     _set(loop.epoch_progress.current, epoch)
     _set(loop.epoch_progress.total, epoch)
@@ -222,7 +225,7 @@ def _go_on_from(trainer: Any, epoch: int, steps: int) -> None:
     _set(inner.automatic_optimization.optim_progress.optimizer.step.total, steps)
     _set(inner.manual_optimization.optim_step_progress.total, steps)
     for config in trainer.lr_scheduler_configs:
-        if not config.reduce_on_plateau:  # that one goes by scores that are gone
+        if not config.reduce_on_plateau:  # that one needs scores, which are gone
             for _ in range((epoch if config.interval == "epoch" else steps) // config.frequency):
                 config.scheduler.step()
 

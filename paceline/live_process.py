@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from paceline import script
+from paceline.exits import exits
 from paceline.live.packing import unpack
-from paceline.load_settings import exits
 from paceline.variables import CONNECT
 from paceline.worker.command_line import ToldLaunched
 from paceline.worker.live.live_training import LiveTraining
@@ -22,7 +22,7 @@ from paceline.worker.live.steps import Steps
 from paceline.worker.script.alone import Alone
 from paceline.worker.script.current import current
 from paceline.worker.script.script_run import ScriptRun
-from paceline.worker.training.device import choose_device
+from paceline.worker.training.device import device_of_script
 from paceline.worker.training.model_and_gradient import use_threads
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     with exits(told.name):
         assert told.objects is not None
         use_threads(told.threads)
-        device = choose_device(told.device.partition(":")[0], told.rank)  # of the GPUs it sees the one that was meant
+        device = device_of_script(told.device, told.rank)
         live: LiveTraining = unpack(told.objects, device)
         os.close(told.objects)
         run = current()
@@ -52,6 +52,7 @@ def train(live: LiveTraining, run: ScriptRun, device: torch.device) -> None:
     warnings.filterwarnings("ignore", "Seems like `optimizer.step")  # a scheduler that was sent does not know better
     model = live.model.to(device).train()
     optimizer = script.wrap(live.optimizer, model, accumulate=live.accumulate)
+    run.schedulers = None  # `Schedule` keeps the one there is
     scheduler = live.scheduler(optimizer) if callable(live.scheduler) else live.scheduler
     loader = script.loader(live.train, batch_size=live.batch_size // live.accumulate, **live.loading)
     script.evaluate(lambda: score(live, device, run.seed), every=1)

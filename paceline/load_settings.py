@@ -1,12 +1,9 @@
 """Builds the config once, at the edge: defaults, then the task's own, a preset, the YAML file, PACELINE_* variables and
 flags."""
 
-import contextlib
 import difflib
 import os
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +11,18 @@ import yaml
 from pydantic import ValidationError
 
 from paceline.core import registry
-from paceline.core.errors import ConfigError, OutOfMemory, PacelineError, UsageError, is_out_of_memory, out_of_memory
+from paceline.core.errors import ConfigError, UsageError
 from paceline.core.peers.peer_run import chosen_by
 from paceline.core.rules.check_rules import check
 from paceline.core.settings.config import Config, named
 from paceline.core.sync.policy import from_shorthand
-from paceline.extras import lacking
 from paceline.own_extensions import OWN
-from paceline.own_files import blamed
 from paceline.presets import PRESETS, presets
-from paceline.terminal import say
 from paceline.variables import CONNECT, KEY, PREFIX, TLS
 
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's where it is there: every process of a run reads the settings, and Python's own takes ten times as long."""
-_USAGE_OF_TYPER = 2
+"""libyaml's where it is installed: every process of a run reads the settings, and Python's own takes ten times as
+long."""
 _BY_NAME = ("policy", "optimizer", "schedule", "strategy", "engine", "push", "pull")
 """Sections that may be written as a name alone: `optimizer: adam`."""
 
@@ -117,7 +111,7 @@ def read_preset(name: str) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping; ConfigError says what stands there instead."""
+    """A YAML mapping; ConfigError says what the file holds instead."""
     try:
         found = _LOADER(path.read_text()).get_single_data()
     except OSError as error:
@@ -163,41 +157,6 @@ def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -
     return found
 
 
-@contextlib.contextmanager
-def exits(name: str) -> Iterator[None]:
-    """Ends the process with a message and the documented exit code for whatever the block raises."""
-    try:
-        yield
-    except PacelineError as error:
-        say(f"{name}: {type(error).__name__}: {error}", sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:
-        if lack := lacking(error):
-            say(f"{name}: ConfigError: {lack}", sys.stderr)
-            sys.exit(ConfigError.exit_code)
-        if is_out_of_memory(error):
-            say(f"{name}: OutOfMemory: {out_of_memory(error, name)}", sys.stderr)
-            sys.exit(OutOfMemory.exit_code)
-        if told := blamed(error):
-            say(f"{name}: ConfigError: {told}", sys.stderr)
-            sys.exit(ConfigError.exit_code)
-        traceback.print_exc()
-        say(f"{name}: this is a bug in Paceline; please report the lines above.", sys.stderr)
-        sys.exit(PacelineError.exit_code)
-
-
-def run_command(main: Callable[..., None]) -> None:
-    """Runs a process's typer command; a command line that can't be understood exits with 64, as everywhere in Paceline."""
-    import typer
-
-    try:
-        typer.run(main)
-    except SystemExit as stop:
-        sys.exit(UsageError.exit_code if stop.code == _USAGE_OF_TYPER else stop.code)
-
-
 def _environment() -> dict[str, Any]:
     """What PACELINE_* variables say. Most processes have none, and are spared the library that reads them."""
     if not any(name.upper().startswith(PREFIX) and name not in (CONNECT, KEY, TLS) for name in os.environ):
@@ -208,7 +167,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings joined, `above` winning; a section that gets another `name` starts anew."""
+    """Nested mappings joined, `above` winning; a section that gets another `name` starts from scratch."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)

@@ -6,9 +6,9 @@ from typing import NoReturn
 from paceline.core.errors import ConfigError
 
 WORDS = (
-    "breakpoint() in a process of a run: it has no terminal. A script is debugged alone, as plain torch: python SCRIPT.py; the "
-    'functions of a task are, where Python calls them: python -c "import mytask; mytask.model()". PYTHONBREAKPOINT names a '
-    "debugger that is reached from elsewhere (remote_pdb.set_trace), or is 0 for none."
+    "breakpoint() can't work here: a process of a run has no terminal. Debug a script alone, as plain torch: python "
+    "SCRIPT.py. Call the functions of a task from Python: python -c 'import mytask; mytask.model()'. Or set PYTHONBREAKPOINT "
+    "to a debugger that listens on the network (remote_pdb.set_trace), or to 0 to ignore breakpoints."
 )
 
 

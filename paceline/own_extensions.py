@@ -1,5 +1,6 @@
-"""Policies, codecs and the like of users: a file that the settings name, or an installed package that names them as entry
-points. Once `OWN` is told where a run's settings are, the registry finds them there as if they lay in its folder."""
+"""Policies, codecs and the like of users: a file that the settings name, or an installed package that names them as
+entry points. Once `OWN` knows where a run's settings are, the registry finds them there as if they lay in its
+folder."""
 
 import hashlib
 import importlib.metadata
@@ -25,14 +26,18 @@ from paceline.own_files import is_own, load_file, note_code, said, where
 
 T = TypeVar("T")
 KEPT = "own"
-"""The folder beside a run's config.yaml with the files that the run began with."""
+"""The folder next to a run's config.yaml with the files that the run began with."""
 FACTS = "run.json"
 """What a run's folder has, and no other one."""
 _MODULE = "paceline_own_"
 """What the name of the module begins with that a user's file becomes."""
 _ASKED = ("policy", "topology", "optimizer", "codec")
 """Kinds whose `rules` are asked of every config (`chosen_by`)."""
-_PAGES = {"policy": "docs/extend/first-policy.md", "codec": "docs/extend/first-codec.md"}
+_PAGES = {
+    "policy": "docs/extend/first-policy.md",
+    "codec": "docs/extend/first-codec.md",
+    "strategy": "docs/extend/first-strategy.md",
+}
 
 
 class _Loaded(NamedTuple):
@@ -78,7 +83,7 @@ class OwnExtensions(registry.Outside):
         is_code = is_own(name) or name in self.names(package)
         if package == CODECS and self._named is not None and is_code and _base_name(name) not in self._codecs:
             known = f"{', '.join(registry.names(CODECS))}, and what codec.push and codec.pull name"
-            raise ConfigError(f"The settings of this run do not name the codec {name}. It takes: {known}.")
+            raise ConfigError(f"This run's settings do not use the codec {name}. They use: {known}.")
         name = self._as_named(name) if is_own(name) else name
         key = (package, base, name)
         if key not in self._found:
@@ -126,7 +131,8 @@ class OwnExtensions(registry.Outside):
         return hashlib.sha256(self._loaded[self._as_named(name)].source).hexdigest()
 
     def place(self, name: str) -> Path | None:
-        """Where the file is: what the run has kept of it, then as it is named, then beside the settings (as in pods)."""
+        """Where the file is: what the run has kept of it, then as it is named, then next to the settings (as in
+        pods)."""
         here, name = self._folder, self._as_named(name)
         kept = [] if here is None or not (here / FACTS).is_file() else [here / KEPT / Path(name).name]
         named = [Path(name)] if self._may_run(name) else []
@@ -147,8 +153,8 @@ class OwnExtensions(registry.Outside):
         if not self._may_run(name):
             own = "nowhere" if self._folder is None else self._folder.resolve() / KEPT
             return f"The settings of this run do not name {name}, and no such file was added to the run ({own}); it is not run."
-        beside = "" if self._folder is None else f", nor beside the settings in {self._folder.resolve()}"
-        absent = f"It is not at {Path(name).absolute()}{beside}."
+        near = "" if self._folder is None else f", nor next to the settings in {self._folder.resolve()}"
+        absent = f"It is not at {Path(name).absolute()}{near}."
         return f"{name}: there is no such file. {absent} Give the path of a .py file."
 
 
@@ -203,7 +209,7 @@ def by_name(files: Iterable[Path]) -> dict[str, Path]:
     for file in files:
         other = found.setdefault(file.name, file)
         if file.is_file() and other.is_file() and other.read_bytes() != file.read_bytes():
-            raise ConfigError(f"{other} and {file} have one name and are different files; rename one of them.")
+            raise ConfigError(f"{other} and {file} are different files with the same name; rename one of them.")
     return found
 
 
@@ -211,7 +217,7 @@ def _of_package(points: list[importlib.metadata.EntryPoint], base: type[T], word
     """The class that an installed package gives."""
     if len(points) > 1:
         both = " and ".join(_shown(point) for point in points)
-        raise ConfigError(f"{both} both bring the {word} '{points[0].name}'. Uninstall one of them.")
+        raise ConfigError(f"{both} both have the {word} '{points[0].name}'. Uninstall one of them.")
     (point,) = points
     try:
         found = point.load()
@@ -220,7 +226,7 @@ def _of_package(points: list[importlib.metadata.EntryPoint], base: type[T], word
     if isinstance(found, ModuleType):
         return _only(found, base, _shown(point), word)
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise ConfigError(f"{_shown(point)} is no {word}: it must be a class that inherits from {_named(base)}.")
+        raise ConfigError(f"{_shown(point)} is not a {word}: it must be a class that inherits from {_named(base)}.")
     return found
 
 
@@ -245,11 +251,14 @@ def _only(module: ModuleType, base: type[T], shown: str, word: str) -> type[T]:
     if not found:
         raise ConfigError(f"{shown} defines no {word}: a class that inherits from {_named(base)}.{page}")
     both = " and ".join(f"{kind.__name__} (line {_line(kind)})" for kind in found)
-    raise ConfigError(f"{shown} defines {len(found)} of what should be one {word}: {both}. Keep one in a file.{page}")
+    raise ConfigError(
+        f"{shown} defines {len(found)}, but a file must define only one {word}: {both}. Move each of the others "
+        f"to its own file.{page}"
+    )
 
 
 def _check_complete(kind: Any, base: type, word: str) -> None:
-    """ConfigError where it lacks what every extension of its kind has, or has it in another form."""
+    """ConfigError where a part that every extension of its kind has is missing, or has another form."""
     at = f"{inspect.getsourcefile(kind) or kind.__module__}, line {_line(kind)}: the {word} {kind.__name__}"
     missing = [f"{name}()" for name in sorted(getattr(kind, "__abstractmethods__", ()))]
     missing += [
@@ -261,11 +270,16 @@ def _check_complete(kind: Any, base: type, word: str) -> None:
     if missing:
         raise ConfigError(f"{at} lacks {' and '.join(missing)} (see {_named(base)}).")
     if word not in _ASKED and hasattr(kind, "rules"):
-        raise ConfigError(f"{at} has `rules`, but only a {registry.listed(_ASKED)} is asked for them. Leave them out.")
+        raise ConfigError(
+            f"{at} has `rules`, but Paceline reads them only from a {registry.listed(_ASKED)}. Leave them out."
+        )
     if wrong := fault_in_rules(kind):
         raise ConfigError(f"{at} {wrong} (docs/reference/settings.md, which settings go together).")
     if word == "codec" and (needed := [name for name, field in kind.model_fields.items() if field.is_required()]):
-        raise ConfigError(f"{at} has no default for {needed[0]}. Give it one: who decodes knows no options.")
+        raise ConfigError(
+            f"{at} has no default for {needed[0]}. Give it one, because the process that decodes does not know the "
+            "options."
+        )
     for name, own in vars(kind).items():
         wanted = None if name.startswith("__") else inspect.getattr_static(kind.__mro__[1], name, None)
         if inspect.isfunction(wanted) and inspect.isfunction(own):
@@ -321,7 +335,7 @@ def _word(package: str) -> str:
 
 
 def _shown(point: importlib.metadata.EntryPoint) -> str:
-    """Who brings it, for people, with its file where that can be told without running it."""
+    """Who brings it, for people, with its file where that is known without running it."""
     who = "The package" if point.dist is None else f"The package {point.dist.name} {point.dist.version}"
     return f"{who} ({point.group}: {point.name} = {point.value})"
 

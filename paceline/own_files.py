@@ -1,4 +1,4 @@
-"""A Python file of a user's, as a module: its source is read anew, and what it fails with is told with file and line."""
+"""A Python file of a user's, as a module: its source is always read, and an error in it names file and line."""
 
 import importlib.util
 import os
@@ -17,7 +17,7 @@ def is_own(name: str) -> bool:
 
 
 def load_file(name: str, path: str, source: bytes | None = None) -> ModuleType:
-    """The file at `path` as the module `name`; `source`: what stands in for its content. Raises whatever the file raises."""
+    """The file at `path` as the module `name`; `source`: what replaces its content. Raises what the file raises."""
     spec = importlib.util.spec_from_file_location(name, path, loader=_Source(name, path, source))
     assert spec is not None
     assert spec.loader is not None
@@ -35,13 +35,13 @@ def load_file(name: str, path: str, source: bytes | None = None) -> ModuleType:
 
 
 def note_code(file: str) -> None:
-    """The file holds code of a user's that our processes call: what fails in it is no bug of ours."""
+    """The file holds a user's code that our processes call: what fails in it is not a bug in Paceline."""
     _CODE.add(os.path.abspath(file))
 
 
 def blamed(error: BaseException) -> str | None:
     """Where a user's code failed, as a sentence; None where none had a part in it. The error, or one that it came from,
-    since another thread's is raised anew by who waits for it."""
+    since a thread that waits for another raises its error again."""
     seen: BaseException | None = error
     while seen is not None:
         own = [frame for frame in traceback.extract_tb(seen.__traceback__) if os.path.abspath(frame.filename) in _CODE]
@@ -77,7 +77,7 @@ def show_own(error: Exception, script: str) -> None:
 
 
 class _Source(SourceFileLoader):
-    """Always reads the source: stored bytecode is told apart by second and size, so a quick edit would not be seen."""
+    """Always reads the source: stored bytecode is compared by second and size, so a quick edit would not be seen."""
 
     def __init__(self, name: str, path: str, source: bytes | None) -> None:
         super().__init__(name, path)

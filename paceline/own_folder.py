@@ -12,8 +12,8 @@ _BESIDE: list[str] = []
 
 
 def find_beside(file: Path) -> None:
-    """From now on, what a task's file imports is also looked for beside it, after all else: a `queue.py` there stays the
-    user's, and neither libraries nor we get it."""
+    """From now on, what a task's file imports is also looked for next to it, after all other places: a `queue.py` there
+    stays the user's, and neither libraries nor we get it."""
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)
@@ -22,8 +22,8 @@ def find_beside(file: Path) -> None:
 
 @contextmanager
 def installed_first() -> Iterator[None]:
-    """While it is open, imports look beside the script, notebook or test that runs last: a `queue.py` there is the user's, not
-    the one that libraries mean. Not for several threads at once."""
+    """While it is open, imports look next to the script, notebook or test that runs last: a `queue.py` there is the
+    user's, not the one that libraries mean. Not for several threads at once."""
     kept, standard = list(sys.path), sysconfig.get_paths()["stdlib"]
     own = set[str]()
     for entry in kept:

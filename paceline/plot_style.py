@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 MARKERS = ("o", "s", "^", "D", "v", "P")
-"""Beside the colours, so that colour is not all that tells lines apart."""
+"""Used with the colours, so that colour is not all that tells lines apart."""
 INK, FAINT = "#222222", "#8a8a8a"
 STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # names are data: a dollar sign in one starts no formula

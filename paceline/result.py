@@ -11,6 +11,7 @@ from paceline.core.run.warnings import RunWarning
 from paceline.local.run_folder import RunFolder
 from paceline.trained.export import export
 from paceline.trained.run_model import Trained
+from paceline.watch.recoveries import Recovery
 
 if TYPE_CHECKING:
     import torch
@@ -66,9 +67,16 @@ class Result:
         return [RunWarning(**each) for each in self._place.facts().get("warnings", [])]
 
     @property
+    def recovery(self) -> Recovery:
+        """What the last launch of the run took to recover from deaths: `servers`, their starts from a snapshot; `damaged`
+        snapshots passed over; pushes `replayed`, mini-batches `rerun`; how often all servers `went_back` to a common snapshot;
+        and how long workers `waited` for others to come back (seconds). All 0 where nothing died; as text it is a sentence."""
+        return Recovery(**self._place.facts().get("recovery", {}))
+
+    @property
     def staleness(self) -> dict[str, float]:
         """How old the weights were that gradients were computed on, in folds by other workers: `mean` (of the workers'
-        means) and `max`; beside them `wait_seconds`, what a worker waited for others (mean, seconds), and `alpha`, the
+        means) and `max`; next to them `wait_seconds`, what a worker waited for others (mean, seconds), and `alpha`, the
         weight of the global model in each worker's last mix (mean, ratio)."""
         figures = [worker["figures"] for worker in self._place.last_status().get("workers", [])]
 
@@ -88,8 +96,8 @@ class Result:
 
     @cached_property
     def best_model(self) -> "torch.nn.Module":
-        """The best one of all scored epochs on validation data, by what the task goes by: BEST, else accuracy where it is
-        measured, else the loss."""
+        """The best one of all scored epochs on validation data, by the task's measure: BEST, otherwise accuracy where
+        it is measured, otherwise the loss."""
         return self._trained.module("best")
 
     def load_into(self, model: "torch.nn.Module", best: bool = False) -> None:

@@ -24,9 +24,9 @@ _WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
 
 
 def fitted(text: str, width: int) -> str:
-    """The text in lines of at most so many columns, broken between words; what is broken off is indented. A command that does
-    not fit behind its sentence gets lines of its own, broken as a shell takes them. Never broken: words longer than that, like
-    paths and URLs, and other lines that begin with four spaces, which are code."""
+    """The text in lines of at most this many columns, broken between words; what is broken off is indented. A command
+    that does not fit behind its sentence gets its own lines, broken as a shell takes them. Never broken: words longer
+    than that, like paths and URLs, and other lines that begin with four spaces, which are code."""
     return "\n".join(part for line in text.split("\n") for part in _parts(line, width))
 
 

@@ -1,4 +1,4 @@
-"""The option by which every process is told of its keys; light, so that help shows at once."""
+"""The option that tells every process of its keys; light, so that help shows at once."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +11,6 @@ Tls = Annotated[
         "--tls",
         metavar="DIR",
         envvar="PACELINE_TLS",  # settings.TLS, which is not light
-        help="Folder with ca.crt, tls.crt and tls.key: mutual TLS between all processes; else plain text.",
+        help="Folder with ca.crt, tls.crt and tls.key for mutual TLS between all processes; default: no encryption.",
     ),
 ]

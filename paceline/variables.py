@@ -1,9 +1,9 @@
-"""The variables of the environment that are ours, by name. Light, for it is wanted before any settings are read."""
+"""Paceline's variables of the environment, by name. It imports nothing, because it is needed before settings are read."""
 
 PREFIX = "PACELINE_"
 CONNECT = PREFIX + "CONNECT"
-"""What a launcher tells a training script of one's own in (JSON)."""
+"""How your training script finds its run; `paceline launch` sets it (JSON)."""
 TLS = PREFIX + "TLS"
-"""The folder of keys. Like `CONNECT` no setting of the config."""
+"""The folder with TLS keys, like `--tls`."""
 KEY = PREFIX + "KEY"
-"""The key of a run that `paceline join` takes, where it shall not stand on a command line."""
+"""The key for `paceline join`, to keep it off the command line."""

@@ -1,5 +1,6 @@
 """What several test modules share."""
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,10 @@ from tests.support import own
 
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # a shell ignores it for what it starts by `&`, and so would all children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -142,10 +142,10 @@ def test_without_the_onnx_packages_the_error_says_what_to_install(
 @pytest.mark.parametrize(
     ("first", "given", "said"),
     [
-        (torch.nn.Linear, {}, r"the class Linear; give an object of it: Linear\(\)"),
+        (torch.nn.Linear, {}, r"the class Linear; give an object of that class: Linear\(\)"),
         (7, {"train": [1]}, r"of type int; expected a model \(torch.nn.Module\) with its data set train="),
-        ("digits", {"train": [1]}, r"train= goes with a model of yours: .* The task digits brings its own data"),
-        ("digits", {"loss": len}, "loss= goes with a model of yours"),
+        ("digits", {"train": [1]}, r"train= is for paceline.train\(model, .* The task digits has its own data"),
+        ("digits", {"loss": len}, "loss= is for paceline.train"),
         (torch.nn.Linear(1, 1), {}, r"no training data\. Give it: train="),
         (torch.nn.Linear(1, 1), {"train": [1], "bound": 3}, "bound: there is no such setting"),
     ],
@@ -183,7 +183,9 @@ def test_the_result_of_a_script_needs_a_model_to_load_the_weights_into(tmp_path:
     assert model.weight.tolist() == [[1.0, 1.0]]
     with pytest.raises(ConfigError, match=r"does not fit this model: .*Make it as you did for the run"):
         result.load_into(torch.nn.Linear(3, 1))
-    with pytest.raises(ConfigError, match=r"has a model of your own; torch.export takes result.model"):
+    with pytest.raises(
+        ConfigError, match=r"trained a model from paceline.train\(model, ...\). Call torch.export on result.model"
+    ):
         result.export(tmp_path / "model.pt2")
 
 
@@ -291,7 +293,7 @@ def test_a_notebook_is_told_that_its_loop_trains_alone(
     assert paceline.wrap(optimizer, model) is optimizer
     said = capsys.readouterr().out
     assert "this notebook trains alone" in said
-    assert "paceline.train(model, dataset, ...)" in said
+    assert "paceline.train(model, train=data" in said
     assert "!paceline launch -w 2 train.py" in said
     with pytest.raises(ConfigError, match=r"--loop SCRIPT\.py; or say where"):
         paceline.connect()
@@ -324,7 +326,7 @@ def test_importing_paceline_loads_nothing_heavy(tmp_path: Path) -> None:
     done = python("-c", "import sys, paceline; dir(paceline); print(*sys.modules)", cwd=tmp_path)
     assert not {"torch", "grpc", "numba", "pydantic"} & set(done.stdout.split())
     with pytest.raises(AttributeError, match="it has Callback, Result, connect, "):
-        paceline.trian  # noqa: B018
+        paceline.trainn  # noqa: B018
 
 
 # results
@@ -338,6 +340,19 @@ def test_staleness_is_summed_up_over_the_workers(tmp_path: Path) -> None:
     line = json.dumps({"workers": [{"figures": found} for found in figures], "scores": []})
     folder.metrics.write_text(f'{{"old": 1}}\n{line}\n{{"cut sh')
     assert paceline.Result(folder.path).staleness == {"mean": 1.5, "max": 4.0, "wait_seconds": 4.0, "alpha": 0.75}
+
+
+def test_a_result_tells_what_deaths_took_also_of_an_older_run(tmp_path: Path) -> None:
+    folder, _ = open_run(Config(run="one"), runs=tmp_path)
+    assert str(paceline.Result(folder.path).recovery) == ""
+    folder.write_facts(
+        recovery={"servers": 2, "damaged": 0, "replayed": 3, "rerun": 1}
+    )  # as the first release wrote it
+
+    recovery = paceline.Result(folder.path).recovery
+
+    assert (recovery.servers, recovery.replayed, recovery.rerun, recovery.went_back, recovery.waited) == (2, 3, 1, 0, 0)
+    assert "2 starts of servers from their snapshots, 3 pushes sent again" in str(recovery)
 
 
 def test_a_run_that_was_not_scored_has_no_model(tmp_path: Path) -> None:
@@ -379,7 +394,7 @@ def test_the_page_shows_the_lines_that_change() -> None:
     names = ["examples/own_loop_plain.py", "examples/own_loop.py"]
     before, after = ((ROOT / name).read_text().splitlines() for name in names)
     diff = "\n".join(difflib.unified_diff(before, after, *names, lineterm=""))
-    assert f"```diff\n{diff}\n```" in (ROOT / "docs/reference/api.md").read_text()
+    assert f"```diff\n{diff}\n```" in (ROOT / "docs/start/own-loop.md").read_text()
 
 
 KILLED_ONCE = """
@@ -434,7 +449,7 @@ def test_connect_outside_of_a_run_says_how_to_start_one(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [("{", "is not JSON"), ('{"rank": 0}', "config"), ('{"confg": "x"}', "config"), ("[1]", "can't tell where")],
+    [("{", "is not JSON"), ('{"rank": 0}', "config"), ('{"configg": "x"}', "config"), ("[1]", "can't find the run")],
 )
 def test_a_wrong_variable_is_explained(monkeypatch: pytest.MonkeyPatch, value: str, words: str) -> None:
     monkeypatch.setenv(CONNECT, value)

@@ -14,8 +14,8 @@ import pytest
 
 from paceline.api import brief
 from paceline.core.errors import ConfigError
+from paceline.exits import exits
 from paceline.extras import EXTRAS, lacking, lacks, needing
-from paceline.load_settings import exits
 from tests.support.tree import ROOT
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -147,7 +147,9 @@ class Trained:
         patched = pytest.MonkeyPatch()
         for module in (ours, script):
             patched.setattr(module, "current", lambda: run)
-        self.run, self.seen, self.net = run, Seen(), net or Net()
+        self.run = run
+        self.seen = Seen()
+        self.net = net or Net()
         options = {"max_epochs": 3, "strategy": "paceline", "accelerator": "cpu", "logger": False} | options
         options.setdefault("enable_checkpointing", False)
         try:
@@ -372,7 +374,7 @@ def test_several_optimizers_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["limit_train_batches", "overfit_batches"])
 def test_parts_of_epochs_are_refused(tmp_path: Path, option: str) -> None:
-    with pytest.raises(ConfigError, match=rf"Trainer\({option}=2\) takes a part of each epoch"):
+    with pytest.raises(ConfigError, match=rf"Trainer\({option}=2\) takes only a part of each epoch"):
         Trained(tmp_path, Run(), **{option: 2})
 
 

@@ -16,7 +16,8 @@ from paceline.core.steps.effective import effective, pool_of
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import build_policy
 from paceline.core.values import Dense
-from paceline.load_settings import exits, load, write_yaml
+from paceline.exits import exits
+from paceline.load_settings import load, write_yaml
 from paceline.local.read_config import read_config
 from paceline.local.run_folder import RunFolder
 from paceline.own_extensions import OWN, OwnExtensions, own_names
@@ -233,7 +234,8 @@ def test_a_run_goes_on_with_a_changed_file_and_says_so(tmp_path):
 
     assert said == "leash.py has changed since this run began; it goes on with the file as it is now."
     with pytest.raises(
-        ConfigError, match=r"leash.py is not what run .* has as .*own/leash.py, .* Give the file another name"
+        ConfigError,
+        match=r"leash.py differs from the file that run .* keeps as .*own/leash.py, .* Give the file another name",
     ):
         folder.add_own(str(write("leash.py", POLICY)))
 
@@ -241,7 +243,9 @@ def test_a_run_goes_on_with_a_changed_file_and_says_so(tmp_path):
 def test_two_files_of_one_name_are_refused(tmp_path):
     files = [write("a/mine.py", POLICY), write("b/mine.py", CODEC)]
 
-    with pytest.raises(ConfigError, match=r"a/mine.py and b/mine.py have one name and are different files; rename one"):
+    with pytest.raises(
+        ConfigError, match=r"a/mine.py and b/mine.py are different files with the same name; rename one"
+    ):
         RunFolder(tmp_path / "run").keep_own(files)
 
 
@@ -252,7 +256,7 @@ def test_two_files_of_one_name_are_refused_before_a_run_has_a_folder():
     write("a/mine.py", POLICY)
     write("b/mine.py", CODEC)
 
-    with pytest.raises(ConfigError, match=r"a/mine.py and b/mine.py have one name and are different files"):
+    with pytest.raises(ConfigError, match=r"a/mine.py and b/mine.py are different files with the same name"):
         read_config("digits", policy="a/mine.py", sets=["codec.push=b/mine.py"])
 
 
@@ -284,7 +288,7 @@ def test_a_message_can_not_name_a_file_that_the_settings_do_not_name(name):
 
     with pytest.raises(ConfigError, match=rf"settings of this run do not name {name}, and no such .* it is not run"):
         build_policy(Options(name=name))
-    with pytest.raises(ConfigError, match=rf"settings of this run do not name the codec {name}. It takes: .*int8"):
+    with pytest.raises(ConfigError, match=rf"This run's settings do not use the codec {name}. They use: .*int8"):
         load_codec(name)
     assert not Path("was-run").exists()
 
@@ -302,7 +306,7 @@ def test_a_codec_of_a_package_that_the_settings_do_not_name_is_not_loaded(site):
     installed(site, "[paceline.codecs]\nhalf = leash_codec\n", leash_codec=NOTED + CODEC)
     load(None)
 
-    with pytest.raises(ConfigError, match="do not name the codec half"):
+    with pytest.raises(ConfigError, match="do not use the codec half"):
         load_codec("half")
     assert not Path("was-run").exists()
 
@@ -392,7 +396,7 @@ BAD = {
     ),
     "two": (
         f"{POLICY}\nclass Other(Policy):\n    pass\n",
-        r"mine.py defines 2 of what should be one policy: Leash \(line 5\) and Other \(line 12\). Keep one in a file.",
+        r"mine.py defines 2, but a file must define only one policy: Leash \(line 5\) and Other \(line 12\). Move",
     ),
     "no method": (
         "from paceline.core.sync.policy import Policy\n\nclass Mine(Policy):\n    pass\n",
@@ -489,7 +493,7 @@ def test_a_file_that_can_not_be_meant_is_refused(settings, told):
         (
             "mine = leash:x",
             "x = 1\n",
-            r"is no policy: it must be a class that inherits from paceline.core.sync.policy.Policy",
+            r"is not a policy: it must be a class that inherits from paceline.core.sync.policy.Policy",
         ),
     ],
 )
@@ -498,6 +502,13 @@ def test_a_bad_package_is_named_with_file_and_line(site, points, text, told):
 
     with pytest.raises(ConfigError, match=told):
         read_config("digits", policy=points.partition(" ")[0])
+
+
+def test_a_file_without_a_strategy_names_the_page_that_writes_one():
+    write("mine.py", "x = 1\n")
+
+    with pytest.raises(ConfigError, match=r"mine.py defines no strategy: .* See docs/extend/first-strategy.md"):
+        build_strategy(Options(name="mine.py"))
 
 
 @pytest.mark.parametrize(
@@ -514,7 +525,8 @@ def test_rules_of_what_is_not_asked_for_them_are_refused(kind, build, base):
     )
 
     with pytest.raises(
-        ConfigError, match=rf"mine.py, line 4: the {kind} Mine has `rules`, but only a policy, .* or codec is"
+        ConfigError,
+        match=rf"mine.py, line 4: the {kind} Mine has `rules`, but Paceline reads them only from a policy, .* or codec",
     ):
         build(Options(name="mine.py"))
 

@@ -22,8 +22,8 @@ def test_dir_shows_what_is_public_and_nothing_else():
 
 
 def test_an_unknown_name_is_told_what_there_is():
-    with pytest.raises(AttributeError, match=r"no attribute 'trian'; it has .*train"):
-        _ = paceline.trian  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no attribute 'trainn'; it has .*train"):
+        _ = paceline.trainn  # type: ignore[attr-defined]
 
 
 def test_a_strict_type_checker_knows_all_public_names(tmp_path: Path):

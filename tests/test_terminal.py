@@ -12,7 +12,7 @@ from rich.console import Console
 
 from paceline.terminal import WIDTH, fitted, say, show
 
-SAID = "The model is runs/digits/models/last.safetensors, the best one of all epochs best.safetensors beside it."
+SAID = "The model is runs/digits/models/last.safetensors, the best one of all epochs best.safetensors next to it."
 
 
 @pytest.mark.parametrize("width", [40, 80, 100])

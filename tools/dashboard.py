@@ -1,4 +1,4 @@
-"""`python -m tools.dashboard [--check]`: writes the Grafana dashboard and the PrometheusRule, or tells which are stale."""
+"""`python -m tools.dashboard [--check]`: writes the Grafana dashboard and the PrometheusRule, or names those that are stale."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from tools.panels import ROWS, Panel
 COMPONENTS = Path(__file__).resolve().parent.parent / "k8s" / "components"
 DASHBOARD = COMPONENTS / "dashboard" / "dashboard.json"
 ALERTS = COMPONENTS / "alerts" / "alerts.yaml"
-"""Written by hand, as Prometheus reads it; the PrometheusRule holds the same groups."""
+"""Not generated, as Prometheus reads it; the PrometheusRule holds the same groups."""
 RULE = COMPONENTS / "monitoring" / "prometheus-rule.yaml"
 UID = "paceline"
 
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 def places(row: tuple[Panel, ...]) -> list[Place]:
-    """Numbers in a line of their own, then graphs, three or four in a line."""
+    """Numbers in one line, then graphs, three or four in a line."""
     graphs = [panel for panel in row if not panel.is_number]
     each = 4 if len(graphs) == 4 else 3
     lines = [

@@ -1,4 +1,4 @@
-"""`python -m tools.dashboard_pictures`: does a run with servers and one without, a Prometheus beside them, and draws the
+"""`python -m tools.dashboard_pictures`: does a run with servers and one without, a Prometheus next to them, and draws the
 dashboard's rows from what that has seen, for docs/watch/grafana.md (three minutes; needs prometheus)."""
 
 import io

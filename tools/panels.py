@@ -126,7 +126,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "Metrics", "What the task measures, its BEST too: accuracy, or what its metrics() give, like f1 or r2. The model "
-            "that is kept as the best one goes by it on validation data.", "none",
+            "that is kept as the best one has the best value on validation data.", "none",
             _one("max by (split, metric) (paceline_eval_metric{RUN})", "{{metric}}, {{split}}"), is_signed=True,
         ),
     ),
@@ -156,7 +156,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             _quantiles("paceline_server_wait_seconds"),
         ),
         Panel(
-            "Rejected pushes", "Work that was done for nothing, by reason. stale_term: computed before a server's restart; "
+            "Rejected pushes", "Work that was done for nothing, by reason. old_policy: from before a change of policy; "
             "too_stale, old_version: too late for the policy; BadPush: see the server's log.", "suffix: /s",
             _one("sum by (reason) (rate(paceline_server_pushes_rejected_totalRATE))", "{{reason}}"),
         ),
@@ -179,7 +179,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "Queue", "Pushes that wait for a buffer. Above 0 for long: the server is too slow, or its memory too small for "
-            "so many workers.", "none",
+            "this many workers.", "none",
             _one("max by (process) (paceline_server_queue_depth{RUN})"),
         ),
         Panel(
@@ -242,7 +242,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "Minor faults per GB", "Page faults for each GB of tensors that goes in or out. The first seconds show the start, "
-            "and workers also compute. Thousands at a server: its buffers are given back and fetched anew.",
+            "and workers also compute. Thousands at a server: its buffers are given back and fetched again.",
             "suffix: /GB",
             (Query(f"1e9 * sum by (process) (rate(paceline_minor_faults_total{_SERVERS})) / "
                    "(sum by (process) (rate(paceline_server_received_bytes_totalRATE))"
@@ -279,8 +279,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             _one("sum by (process) (rate(paceline_worker_peer_received_bytes_totalRATE))"),
         ),
         Panel(
-            "Failed lines", "Messages that had to be sent again. A few when members come and go; else the network, or a worker "
-            "that hangs.", "suffix: /s",
+            "Failed lines", "Messages that had to be sent again. A few when members come and go; otherwise the network, or "
+            "a worker that hangs.", "suffix: /s",
             _one("sum by (process) (rate(paceline_worker_peer_retries_totalRATE))"),
         ),
     ),
@@ -314,10 +314,18 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             _one("clamp_min(time() - max by (process) (paceline_server_checkpoint_timestamp_seconds{RUN}), 0)"),
         ),
         Panel(
-            "Restarts and failed checkpoints", "Servers that came back from a checkpoint, and checkpoints that could not be "
-            "written: see that server's log and its disk.", "none",
+            "Restarts and failed checkpoints", "Servers that came back from a checkpoint (all at once: they went back "
+            "together), damaged ones that they passed over, and checkpoints that could not be written: see that server's log "
+            "and its disk.", "none",
             (Query("sum by (process) (paceline_server_recoveries_total{RUN})", "{{process}} came back"),
+             Query("sum by (process) (paceline_server_damaged_snapshots_total{RUN})", "{{process}} passed over"),
              Query("sum by (process) (paceline_server_checkpoint_failures_total{RUN})", "{{process}} failed to write")),
+        ),
+        Panel(
+            "Made up for", "What workers did again because a server had lost it: pushes that they still had, and steps that "
+            "they computed again. It should stop growing soon after a server is back.", "none",
+            (Query("sum by (process) (paceline_worker_replayed_pushes_total{RUN})", "{{process}} sent again"),
+             Query("sum by (process) (paceline_worker_rerun_steps_total{RUN})", "{{process}} computed again")),
         ),
         Panel(
             "Calls by result", "OK is good. UNAVAILABLE: ask again later, as after a restart; others are errors, named in "

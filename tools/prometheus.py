@@ -1,4 +1,4 @@
-"""A real Prometheus beside a real run, for the tests of the dashboard and for its pictures."""
+"""A real Prometheus next to a real run, for the tests of the dashboard and for its pictures."""
 
 import json
 import math
@@ -32,7 +32,7 @@ NAMESPACE = "training"
 
 
 class Prometheus:
-    """Scrapes whatever `watch` or `scrape` has named, from inside `beside`. Times are seconds since 1970."""
+    """Scrapes all that `watch` or `scrape` has named, while the block runs. Times are seconds since 1970."""
 
     def __init__(self, folder: Path, port: int, targets: Path) -> None:
         self._folder = folder
@@ -159,7 +159,7 @@ def beside(folder: Path, others: int | None = None, relabel: Sequence[Mapping[st
 def watched_run(
     prometheus: Prometheus, folder: Path, *arguments: str, name: str = "watched"
 ) -> tuple[RunFolder, float, float]:
-    """Does `paceline run ...` in this folder with Prometheus beside it; the run's folder, start and end. RuntimeError with
+    """Does `paceline run ...` in this folder with Prometheus next to it; the run's folder, start and end. RuntimeError with
     what the run said where it failed."""
     began, place = time.time(), RunFolder(folder / "runs" / name)
     command = [sys.executable, "-P", "-m", "paceline.cli", "run", *arguments, "--run", place.name]
@@ -192,7 +192,7 @@ def ports_of(place: RunFolder) -> dict[str, int]:
 
 @contextmanager
 def other_exporters(config: Config) -> Iterator[int]:
-    """Stands in for dcgm-exporter, cAdvisor and kube-state-metrics, which this machine has not: their metrics, with made up
+    """Replaces dcgm-exporter, cAdvisor and kube-state-metrics, which this machine has not: their metrics, with made up
     values, for the pods of such a run. The port that it listens on."""
 
     class Page(BaseHTTPRequestHandler):

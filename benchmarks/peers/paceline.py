@@ -1,6 +1,7 @@
 """Paceline itself: `paceline.server.server.Server` and the worker's links, as the server's and worker's processes use them.
 
-The gradient is given, so no torch is loaded. Snapshots are put off: the peers write none.
+The gradient is given, so no torch is loaded. Snapshots are put off and pushes are not retained, since no peer does either; with
+`--retain` the workers keep their newest pushes, as they do in a run.
 """
 
 import argparse
@@ -43,6 +44,8 @@ class Options:
     transport: str
     folder: Path
     tls: bool
+    retain: int = 0
+    """Bytes of pushes that each worker keeps."""
 
     @property
     def credentials(self) -> Credentials:
@@ -62,7 +65,7 @@ class Options:
                 "plan": {"slices": self.slices},
                 "schedule": {"lr_scale": "none"},
                 "codec": {"push": self.codec, "pull": self.codec},
-                "checkpoint": {"every": FOREVER},
+                "checkpoint": {"every": FOREVER, "retain": self.retain},
                 "optimizer": {"name": "sgd", "lr": LEARNING_RATE, "momentum": MOMENTUM, "weight_decay": WEIGHT_DECAY},
             }
         )
@@ -106,7 +109,7 @@ class PacelineWorker:
         )
         plan = make_plan(options.shapes(job), job.servers, config.plan)
         chief = ChiefClient(around)
-        if rank == 0:  # stands in for the evaluator, without which no run starts
+        if rank == 0:  # replaces the evaluator, without which no run starts
             threading.Thread(target=chief.evaluate, args=(None,), daemon=True).start()
         self._model = self.first_weights(plan.total)
         self._client = ParameterClient(around, plan)
@@ -157,6 +160,7 @@ def main() -> None:
             arguments.transport,
             Path(folder),
             arguments.tls,
+            arguments.retain,
         )
         if arguments.tls:
             from tools.authority import Authority
@@ -179,7 +183,8 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--policy", default="asp")
     options.add_argument("--codec", default="none")
     options.add_argument("--transport", default="grpc", choices=("grpc", "lane"))
-    options.add_argument("--tls", action="store_true", help="mutual TLS, by a CA of its own")
+    options.add_argument("--tls", action="store_true", help="mutual TLS, by a new CA")
+    options.add_argument("--retain", type=int, default=0, help="bytes of pushes that each worker keeps")
     options.add_argument("--slices", default="memorywise", choices=("whole", "layerwise", "memorywise"))
     options.add_argument("--layout", default="", choices=("", *LAYOUTS), help="the model's tensors; default: one")
     return options

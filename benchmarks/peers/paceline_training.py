@@ -1,4 +1,4 @@
-"""Paceline in real processes, as `paceline run` starts them, but for the evaluator: this process stands in for it. It
+"""Paceline in real processes, as `paceline run` starts them, but for the evaluator: this process replaces it. It
 pulls the weights at the end of each epoch, and scores them when the training is over."""
 
 import json

@@ -87,7 +87,7 @@ first batch, and `done` after the last answer."""
 
 
 def deal(rows: Labelled, workers: int, folder: Path) -> None:
-    """Writes a shard for each worker, of rows in an order of their own."""
+    """Writes a shard for each worker, of rows in a new order."""
     order = np.random.default_rng(0).permutation(len(rows))
     recipe = Recipe(task="svm", strategy="random", shards=workers, validation=0, test=0, seed=0, examples="0" * 64)
     parts = [Selection(rows, np.sort(part)) for part in np.array_split(order, workers)]
@@ -113,7 +113,7 @@ class Team:
             process.join()
 
     def train(self, passes: float) -> Training:
-        """One training with so many passes over the rows. WrongResult where a process fails or hangs."""
+        """One training with this many passes over the rows. WrongResult where a process fails or hangs."""
         addresses: list[str] = []
         for server in self._servers:
             server.send((passes, addresses[0] if addresses else ""))
@@ -160,7 +160,7 @@ def _heard(pipe: "Connection[Any, Any]") -> Any:
 
 
 def _orders(pipe: "Connection[Any, Any]") -> Iterator[Any]:
-    """What this process is told to do, until the team's process is gone."""
+    """Does what the team's process says, until that is gone."""
     while True:
         try:
             yield pipe.recv()

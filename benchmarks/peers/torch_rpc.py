@@ -66,7 +66,7 @@ def _enter(meeting: str, job: Job, name: str, rank: int) -> None:
 
 
 def serve(meeting: str, job: Job, server: int, announce: Callable[[str], None]) -> None:
-    """A server process. It announces itself first: entering the group returns only when all workers are there too."""
+    """A server process. It announces itself first: entering the group returns only when all workers have entered, too."""
     cut = job.cuts()[server]
     _serving.append(ParameterServer(cut.stop - cut.start))
     announce(f"server-{server}")

@@ -54,9 +54,7 @@ def _from_folder(path: Path, source: Source) -> dict[str, bytes]:
     files = [folder / name for name in source.wanted if (folder / name).is_file()]
     total = sum(file.stat().st_size for file in files)
     if total > MAX_BYTES:
-        raise DataError(
-            f"The files in {path} have {total:,} bytes, more than the {MAX_BYTES:,} that are read. {source.where}"
-        )
+        raise DataError(f"The files in {path} have {total:,} bytes; the limit is {MAX_BYTES:,}. {source.where}")
     return {file.name: file.read_bytes() for file in files}
 
 
@@ -68,13 +66,13 @@ def _from_archive(path: Path, source: Source) -> dict[str, bytes]:
             for number, member in enumerate(archive):
                 if number >= MAX_MEMBERS:
                     raise DataError(
-                        f"{path} holds more than {MAX_MEMBERS} members; this is not {source.name}. {source.where}"
+                        f"{path} holds more than {MAX_MEMBERS} members, so it is not {source.name}. {source.where}"
                     )
                 name = _checked_name(member, path, source)
                 if name not in source.wanted:
                     continue
                 if name in files:
-                    raise DataError(f"{path} holds {name} twice; this is not {source.name}. {source.where}")
+                    raise DataError(f"{path} holds {name} twice, so it is not {source.name}. {source.where}")
                 content = archive.extractfile(member)
                 files[name] = content.read() if content else b""
         while capped.read(1 << 20):
@@ -87,7 +85,8 @@ def _checked_name(member: tarfile.TarInfo, path: Path, source: Source) -> str:
     place = PurePosixPath(member.name)
     if place.is_absolute() or ".." in place.parts or not (member.isreg() or member.isdir()):
         raise DataError(
-            f"{path} has a member {member.name!r} that is a link or lies outside of it; don't use it. {source.where}"
+            f"{path} has a member {member.name!r} that is a link or points outside the archive; don't use this "
+            f"file. {source.where}"
         )
     if member.size > MAX_BYTES:
         raise DataError(
@@ -113,7 +112,7 @@ class _Capped(io.RawIOBase):
         self._left -= len(found)
         if self._left < 0:
             raise DataError(
-                f"{self._path} unpacks to more than {MAX_BYTES:,} bytes; this is not {self._source.name}. "
+                f"{self._path} unpacks to more than {MAX_BYTES:,} bytes, so it is not {self._source.name}. "
                 f"{self._source.where}"
             )
         return found

@@ -15,7 +15,7 @@ def training_lines(
     file: Path, forms: Iterable[str], features: Sequence[Feature], columns: Columns, label: str
 ) -> tuple[str, ...]:
     """Of the table that `columns` come from. `forms`: how its files are written; `label`: what the labels are."""
-    beside = f"{len(columns.features)} columns beside the label {columns.label!r} ({label})"
+    beside = f"{len(columns.features)} columns besides the label {columns.label!r} ({label})"
     said = [_head(file, forms, f"{beside} make {len(columns.names)} features")]
     texts = [(f"{one.name!r} ({len(one.categories)})") for one in columns.features if one.categories is not None]
     parts = [f"a feature for each text of {some(texts)}"] if texts else []

@@ -1,5 +1,5 @@
-"""What stands in a column of a table becomes features: numbers as they are, each category a feature of its own, and empty
-cells the mean of their column."""
+"""The cells of a table's columns become features: numbers as they are, each category its own feature, and empty cells the
+mean of their column."""
 
 import re
 from collections import Counter
@@ -43,7 +43,7 @@ class Feature:
         self.empty = 0
         """Cells that held nothing."""
         self.strange: Counter[str] = Counter()
-        """Texts that the training data lack, with their cells."""
+        """Texts that are not in the training data, with their cells."""
         self._known = known
         self._forced = is_category
         self.dtype = dtype
@@ -95,7 +95,7 @@ class Feature:
             return Column(name=self.name, categories=tuple(sorted(self._places)))
         if not self._count:
             raise DataError(
-                f"Column {self.name!r} of {path} is empty throughout; fill it, or leave it out with columns=[...]."
+                f"Column {self.name!r} of {path} has no value in any row; fill it, or leave it out with columns=[...]."
             )
         return Column(name=self.name, fill=float(np.float32(self._total / self._count)))
 
@@ -114,7 +114,7 @@ class Feature:
             return self._of_numbers(np.array([np.nan if one is None else one for one in [*numbers, None]])[rows], piece)
         row = int(np.argmax(rows == texts.index(names[0])))
         if self._is_category is False or len(names) < sum(map(bool, texts)):
-            raise self._mixed(piece, row, repr(names[0]), "no number")
+            raise self._mixed(piece, row, repr(names[0]), "not a number")
         if self._known is None and not self._forced:
             self._check_names(names, row, piece)
         self._is_category = True
@@ -132,7 +132,7 @@ class Feature:
         return found
 
     def _place(self, text: str) -> float:
-        """The category's number; NaN for no text, and for one that the training data lack."""
+        """The category's number; NaN for no text, and for one that is not in the training data."""
         if not text or (self._known is not None and text not in self._places):
             return np.nan
         return self._places.setdefault(text, len(self._places))
@@ -156,14 +156,15 @@ class Feature:
         if np.isinf(numbers).any():
             row = int(np.argmax(np.isinf(numbers)))
             raise DataError(
-                f"Column {self.name!r} of {piece.file} holds {found[row]} in {piece.where(row)}, no finite "
-                f"{np.dtype(self.dtype).name}; repair or remove it."
+                f"Column {self.name!r} of {piece.file} holds {found[row]} in {piece.where(row)}, which is not a "
+                f"finite {np.dtype(self.dtype).name}; correct or remove it."
             )
         there = ~np.isnan(numbers)
         if self._has_no_mean and not there.all():
             raise DataError(
-                f"Column {self.name!r} of {piece.file} is empty in {piece.where(int(np.argmin(there)))}; the model was trained "
-                "without columns by name, so no mean is known to take its place: fill it or remove the example."
+                f"Column {self.name!r} of {piece.file} is empty in {piece.where(int(np.argmin(there)))}; the "
+                "model was trained without column names, so it knows no mean to use instead: fill it or remove "
+                "the example."
             )
         self.empty += int((~there).sum())
         self._total += float(found[there].sum())
@@ -180,25 +181,25 @@ class Feature:
                 raise self._error(piece, row, f"{what} {names[0]!r},", advice)
 
     def _mixed(self, piece: Piece, row: int, seen: str, what: str) -> DataError:
-        held = "numbers" if what == "no number" else "texts"
+        held = "numbers" if what == "not a number" else "texts"
         others = f"{'the ' if held == 'numbers' else ''}others are {held}"
         advice = ", leave the column out with columns=[...], or name it in categories=[...] if all of it are names"
         if self._known is not None:
             others, advice = f"the column held {held} in training", ""
         return DataError(
-            f"Column {self.name!r} of {piece.file} holds {seen:.40} in {piece.where(row)}, which is {what}, though {others}; "
-            f"repair it{advice}."
+            f"Column {self.name!r} of {piece.file} holds {seen:.40} in {piece.where(row)}, which is {what}, but "
+            f"{others}; correct it{advice}."
         )
 
     def _error(self, piece: Piece, row: int, seen: str, advice: str) -> DataError:
         return DataError(
-            f"Column {self.name!r} of {piece.file} holds {seen} in {piece.where(row)}, which is no number; {advice}."
+            f"Column {self.name!r} of {piece.file} holds {seen} in {piece.where(row)}, which is not a number; {advice}."
         )
 
 
 def spread(cells: Cells, features: Sequence[Feature], columns: Sequence[Column]) -> Array:
-    """The features (N, all of them): numbers, with the means in empty cells, and 1 for a row's category, else 0. `cells`:
-    what the columns' `read` gave, (N, columns); given back as they are where nothing is to be done."""
+    """The features (N, all of them): numbers, with the means in empty cells, and 1 for a row's category, otherwise 0. `cells`:
+    what the columns' `read` gave, (N, columns); returned as they are where they need no change."""
     if not any(column.categories for column in columns) and not any(
         np.isnan(cells[start:stop]).any() for start, stop in ranges(len(cells), cells.shape[1] * 4)
     ):

@@ -38,7 +38,7 @@ CIFAR100 = Source(
 
 def read_cifar10(path: str | Path) -> Dataset:
     """Training and test images, features uint8 (N, 3, 32, 32), labels int64 (N,), from a folder or its tar.gz; any
-    number of whole records in a file will do. Classes are called as batches.meta.txt says, where it is there. DataError
+    number of whole records in a file will do. Classes have the names in batches.meta.txt, if it exists. DataError
     where a file is missing, truncated, too big or not CIFAR-10."""
     path = at(path)
     files = read_files(path, CIFAR10)
@@ -65,7 +65,7 @@ def read_cifar100(path: str | Path, which: Literal["fine", "coarse"]) -> Dataset
 def _named(
     files: Mapping[str, bytes], name: str, count: int, known: tuple[str, ...] | None = None
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """What the classes are called by the file of that name, one in each line, else as they are `known`; and what to tell
+    """The names of the classes in the file of that name, one in each line, otherwise those that are `known`; and what to tell
     people of it."""
     if name not in files:
         return known, ()
@@ -83,8 +83,8 @@ def _records(content: bytes, name: str, path: Path, source: Source, classes: tup
     length = len(classes) + PIXELS
     if not content or len(content) % length:
         raise DataError(
-            f"{name} in {path} has {len(content):,} bytes, which is not a whole number of records of {length:,}; "
-            f"it is truncated or not {source.name}. {source.where}"
+            f"{name} in {path} has {len(content):,} bytes, which is not a whole number of records of {length:,} "
+            f"bytes; it is truncated or not {source.name}. {source.where}"
         )
     records = np.frombuffer(content, dtype=np.uint8).reshape(-1, length)
     labels = records[:, : len(classes)].astype(np.int64)

@@ -14,7 +14,7 @@ def number_classes(columns: Sequence[Array], what: str) -> tuple[tuple[str, ...]
     for people."""
     together = np.concatenate([_comparable(column, what) for column in columns])
     if together.dtype.kind == "O" and len({type(label) for label in together}) > 1:
-        raise DataError(f"{what} holds numbers in one set and text in the other; both need the same labels.")
+        raise DataError(f"{what} holds numbers in one set and text in the other; both need labels of the same kind.")
     found, numbers = np.unique(together, return_inverse=True)
     if all(column.dtype.kind == "b" for column in columns):
         found = found.astype(np.bool_)
@@ -40,9 +40,10 @@ def _comparable(column: Array, what: str) -> Array:
         if not bad.any():
             return column.astype(np.int64)
         raise DataError(
-            f"{what} holds {column[bad][0]:g}; classes are whole numbers or text. For a regression give classes=False."
+            f"{what} holds {column[bad][0]:g}; expected whole numbers or text as classes. For a regression give "
+            "classes=False."
         )
     strange = next((label for label in column if not isinstance(label, str)), None)
     if strange is not None:
-        raise DataError(f"{what} holds {strange!r}; classes are whole numbers or text.")
+        raise DataError(f"{what} holds {strange!r}; expected whole numbers or text as classes.")
     return column.astype(object)

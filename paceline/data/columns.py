@@ -6,7 +6,7 @@ from paceline.core.settings.config import Section
 
 
 class Column(Section):
-    """A column of features: numbers, or categories that each become a feature of their own."""
+    """A column of features: numbers, or categories that each become a feature."""
 
     name: str = Field(description="What the table calls it.")
     categories: tuple[str, ...] | None = Field(
@@ -25,7 +25,7 @@ class Column(Section):
 class Columns(Section):
     """The columns of a table that a model learns from."""
 
-    label: str = Field(description="The column that is to be predicted.")
+    label: str = Field(description="The column to predict.")
     features: tuple[Column, ...] = Field(description="In the order in which they become features.")
 
     @property

@@ -22,8 +22,8 @@ def costs_of(
     own: Vector | None = None,
 ) -> Vector | None:
     """One cost for each of these class numbers (N,); None where all are 1. `names`: of the classes, by number; `counts`: what
-    the training examples of each class count; `own`: the examples' own weights. ConfigError: weights for a class that is not
-    there."""
+    the training examples of each class count; `own`: the examples' own weights. ConfigError: weights for a class that has no
+    examples."""
     by_class = _by_class(weights, names, counts)
     if by_class is None:
         return own
@@ -32,7 +32,7 @@ def costs_of(
 
 
 def class_counts(manifest: Manifest) -> Mapping[int, float]:
-    """Training examples of each class, those of several shards as often as they are there; where they have weights, the sum of
+    """Training examples of each class, those of several shards as often as they occur; where they have weights, the sum of
     these."""
     if manifest.train_weights is not None:
         return {int(label): weight for label, weight in manifest.train_weights.items()}
@@ -43,7 +43,7 @@ def class_counts(manifest: Manifest) -> Mapping[int, float]:
 
 
 def counted(labels: npt.NDArray[Any], own: Vector | None = None) -> Mapping[int, float]:
-    """How often each class number is there; with the examples' own weights, what they count."""
+    """How often each class number occurs; with the examples' own weights, what they count."""
     there, which = np.unique(labels, return_inverse=True)
     return dict(zip(there.tolist(), np.bincount(which, own).tolist(), strict=True))
 
@@ -65,7 +65,8 @@ def _by_class(weights: ClassWeights, names: Sequence[str], counts: Mapping[int, 
     for name in weights:
         if name.lstrip("+") not in called:
             raise ConfigError(
-                f"svm.class_weights has a weight for the class {name!r}; the data has {', '.join(called[:20])}."
+                f"svm.class_weights has a weight for the class {name!r}, but the data has only "
+                f"{', '.join(called[:20])}."
             )
     plain = {name.lstrip("+"): weight for name, weight in weights.items()}
     return np.array([plain.get(name, 1.0) for name in called], np.float32)

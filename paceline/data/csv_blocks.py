@@ -1,5 +1,5 @@
 """Reads a CSV block by block, in whichever form it was written: what separates its cells, how its bytes mean letters and how
-its fractions are written is guessed from what stands in it."""
+its fractions are written is guessed from its content."""
 
 import codecs
 import csv
@@ -65,7 +65,7 @@ _ENCODINGS = {None: "UTF-8", "utf-8": "UTF-8", "cp1252": "Windows-1252"}
 
 
 def csv_pieces(file: Path, text: Collection[str], needs_names: bool = True) -> Iterator[Piece]:
-    """The rows, block by block, each with types of its own: a column may hold whole numbers first and others later. `text`:
+    """The rows, block by block, each with its own types: a column may hold whole numbers first and others later. `text`:
     the columns that are left as they are. Unless it `needs_names`, columns of a file whose first line holds numbers are
     called 1, 2 and so on. DataError: a damaged file, or one in no known encoding."""
     form = form_of(file, needs_names)
@@ -112,8 +112,8 @@ def form_of(file: Path, needs_names: bool = True) -> Form:
 
 
 def _is_example(cells: Sequence[str], decimal: str) -> bool:
-    """Whether a first line holds numbers, of which some may lack, and not the names that pandas gives to columns without any:
-    0, 1, 2 and so on, of three or more."""
+    """Whether a first line holds numbers, of which some may be missing, and not the names that pandas gives to columns
+    without any: 0, 1, 2 and so on, of three or more."""
     plain = [cell.strip() for cell in cells]
     counted = [str(number) for number in range(len(plain))]
     is_counted = len(plain) > 2 and (plain == counted or ["", *counted[:-1]] == plain)
@@ -130,7 +130,7 @@ def is_number(cell: str, decimal: str = ".") -> bool:
 
 
 def in_utf8(block: bytes, known: str | None) -> Text:
-    """The bytes in UTF-8: as they are where they are that, else they are taken for Windows-1252, which holds all of
+    """The bytes in UTF-8: as they are if they are UTF-8, otherwise taken for Windows-1252, which holds all of
     Latin-1's letters. ValueError: bytes that are neither, or that change from one to the other."""
     if block.isascii():
         return block, known

@@ -80,7 +80,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """All examples of a task. Where it brings no test or validation set of its own, `split` cuts one from `train`."""
+    """All examples of a task. Where it brings no test or validation set, `split` cuts one from `train`."""
 
     train: Labelled
     test: Labelled | None = None
@@ -98,25 +98,31 @@ class Dataset:
         for name, part in self.sets():
             if part.features.shape[1:] != self.train.features.shape[1:]:
                 raise DataError(
-                    f"An example of the {name} set has shape {part.features.shape[1:]}, one of the training set "
-                    f"{self.train.features.shape[1:]}; both must be alike."
+                    f"The examples of the {name} set have shape {part.features.shape[1:]}, but those of the "
+                    f"training set {self.train.features.shape[1:]}; both must have the same shape."
                 )
             if is_sparse(part.features) != is_sparse(self.train.features):
-                raise DataError(f"The {name} set or the training set is sparse and the other is not; make both alike.")
+                raise DataError(
+                    f"The {name} set or the training set is sparse and the other is not; make both sparse or both "
+                    "dense."
+                )
 
     def _check_classes(self, names: tuple[str, ...]) -> None:
         for name, part in self.sets():
             if not is_class_label(part.labels):
-                raise DataError(f"The classes have names, but the labels of the {name} set are no classes.")
+                raise DataError(
+                    f"The classes have names, but the labels of the {name} set are not classes. Give whole numbers "
+                    "from 0."
+                )
             low, high = int(part.labels.min()), int(part.labels.max())
             if low < 0 or high >= len(names):
                 raise DataError(
-                    f"The {name} set has labels from {low} to {high}, but there are names for {len(names)} classes, which "
-                    "are numbered from 0."
+                    f"The {name} set has labels from {low} to {high}, but there are names for only {len(names)} "
+                    "classes, numbered from 0."
                 )
 
     def sets(self) -> list[tuple[SetName, Labelled]]:
-        """The sets that are there, by name."""
+        """The sets that it has, by name."""
         every: tuple[tuple[SetName, Labelled | None], ...] = (
             ("train", self.train),
             ("test", self.test),
@@ -192,7 +198,7 @@ class Selection:
         return own.astype(np.int64)
 
     def pick(self, positions: Rows) -> "Selection":
-        """Those of the selected rows that stand at these positions in it."""
+        """Those of the selected rows that are at these positions in it."""
         return Selection(self.source, self.rows[positions], self.first_id, self.own_ids)
 
 
@@ -246,7 +252,7 @@ def _in_order(rows: Any) -> Any:
         row = int(np.searchsorted(found.indptr, place, "right")) - 1
         raise DataError(
             f"The features of example {row:,} are sparse and have column {found.indices[place]:,} twice: call "
-            "sum_duplicates(), or repair the example."
+            "sum_duplicates(), or correct the example."
         )
     return found
 
@@ -262,4 +268,4 @@ def _check_finite(name: str, array: Any, first: int) -> None:
         if is_sparse(array)
         else int(np.argmax(bad.reshape(len(array), -1).any(axis=1)))
     )
-    raise DataError(f"The {name} of example {first + row:,} hold NaN or infinity; remove or repair the example.")
+    raise DataError(f"The {name} of example {first + row:,} hold NaN or infinity; correct or remove the example.")

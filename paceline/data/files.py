@@ -24,10 +24,10 @@ MAX_LINE = 256 << 20
 
 def at(path: str | Path) -> Path:
     """What the path names, with the methods of a Path: a local one as it is, a URL like 's3://bucket/key' or
-    'memory://name' through fsspec. ConfigError where no path was given or where a package for that kind of URL lacks,
-    DataError where it can't be reached."""
+    'memory://name' through fsspec. ConfigError where no path was given or where the package for that kind of URL is
+    not installed, DataError where it can't be reached."""
     if str(path) == BUNDLED:
-        raise ConfigError("This task needs data of yours: set data.path (--data) to its file or folder.")
+        raise ConfigError("This task needs your own data: set data.path (--data) to its file or folder.")
     if "://" not in str(path):
         return Path(path)
     with reading(path):
@@ -127,8 +127,8 @@ def ending(path: Path) -> str:
 
 @contextmanager
 def reading(path: object, expected: str = "") -> Iterator[None]:
-    """Turns whatever a library raises on a bad file into a DataError that names it; a package that lacks is a
-    ConfigError. `expected`: a sentence for people, what the file should be."""
+    """Turns any error that a library raises on a bad file into a DataError that names it; a missing package is
+    a ConfigError. `expected`: a sentence for people, what the file should be."""
     try:
         yield
     except PacelineError:
@@ -137,8 +137,8 @@ def reading(path: object, expected: str = "") -> Iterator[None]:
         if told := lacking(error, f"Reading {path}"):
             raise ConfigError(told) from error
         raise ConfigError(
-            f"Reading {path} needs a package that is not here: {error}. Install it; an object store needs fsspec's "
-            "package for it, like s3fs, beside pip install 'paceline[sharder]'."
+            f"Reading {path} needs a package that is not installed here: {error}. Install it. An object store "
+            "needs pip install 'paceline[sharder]' and fsspec's package for that store, like s3fs."
         ) from error
     except Exception as error:  # each library has its own kinds, and parsers of bad bytes raise nearly any
         raise DataError(f"Can't read {path}: {_brief(error)}. {expected}".rstrip()) from error

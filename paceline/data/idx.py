@@ -58,7 +58,7 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def _read(file: Path, dimensions: int) -> Array:
-    """The bytes of one idx file as an array; it is told by its content whether it is gzipped."""
+    """The bytes of one idx file as an array; its content says whether it is gzipped."""
     with reading(file, f"The file may be damaged. {WHERE}"):
         with file.open("rb") as stream:
             zipped = stream.read(2) == b"\x1f\x8b"

@@ -30,7 +30,7 @@ Colours = Literal["RGB", "L"]
 def read_images(folder: str | Path, size: tuple[int, int] | None = None, colours: Colours = "RGB") -> Dataset:
     """uint8 (N, 3, height, width), or (N, 1, height, width) in grey with colours='L'; classes are numbered in order of
     their folders' names. All images must have one size; with `size` (width, height) they are scaled to it. Where the
-    folder holds 'train', its 'test' and 'validation' are sets of their own. DataError: no such folder, a class without
+    folder holds 'train', its 'test' and 'validation' are those sets. DataError: no such folder, a class without
     images or unknown in training, a file that is no image, mixed sizes."""
     folder = folder_at(folder, "Expected a folder of images with a folder for each class.")
     with reading(folder):
@@ -72,7 +72,9 @@ def _part(folder: Path, classes: Sequence[str], size: tuple[int, int] | None, co
     labels: list[int] = []
     for name in _classes(folder):
         if name not in classes:
-            raise DataError(f"{folder} has a class {name!r} that the training set lacks; it has {', '.join(classes)}.")
+            raise DataError(
+                f"{folder} has a class {name!r} that is not in the training set, which has {', '.join(classes)}."
+            )
         found = _files(folder / name)
         files += found
         labels += [classes.index(name)] * len(found)
@@ -85,7 +87,8 @@ def _part(folder: Path, classes: Sequence[str], size: tuple[int, int] | None, co
             if pixels.shape != first.shape:
                 raise DataError(
                     f"{file} is {pixels.shape[2]}x{pixels.shape[1]}, but {files[0]} is "
-                    f"{first.shape[2]}x{first.shape[1]}; scale all images to one size with size=(width, height)."
+                    f"{first.shape[2]}x{first.shape[1]}; scale all images to the same size with size=(width, "
+                    "height)."
                 )
             block[row] = pixels
         images.append(block)
@@ -93,12 +96,12 @@ def _part(folder: Path, classes: Sequence[str], size: tuple[int, int] | None, co
 
 
 def _files(folder: Path) -> list[Path]:
-    """The images of one class in order of names; DataError where there are none, or where something else is there."""
+    """The images of one class in order of names; DataError where there are none, or where the folder holds other files."""
     with reading(folder):
         files = sorted(_visible(folder), key=lambda file: file.name)
     for file in files:
         if file.suffix.lower() not in FORMATS:
-            raise DataError(f"{file} is no image of a known ending ({', '.join(FORMATS)}); remove it.")
+            raise DataError(f"{file} does not end like an image ({', '.join(FORMATS)}); remove or rename it.")
     if not files:
         raise DataError(f"{folder} holds no images; add some, or remove the class.")
     return files
@@ -117,7 +120,7 @@ def _pixels(file: Path, size: tuple[int, int] | None, colours: Colours) -> Array
         with file.open("rb") as stream, Image.open(stream, formats=sorted(set(FORMATS.values()))) as image:
             if image.mode.startswith(("I", "F")):
                 raise DataError(
-                    f"{file} has more than 8 bits for a pixel; save it with 8, or read it in your own data()."
+                    f"{file} has more than 8 bits for each pixel; save it with 8 bits, or read it in your own data()."
                 )
             shown: Any = ImageOps.exif_transpose(image).convert(colours)
             if size is not None:

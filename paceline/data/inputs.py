@@ -75,7 +75,7 @@ class Inputs(Section):
         try:
             return cls.model_validate_json(facts[KEY]) if KEY in facts else None
         except ValidationError as error:
-            raise DataError(f"What the model's file says of its inputs can't be read: {facts[KEY]:.80}") from error
+            raise DataError(f"Can't read what the model's file says about its inputs: {facts[KEY]:.80}") from error
 
     @property
     def facts(self) -> dict[str, str]:

@@ -45,7 +45,7 @@ class Labels(NamedTuple):
     @classmethod
     def against_others(cls, positive: str | None) -> "Labels":
         """Those of a model that was trained to tell the class `positive` from all others; None: -1 and 1. A name that is
-        no whole number, such as a topic, can't stand in LIBSVM text, where it is 1 and all else -1."""
+        no whole number, such as a topic, can't be written in LIBSVM text, where it is 1 and all others -1."""
         try:
             return cls() if positive is None else cls(None, int(positive))
         except ValueError:
@@ -94,8 +94,8 @@ def shapes_of(manifest: Manifest, intercept: bool = False) -> Shapes:
     width = manifest.shards[0].columns
     if width is None:
         raise ConfigError(
-            f"The shards of task '{manifest.recipe.task}' hold dense rows, but updates: sparse trains a linear model over "
-            "sparse rows. Leave `updates` out, or read the data as sparse rows (dense=False)."
+            f"The shards of task '{manifest.recipe.task}' hold dense rows, but updates: sparse trains a linear "
+            "model over sparse rows. Leave out `updates`, or read the data as sparse rows (dense=False)."
         )
     classes = classes_of(manifest)
     return ((WEIGHTS, ((width + intercept) * (1 if classes == 2 else classes),)),)
@@ -213,7 +213,7 @@ def _read_liblinear(path: Path) -> LinearClassifier:
         header = _read_header(stream)
         classes, width, bias = _labels(header), int(header["nr_feature"]), float(header["bias"])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that there is nothing, which is told below
+            warnings.simplefilter("ignore")  # that there is nothing, which an error below says
             try:
                 weights = np.loadtxt(stream, np.float64, comments=None, ndmin=1 if len(classes) == 2 else 2)
             except ValueError as error:
@@ -233,7 +233,7 @@ def _read_liblinear(path: Path) -> LinearClassifier:
 
 
 def _fault(path: Path, numbers: int) -> str | None:
-    """The first line after the header that does not hold so many numbers, for people."""
+    """The first line after the header that does not hold this many numbers, for people."""
     with path.open(encoding="ascii") as stream:
         lines = dropwhile(lambda line: line[1].strip() != "w", enumerate(stream, 1))
         for number, line in islice(lines, 1, None):

@@ -16,7 +16,7 @@ from paceline.data.dataset import PartName
 MANIFEST = "manifest.json"
 FORMAT: Literal[3] = 3
 MAKE_ANEW = "`paceline shard --fresh`"
-FIX = f"Make the shards anew with {MAKE_ANEW}."
+FIX = f"Make the shards again with {MAKE_ANEW}."
 MAX_BYTES = 16 << 20
 """Largest manifest that is read (bytes); one shard takes about a kilobyte."""
 
@@ -47,7 +47,7 @@ class ShardEntry(Section):
     duplicates: int = Field(0, ge=0, description="Examples that other shards have too.")
     classes: dict[str, int] = Field(description="Examples of each class; empty where labels are not classes.")
     clusters: dict[str, int] = Field({}, description="Examples of each cluster; empty where the strategy makes none.")
-    columns: int | None = Field(None, ge=1, description="D where the features are sparse rows; else none.")
+    columns: int | None = Field(None, ge=1, description="D where the features are sparse rows; otherwise none.")
     files: dict[FileName, FileEntry]
 
     @model_validator(mode="after")
@@ -93,7 +93,7 @@ class Recipe(Section):
 
 class Rule(Section):
     """What [Sharding] gives each of n workers (its equations 3 and 4), for the settings that the shards were made with;
-    a run goes by its own `batch` and `schedule.lr_scale`."""
+    a run uses its own `batch` and `schedule.lr_scale`."""
 
     workers: int = Field(ge=1, description="n.")
     batch_size: int = Field(ge=1, description="B, of one machine.")
@@ -103,7 +103,7 @@ class Rule(Section):
 
     @classmethod
     def made(cls, workers: int, batch_size: int, lr: float) -> "Rule":
-        """The rule for so many workers."""
+        """The rule for this many workers."""
         each = max(1, batch_size // workers)
         return cls(workers=workers, batch_size=batch_size, worker_batch=each, lr=lr, worker_lr=lr / workers)
 
@@ -203,12 +203,12 @@ def parse_manifest(content: bytes, path: Path | str) -> Manifest:
     try:
         body = json.loads(content)
         digest = body.pop("sha256")
-        check_format(str(path), body["format"], FORMAT, f"make the shards anew: {MAKE_ANEW}")
+        check_format(str(path), body["format"], FORMAT, f"make the shards again: {MAKE_ANEW}")
         if body["format"] != FORMAT:
             raise DataError(f"{path} has format {body['format']!r}; this Paceline reads format {FORMAT}. {FIX}")
         manifest = Manifest.model_validate(body)
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError, ValidationError) as error:
-        raise DataError(f"{path} is damaged: it does not read as a manifest of format {FORMAT}. {FIX}") from error
+        raise DataError(f"{path} is damaged: it can't be read as a manifest of format {FORMAT}. {FIX}") from error
     if render(manifest) != content:
         raise DataError(f"{path} is damaged: its content does not match its checksum {str(digest)[:12]}. {FIX}")
     return manifest

@@ -1,4 +1,4 @@
-"""Reads a map-style data set of torch row by row, once; torch itself is imported by whoever made it, not here."""
+"""Reads a map-style data set of torch row by row, once; the code that made it imports torch, not this module."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def read_map_style(train: Any, test: Any = None) -> Dataset:
 
 
 def adapted(found: Any) -> Any:
-    """A map-style data set, or a pair of them (training, test), as a Dataset; anything else as it is."""
+    """A map-style data set, or a pair of them (training, test), as a `Dataset`; anything else as it is."""
     if is_map_style(found):
         return read_map_style(found)
     if isinstance(found, tuple) and len(found) == 2 and all(map(is_map_style, found)):
@@ -46,8 +46,8 @@ def read_rows(source: Any, name: str) -> Labelled:
             for block, cell in zip(blocks, _row(source, number, name), strict=True):
                 if (cell.shape, cell.dtype) != (block.shape[1:], block.dtype):
                     raise DataError(
-                        f"Row {number:,} of the {name} holds {cell.dtype} of shape {cell.shape}, row 0 "
-                        f"{block.dtype} of shape {block.shape[1:]}; all rows must be alike."
+                        f"Row {number:,} of the {name} holds {cell.dtype} of shape {cell.shape}, but row 0 "
+                        f"{block.dtype} of shape {block.shape[1:]}; all rows must have the same shape and type."
                     )
                 block[number - start] = cell
         for column, block in zip(columns, blocks, strict=True):
@@ -58,6 +58,6 @@ def read_rows(source: Any, name: str) -> Labelled:
 def _row(source: Any, number: int, name: str) -> tuple[Array, Array]:
     row = source[number]
     if not isinstance(row, (tuple, list)) or len(row) != 2:
-        raise DataError(f"Row {number:,} of the {name} is {type(row).__name__}; expected a pair, features and label.")
+        raise DataError(f"Row {number:,} of the {name} is {type(row).__name__}; expected a pair of features and label.")
     features, label = (np.asarray(cell) for cell in row)
     return features, label

@@ -29,11 +29,11 @@ _SHOWN = 5
 
 
 class _Read(NamedTuple):
-    """What stands in a file."""
+    """The content of a file."""
 
     features: Any
     labels: Any
-    """As they stand there; None where there are none."""
+    """As in the file; None where there are none."""
     unscored: str = ""
     as_read: tuple[str, ...] = ()
 
@@ -59,8 +59,9 @@ class NewExamples(NamedTuple):
 def read_new(path: str, inputs: Inputs, own: Callable[[str], Dataset] | None = None) -> NewExamples:
     """The examples of a file, told by its ending: a table (.csv, .tsv, .parquet) whose columns are found by name, or taken in
     order where the training data were no table; .npy or .npz; images, or a folder of them; LIBSVM text; RCV1's
-    lyrl2004_vectors_*.dat. What ends otherwise goes to `own`, the task's data(): its test set if it has one, else all. '-' is
-    stdin, told by its first bytes. DataError: a file that is none of these, or does not fit what the model was trained on."""
+    lyrl2004_vectors_*.dat. What ends otherwise goes to `own`, the task's data(): its test set if it has one, otherwise
+    all. '-' is stdin, known by its first bytes. DataError: a file that is none of these, or does not fit what the model
+    was trained on."""
     with local(path, inputs) as file:
         read = _read(file, inputs, own)
     found, labels, unscored = _fitted(read.features, inputs, file), None, read.unscored
@@ -182,8 +183,8 @@ def _fitted(features: Any, inputs: Inputs, file: Path) -> Any:
         raise DataError(f"{file} holds no examples.")
     if not _fits(found.shape[1:], inputs):
         raise DataError(
-            f"An example of {file} has the shape {found.shape[1:]}, but the model was trained on {inputs.shape}. Give "
-            "examples of the same form."
+            f"An example of {file} has the shape {found.shape[1:]}, but the model was trained on {inputs.shape}. "
+            "Give examples of that shape."
         )
     if inputs.sparse:
         from scipy.sparse import csr_array
@@ -196,14 +197,15 @@ def _fitted(features: Any, inputs: Inputs, file: Path) -> Any:
     if kind.kind == "f" and (wrong := np.isinf(cast)).any():
         row = int(np.argmax(wrong.reshape(len(found), -1).any(axis=1)))
         raise DataError(
-            f"Example {row:,} of {file} holds {found[row][wrong[row]].flat[0]:g}, no finite {kind.name}; repair it."
+            f"Example {row:,} of {file} holds {found[row][wrong[row]].flat[0]:g}, which is not a finite "
+            f"{kind.name}; correct it."
         )
     if kind.kind in "biu" and (wrong := cast != found).any():
         row = int(np.argmax(wrong.reshape(len(found), -1).any(axis=1)))
         seen = found[row][wrong[row]].flat[0]
         raise DataError(
-            f"Example {row:,} of {file} holds {seen:g}, but the model was trained on numbers of type {kind.name}. Give them as "
-            "the training data had them."
+            f"Example {row:,} of {file} holds {seen:g}, but the model was trained on numbers of type {kind.name}. "
+            "Give the same kind of numbers."
         )
     return cast
 

@@ -32,8 +32,8 @@ class NewTable(NamedTuple):
 
 
 def read_named(path: Path, columns: Columns, are_classes: bool) -> NewTable:
-    """Columns are found by their names. Categories that the training data lack are none. DataError: one that lacks, or holds
-    something else than in training; a damaged file."""
+    """Columns are found by their names. A category that is not in the training data is none. DataError: a missing
+    column, one that holds another kind of values than in training; a damaged file."""
     return _table(path, columns, read_known(path, columns, are_classes, is_new=True), are_classes)
 
 
@@ -42,14 +42,14 @@ def read_in_order(path: Path, size: int, are_classes: bool) -> NewTable:
     missing. DataError: not `size` of them, a cell that holds no number, a damaged file."""
     names = next((piece.table.column_names for piece in pieces_of(files_of(path), needs_names=False)), None)
     if names is None:
-        raise DataError(f"{path} has no examples, only names of columns.")
+        raise DataError(f"{path} has only column names, but no examples.")
     label = next((name for name in names if name.lower() in LABELS), "")
     chosen = [name for name in names if is_feature(name, label)]
     if len(chosen) != size:
-        beside = f" beside the label {label!r}" if label else f", none of them called {', '.join(LABELS)}"
+        beside = f" besides the label {label!r}" if label else f", none of them called {', '.join(LABELS)}"
         raise DataError(
-            f"{path} has {len(chosen):,} columns{beside}; the model was trained on {size:,} features without names, which are "
-            "taken in order. Leave out the other columns."
+            f"{path} has {len(chosen):,} columns{beside}; the model was trained on {size:,} features without "
+            "names, so it needs exactly these, in their order. Leave out the other columns."
         )
     columns = Columns(label=label, features=tuple(Column(name=name) for name in chosen))
     return _table(path, columns, read_known(path, columns, are_classes, is_new=True, needs_names=False), are_classes)
@@ -64,7 +64,7 @@ def _table(path: Path, columns: Columns, part: Part, are_classes: bool) -> NewTa
 
 
 def _names(labels: Any, what: str) -> tuple[Array | None, str]:
-    """What each example's class is called; or why that can't be told."""
+    """What each example's class is called; or why that is not known."""
     try:
         names, (ranks,) = number_classes([labels.names], what)
     except DataError as error:

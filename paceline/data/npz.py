@@ -28,7 +28,7 @@ def read_npz(
     with reading(path, EXPECTED.format(kind="npz")), path.open("rb") as stream:
         found: Any = np.load(stream, allow_pickle=False)
         if not isinstance(found, Mapping):
-            raise DataError(f"{path} is a single array; expected an npz file. For npy files call read_npy().")
+            raise DataError(f"{path} is a single array; expected an npz file. Read npy files with read_npy().")
         own = [names and _labelled(found, names, path) for names in (test, validation)]
         return Dataset(_labelled(found, train, path), *own)
 
@@ -36,7 +36,7 @@ def read_npz(
 def read_npy(features: str | Path, labels: str | Path, test: tuple[str | Path, str | Path] | None = None) -> Dataset:
     """The arrays of two files, and of two more for testing; files on a mounted volume are mapped, so they may be larger
     than memory."""
-    return Dataset(Labelled(_whole(features), _whole(labels)), test and Labelled(*map(_whole, test)))
+    return Dataset(Labelled(mapped(features), mapped(labels)), test and Labelled(*map(mapped, test)))
 
 
 def _labelled(found: Mapping[str, Array], names: Names, path: Path) -> Labelled:
@@ -47,11 +47,12 @@ def _labelled(found: Mapping[str, Array], names: Names, path: Path) -> Labelled:
     return Labelled(found[features], found[labels])
 
 
-def _whole(path: str | Path) -> Array:
+def mapped(path: str | Path) -> Array:
+    """The array of an npy file; on a mounted volume it is not read into memory."""
     path = at(path)
     is_local = type(path) is type(Path())
     with reading(path, EXPECTED.format(kind="npy")), path.open("rb") as stream:
         found: Any = np.load(path, mmap_mode="r") if is_local else np.load(stream, allow_pickle=False)
     if not isinstance(found, np.ndarray):
-        raise DataError(f"{path} is no single array; expected an npy file. For npz files call read_npz().")
+        raise DataError(f"{path} is not a single array; expected an npy file. Read npz files with read_npz().")
     return found

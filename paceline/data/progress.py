@@ -8,10 +8,10 @@ class Progress:
         """A new part of the work begins, over `total` examples."""
 
     def advance(self, count: int) -> None:
-        """So many more examples are done."""
+        """This many more examples are done."""
 
     def shard(self, number: int, examples: int) -> None:
-        """A shard is known to get so many examples."""
+        """A shard is known to get this many examples."""
 
     def say(self, line: str) -> None:
         """Something that people should read."""

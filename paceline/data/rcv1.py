@@ -27,8 +27,8 @@ JUDGEMENT = "Expected lines like 'CCAT 2286 1': a topic, a document that has it,
 
 
 def read_rcv1(folder: str | Path, topic: str = "CCAT", features: int = FEATURES) -> Dataset:
-    """float32 features (N, features), a scipy.sparse.csr_array; labels int64 (N,), 1 where the document has the topic, else
-    0. The test set is those of its four files that are there, in their order; without any there is none. Files may be
+    """float32 features (N, features), a scipy.sparse.csr_array; labels int64 (N,), 1 where the document has the topic,
+    otherwise 0. The test set is those of its four files that exist, in their order; without any there is none. Files may be
     gzipped. Topics of documents that are in no file are passed over, since all topics come in one file; a document may
     have no features. DataError: a missing file, a topic that does not occur or that all documents have, a document
     without topics or that comes twice, a bad line; lines are named with their file."""
@@ -52,8 +52,8 @@ def read_rcv1(folder: str | Path, topic: str = "CCAT", features: int = FEATURES)
 
 
 def read_documents(path: str | Path, topic: str, features: int = FEATURES) -> tuple[Any, Array | None]:
-    """The documents of one file as sparse rows, and for each 1 where it has the topic, else 0, int64; None where the file
-    with the topics is not beside it. DataError: a bad line, a document without topics."""
+    """The documents of one file as sparse rows, and for each 1 where it has the topic, otherwise 0, int64; None where the file
+    with the topics is not next to it. DataError: a bad line, a document without topics."""
     file = at(path)
     with reading(file, WHERE):
         topics = plain_or_packed(file.parent, TOPICS)
@@ -86,7 +86,7 @@ class _State(NamedTuple):
         is_read = self.is_read.copy()
         is_read[places] = True
         if np.count_nonzero(is_read) < np.count_nonzero(self.is_read) + len(labels):
-            raise ValueError("the document was there before")
+            raise ValueError("the document has come before")
         return self._replace(numbering=self.numbering.after(labels, indices), is_read=is_read)
 
 

@@ -38,8 +38,8 @@ def rcv1_like(
     comes to 92 to 94 % of the test rows. The first rows are the same whatever their number. ConfigError: impossible sizes."""
     if train < 1 or test < 0 or not 1 <= features < 1 << 31 or not 0 <= noise < 0.5:
         raise ConfigError(
-            f"There can be no {train:,} training rows, {test:,} test rows, {features:,} features and a noise of {noise:g}; "
-            "expected at least 1 training row, 1 to 2^31 - 1 features and a noise from 0 to below .5."
+            f"Got {train:,} training rows, {test:,} test rows, {features:,} features and noise {noise:g}; "
+            "expected at least 1 training row, 1 to 2^31 - 1 features, and noise from 0 to below .5."
         )
     words = _Words(features, seed)
     return Dataset(words.labelled(0, train, noise), words.labelled(1, test, noise) if test else None)

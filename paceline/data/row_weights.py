@@ -1,4 +1,4 @@
-"""How much each example counts: weights that stand in a text file of their own, beside the examples."""
+"""How much each example counts: weights in a separate text file, next to the examples."""
 
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from paceline.data.files import parsed
 from paceline.data.out_of_core import Growing
 
 WEIGHT = ".weight"
-"""What the name of a file with weights has more than its examples', as XGBoost and LightGBM have it."""
+"""What the name of a file with weights has more than its examples', as in XGBoost and LightGBM."""
 EXPECTED = "Expected one number a line, 0 or more, for each example in the order of the file."
 
 
 def weights_beside(path: Path, examples: int) -> Vector | None:
-    """Those in the file beside this one whose name has .weight at its end, for so many examples; None where there is no such
+    """Those in the file next to this one whose name has .weight at its end, for this many examples; None where there is no such
     file. DataError names the line that is no weight."""
     file = path.with_name(path.name + WEIGHT)
     if not file.is_file():
@@ -28,14 +28,14 @@ def weights_beside(path: Path, examples: int) -> Vector | None:
 
 
 def said_of(path: Path, weights: Vector | None) -> tuple[str, ...]:
-    """A line for people where there are such beside this file."""
+    """A line for people where there are such next to this file."""
     if weights is None:
         return ()
     return (f"{path.name}{WEIGHT}: its {len(weights):,} rows have weights from {weights.min():g} to {weights.max():g}",)
 
 
 def checked_weights(weights: Any, examples: int, where: str = "") -> Vector:
-    """The weights of so many examples, float32. DataError where they are no such. `where`: the file that they are from."""
+    """The weights of this many examples, float32. DataError where they are not. `where`: the file that they are from."""
     given = f"{where}: " if where else ""
     if not isinstance(weights, np.ndarray) or weights.ndim != 1 or weights.dtype.kind not in "biuf":
         seen = f"{weights.dtype} {weights.shape}" if isinstance(weights, np.ndarray) else type(weights).__name__
@@ -51,7 +51,7 @@ def checked_weights(weights: Any, examples: int, where: str = "") -> Vector:
         raise DataError(f"{given}The weight of example {row:,} is {weights[row]:g}; expected 0 or more, and finite.")
     if len(found) and not found.any():
         raise DataError(
-            f"{given}All weights are 0, so no example counts. Give those that are to count a weight above 0."
+            f"{given}All weights are 0, so no example counts. Give the examples that should count a weight above 0."
         )
     return found
 
@@ -61,7 +61,8 @@ def check_some_count(weights: Vector | None, whose: str, instead: str) -> None:
     to give other weights."""
     if weights is not None and len(weights) and not weights.any():
         raise DataError(
-            f"All {len(weights):,} {whose} have weight 0, so none counts. Give some a weight above 0, or {instead}."
+            f"All {len(weights):,} {whose} have weight 0, so none counts. Give some of them a weight above 0, or "
+            f"{instead}."
         )
 
 

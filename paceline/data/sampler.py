@@ -34,7 +34,7 @@ def steps_per_epoch(sizes: Sequence[int], owned: Iterable[Sequence[int]], batch_
         raise ConfigError(f"batch_size is {batch_size}; expected 1 or more.")
     most = max((sum(sizes[shard] for shard in shards) for shards in owned), default=0)
     if most < 1:
-        raise DataError("No worker owns any examples: give every worker a shard.")
+        raise DataError("No worker has any examples: give every worker a shard.")
     return -(-most // batch_size)
 
 
@@ -73,7 +73,7 @@ def locate(starts: Rows, positions: Rows) -> Batch:
 class Sampler:
     """One worker's mini-batches. Each epoch is a fresh seeded permutation of all its examples, cut into
     `steps_per_epoch` nearly equal batches: every example comes once per epoch, no batch is above `batch_size`;
-    some are empty where a worker has fewer examples than steps. With a `length` below the examples, an epoch is so many
+    some are empty where a worker has fewer examples than steps. With a `length` below the examples, an epoch is this many
     of the permutation. Without `shuffle` the examples keep their order; with `fills` each batch has `batch_size` before the
     next one begins, as torch's BatchSampler cuts. Keeps the last epoch's permutation. Not thread-safe."""
 
@@ -93,11 +93,11 @@ class Sampler:
         where they don't fit into the steps."""
         self._length = sum(sizes) if length is None else min(length, sum(sizes))
         if self._length < 1:
-            raise DataError(f"{worker} owns no examples: give it a shard.")
+            raise DataError(f"{worker} has no examples: give it a shard.")
         if self._length > batch_size * steps_per_epoch:
             raise ConfigError(
-                f"{worker} owns {self._length:,} examples, but {steps_per_epoch:,} steps of {batch_size} reach only "
-                f"{batch_size * steps_per_epoch:,}: take steps_per_epoch over all workers."
+                f"{worker} has {self._length:,} examples, but {steps_per_epoch:,} steps of {batch_size} reach "
+                f"only {batch_size * steps_per_epoch:,}. Call steps_per_epoch with the shards of all workers."
             )
         self._starts = starts_of(sizes)
         self.steps = steps_per_epoch
@@ -110,7 +110,7 @@ class Sampler:
     def place(self, clock: int) -> Place:
         """Where the step that makes the worker's clock `clock` (from 1) stands."""
         if clock < 1:
-            raise DataError(f"There is no step that leads to clock {clock}; clocks of steps count from 1.")
+            raise DataError(f"No step leads to clock {clock}; expected 1 or more.")
         return Place(*divmod(clock - 1, self.steps))
 
     def is_end(self, clock: int) -> bool:

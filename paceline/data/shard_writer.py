@@ -1,4 +1,4 @@
-"""Writes a folder of shards so that it is there whole or not at all, whenever the power fails."""
+"""Writes a folder of shards so that it exists whole or not at all, whenever the power fails."""
 
 import shutil
 import uuid
@@ -19,6 +19,8 @@ from paceline.data.sampler import lens_of_epoch
 from paceline.data.shard_arrays import Files, sync, write_arrays
 from paceline.data.shards import is_there, open_shards
 
+NEIGHBOURHOODS, ARRIVED = "neighbourhoods.npz", "arrived.json"
+"""Next to the manifest, where the strategy finds clusters: what finds them again, and how many examples have come since."""
 Write = Callable[[Path, Mapping[str, Selection], Progress], dict[str, Files]]
 
 
@@ -30,10 +32,12 @@ class Dealt(NamedTuple):
     clusters: Sequence[Rows] = ()
     sparse: Sequence[int] = ()
     seconds: float | None = None
+    neighbourhoods: Mapping[str, Array] = {}
+    """What finds the cluster of examples that arrive later, as arrays by name; empty where there is none."""
 
 
 def already_there(folder: Path, recipe: Recipe, but: Collection[str] = ()) -> Manifest | None:
-    """The manifest of shards that this very recipe made; None where the folder is empty or not there yet. `but`: keys of
+    """The manifest of shards that this very recipe made; None where the folder is empty or does not exist. `but`: keys of
     the recipe that are not known yet. DataError where something else is in it, and what."""
     with _disk_errors(folder):
         if not is_there(folder):
@@ -46,8 +50,8 @@ def already_there(folder: Path, recipe: Recipe, but: Collection[str] = ()) -> Ma
     changed = [f"{key} was {_brief(then[key])} and is now {_brief(now[key])}" for key in other]
     if changed:
         raise DataError(
-            f"The shards in {folder} were made otherwise: {'; '.join(changed)}. "
-            "Give another folder, or replace them with `paceline shard --fresh`."
+            f"The shards in {folder} were made with other settings: {'; '.join(changed)}. Give another folder, or "
+            "replace them with `paceline shard --fresh`."
         )
     return manifest
 
@@ -66,7 +70,7 @@ def write_shards(
     columns: Columns | None = None,
     as_read: tuple[str, ...] = (),
 ) -> Manifest:
-    """Writes everything beside `folder`, then puts it in the place of whatever shards are there. `write` does the arrays;
+    """Writes everything next to `folder`, then replaces the shards in it. `write` does the arrays;
     `classes`, `columns` and `as_read` are those of the `Dataset`. DiskError where the disk is full or not writable, DataError
     where the folder holds other things; nothing is left behind then."""
     shards = dealt.shards
@@ -101,6 +105,9 @@ def write_shards(
             ),
             parts={name: _entry(part, files[name], epoch_len=len(part)) for name, part in parts.items()},
         )
+        if dealt.neighbourhoods:
+            np.savez(draft / NEIGHBOURHOODS, **dealt.neighbourhoods)  # type: ignore[arg-type]  # they are no options
+            sync(draft / NEIGHBOURHOODS)
         (draft / MANIFEST).write_bytes(render(manifest))
         sync(draft / MANIFEST)
         sync(draft)
@@ -130,7 +137,7 @@ def _entry(part: Selection, files: Files, **more: Any) -> ShardEntry:
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """A new folder that takes the place of `folder` at the end of the block, or vanishes when the block fails."""
+    """A new folder that replaces `folder` at the end of the block, or vanishes when the block fails."""
     folder = folder.absolute()
     _check_replaceable(folder)
     draft = folder.with_name(f".{folder.name}.writing-{uuid.uuid4().hex[:8]}")
@@ -162,7 +169,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _replace(folder: Path, draft: Path) -> None:
-    """Swaps the finished draft in; until the last rename the old shards are whole beside it."""
+    """Swaps the finished draft in; until the last rename the old shards are whole next to it."""
     old = folder.with_name(f"{draft.name}-old")
     if folder.exists():
         folder.rename(old)
@@ -179,10 +186,14 @@ def _replace(folder: Path, draft: Path) -> None:
 def _check_replaceable(folder: Path) -> None:
     """Refuses to replace a folder that holds anything but shards."""
     if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} is a file; give the shards a folder of their own.")
+        raise DataError(f"{folder} is a file; give the shards a folder.")
     for found in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if not (found.name in (MANIFEST, "validation", "test") or found.name.startswith("shard-")):
-            raise DataError(f"{folder} holds {found.name}, which is no shard; give the shards a folder of their own.")
+        if not (
+            found.name in (MANIFEST, NEIGHBOURHOODS, ARRIVED, "validation", "test") or found.name.startswith("shard-")
+        ):
+            raise DataError(
+                f"{folder} holds {found.name}, which is not a shard; give the shards a folder for themselves."
+            )
 
 
 def _counts(labels: Array) -> dict[str, int]:

@@ -30,7 +30,7 @@ class Shard:
 
 
 class Shards:
-    """A folder of shards whose files are all there and have the right size."""
+    """A folder of shards whose files all exist and have the right size."""
 
     shuffle = True
     """Whether a worker takes its examples in a new order in each epoch."""

@@ -89,11 +89,12 @@ def _check_room(strata: Rows | None, rows: int, count: int, key: str) -> None:
         least = len(found)
         if sizes.min() < 2:
             raise DataError(
-                f"Class {found[sizes.argmin()]} has only {sizes.min()} example left when the {key.partition('.')[2]} set is "
-                f"cut off; it needs one on each side. Add examples, remove the class, or set {key} to 0.{if_numbers(strata)}"
+                f"Class {found[sizes.argmin()]} has only {sizes.min()} example left when the "
+                f"{key.partition('.')[2]} set is taken from it, but both parts need one. Add examples, remove the "
+                f"class, or set {key} to 0.{if_numbers(strata)}"
             )
     if count < least or rows - count < least:
         raise DataError(
-            f"{key} asks for {count} of {rows} examples, but both sides need at least {least} "
-            f"(one for each class). Change {key}, or give more data.{'' if strata is None else if_numbers(strata)}"
+            f"{key} asks for {count} of {rows} examples, but both parts need at least {least} (one for each class). "
+            f"Change {key}, or give more data.{'' if strata is None else if_numbers(strata)}"
         )

@@ -38,9 +38,9 @@ def read_svmlight(
 ) -> Dataset:
     """float32 features (N, features), a numpy array or, where `dense` is false, a scipy.sparse.csr_array; labels as class
     numbers from 0 in rising order (-1 and +1 become 0 and 1), or float32 as they are where `classes` is false. Indices may
-    stand in any order; they count from 0 if one is 0 in either file, else from 1; `features` says how many features there
+    come in any order; they count from 0 if one is 0 in either file, otherwise from 1; `features` says how many features there
     are, by default as many as occur. A line with a label only is an example of zeros; empty lines and what follows a # are
-    passed over. .gz, .bz2 and .xz are unpacked. A file beside each whose name has .weight at its end holds its rows' weights.
+    passed over. .gz, .bz2 and .xz are unpacked. A file next to each whose name has .weight at its end holds its rows' weights.
     DataError: a bad line, named with its file, or more than 4 GiB as dense rows."""
     files = [at(file) for file in (path, test) if file is not None]
     names = " and ".join(map(str, files))
@@ -64,7 +64,7 @@ def read_svmlight(
 
 
 def read_rows(path: str | Path, features: int) -> tuple[Any, Array | None]:
-    """The rows of a file as read_svmlight reads them, a scipy.sparse.csr_array, and the labels as they stand there, float32;
+    """The rows of a file as read_svmlight reads them, a scipy.sparse.csr_array, and the labels as in the file, float32;
     None where its first line has none, only features. DataError as there."""
     file = at(path)
     with reading(file, EXPECTED), opened(file) as stream:
@@ -91,7 +91,7 @@ class Numbering(NamedTuple):
     features: int | None
     """How many there are; None: as many as occur."""
     from_one: bool = False
-    """Whether an index 0 is an error; else the indices of files that have one count from 0."""
+    """Whether an index 0 is an error; otherwise the indices of files that have one count from 0."""
     first: int = 1
     last: int = 0
     """The largest index."""
@@ -229,8 +229,9 @@ def _in_order(line: bytes) -> bytes:
 def _check_size(rows: int, columns: int, names: str) -> None:
     if rows * columns * 4 > MAX_BYTES:
         raise DataError(
-            f"{names} has {rows:,} examples of {columns:,} features, {rows * columns * 4:,} bytes as dense rows; the limit "
-            f"is {MAX_BYTES:,}. Keep them sparse with dense=False if the model takes that, or keep fewer features."
+            f"{names} has {rows:,} examples of {columns:,} features, {rows * columns * 4:,} bytes as dense rows; "
+            f"the limit is {MAX_BYTES:,}. Keep them sparse with dense=False if the model can use that, or keep "
+            "fewer features."
         )
 
 

@@ -40,9 +40,7 @@ def read_table(
     column, a column of more than 100 texts, of dates, or of numbers and texts, a label that is empty, a damaged file."""
     if label is None:
         there: list[str] = next((piece.table.column_names for piece in pieces_of(files_of(at(path)))), [])
-        raise DataError(
-            f"read_table needs label=..., the column that is to be predicted; {path} has {some(there, _SHOWN)}."
-        )
+        raise DataError(f"read_table needs label=..., the column to predict; {path} has {some(there, _SHOWN)}.")
     files = [at(file) for file in (path, test) if file is not None]
 
     def pick(names: Sequence[str]) -> list[Feature]:
@@ -50,7 +48,7 @@ def read_table(
             _check_there(files[0], wanted, names)
         chosen = [name for name in names if is_feature(name, label)] if columns is None else columns
         if not chosen:
-            raise DataError(f"{files[0]} has no column of features beside the label {label!r}.")
+            raise DataError(f"{files[0]} has no feature column, only the label {label!r}.")
         return [Feature(name, is_category=name in categories) for name in chosen]
 
     parts = [read_part(files[0], label, classes, pick, categories)]
@@ -83,7 +81,7 @@ def read_like(path: str | Path, columns: Columns, classes: Sequence[str] | None 
     unknown = next((name for name in names if name not in classes), None)
     if unknown is not None:
         raise DataError(
-            f"{file} has the class {unknown!r}, which the model does not know; it has {', '.join(classes)}."
+            f"{file} has the class {unknown!r}, which the model does not know; it knows {', '.join(classes)}."
         )
     places = np.array([classes.index(name) for name in names], np.int64)
     return found, places[ranks][part.labels.numbers]
@@ -146,7 +144,7 @@ def read_part(
         cells.append(_cells(features, piece))
         forms[piece.file] = piece.form
     if not forms:
-        raise DataError(f"{path} has no examples, only names of columns.")
+        raise DataError(f"{path} has only column names, but no examples.")
     found = labels.found(is_typed=ending(files[0]) == PARQUET)
     return Part(features, cells.array(), found, tuple(forms.values()), labels.unscored)
 
@@ -226,7 +224,7 @@ def _cells(features: Sequence[Feature], piece: Piece) -> Array:
         return cells
     if 0 < len(fine) < len(features) - 1:
         others = [feature.name for feature in features if feature.name not in fine]
-        raise DataError(f"{error} In all {len(others)} columns can't be read: {some(others, _SHOWN)}.") from error
+        raise DataError(f"{error} In total, {len(others)} columns can't be read: {some(others, _SHOWN)}.") from error
     raise error
 
 
@@ -243,8 +241,8 @@ def pieces_of(files: Sequence[Path], text: Collection[str] = (), needs_names: bo
                 raise DataError(f"{file} has several columns called {twice!r}; give each its own name.")
             if sorted(own) != sorted(names):
                 raise DataError(
-                    f"{file} has the columns {some(own, _SHOWN)}, {files[0]} has {some(names, _SHOWN)}; "
-                    "all parts of a table need the same."
+                    f"{file} has the columns {some(own, _SHOWN)}, but {files[0]} has {some(names, _SHOWN)}; all "
+                    "parts of a table need the same columns."
                 )
             if piece.table.num_rows:
                 yield piece
@@ -278,10 +276,12 @@ def files_of(path: Path) -> list[Path]:
             if not files:
                 raise DataError(f"{path} holds no file that ends in {', '.join(ENDINGS)}.")
     if ending(files[0]) not in ENDINGS:
-        raise DataError(f"{path} ends in none of {', '.join(ENDINGS)} (a CSV may be packed: .csv.gz); rename the file.")
+        raise DataError(
+            f"{path} ends in none of {', '.join(ENDINGS)} (a CSV may be compressed: .csv.gz); rename the file."
+        )
     other = next((file for file in files if ending(file) != ending(files[0])), None)
     if other is not None:
-        raise DataError(f"{path} holds tables of two forms, {files[0].name} and {other.name}; keep those of one.")
+        raise DataError(f"{path} holds tables of two formats, {files[0].name} and {other.name}; keep only one of them.")
     return files
 
 
@@ -306,7 +306,7 @@ def _check_there(path: Path, name: str, names: Sequence[str]) -> None:
 
 
 def _typed(names: list[str]) -> Array:
-    """What stands in a CSV, as numbers where all of it is numbers."""
+    """The cells of a CSV, as numbers if all of them are numbers."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -340,15 +340,15 @@ def _regression(column: Any, label: str, piece: Piece) -> Array:
     )
     if bad is not None:
         raise DataError(
-            f"Column {label!r} of {piece.file} holds {found[bad]!r:.40} in {piece.where(bad)}, which is no number; a "
-            "regression needs numbers."
+            f"Column {label!r} of {piece.file} holds {found[bad]!r:.40} in {piece.where(bad)}, which is not a "
+            "number; a regression needs numbers."
         )
     with np.errstate(over="ignore"):
         numbers: Array = found.astype(np.float32)
     if not np.isfinite(numbers).all():
         row = int(np.argmin(np.isfinite(numbers)))
         raise DataError(
-            f"Column {label!r} of {piece.file} holds {found[row]} in {piece.where(row)}, no finite float32; repair or "
-            "remove it."
+            f"Column {label!r} of {piece.file} holds {found[row]} in {piece.where(row)}, which is not a finite "
+            "float32; correct or remove it."
         )
     return numbers

@@ -11,7 +11,7 @@ from paceline.data.files import at, reading
 WHERE = "Any plain text file (UTF-8) of 20 kB or more will do, your own notes for example."
 MIN_BYTES, MAX_BYTES = 20_000, 1 << 30
 HELD_BACK = 10
-"""One in so many bytes is kept for validation, and as many for testing: the last ones, since windows of one passage
+"""One in this many bytes is kept for validation, and as many for testing: the last ones, since windows of one passage
 share words."""
 
 
@@ -40,5 +40,5 @@ def _checked(path: Path) -> Array:
     try:
         content.decode()
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is no UTF-8 text: {error.reason} at byte {error.start:,}. {WHERE}") from error
+        raise DataError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start:,}. {WHERE}") from error
     return np.frombuffer(content, np.uint8)

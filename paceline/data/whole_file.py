@@ -13,7 +13,7 @@ from paceline.data.shard_arrays import sync
 
 @contextmanager
 def replacing(path: Path, what: str) -> Iterator[Path]:
-    """The path of a new file, which takes the place of `path` at the end of the block: a reader sees the old file or the
+    """The path of a new file, which replaces `path` at the end of the block: a reader sees the old file or the
     whole new one. `what`: what is written, for people. DiskError where it can't be; nothing is left behind then."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -22,7 +22,7 @@ def replacing(path: Path, what: str) -> Iterator[Path]:
         temporary.replace(path)
     except (OSError, SafetensorError) as error:
         raise DiskError(
-            f"Can't write {what} to {path}: {error}. Is there space, and may this user write there?"
+            f"Can't write {what} to {path}: {error}. Is the disk full, or may this user not write there?"
         ) from error
     finally:
         temporary.unlink(missing_ok=True)

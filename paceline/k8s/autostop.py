@@ -1,4 +1,4 @@
-"""`python -m paceline.k8s.autostop`: in a pod beside a run, scales its servers to zero when it is finished."""
+"""`python -m paceline.k8s.autostop`: in a pod next to a run, scales its servers to zero when it is finished."""
 
 import paceline.first_process  # noqa: F401  # isort: skip
 
@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from paceline.core.errors import ConfigError, TryAgain
+from paceline.exits import exits, run_command
 from paceline.k8s.cluster_status import result_of
-from paceline.load_settings import exits, run_command
 from paceline.rpc.auth import read_credentials
 from paceline.rpc.process import make_log, stop_on_signals
 from paceline.tls_option import Tls
@@ -62,7 +62,7 @@ def scale(statefulset: str, replicas: int | None = None, account: Path = ACCOUNT
         namespace, token = (account / "namespace").read_text().strip(), (account / "token").read_text().strip()
     except OSError as error:
         raise ConfigError(
-            f"This pod has no service account ({error}). Deploy the component autostop as it is."
+            f"This pod has no service account ({error}). Deploy the component autostop without changes."
         ) from error
     authority = account / "ca.crt"
     context = ssl.create_default_context(cafile=str(authority)) if authority.exists() else None

@@ -44,7 +44,7 @@ class State(NamedTuple):
     @property
     def is_up(self) -> bool:
         """Whether all servers, and what streams shards, are ready as they are wanted now, and every Job has its pods
-        running, or is through."""
+        running, or has finished."""
         return self.serves and all(self.finished(name) or _running(job) for name, job in self.jobs.items())
 
     @property
@@ -62,7 +62,7 @@ class State(NamedTuple):
 
 
 def look(kubectl: Kubectl) -> State:
-    """What is there now."""
+    """What the namespace holds now."""
     found = kubectl.items("statefulsets,deployments,jobs,pods,persistentvolumeclaims")
     kinds: dict[str, list[dict[str, Any]]] = {}
     for item in found:

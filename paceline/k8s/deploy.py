@@ -47,7 +47,7 @@ class Trouble(PacelineError):
 
 
 class Patience:
-    """Ends a wait once something that waiting does not mend has lasted; Kubernetes tries again by itself meanwhile."""
+    """Ends a wait once something that waiting does not fix has lasted; Kubernetes tries again by itself meanwhile."""
 
     def __init__(self, counts: Callable[[Finding], bool] = lambda one: True) -> None:
         """`counts`: which troubles do."""
@@ -55,7 +55,7 @@ class Patience:
         self._since: dict[tuple[str, str], float] = {}
 
     def check(self, state: State, now: float) -> None:
-        """Trouble once something has lasted as long as it may; it tells of everything that waiting does not mend, for the
+        """Trouble once something has lasted as long as it may; it tells of everything that waiting does not fix, since the
         cause of what has lasted may be younger."""
         fatal = {(one.part, one.todo): one for one in state.troubles if one.fatal and self._counts(one)}
         self._since = {cause: self._since.get(cause, now) for cause in fatal}
@@ -72,7 +72,7 @@ def deploy(
     arguments: Sequence[str] = (),
     seconds: float = 600,
 ) -> Overlay:
-    """Applies the overlay and waits until all its parts run; a run that is there already goes on, with changed settings
+    """Applies the overlay and waits until all its parts run; a run that exists already goes on, with changed settings
     where they may change. `script`, `arguments`: in place of the overlay's own. ConfigError and Trouble name the cause;
     `seconds`: longest wait."""
     overlay = read_overlay(kubectl, name, script, arguments)
@@ -94,7 +94,7 @@ def deploy(
 
 
 def _apply(kubectl: Kubectl, documents: list[dict[str, Any]]) -> None:
-    """A script goes by itself: what is applied in the usual way is noted in an annotation, which takes 256 KiB."""
+    """A script is applied separately: what is applied in the usual way is noted in an annotation, which takes 256 KiB."""
     scripts = [one for one in documents if is_script(one)]
     for one in scripts:
         kubectl.run("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=yaml.safe_dump(one))
@@ -129,7 +129,7 @@ def scale(kubectl: Kubectl, workers: int, say: Say) -> None:
     """Another number of workers while the run trains. The pool's size is the run's `workers`: those beyond it wait for a
     seat."""
     if workers < 1:
-        raise UsageError(f"--workers {workers}: a run has at least one worker. To end it, use: make teardown.")
+        raise UsageError(f"--workers {workers}: a run needs at least one worker. To end the run: make teardown.")
     job = kubectl.get(WORKERS)
     count = {"spec": {"parallelism": workers, "completions": workers}}
     kubectl.run("patch", WORKERS, "--type=merge", f"--patch={json.dumps(count)}")
@@ -158,9 +158,9 @@ def teardown(kubectl: Kubectl, say: Say) -> None:
 
 
 def purge(kubectl: Kubectl, say: Say) -> None:
-    """Deletes the run's volumes and token, naming each. UsageError while its parts are there."""
+    """Deletes the run's volumes and token, naming each. UsageError while its parts exist."""
     if kubectl.items("pods"):
-        raise UsageError("Parts of the run are there still; take them down first: make teardown.")
+        raise UsageError("Parts of the run still exist; delete them first: make teardown.")
     for claim in sorted(claim["metadata"]["name"] for claim in kubectl.items("persistentvolumeclaims")):
         _delete(kubectl, say, f"persistentvolumeclaim/{claim}")
         say(f"deleted volume {claim}")
@@ -176,7 +176,9 @@ def _delete(kubectl: Kubectl, say: Say, *what: str) -> None:
     while left := kubectl.run("get", *what, "--ignore-not-found", "--output=name").split():
         now = time.monotonic()
         if now - start > DELETION:
-            raise ServersGone(f"{', '.join(left[:5])} did not go within {DELETION:.0f} s. See: kubectl describe.")
+            raise ServersGone(
+                f"{', '.join(left[:5])} still existed after {DELETION:.0f} s. Look for the reason: kubectl describe."
+            )
         if now - said >= EVERY:
             said = now
             say(f"{now - start:4.0f} s  {len(left)} left: {', '.join(left[:5])}")
@@ -184,7 +186,7 @@ def _delete(kubectl: Kubectl, say: Say, *what: str) -> None:
 
 
 def make_namespace(kubectl: Kubectl, say: Say) -> None:
-    """The namespace with Pod Security restricted, where it is not there."""
+    """Makes the namespace with Pod Security restricted, where it does not exist."""
     if kubectl.find(f"namespace/{kubectl.namespace}") is not None:
         return
     kubectl.run("create", "namespace", kubectl.namespace)
@@ -212,14 +214,15 @@ def _check_same_run(kubectl: Kubectl, overlay: Overlay) -> None:
     kept = [claim["name"] for claim in claims if claim["name"].startswith("checkpoints-paceline-server-")]
     if kept and len(kept) != overlay.config.server_processes:
         raise ConfigError(
-            f"The model of this run is cut for {len(kept)} servers ({', '.join(sorted(kept))}), but run.yaml has servers: "
-            f"{overlay.config.servers}. Set it back, or begin anew: make teardown purge (which deletes input data too)."
+            f"The model of this run is cut for {len(kept)} servers ({', '.join(sorted(kept))}), but run.yaml has "
+            f"servers: {overlay.config.servers}. Set it back, or start over: make teardown purge (this deletes "
+            "input data too)."
         )
     before = {run for claim in claims if (run := claim.get("labels", {}).get(_RUN))} - {overlay.config.run}
     if before:
         raise ConfigError(
-            f"Namespace {kubectl.namespace} holds the volumes of run {', '.join(sorted(before))}, this overlay is run "
-            f"{overlay.config.run}. Take another NAMESPACE, or begin anew: make teardown purge."
+            f"Namespace {kubectl.namespace} holds the volumes of run {', '.join(sorted(before))}, but this "
+            f"overlay is run {overlay.config.run}. Choose another NAMESPACE, or start over: make teardown purge."
         )
 
 
@@ -232,13 +235,13 @@ def _check_same_script(kubectl: Kubectl, overlay: Overlay) -> None:
     before, now = script_of(workers), script_of(new) if new else ""
     if before != now and condition(workers, "Complete") is not None:
         raise ConfigError(
-            f"Namespace {kubectl.namespace} holds the finished run of another script, or of another version of this one "
-            f"({before}, now {now}). Take another NAMESPACE, or begin anew: make teardown purge."
+            f"Namespace {kubectl.namespace} holds the finished run of another script, or of another version of "
+            f"this one ({before}, now {now}). Choose another NAMESPACE, or start over: make teardown purge."
         )
 
 
 def _keep_sizes(kubectl: Kubectl, overlay: Overlay) -> None:
-    """Claims that are there keep their size, for it can't shrink, and seldom grow."""
+    """Claims that exist keep their size, since it can't shrink, and seldom grow."""
     sizes = {one["metadata"]["name"]: one["spec"]["resources"] for one in kubectl.items("persistentvolumeclaims")}
     for document in overlay.documents:
         if document["kind"] == "PersistentVolumeClaim" and document["metadata"]["name"] in sizes:
@@ -246,7 +249,7 @@ def _keep_sizes(kubectl: Kubectl, overlay: Overlay) -> None:
 
 
 def _drop_jobs(kubectl: Kubectl, overlay: Overlay, say: Say) -> None:
-    """Deletes Jobs that can't be changed to what the overlay says, or have failed: they are made anew."""
+    """Deletes Jobs that can't be changed to what the overlay says, or have failed: they are made again."""
     for document in overlay.documents:
         if document["kind"] != "Job":
             continue
@@ -257,7 +260,7 @@ def _drop_jobs(kubectl: Kubectl, overlay: Overlay, say: Say) -> None:
         if condition(there, "Failed") is None and _can_apply(kubectl, document):
             continue
         _delete(kubectl, say, name)
-        say(f"{name} has other settings or has failed: made anew")
+        say(f"{name} has other settings or has failed: made again")
 
 
 def _can_apply(kubectl: Kubectl, document: dict[str, Any]) -> bool:

@@ -14,6 +14,7 @@ _PULL = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageN
 _FATAL_CODES = (UsageError.exit_code, 65, ConfigError.exit_code)
 """Exit codes that the next start gives again."""
 _STOPPED = (0, 75, 130, 143)
+_ELSEWHERE = ("volume node affinity conflict", "PersistentVolume's node affinity")
 _TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -43,10 +44,18 @@ class Seen:
 
 
 def findings(seen: Seen, log: Callable[[str, bool], str] = lambda pod, previous: "") -> list[Finding]:
-    """All troubles, first those that waiting does not mend, causes before what they lead to. `log(pod, previous)` gives a
+    """All troubles, first those that waiting does not fix, causes before what they lead to. `log(pod, previous)` gives a
     pod's last lines, or those of its container that ended last."""
     seen = replace(seen, pods=[pod for pod in seen.pods if not _is_replaced(pod, seen.pods)])
-    found = [*_claims(seen), *_refused(seen), *_scheduling(seen), *_containers(seen, log), *_mounts(seen), *_jobs(seen)]
+    found = [
+        *_claims(seen),
+        *_refused(seen),
+        *_scheduling(seen),
+        *_nodes(seen),
+        *_containers(seen, log),
+        *_mounts(seen),
+        *_jobs(seen),
+    ]
     return sorted({(one.part, one.what): one for one in found}.values(), key=lambda one: not one.fatal)
 
 
@@ -115,7 +124,7 @@ def _refused(seen: Seen) -> Iterable[Finding]:
         part, message = f"{owner['kind'].lower()}/{owner['name']}", _short(event["message"])
         if "violates PodSecurity" in message:
             yield Finding(
-                part, f"the namespace's Pod Security refuses its pods: {message}.", "Mend the overlay's patches."
+                part, f"the namespace's Pod Security refuses its pods: {message}.", "Correct the overlay's patches."
             )
         elif "exceeded quota" in message:
             yield Finding(part, f"the namespace's quota is spent: {message}.", "Ask for less, or for a larger quota.")
@@ -136,6 +145,11 @@ def _scheduling(seen: Seen) -> Iterable[Finding]:
                 todo = "Its claim has no volume yet: see the claim."
             elif "not found" in message:
                 todo = "Deploy the whole overlay; where it is paceline-data: `make put-data DATA=...` first."
+            elif any(words in message for words in _ELSEWHERE):
+                todo = (
+                    "Its volume belongs to one node, which is away, full, or takes no pods: bring that node back, or make room "
+                    "there. If the node is gone for good, so is what was on the volume: make teardown purge, then deploy again."
+                )
             elif "nvidia.com/gpu" in message:
                 todo = "No node has a GPU left: add one, lower the number of workers, or leave the component gpu out."
             else:
@@ -144,6 +158,21 @@ def _scheduling(seen: Seen) -> Iterable[Finding]:
                 event["reason"] == "TriggeredScaleUp" for event in _events(seen, "Pod", pod["metadata"]["name"])
             )
             yield Finding(_of(pod), f"no node takes it: {_short(message)}.", todo, not grows, lasting=90.0)
+
+
+def _nodes(seen: Seen) -> Iterable[Finding]:
+    """Pods of nodes that are silent: Kubernetes calls such a pod not ready, though its containers were when last heard of."""
+    for pod in seen.pods:
+        states = {one["type"]: one["status"] for one in pod.get("status", {}).get("conditions", [])}
+        if (states.get("Ready"), states.get("ContainersReady")) == ("False", "True"):
+            node = pod["spec"].get("nodeName", "")
+            yield Finding(
+                _of(pod),
+                f"its node {node} does not answer, and it may still run there.",
+                f"Bring the node back. If it is off for good: kubectl delete node {node}; Kubernetes then makes the pod again.",
+                fatal=False,
+                exit_code=ServersGone.exit_code,
+            )
 
 
 def _containers(seen: Seen, log: Callable[[str, bool], str]) -> Iterable[Finding]:
@@ -220,8 +249,10 @@ def _jobs(seen: Seen) -> Iterable[Finding]:
     for job in seen.jobs:
         if (failed := condition(job, "Failed")) is not None:
             what = f"the Job failed ({failed.get('reason', '')}): {_short(failed.get('message', ''))}."
-            todo = "Mend the cause, then deploy again: it resumes."
-            yield Finding(f"job/{job['metadata']['name']}", what, todo, lasting=0.0)
+            todo = "Remove the cause, then deploy again: it resumes."
+            code = re.search(r"failed with exit code (\d+) matching", failed.get("message", ""))
+            exit_code = int(code[1]) if code else ConfigError.exit_code
+            yield Finding(f"job/{job['metadata']['name']}", what, todo, exit_code=exit_code, lasting=0.0)
 
 
 def _lacks(message: str) -> str:
@@ -240,7 +271,7 @@ def _lacks(message: str) -> str:
 
 
 def _cause(lines: str) -> str:
-    """The sentence with which a process of Paceline ends, else its last line; below that a script's traceback."""
+    """The sentence with which a process of Paceline ends, otherwise its last line; below that a script's traceback."""
     told = [line for line in lines.splitlines() if line.strip()]
     for line in reversed(told):
         if re.match(r"[a-z][a-z0-9-]*: [A-Z]\w+: ", line):

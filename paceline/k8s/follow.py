@@ -16,6 +16,7 @@ from paceline.terminal import show as show_line
 from paceline.v1.run_service_pb2 import StatusReply
 from paceline.watch.chief_status import News, Speed, pace, standing, warnings
 from paceline.watch.live_table import done, headline, show_picture
+from paceline.watch.recoveries import Recoveries, standing_recoveries
 
 PAUSE = 3.0
 FAREWELL = 300.0
@@ -38,18 +39,19 @@ def run(kubectl: Kubectl, name: str, say: Say, script: Path | None = None, argum
 def follow(kubectl: Kubectl, say: Say, clock: Callable[[], float] = time.monotonic) -> str:
     """Says where the run is every 10 s until it is finished; its result. What keeps single workers away is said and waited
     for; Trouble where a Job has failed or a server can't come up."""
-    speed, news, said, watched = Speed(), News(), -EVERY, _Watched(kubectl, say, clock)
+    speed, news, recoveries, said, watched = Speed(), News(), Recoveries(), -EVERY, _Watched(kubectl, say, clock)
     while True:
         with suppress(ServersGone), chief_of(kubectl) as chief:
             while (status := chief.status()) is not None:
-                for line in news.of(warnings(status)):
+                for line in [*recoveries.of(status, clock()), *news.of(warnings(status))]:
                     say(line)
                 if clock() - said >= EVERY or status.phase == "finished":
                     said = clock()
                     say(_line(status, speed))
                     watched.check()
                 if status.phase == "finished":
-                    return "\n".join([*standing(warnings(status)), result_of(status)])
+                    recovered = [f"Recovered: {recoveries.sum}"] if str(recoveries.sum) else []
+                    return "\n".join([*recovered, *standing(warnings(status)), result_of(status)])
                 time.sleep(PAUSE)
         if clock() - said >= EVERY:
             said = clock()
@@ -109,9 +111,9 @@ def show(kubectl: Kubectl, console: Console) -> int:
     with chief_of(kubectl) as chief:
         status = next((found for _ in range(ASKED) if (found := chief.status()) is not None), None)
     if status is None:
-        raise ServersGone("Server 0 is there, but does not answer yet. What it waits for: paceline doctor.")
+        raise ServersGone("Server 0 runs, but does not answer yet. To see what it waits for: paceline doctor.")
     show_picture(console, status, pace(status))
-    for line in standing(warnings(status)):
+    for line in [*standing_recoveries(status), *standing(warnings(status))]:
         show_line(console, line)
     if last := result_of(status):
         show_line(console, last)

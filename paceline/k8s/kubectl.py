@@ -1,4 +1,4 @@
-"""The user's kubectl, called as a program: whatever cluster it points to is the one."""
+"""The user's kubectl, called as a program: the cluster that it points to is the one."""
 
 import json
 import shutil
@@ -39,7 +39,9 @@ class Kubectl:
     def __init__(self, namespace: str, program: str = "kubectl") -> None:
         """UsageError where there is no such program."""
         if shutil.which(program) is None:
-            raise UsageError(f"There is no {program} here. Install it, and point it to your cluster (KUBECONFIG).")
+            raise UsageError(
+                f"{program} is not installed here. Install it, and connect it to your cluster (KUBECONFIG)."
+            )
         self.namespace = namespace
         self._program = program
 
@@ -62,7 +64,8 @@ class Kubectl:
             raise NotThere(said)
         if any(word in said.lower() for word in _GONE):
             raise ServersGone(
-                f"kubectl reaches no cluster: {said.splitlines()[-1]}. Is KUBECONFIG right, is the cluster up?"
+                f"kubectl can't reach a cluster: {said.splitlines()[-1]}. Is KUBECONFIG right, and is the cluster "
+                "running?"
             )
         raise ConfigError(f"kubectl {' '.join(arguments[:2])}: {said}")
 
@@ -77,7 +80,7 @@ class Kubectl:
         return found
 
     def find(self, what: str) -> dict[str, Any] | None:
-        """One object, as 'job/NAME'; None where it is not there."""
+        """One object, as 'job/NAME'; None where it does not exist."""
         try:
             return self.get(what)
         except NotThere:

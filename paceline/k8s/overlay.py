@@ -21,7 +21,7 @@ _KEY = re.compile(r"[-._a-zA-Z0-9]+")
 
 
 class Overlay(NamedTuple):
-    """What is to be deployed."""
+    """What to deploy."""
 
     documents: list[dict[str, Any]]
     config: Config
@@ -39,14 +39,12 @@ class Overlay(NamedTuple):
 
 
 def read_overlay(kubectl: Kubectl, name: str, script: Path | None = None, arguments: Sequence[str] = ()) -> Overlay:
-    """The overlay of that name in k8s/overlays, or in a folder, with this script in place of its own. ConfigError lists what
+    """The overlay of that name in k8s/overlays, or in a folder, with this script instead of its script. ConfigError lists what
     in it does not fit."""
     folder = Path(name) if (Path(name) / "kustomization.yaml").is_file() else OVERLAYS / name
     if not (folder / "kustomization.yaml").is_file():
         known = ", ".join(sorted(path.parent.name for path in OVERLAYS.glob("*/kustomization.yaml"))) or "none here"
-        raise ConfigError(
-            f"There is no overlay '{name}': neither a folder of that path, nor one of k8s/overlays ({known})."
-        )
+        raise ConfigError(f"There is no overlay '{name}'. Give the path of a folder, or one of k8s/overlays ({known}).")
     documents = [found for found in yaml.safe_load_all(kubectl.run("kustomize", str(folder))) if found]
     if script is not None or arguments:
         put_script(documents, folder, script, arguments)
@@ -61,11 +59,11 @@ def _config(documents: Sequence[dict[str, Any]], folder: Path) -> Config:
     for found in documents:
         if found["kind"] == "ConfigMap" and "run.yaml" in found.get("data", {}):
             with tempfile.TemporaryDirectory() as place:
-                for name, content in found["data"].items():  # policies and the like of users lie beside run.yaml
+                for name, content in found["data"].items():  # policies and the like of users lie next to run.yaml
                     if not _KEY.fullmatch(name) or name in (".", ".."):
                         raise ConfigError(
-                            f"The overlay {folder} has a ConfigMap with the key {name!r}; Kubernetes takes letters, digits, "
-                            "'-', '_' and '.' alone. Name the file so."
+                            f"The overlay {folder} has a ConfigMap with the key {name!r}; Kubernetes takes only "
+                            "letters, digits, '-', '_' and '.'. Rename the file."
                         )
                     if name == "run.yaml" or name.endswith(".py"):
                         (Path(place) / name).write_text(content)
@@ -74,7 +72,7 @@ def _config(documents: Sequence[dict[str, Any]], folder: Path) -> Config:
 
 
 def _read(path: Path) -> Config:
-    """The settings, with those of a task file that lies beside them, as pods read them."""
+    """The settings, with those of a task file that lies next to them, as pods read them."""
     name, _ = task_of(path)
     beside = path.parent / Path(name).name
     return load_config(path, {"task": str(beside)} if is_own(name) and beside.is_file() else None, own_file=False)

@@ -26,7 +26,8 @@ def put_script(documents: list[Document], folder: Path, script: Path | None, arg
     run = yaml.safe_load(config["data"]["run.yaml"]) if config is not None else None
     if config is None or not isinstance(run, dict) or (run.get("data") or {}).get("source") != "script":
         raise ConfigError(
-            f"The overlay {folder} runs no script, so it takes neither SCRIPT nor ARGS: take OVERLAY=script, or a copy of it."
+            f"The overlay {folder} runs no script, so it takes neither SCRIPT nor ARGS. Use OVERLAY=script, or a "
+            "copy of that overlay."
         )
     run["arguments"] = list(arguments)
     if script is not None:
@@ -34,7 +35,7 @@ def put_script(documents: list[Document], folder: Path, script: Path | None, arg
         own = _find(documents, SCRIPT)
         if own is None:
             raise ConfigError(
-                f"The overlay {folder} has no ConfigMap {SCRIPT} for SCRIPT: copy that of OVERLAY=script."
+                f"The overlay {folder} has no ConfigMap {SCRIPT} for SCRIPT. Copy the one of OVERLAY=script."
             )
         _replace(documents, own, SCRIPT, _files(script))
     _replace(documents, config, CONFIG, {**config["data"], "run.yaml": yaml.safe_dump(run, sort_keys=False)})
@@ -53,7 +54,7 @@ def script_of(job: Document) -> str:
 
 
 def _files(script: Path) -> dict[str, str]:
-    """The script, and the files beside it that it imports, by name. ConfigError: one is no Python file, they are too large,
+    """The script, and the files next to it that it imports, by name. ConfigError: one is no Python file, they are too large,
     or a folder is imported."""
     if script.suffix != ".py" or not script.is_file():
         raise ConfigError(f"SCRIPT: there is no Python file {script}. Give the path of your training script.")
@@ -100,7 +101,7 @@ def _find(documents: list[Document], name: str) -> Document | None:
 
 
 def _replace(documents: list[Document], old: Document, name: str, data: dict[str, str]) -> None:
-    """Other content, and a name that says so, as kustomize gives them: whoever mounts it is made anew."""
+    """Other content, and a name that says so, as kustomize gives them: pods that mount it are made again."""
     before = old["metadata"]["name"]
     old["data"] = data
     old["metadata"]["name"] = f"{name}-{hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:10]}"

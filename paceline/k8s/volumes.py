@@ -17,14 +17,14 @@ from paceline.k8s.findings import told
 from paceline.k8s.kubectl import PARTS, Kubectl
 
 HELPER, LIFE = "paceline-files", 6 * 3600
-"""Names of such pods begin with this; one that is left behind ends after so many seconds."""
+"""Names of such pods begin with this; one that is left behind ends after this many seconds."""
 DATA, MODELS = "paceline-data", "paceline-models"
 _IMAGE = "localhost/paceline-server:0.1.0"
 
 
 def put_data(kubectl: Kubectl, source: Path, say: Say, size: str, image: str | None = None) -> None:
-    """Copies a file, or what is in a folder, to the claim that the sharder reads at /data; makes the claim if it is not
-    there (`size`: as Kubernetes writes it)."""
+    """Copies a file, or what is in a folder, to the claim that the sharder reads at /data; makes the claim if it does not
+    exist (`size`: as Kubernetes writes it)."""
     if not source.exists():
         raise DataError(f"There is no {source} to copy. Give a file or a folder.")
     make_namespace(kubectl, say)
@@ -51,7 +51,8 @@ def fetch_model(kubectl: Kubectl, target: Path, say: Say, image: str | None = No
         models = [name for name in names if name.startswith(("last.", "best."))]
         if not models:
             raise DataError(
-                f"The volume {MODELS} holds no model yet ({', '.join(names) or 'nothing'}). Has an epoch been scored?"
+                f"The volume {MODELS} holds no model yet ({', '.join(names) or 'nothing'}). A run saves its first "
+                "model after it has scored an epoch."
             )
         pack = kubectl.command("exec", pod, "--", "tar", "--create", "--directory", "/files", "--", *models)
         _piped(pack, ["tar", "--extract", "--no-same-owner", "--directory", str(target)], say)

@@ -17,7 +17,7 @@ _SEALS = ("F_SEAL_WRITE", "F_SEAL_GROW", "F_SEAL_SHRINK", "F_SEAL_SEAL")
 
 
 def write(parts: Sequence[bytes | memoryview]) -> int:
-    """The descriptor of new memory with these parts, closed by whoever asked for it. OutOfMemory: they don't fit."""
+    """The descriptor of new memory with these parts, closed by the caller. OutOfMemory: they don't fit."""
     heads = [len(parts), *(memoryview(part).nbytes for part in parts)]
     head = b"".join(number.to_bytes(_WORD, "little") for number in heads)
     descriptor = _new()
@@ -26,21 +26,21 @@ def write(parts: Sequence[bytes | memoryview]) -> int:
     except OSError as error:
         os.close(descriptor)
         raise OutOfMemory(
-            f"There is no room for the {sum(heads[1:]) / 2**20:,.0f} MiB of objects that the run's processes get "
-            f"({error.strerror}). Free memory, or give a data set that reads its examples from files."
+            f"There is no memory for the {sum(heads[1:]) / 2**20:,.0f} MiB of objects that the run's processes "
+            f"need ({error.strerror}). Free some memory, or give a data set that reads its examples from files."
         ) from error
     _seal(descriptor)
     return descriptor
 
 
 def read(descriptor: int) -> list[memoryview]:
-    """The parts of inherited memory; whoever changes them changes a copy. ConfigError for a descriptor that is anything with a
-    name or another end: a file, a pipe, a socket."""
+    """The parts of inherited memory; a process that changes them changes a copy. ConfigError for a descriptor that is
+    anything with a name or another end: a file, a pipe, a socket."""
     found = _looked_at(descriptor)
     if found is None or not stat.S_ISREG(found.st_mode) or found.st_nlink or found.st_uid != os.geteuid():
         raise ConfigError(
-            f"Descriptor {descriptor} is no memory that this process has inherited. Objects come to a run's processes by "
-            "paceline.train(model, ...) alone, never from a file or the network."
+            f"Descriptor {descriptor} is not memory that this process inherited. Only paceline.train(model, ...) "
+            "sends objects to a run's processes, never a file or the network."
         )
     whole = memoryview(mmap.mmap(descriptor, found.st_size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE))
     count = int.from_bytes(whole[:_WORD], "little")

@@ -26,7 +26,7 @@ _DEVICE: ContextVar[torch.device] = ContextVar("device", default=_HOST)
 
 
 def pack(objects: Any) -> int:
-    """The descriptor of memory that holds them, closed by whoever asked for it. Raises what pickling raises."""
+    """The descriptor of memory that holds them, closed by the caller. Raises what pickling raises."""
     buffers: list[memoryview] = []
     main = io.BytesIO()
     _Pickler(main, protocol=5, buffer_callback=lambda each: buffers.append(_flat(each))).dump(objects)
@@ -61,7 +61,7 @@ class _Nowhere(io.RawIOBase):
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Storages of tensors are buffers beside the pickle, each once, whoever has views of it."""
+    """Storages of tensors are buffers next to the pickle, each once, even if several tensors are views of it."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -1,6 +1,6 @@
 """A run of MLflow's for each run: settings as parameters, curves and scores as metrics, warnings as tags, the final model as an
-artifact. Where to: MLFLOW_TRACKING_URI, else what MLflow takes by itself in the working folder. The experiment:
-MLFLOW_EXPERIMENT_NAME, else paceline."""
+artifact. Where to: MLFLOW_TRACKING_URI, otherwise what MLflow takes by itself in the working folder. The experiment:
+MLFLOW_EXPERIMENT_NAME, otherwise paceline."""
 
 import os
 import time

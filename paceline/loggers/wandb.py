@@ -1,6 +1,6 @@
 """A run of Weights & Biases for each run: settings as its config, curves and scores over the version, the final scores as its
 summary. Offline, in the run's folder, unless WANDB_MODE says otherwise; `wandb sync RUN/wandb/offline-run-*` uploads it. The
-project: WANDB_PROJECT, else paceline."""
+project: WANDB_PROJECT, otherwise paceline."""
 
 import os
 import uuid
@@ -14,7 +14,8 @@ STEP = "version"
 
 
 class WeightsAndBiases(Callback):
-    """Beside a run of W&B that is active in the caller's script. A run that is resumed goes on in the same run of W&B."""
+    """Independent of a run of W&B that is active in the caller's script. A run that is resumed goes on in the same run of
+    W&B."""
 
     needs = "wandb"
 

@@ -75,7 +75,7 @@ def read_grid(texts: Sequence[str]) -> Grid:
             )
         values |= found
     if "run" in values:
-        raise UsageError("--grid run: a search names its runs itself; to repeat one, use --grid seed=0,1,2.")
+        raise UsageError("--grid run: a search names its runs itself; to repeat a run, use --grid seed=0,1,2.")
     if not values:
         raise UsageError(f"A search needs a grid: --grid optimizer.lr=0.1,0.01, or one of {', '.join(paper_grids())}.")
     return Grid(values, preset, tuple(paper))
@@ -122,7 +122,7 @@ def _read_values(text: str) -> dict[str, list[Any]]:
     texts = [shown(value) for value in values]
     twice = next((each for each in texts if texts.count(each) > 1), None)
     if twice is not None:
-        raise UsageError(f"--grid {text}: {twice} is there twice; to repeat a run, use --grid seed=0,1,2.")
+        raise UsageError(f"--grid {text}: {twice} is in the list twice; to repeat a run, use --grid seed=0,1,2.")
     return {key: values}
 
 

@@ -1,4 +1,4 @@
-"""`python -m paceline.search.point`: one run of a search, in a folder that is prepared, on shards that are there."""
+"""`python -m paceline.search.point`: one run of a search, in a folder that is prepared, on shards that exist."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from paceline.load_settings import exits, load, run_command
+from paceline.exits import exits, run_command
+from paceline.load_settings import load
 from paceline.local.launcher import run_local
 from paceline.local.run_folder import RunFolder
 

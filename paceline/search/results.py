@@ -1,4 +1,4 @@
-"""What the points of a search gave: one row for each, the best one marked, a paper's numbers beside it."""
+"""What the points of a search gave: one row for each, the best one marked, a paper's numbers next to it."""
 
 import csv
 import io
@@ -32,7 +32,7 @@ class Measured:
     seconds: float
     """Of training."""
     measure: str = ""
-    """What the run goes by, like 'max accuracy'."""
+    """What the run is judged by, like 'max accuracy'."""
     warnings: Sequence[RunWarning] = ()
     """What still went wrong at its end."""
 
@@ -88,10 +88,10 @@ class Results:
     rows: list[Row]
     folds: int | None = None
     by: Measure | None = None
-    """What points are to be compared by; None: what the runs go by."""
+    """What points are compared by; None: what the runs are judged by."""
 
     def check(self) -> None:
-        """ConfigError where runs have been scored, but not by what they are to be compared by."""
+        """ConfigError where runs have been scored, but not by what points are compared by."""
         names = {name for row in self.rows for run in row.runs for name in scores_of(run.metrics, "test")}
         if self.by is not None and names:
             self.by.check(names, "--by")
@@ -152,7 +152,7 @@ class Results:
         return "".join([table, "\n\\* the best one\n", *errors, *told])
 
     def warnings(self) -> list[str]:
-        """A line on whatever went wrong in a point that was trained all the same."""
+        """A line on each problem of a point that was trained anyway."""
         return [f"Point {row.number}: {each}" for row in self.rows for each in row.warnings]
 
     def csv(self) -> str:

@@ -54,10 +54,10 @@ def search(
     yes: bool = False,
 ) -> int:
     """Runs what is not finished yet and shows the results. `read`: the config with these settings on top (`--set`); `by`:
-    the metric that points are compared by, like f1 or 'min mae', instead of what the runs go by; `engine`: one of ENGINES;
-    `yes`: start even what this machine is too small for. Returns 0, the exit code of the first run that failed (the others
-    go on), or of a Ctrl-C. ConfigError before anything is started where a point's settings are wrong, or the folder holds
-    another search."""
+    the metric that points are compared by, like f1 or 'min mae', instead of what the runs are judged by; `engine`: one of
+    ENGINES; `yes`: start even what this machine is too small for. Returns 0, the exit code of the first run that failed
+    (the others go on), or of a Ctrl-C. ConfigError before anything is started where a point's settings are wrong, or the
+    folder holds another search."""
     if engine not in ENGINES:
         raise UsageError(f"--engine {engine}: expected {' or '.join(ENGINES)}.")
     console, measure = Console(stderr=as_json, highlight=False), None if by is None else measure_by(by)
@@ -235,7 +235,7 @@ class _Going:
 
 
 def _reason(folder: RunFolder, job: Job) -> str:
-    """Why the run failed: what its launcher noted, else what it said last."""
+    """Why the run failed: what its launcher noted, otherwise what it said last."""
     facts = folder.facts()
     noted = facts.get("reason") if facts.get("exit_code") else None
     return str(noted or f"it {job.child.how_it_ended()} and said:{job.child.tail()}")

@@ -73,7 +73,7 @@ def open_search(path: Path, what: Mapping[str, Any], fresh: bool) -> Iterator[Se
     where the folder holds another search, or something else; `fresh` empties it first. DiskError: it can't be written."""
     folder = SearchFolder(path)
     if path.exists() and not folder.manifest.exists() and not _is_empty(path):
-        raise ConfigError(f"{path} is there, but is not the folder of a search; give --out another one.")
+        raise ConfigError(f"{path} exists, but is not the folder of a search; give --out another one.")
     with _disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     with folder.locked():
@@ -97,7 +97,7 @@ def _disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DiskError(
-            f"Can't use the search folder {path}: {error.strerror}. Is there space, and may this user write?"
+            f"Can't use the search folder {path}: {error.strerror}. Is the disk full, or may this user not write there?"
         ) from error
 
 
@@ -123,6 +123,6 @@ def _check_same(folder: SearchFolder, what: Mapping[str, Any]) -> None:
     if found:
         listed = "".join(f"\n    {line}" for line in found)
         raise ConfigError(
-            f"The search in {folder.path} was started with other settings:{listed}\nGive the old ones to resume it, another "
-            "folder (--out) for a search beside it, or --fresh to start it over."
+            f"The search in {folder.path} was started with other settings:{listed}\nTo resume it, give the old "
+            "settings. To keep both, give another folder (--out). To start it over, add --fresh."
         )

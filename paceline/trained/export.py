@@ -1,4 +1,4 @@
-"""A run's model in files for use elsewhere. What torch can't do is told in one sentence."""
+"""A run's model in files for use elsewhere. One sentence says what torch can't do."""
 
 import io
 import json
@@ -31,7 +31,7 @@ _EXAMPLES = 2
 _CHECKED = 5
 """In the one that what was traced is tried on."""
 _SHOWN = 300
-"""Most that is told of what torch says (characters)."""
+"""Most that is shown of what torch says (characters)."""
 
 
 def export(trained: Trained, path: str | Path, which: str = "last") -> Path:
@@ -41,7 +41,7 @@ def export(trained: Trained, path: str | Path, which: str = "last") -> Path:
     if trained.is_linear:
         if target.suffix not in LINEAR:
             raise ConfigError(
-                f"Can't export to {target}: run '{trained.place.name}' has a linear model, which is exported as "
+                f"Can't export to {target}: run '{trained.place.name}' has a linear model. Export it as "
                 f"{' or '.join(LINEAR)} (LIBLINEAR's text)."
             )
         return _written(target, lambda: shutil.copyfile(trained.file(which).with_suffix(target.suffix), target))
@@ -50,8 +50,9 @@ def export(trained: Trained, path: str | Path, which: str = "last") -> Path:
         raise ConfigError(f"Can't export to {target}: its ending must be {ENDINGS}.")
     if trained.config.data.source == "script" and target.suffix != ".safetensors":
         raise ConfigError(
-            f"Can't export to {target}: run '{trained.place.name}' has a model of your own; torch.export takes "
-            "result.model with an example that you have. The weights alone: .safetensors."
+            f"Can't export to {target}: run '{trained.place.name}' trained a model from paceline.train(model, "
+            "...). Call torch.export on result.model with one of your examples, or export only the weights: "
+            ".safetensors."
         )
     return _written(target, lambda: forms[target.suffix](trained, target, which))
 
@@ -61,7 +62,9 @@ def _written(target: Path, write: Callable[[], object]) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         write()
     except OSError as error:
-        raise DiskError(f"Can't write {target}: {error.strerror}. Is there space, and may this user write?") from error
+        raise DiskError(
+            f"Can't write {target}: {error.strerror}. Is the disk full, or may this user not write there?"
+        ) from error
     return target
 
 
@@ -118,7 +121,7 @@ def _exported(trained: Trained, which: str) -> Any:
 
 @contextmanager
 def _refusals(trained: Trained, target: Path, others: str) -> Iterator[None]:
-    """Whatever torch's exporters raise on a model as a ConfigError. What they print and log meanwhile is left out: the
+    """Any error that torch's exporters raise on a model as a ConfigError. What they print and log meanwhile is left out: the
     outcome is checked."""
     try:
         with _silence():
@@ -128,9 +131,10 @@ def _refusals(trained: Trained, target: Path, others: str) -> Iterator[None]:
     except Exception as error:  # each exporter has its own kinds
         target.unlink(missing_ok=True)
         raise ConfigError(
-            f"The model of task '{trained.task.name}' can't be exported to {target.suffix}{_place(trained, str(error))}: "
-            f"{_reason(error)}. Its forward() must take one tensor and give tensors, without going "
-            f"by the values in it or by the number of its rows. Change that, or try {others}."
+            f"The model of task '{trained.task.name}' can't be exported to "
+            f"{target.suffix}{_place(trained, str(error))}: {_reason(error)}. Its forward() must take one tensor "
+            "and return tensors, and must not depend on the tensor's values or on its number of rows. Change "
+            f"that, or try {others}."
         ) from None
 
 

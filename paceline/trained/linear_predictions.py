@@ -30,8 +30,8 @@ def apply_linear(path: Path, file: str, wanted: Wanted) -> Report:
     classifier, facts = read_linear_model(path), _facts(path)
     if wanted.probabilities and facts.get(LOSS) != "logistic":
         raise UsageError(
-            f"--proba: {path} was trained with the loss {facts.get(LOSS, 'that its file does not name')}, which gives margins "
-            "and no probabilities. Take --margins, or train with --set svm.objective.loss=logistic."
+            f"--proba: {path} was trained with the loss {facts.get(LOSS, 'that its file does not name')}, which "
+            "gives margins but no probabilities. Use --margins, or train with --set svm.objective.loss=logistic."
         )
     inputs = Inputs.read(facts)
     width = classifier.weights.shape[-1]
@@ -67,8 +67,8 @@ def _scored(
     names: tuple[str, ...],
     weights: Vector | None,
 ) -> tuple[Hits | None, str, str]:
-    """How often the predictions are right, by the rows' weights, else why that can't be said; and of which label against
-    which. `own`: the labels as they stand in the file."""
+    """How often the predictions are right, by the rows' weights, otherwise why that can't be said; and of which label against
+    which. `own`: the labels as in the file."""
     if len(names) > 2:
         places = {name: place for place, name in enumerate(names)}
         there = {label: places.get(f"{label:g}") for label in np.unique(own).tolist()}
@@ -89,8 +89,8 @@ def _some(labels: list[str]) -> str:
 
 def file_labels(own: Vector, labels: Labels) -> Labels | str:
     """Which of the file's labels is which class of the model. Where the model tells one label from all others, so it is
-    here. Else the file has two labels: those of the model, or -1 and 1, or 0 and 1, or any two where the model's are -1 and
-    1; the lower one is the lower class, as the sharder numbers classes. Or why they can't be told."""
+    here. Otherwise the file has two labels: those of the model, or -1 and 1, or 0 and 1, or any two where the model's are
+    -1 and 1; the lower one is the lower class, as the sharder numbers classes. Or why that is not known."""
     there = np.unique(own).tolist()
     shown = _some([f"{label:g}" for label in there])
     if labels.negative is None:
@@ -105,7 +105,7 @@ def file_labels(own: Vector, labels: Labels) -> Labels | str:
 
 
 def _facts(path: Path) -> dict[str, str]:
-    """What the file says beside its weights; of LIBLINEAR's text the loss."""
+    """What the file says besides its weights; of LIBLINEAR's text the loss."""
     with path.open("rb") as stream:
         first = stream.readline(100)
     if first.startswith(b"solver_type"):
@@ -125,7 +125,7 @@ def _names(classifier: LinearClassifier, inputs: Inputs | None) -> tuple[str, ..
 
 
 def _read(width: int, path: str, model: Path, inputs: Inputs | None) -> NewExamples:
-    """The rows, and the labels as they stand in the file, where it has some; those of a table as the model numbers them."""
+    """The rows, and the labels as in the file, where it has some; those of a table as the model numbers them."""
     weights, told = None, tuple[str, ...]()
     is_table = ending(Path(path)) in (*ENDINGS, ".npy", ".npz")
     if inputs is not None and (is_table or (path == "-" and inputs.columns is not None)):

@@ -21,7 +21,7 @@ Rows = npt.NDArray[Any]
 
 
 def apply_module(trained: Trained, which: str, path: Path, file: str, wanted: Wanted, device: str) -> Report:
-    """Classes where the labels of training were classes, by the task's probabilities() or the largest output; else the
+    """Classes where the labels of training were classes, by the task's probabilities() or the largest output; otherwise the
     outputs themselves. UsageError: probabilities of numbers; others as for `predict`."""
     from paceline.worker.training.model_and_gradient import Replica
 
@@ -35,8 +35,9 @@ def apply_module(trained: Trained, which: str, path: Path, file: str, wanted: Wa
     rows, is_classes = np.concatenate([part for part, _ in found]), found[0][1]
     if wanted.probabilities and not is_classes:
         raise UsageError(
-            f"--proba: the model gives {rows[0].size} number(s) an example and no probabilities of classes. Where it tells "
-            "classes apart, write probabilities(outputs) into the task file, which gives them (examples, classes)."
+            f"--proba: the model gives {rows[0].size} number(s) an example, not probabilities of classes. If it "
+            "is a classifier, add probabilities(outputs) to the task file; it must return an array (examples, "
+            "classes)."
         )
     score = {} if examples.labels is None else _score(replica, examples)
     lines, counts = _classes(rows, inputs, wanted) if is_classes else (_numbers(rows), {})
@@ -57,8 +58,8 @@ def _rows(outputs: Any, task: "Task", inputs: "Inputs") -> tuple[Rows, bool]:
         return task.probabilities(outputs).cpu().numpy(), True
     if not isinstance(outputs, torch.Tensor):
         raise ConfigError(
-            f"The model of task '{task.name}' gives {type(outputs).__name__}, of which nobody can tell what the prediction is. "
-            "Write probabilities(outputs) into the task file, which gives those of the classes (examples, classes)."
+            f"The model of task '{task.name}' gives {type(outputs).__name__}, and Paceline can't know what it "
+            "predicts. Add probabilities(outputs) to the task file; it must return an array (examples, classes)."
         )
     if inputs.has_classes and outputs.ndim == 2 and outputs.shape[1] > 1:
         return outputs.float().softmax(1).cpu().numpy(), True
@@ -72,7 +73,7 @@ def _score(replica: Any, examples: NewExamples) -> dict[str, float]:
 
 
 def _classes(rows: Rows, inputs: "Inputs", wanted: Wanted) -> tuple[list[str], dict[str, int]]:
-    """The lines, and how often each class is there."""
+    """The lines, and how often each class occurs."""
     known: Sequence[str] = inputs.classes or ()
     names = [*known, *(str(number) for number in range(len(known), rows.shape[1]))]
     labels = [names[place] for place in rows.argmax(1).tolist()]

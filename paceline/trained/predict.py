@@ -17,7 +17,7 @@ LAST = "last.safetensors"
 
 
 class Wanted(NamedTuple):
-    """What is to be written of each example beside its label or number."""
+    """What to write of each example besides its label or number."""
 
     margins: bool = False
     """x.w of a linear model."""
@@ -41,7 +41,7 @@ class Report:
     counts: dict[str, int]
     """Examples that are taken for each class; empty where numbers are predicted."""
     score: dict[str, float]
-    """Empty where the file's labels can't be scored, or are not there."""
+    """Empty where the file's labels can't be scored, or are missing."""
     unscored: str = ""
     """Why they can't be."""
     notes: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ def predict(model: str, file: str, wanted: Wanted = LABELS, best: bool = False, 
     """Applies the model (a file of a linear one, or a run) to the examples of the file, '-': of stdin. UsageError: no such
     model, or it has no such output; DataError: a damaged one, or a file that does not fit it."""
     if wanted.margins and wanted.probabilities:
-        raise UsageError("--margins and --proba: give one of them.")
+        raise UsageError("--margins and --proba: give only one of them.")
     which = "best" if best else "last"
     path, run = find_model(model, which)
     if run is None or run.is_linear:
@@ -77,7 +77,7 @@ def predict(model: str, file: str, wanted: Wanted = LABELS, best: bool = False, 
 
         return apply_linear(path, file, wanted)
     if wanted.margins:
-        raise UsageError("--margins are those of a linear model; this one's outputs are shown by --proba.")
+        raise UsageError("--margins is for linear models; for this model use --proba.")
     from paceline.trained.module_predictions import apply_module
 
     return apply_module(run, which, path, file, wanted, device)
@@ -95,7 +95,9 @@ def find_model(model: str, which: str = "last") -> tuple[Path, Trained | None]:
     try:
         trained = Trained(find_run(model))
     except UsageError as error:
-        raise UsageError(f"There is no model {model}: neither a file, nor a folder with {LAST}. {error}") from error
+        raise UsageError(
+            f"There is no model {model}: it is neither a file nor a folder with {LAST}. {error}"
+        ) from error
     return trained.file(which), trained
 
 

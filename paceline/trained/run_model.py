@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 _MISSING = 3
-"""Names of tensors that are told where they don't fit."""
+"""Names of tensors that an error lists where they don't fit."""
 
 
 class Trained:
@@ -44,7 +44,7 @@ class Trained:
         path = self.place.models / f"{which}.safetensors"
         if not path.is_file():
             logs = self.place.path / "logs"
-            raise DataError(f"There is no {path}: run '{self.place.name}' was not scored. See {logs}.")
+            raise DataError(f"There is no {path}, because run '{self.place.name}' was not scored. See {logs}.")
         return path
 
     def module(self, which: str = "last") -> "torch.nn.Module":
@@ -63,7 +63,7 @@ class Trained:
             model.load_state_dict(load_file(path))
         except SafetensorError as error:
             raise DataError(
-                f"{path} is damaged: {error}. Take the other one of last and best, or train again."
+                f"{path} is damaged: {error}. Use the other one of the last and the best model, or train again."
             ) from error
         except RuntimeError as error:
             told = "; ".join(line.strip() for line in str(error).splitlines()[1 : 1 + _MISSING])
@@ -75,8 +75,8 @@ class Trained:
             return copy.deepcopy(self._given).cpu()
         if self.config.data.source == "script":
             raise ConfigError(
-                f"Run '{self.place.name}' has trained a model of your own, and keeps its weights but not its code. Give "
-                f"one like it: paceline.Result({str(self.place.path)!r}, model); or load the weights into it: "
+                f"Run '{self.place.name}' keeps the weights of your model, but not its code. Give a model of the "
+                f"same form: paceline.Result({str(self.place.path)!r}, model); or load the weights into it: "
                 f"model.load_state_dict(safetensors.torch.load_file({str(self.file())!r}))."
             )
         model: torch.nn.Module = self.task.model()
@@ -100,6 +100,6 @@ class Trained:
                 found = Inputs.read(file.metadata() or {})
         except SafetensorError as error:
             raise DataError(
-                f"{path} is damaged: {error}. Take the other one of last and best, or train again."
+                f"{path} is damaged: {error}. Use the other one of the last and the best model, or train again."
             ) from error
         return found or Inputs.of(read_manifest(self.place.shards))

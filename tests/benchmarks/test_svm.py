@@ -102,7 +102,7 @@ def test_accuracy_on_real_data_is_told_for_what_is_there(
     ((name, accuracies),) = svm.real(tmp_path)
     assert name == "agaricus"
     assert all(accuracy > 0.6 for accuracy in accuracies.values())
-    assert "a9a is not there: left out" in capsys.readouterr().err
+    assert "a9a does not exist: left out" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ def test_sparse_rows_with_an_index_twice_are_refused():
 
 
 def test_test_examples_must_look_like_training_examples():
-    with pytest.raises(DataError, match=r"the test set has shape \(2,\)"):
+    with pytest.raises(DataError, match=r"the test set have shape \(2,\)"):
         Dataset(train=labelled(), test=Labelled(np.zeros((1, 2)), np.zeros(1, int)))
 
 
@@ -77,9 +77,9 @@ def test_the_digest_tells_data_sets_apart():
 @pytest.mark.parametrize(
     ("labels", "told"),
     [
-        (np.array([1, 2]), "train set has labels from 1 to 2, but there are names for 2 classes"),
+        (np.array([1, 2]), "train set has labels from 1 to 2, but there are names for only 2 classes"),
         (np.array([0, -1]), "train set has labels from -1 to 0"),
-        (np.array([0.0, 1.0]), "labels of the train set are no classes"),
+        (np.array([0.0, 1.0]), "labels of the train set are not classes"),
     ],
 )
 def test_names_of_classes_that_do_not_fit_are_refused(labels, told):

@@ -43,7 +43,7 @@ def test_a_local_path_stays_what_it_is(tmp_path: Path):
 
 
 def test_a_path_that_was_not_given_is_asked_for():
-    with pytest.raises(ConfigError, match=r"needs data of yours: set data\.path \(--data\)"):
+    with pytest.raises(ConfigError, match=r"needs your own data: set data\.path \(--data\)"):
         at("bundled")
 
 

@@ -128,14 +128,14 @@ def test_an_image_with_deep_pixels_is_refused(tmp_path: Path):
     Image.fromarray(np.full((3, 4), 40_000, np.uint16)).save(stream, "PNG")
     put(tmp_path / "a" / "a.png", stream.getvalue())
 
-    with pytest.raises(DataError, match=r"a\.png has more than 8 bits for a pixel"):
+    with pytest.raises(DataError, match=r"a\.png has more than 8 bits for each pixel"):
         read_images(tmp_path)
 
 
 def test_an_unknown_ending_is_named(tmp_path: Path):
     put(two_classes(tmp_path) / "dogs" / "notes.docx", b"x")
 
-    with pytest.raises(DataError, match=r"notes\.docx is no image of a known ending \(\.png, "):
+    with pytest.raises(DataError, match=r"notes\.docx does not end like an image \(\.png, "):
         read_images(tmp_path)
 
 
@@ -150,7 +150,9 @@ def test_a_class_that_is_not_trained_is_named(tmp_path: Path):
     two_classes(tmp_path / "train")
     put(tmp_path / "test" / "owls" / "x.png", image_bytes((1, 1, 1)))
 
-    with pytest.raises(DataError, match=r"test has a class 'owls' that the training set lacks; it has cats, dogs"):
+    with pytest.raises(
+        DataError, match=r"test has a class 'owls' that is not in the training set, which has cats, dogs"
+    ):
         read_images(tmp_path)
 
 

@@ -197,9 +197,9 @@ def test_the_other_kind_of_file_names_its_function(tmp_path: Path):
     (tmp_path / "a.npz").write_bytes(npz_bytes(features=FEATURES, labels=LABELS))
     np.save(tmp_path / "a.npy", FEATURES)
 
-    with pytest.raises(DataError, match=r"is a single array; .* call read_npy\(\)"):
+    with pytest.raises(DataError, match=r"is a single array; .* with read_npy\(\)"):
         read_npz(tmp_path / "a.npy")
-    with pytest.raises(DataError, match=r"is no single array; .* call read_npz\(\)"):
+    with pytest.raises(DataError, match=r"is not a single array; .* with read_npz\(\)"):
         read_npy(tmp_path / "a.npz", tmp_path / "a.npz")
 
 

@@ -117,7 +117,7 @@ def test_the_number_of_features_can_be_given(tmp_path: Path):
         ("CCAT 2287 1", r"could not convert string to float"),
         ("2289  3:1", r"document 2289 has no topic in .*rcv1-v2\.topics\.qrels"),
         ("2287.5  3:1", r"document 2287\.5 has no topic"),
-        ("2286  3:1", r"the document was there before"),
+        ("2286  3:1", r"the document has come before"),
     ],
 )
 def test_a_bad_vector_is_refused_with_its_line(tmp_path: Path, line: str, message: str):
@@ -132,7 +132,7 @@ def test_a_bad_vector_is_refused_with_its_line(tmp_path: Path, line: str, messag
 def test_a_document_that_was_trained_on_is_no_test_document(tmp_path: Path):
     folder = put(tmp_path, test2="810000  1:1\n2287  1:1\n")
 
-    with pytest.raises(DataError, match=r"test_pt2\.dat: line 2 \('2287  1:1'\): the document was there before"):
+    with pytest.raises(DataError, match=r"test_pt2\.dat: line 2 \('2287  1:1'\): the document has come before"):
         read_rcv1(folder)
 
 

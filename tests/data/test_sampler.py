@@ -118,19 +118,19 @@ def test_the_order_of_a_run_never_changes_between_releases():
 
 @pytest.mark.parametrize("clock", [0, -1])
 def test_a_clock_below_one_is_refused(clock):
-    with pytest.raises(DataError, match="clocks of steps count from 1"):
+    with pytest.raises(DataError, match="No step leads to clock"):
         sampler().indices(clock)
 
 
 def test_shards_that_do_not_fit_into_the_steps_are_refused():
-    with pytest.raises(ConfigError, match="worker-1 owns 13 examples, but 3 steps of 4 reach only 12"):
+    with pytest.raises(ConfigError, match="worker-1 has 13 examples, but 3 steps of 4 reach only 12"):
         Sampler([13], batch_size=4, steps_per_epoch=3, seed=0, worker="worker-1")
 
 
 def test_a_worker_without_examples_is_refused():
-    with pytest.raises(DataError, match="owns no examples"):
+    with pytest.raises(DataError, match="has no examples"):
         Sampler([], batch_size=4, steps_per_epoch=3, seed=0, worker="worker-1")
-    with pytest.raises(DataError, match="No worker owns any examples"):
+    with pytest.raises(DataError, match="No worker has any examples"):
         steps_per_epoch([3], [[]], batch_size=1)
 
 

@@ -223,7 +223,7 @@ def test_a_folder_with_other_things_is_never_replaced(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
 
     for attempt in (lambda: write(tmp_path), lambda: already_there(tmp_path, RECIPE)):
-        with pytest.raises(DataError, match=r"holds thesis\.tex, which is no shard"):
+        with pytest.raises(DataError, match=r"holds thesis\.tex, which is not a shard"):
             attempt()
     with pytest.raises(DataError, match="is a file"):
         write(tmp_path / "thesis.tex")

@@ -121,7 +121,7 @@ def test_a_regression_keeps_its_numbers(tmp_path: Path):
     assert labels.tolist() == [1.5, 3, 0]
     assert labels.dtype == np.float32
     assert read_table(file, "length", columns=["width"], classes=False).classes is None
-    with pytest.raises(DataError, match=r"Column 'species' of .* holds 'rose' in line 2, which is no number; a reg"):
+    with pytest.raises(DataError, match=r"Column 'species' of .* holds 'rose' in line 2, which is not a number; a reg"):
         read_table(file, "species", columns=["width"], classes=False)
 
 
@@ -133,17 +133,20 @@ def test_one_class_only_is_read(tmp_path: Path):
     ("text", "message"),
     [
         ("x,z\n1,2\n", r"a\.csv has no column 'y'; it has x, z\."),
-        ("y\n1\n", r"has no column of features beside the label 'y'"),
-        ("x,y\n,a\nNaN,b\n", r"Column 'x' of .*a\.csv is empty throughout; fill it, or leave it out"),
+        ("y\n1\n", r"has no feature column, only the label 'y'"),
+        ("x,y\n,a\nNaN,b\n", r"Column 'x' of .*a\.csv has no value in any row; fill it, or leave it out"),
         ("x,y\n1,a\n2,\n", r"Column 'y' of .*a\.csv is empty in line 3; every example needs a label: fill it"),
         ("x,y\n1,\n2,\n", r"Column 'y' of .*a\.csv is empty in line 2; every example"),
         ("x,y\n\n1,a\n\r\n\n?,\n", r"Column 'y' of .*a\.csv is empty in line 6;"),
-        ("x,y\n1,a\ninf,b\n", r"Column 'x' of .*a\.csv holds inf in line 3, no finite float32"),
-        ("x,y\n1,a\n1e300,b\n", r"Column 'x' of .*a\.csv holds 1e\+300 in line 3, no finite float32"),
-        ("x,y\n1,a\nred,b\n", r"holds 'red' in line 3, which is no number, though the others are numbers; repair it"),
+        ("x,y\n1,a\ninf,b\n", r"Column 'x' of .*a\.csv holds inf in line 3, which is not a finite float32"),
+        ("x,y\n1,a\n1e300,b\n", r"Column 'x' of .*a\.csv holds 1e\+300 in line 3, which is not a finite float32"),
+        (
+            "x,y\n1,a\nred,b\n",
+            r"holds 'red' in line 3, which is not a number, but the others are numbers; correct it",
+        ),
         (
             "x,y\nblue,a\n7,b\n",
-            r"holds 'blue' in line 2, which is no number, .* name it in categories=\[\.\.\.\] if all",
+            r"holds 'blue' in line 2, which is not a number, .* name it in categories=\[\.\.\.\] if all",
         ),
         (
             "x,y\n" + "".join(f"n{n},a\n" for n in range(101)),
@@ -151,7 +154,7 @@ def test_one_class_only_is_read(tmp_path: Path):
         ),
         (
             "x,y\n,a\n2026-01-01,b\n",
-            r"Column 'x' of .* holds a date or time, 2026-01-01, in line 3, which is no number",
+            r"Column 'x' of .* holds a date or time, 2026-01-01, in line 3, which is not a number",
         ),
         (
             "x,y\n01.02.2026,a\n",
@@ -159,9 +162,9 @@ def test_one_class_only_is_read(tmp_path: Path):
         ),
         ("x,y\n12 %,a\n", r"holds a number as people write it, '12 %', in line 2, .*; write it like 1234\.5"),
         ('x,y\n"1,234",a\n', r"holds a number as people write it, '1,234', in line 2"),
-        ("u,v,w,y\n1,2026-01-01,5 %,a\n", r"'v' .* a date or time, .*\. In all 2 columns can't be read: v, w\."),
+        ("u,v,w,y\n1,2026-01-01,5 %,a\n", r"'v' .* a date or time, .*\. In total, 2 columns can't be read: v, w\."),
         ("x,y\n1,0.5\n", r"Column 'y' of .*a\.csv holds 0\.5; .* For a regression give classes=False"),
-        ("x,y\n1,2026-01-01\n", r"Column 'y' of .*a\.csv holds .*2026.*; classes are whole numbers or text"),
+        ("x,y\n1,2026-01-01\n", r"Column 'y' of .*a\.csv holds .*2026.*; expected whole numbers or text"),
         ("x,x,y\n1,2,3\n", r"several columns called 'x'"),
         ("Y,x\n1,2\n", r"has no column 'y'; it has Y, x\. Did you mean 'Y'\?"),
         (
@@ -171,7 +174,7 @@ def test_one_class_only_is_read(tmp_path: Path):
         ("x y\n1 2\n", r"has no column 'y'; it has x y\. Its cells seem not to be separated by any of , ; tab \|"),
         ("x,y\n1,2\n3\n", r"Can't read .*a\.csv: line 3 \('3'\): .*Expected 2 columns, got 1.*Expected a table"),
         ("", r"a\.csv is empty\. Expected a table"),
-        ("x,y\n", r"a\.csv has no examples, only names of columns"),
+        ("x,y\n", r"a\.csv has only column names, but no examples"),
     ],
 )
 def test_a_bad_table_is_refused(tmp_path: Path, text: str, message: str):
@@ -261,8 +264,8 @@ def test_numbers_written_in_two_ways_are_one_class(tmp_path: Path):
     ("row", "message"),
     [
         ("1,", r"Column 'y' of .* is empty in line 72; every example needs a label"),
-        ("inf,a", r"Column 'x' of .* holds inf in line 72, no finite float32"),
-        ("red,a", r"Column 'x' of .* holds 'red' in line 72, which is no number"),
+        ("inf,a", r"Column 'x' of .* holds inf in line 72, which is not a finite float32"),
+        ("red,a", r"Column 'x' of .* holds 'red' in line 72, which is not a number"),
         ("1", r"Can't read .*: line 72 \('1'\): .*Expected 2 columns, got 1"),
         ("1,a,3", r"Can't read .*: line 72 \('1,a,3'\): .*Expected 2 columns, got 3"),
     ],
@@ -285,7 +288,7 @@ def test_a_label_is_empty_in_a_later_piece_of_a_parquet_file(tmp_path: Path, sma
 def test_labels_that_are_neither_numbers_nor_texts_are_refused(tmp_path: Path, labels: list[object]):
     (tmp_path / "a.parquet").write_bytes(parquet_bytes(x=[1, 2], y=labels))
 
-    with pytest.raises(DataError, match=r"olumn 'y' of .*a\.parquet.* [Cc]lasses are whole numbers or text"):
+    with pytest.raises(DataError, match=r"olumn 'y' of .*a\.parquet.* ([Cc]lasses are|expected) whole numbers or text"):
         read_table(tmp_path / "a.parquet", "y")
 
 
@@ -311,7 +314,7 @@ def test_a_folder_with_a_table_in_two_forms_is_refused(tmp_path: Path):
     written(tmp_path, TEXT)
     (tmp_path / "a.parquet").write_bytes(parquet_bytes(x=[1], y=[1]))
 
-    with pytest.raises(DataError, match=r"holds tables of two forms, a\.csv and a\.parquet; keep those of one"):
+    with pytest.raises(DataError, match=r"holds tables of two formats, a\.csv and a\.parquet; keep only one"):
         read_table(tmp_path, "y")
 
 

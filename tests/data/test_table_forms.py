@@ -160,8 +160,8 @@ def test_what_was_guessed_and_what_became_of_texts_and_gaps_is_told(tmp_path: Pa
     dataset = read_table(tmp_path / "a.csv", "y", test)
 
     assert dataset.as_read == (
-        "a.csv: cells separated by semicolons, fractions with commas, Windows-1252; 3 columns beside the label 'y' (2 classes) "
-        "make 3 features",
+        "a.csv: cells separated by semicolons, fractions with commas, Windows-1252; 3 columns besides the label 'y' (2 classes)"
+        " make 3 features",
         "a.csv: a feature for each text of 'colour' (1); empty cells become the mean of their column: 1 of 'n', 1 of 'v'; "
         "empty cells are of no category: 1 of 'colour'",
         "test.csv: cells separated by commas, UTF-8",
@@ -229,9 +229,9 @@ def test_a_new_table_is_read_as_the_one_for_training_with_or_without_labels(tmp_
         ("colour,y\nred,a\n", r"new\.csv has no column 'n'; it has colour, y\."),
         (
             "n,colour,y\nx,red,a\n",
-            r"'n' of .*new\.csv holds 'x' in line 2, which is no number, though .* held numbers in training; repair it\.$",
+            r"'n' of .*new\.csv holds 'x' in line 2, which is not a number, but .* held numbers in training; correct it\.$",
         ),
-        ("n,colour,y\n1,red,c\n", r"new\.csv has the class 'c', which the model does not know; it has a, b\."),
+        ("n,colour,y\n1,red,c\n", r"new\.csv has the class 'c', which the model does not know; it knows a, b\."),
     ],
 )
 def test_a_new_table_that_does_not_fit_is_refused(tmp_path: Path, text: str, message: str):

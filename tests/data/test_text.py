@@ -80,5 +80,5 @@ def test_a_file_that_is_no_text_is_refused_with_the_place(notes: Path):
     content[777] = 0xFF
     notes.write_bytes(content)
 
-    with pytest.raises(DataError, match="is no UTF-8 text: invalid start byte at byte 777"):
+    with pytest.raises(DataError, match="is not UTF-8 text: invalid start byte at byte 777"):
         read_text(notes, window=64)

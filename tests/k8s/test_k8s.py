@@ -105,6 +105,8 @@ def test_an_image_that_can_not_be_had_is_named(reason: str):
         ("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", "GPU"),
         ("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims (persistentvolumeclaim)", "claim"),
         ('persistentvolumeclaim "paceline-data" not found', "make put-data"),
+        ("0/2 nodes are available: 1 node(s) were unschedulable, 1 node(s) had volume node affinity conflict.", "away"),
+        ("0/1 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity.", "away"),
     ],
 )
 def test_a_pod_without_room_says_what_is_lacking(message: str, todo: str):
@@ -241,6 +243,33 @@ def test_a_job_that_failed_ends_a_wait_at_once():
         Patience().check(state, 0.0)
 
 
+def test_a_wait_that_a_job_ends_has_the_exit_code_of_its_pod():
+    message = "Container worker for pod a/paceline-worker-0 failed with exit code 65 matching FailJob rule at index 2"
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": message}
+    job = {"kind": "Job", "metadata": {"name": "paceline-worker"}, "status": {"conditions": [failed]}}
+
+    assert only(Seen(jobs=[job])).exit_code == 65
+
+
+def test_a_pod_whose_node_is_silent_is_named_with_what_to_do():
+    conditions = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
+    found = pod("paceline-server-1", phase="Running", conditions=conditions)
+    found["spec"] = POD | {"nodeName": "node-7"}
+
+    trouble = only(Seen([found]))
+
+    assert "its node node-7 does not answer" in trouble.what
+    assert "kubectl delete node node-7" in trouble.todo
+    assert not trouble.fatal
+    assert trouble.exit_code == 69
+
+
+def test_a_pod_that_is_not_ready_on_a_node_that_answers_is_no_trouble():
+    conditions = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "False"}]
+
+    assert findings(Seen([pod(phase="Running", conditions=conditions)])) == []
+
+
 def test_what_ended_the_pod_of_a_failed_job_is_told_with_it():
     failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 78"}
     job = {"kind": "Job", "metadata": {"name": "paceline-worker"}, "status": {"conditions": [failed]}}
@@ -346,7 +375,7 @@ def test_a_policy_of_the_users_own_lies_in_the_config_map(name: str, tmp_path: P
 
     assert config.policy.options == {"length": 3}
     with pytest.raises(
-        ConfigError, match=rf"{name}: there is no such file. It is not at .*mine.py, nor beside the settings"
+        ConfigError, match=rf"{name}: there is no such file. It is not at .*mine.py, nor next to the settings"
     ):
         _config([{"kind": "ConfigMap", "data": {"run.yaml": data["run.yaml"]}}], tmp_path)
 
@@ -366,7 +395,9 @@ def test_the_settings_of_a_task_file_in_the_config_map_count(tmp_path: Path):
 def test_a_key_that_no_config_map_can_have_is_refused(key: str, tmp_path: Path):
     documents = [{"kind": "ConfigMap", "data": {"run.yaml": "policy: asp\n", key: "x = 1\n"}}]
 
-    with pytest.raises(ConfigError, match=rf"ConfigMap with the key {re.escape(repr(key))}; Kubernetes takes letters"):
+    with pytest.raises(
+        ConfigError, match=rf"ConfigMap with the key {re.escape(repr(key))}; Kubernetes takes only letters"
+    ):
         _config(documents, tmp_path)
 
 
@@ -391,7 +422,7 @@ def test_another_number_of_servers_is_refused_with_what_to_do():
 def test_the_volumes_of_another_run_are_not_gone_on_with():
     claim = {"name": "paceline-shards", "labels": {"app.kubernetes.io/instance": "other"}}
 
-    with pytest.raises(ConfigError, match="volumes of run other, this overlay is run demo"):
+    with pytest.raises(ConfigError, match="volumes of run other, but this overlay is run demo"):
         deploying._check_same_run(Cluster(claim), overlay())
 
 
@@ -432,7 +463,7 @@ def test_what_kubectl_says_becomes_an_error(program: Path, says: str, error: typ
 
 
 def test_without_kubectl_there_is_a_sentence():
-    with pytest.raises(UsageError, match="no no-such-kubectl here"):
+    with pytest.raises(UsageError, match="no-such-kubectl is not installed here"):
         Kubectl("here", "no-such-kubectl")
 
 

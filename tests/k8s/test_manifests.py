@@ -385,7 +385,7 @@ def test_who_is_stopped_has_time_to_leave(everything):
 def test_jobs_count_only_the_failures_that_say_something(everything):
     for each in of_kind(everything, "Job"):
         spec, part = each["spec"], each["metadata"]["labels"][PART]
-        wrong = [64, 65, 78] if part == "sharder" else [64, 78]
+        wrong = [64, 78] if part == "autostop" else [64, 65, 78]
         assert [
             (rule["action"], rule.get("onExitCodes", {}).get("values")) for rule in spec["podFailurePolicy"]["rules"]
         ] == [

@@ -109,7 +109,7 @@ def test_a_file_that_can_not_go_is_refused(tmp_path: Path, name: str, content: s
 
 
 def test_an_overlay_of_a_task_takes_no_script(script: Path):
-    with pytest.raises(ConfigError, match=r"runs no script, so it takes neither SCRIPT nor ARGS: take OVERLAY=script"):
+    with pytest.raises(ConfigError, match=r"runs no script, so it takes neither SCRIPT nor ARGS. Use OVERLAY=script"):
         put_script(documents({"run": "demo", "task": "digits"}), Path("k8s/overlays/demo"), script, [])
 
 

@@ -23,6 +23,7 @@ WORKERS = ("worker-0", "worker-1")
 UPDATES = f'paceline_server_updates_total{{{RUN},process="server-0",policy="ssp"}}'
 REJECTED = f'paceline_server_pushes_rejected_total{{{RUN},process="server-0",reason="too_stale"}}'
 WRITTEN = f'paceline_server_checkpoint_timestamp_seconds{{{RUN},process="server-0"}}'
+DAMAGED = f'paceline_server_damaged_snapshots_total{{{RUN},process="server-0"}}'
 INTERVAL = f'paceline_server_checkpoint_interval_seconds{{{RUN},process="server-0"}}'
 
 
@@ -154,9 +155,11 @@ FIRES = [
         10,
         {"kind": "majority_class"},
     ),
+    Case("SnapshotDamaged", "one was passed over", {DAMAGED: "_x5 1x30"}, 7, {"process": "server-0"}, "1"),
     Case("NotLearning", "gradients are not finite", {warned("not_finite"): "1x30"}, 10, {"kind": "not_finite"}),
 ]
 QUIET = [
+    Case("SnapshotDamaged", "all are whole", {DAMAGED: "0x40"}, 20),
     Case("NoProgress", "the run is finished", FINISHED | {UPDATES: "100x40"}, 30),
     Case("NoProgress", "pushes are counted", TRAINING | {UPDATES: "0+1x40"}, 30),
     Case("NoProgress", "it has been waiting for a few minutes", {phase("finished"): "0x40", UPDATES: "0x40"}, 8),
@@ -260,11 +263,11 @@ def test_an_alert_stays_quiet(case: Case, tmp_path: Path) -> None:
 def test_every_alert_is_tried_both_ways_and_says_what_to_do(name: str) -> None:
     assert {case.alert for case in FIRES} >= {name} <= {case.alert for case in QUIET}
     annotations, page = RULES[name]["annotations"], (ALERTS.parents[3] / "docs/watch/grafana.md").read_text()
-    assert re.search(r"\b([Ll]ook|[Ss]ee|[Ll]ower|[Mm]ake room|raise)\b", annotations["description"])
+    assert re.search(r"\b(look|Look|see|See|lower|Lower|make room|Make room|raise)\b", annotations["description"])
     assert f"| {name} |" in page
 
 
-def test_there_are_the_seven_alerts() -> None:
+def test_there_are_the_eight_alerts() -> None:
     assert set(RULES) == {
         "NoProgress",
         "CheckpointStale",
@@ -273,4 +276,5 @@ def test_there_are_the_seven_alerts() -> None:
         "ServerDown",
         "LossNotFinite",
         "NotLearning",
+        "SnapshotDamaged",
     }

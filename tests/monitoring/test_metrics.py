@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from paceline.core.errors import ConfigError, OutOfMemory, error_classes
+from paceline.core.errors import Behind, ConfigError, OutOfMemory, UsageError, error_classes
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.warnings import Kind
 from paceline.rpc.process import serve_metrics, start_metrics
@@ -41,6 +41,7 @@ SERVER = [
     "checkpoint_seconds",
     "checkpoint_failures_total",
     "recoveries_total",
+    "damaged_snapshots_total",
     "checkpoint_interval_seconds",
     "phase",
     "lead",
@@ -48,6 +49,8 @@ SERVER = [
     "warnings",
 ]
 WORKER = [
+    "replayed_pushes_total",
+    "rerun_steps_total",
     "examples_total",
     "steps_total",
     "step_seconds",
@@ -114,7 +117,7 @@ def badly_named(registry: CollectorRegistry, process: str) -> Iterable[str]:
 
 def test_a_server_with_64_workers_has_at_most_250_series() -> None:
     registry = CollectorRegistry()
-    metrics = ServerMetrics(registry, "ssp", "digits", 5.0)
+    metrics = ServerMetrics(registry, "ssp", "digits")
     metrics.follow_run(lambda: RunPhase.TRAINING, lambda: 3, lambda: 0.5, lambda kind: False)
     metrics.trains("bsp")
     for index in range(64):
@@ -126,16 +129,16 @@ def test_a_server_with_64_workers_has_at_most_250_series() -> None:
     raised = [
         name
         for name, kind in error_classes().items()
-        if kind.__module__ == "paceline.core.errors" and kind is not OutOfMemory
-    ]  # by a server; OutOfMemory is how a process ends, no push is refused with it
-    for reason in ["stale_term", "old_version", *raised]:
+        if kind.__module__ == "paceline.core.errors" and kind not in (OutOfMemory, UsageError, Behind)
+    ]  # by a server; processes end with OutOfMemory and UsageError, and a worker goes back with Behind
+    for reason in ["old_policy", "old_version", *raised]:
         metrics.rejected.labels(reason).inc()
     assert series(registry) <= 250
 
 
 def test_a_server_says_what_the_run_does() -> None:
     registry = CollectorRegistry()
-    metrics = ServerMetrics(registry, "ssp", "digits", 5.0)
+    metrics = ServerMetrics(registry, "ssp", "digits")
     metrics.follow_run(lambda: RunPhase.SCORING, lambda: 3, lambda: 0.5, lambda kind: kind is Kind.LOSS)
     metrics.trains("bsp")
 

@@ -16,6 +16,8 @@ WRITTEN = {"index.md", "searches/digits/results.md", "full.md", "results.md", "b
 """Pages that programs write: such a name is no citation."""
 SITE = {"zensical.toml": [ROOT / "docs"]}
 """Whose pages are named from there."""
+CODE = ("paceline", "server", "worker", "sharder", "tools")
+"""Folders of the code, each with a place in docs/understand."""
 MADE_UP = {"test_citations.py", "test_site.py"}
 """Tests that cite pages which nobody has."""
 PAGE = re.compile(r"(?<![\w/.:-])((?:[\w.-]+/|\.\./)*[\w-]+\.md)\b(#[\w-]+)?")
@@ -121,3 +123,12 @@ def test_citations_that_lead_somewhere_are_left_alone():
     )
     page = "[SHAT] in [policies](policies.md), `[Nobody]`, [x](https://a.b/c.md)"
     assert not list(wrong(ROOT / "docs/choose/x.md", page))
+
+
+def test_every_folder_of_the_code_is_in_the_map_or_the_architecture():
+    told = "".join((ROOT / "docs/understand" / page).read_text() for page in ("map.md", "architecture.md"))
+    folders = {path.parent.relative_to(ROOT) for top in CODE for path in (ROOT / top).rglob("*.py")}
+
+    missing = [str(folder) for folder in sorted(folders) if not re.search(rf"\b{re.escape(folder.name)}/", told)]
+
+    assert missing == []

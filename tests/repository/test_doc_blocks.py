@@ -46,7 +46,7 @@ def test_the_blocks_of_a_page_are_right(page: Page, folder: Path) -> None:
     [
         ("", "make demo", "say what it is"),
         ("sh", "paceline run digits --polcy ssp", "No such option: --polcy"),
-        ("sh", "true && .venv/bin/paceline run digits --set polcy=ssp  # it says", "Did you mean 'policy'"),
+        ("sh", "true && .venv/bin/paceline run digits --set polivy=ssp  # it says", "Did you mean 'policy'"),
         ("sh", "paceline launch -w 2 nowhere.py", "no Python file nowhere.py"),
         ("sh", "paceline search digits --grid optimizer.lrr=1,2", "optimizer.lrr"),
         ("sh", "paceline set RUN policy.bond=5", "policy.bond"),
@@ -54,7 +54,7 @@ def test_the_blocks_of_a_page_are_right(page: Page, folder: Path) -> None:
         ("sh", "for i in 1 2; do", "syntax error"),
         ("sh", "make demos", "no target demos"),
         ("sh", "python -m experiments.nowhere", "no module experiments.nowhere"),
-        ("yaml", "polcy: ssp", "polcy"),
+        ("yaml", "polivy: ssp", "polivy"),
         ("python", "import paceline\npaceline.train_it()", "no paceline.train_it"),
         ("python", "paceline.wrap(1, model, accumulated=4)", "takes no accumulated"),
         ("python", "for", "SyntaxError"),

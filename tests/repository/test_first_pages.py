@@ -1,4 +1,4 @@
-"""The code in "Your first policy" and "Your first codec" does what these pages say."""
+"""The code in the pages "Your first policy", "... codec", "... task" and "... strategy" does what these pages say."""
 
 import re
 import subprocess
@@ -15,7 +15,18 @@ from tools.doc_blocks.blocks import blocks
 from tools.prose.pages import read_page
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"leash.py": "docs/extend/first-policy.md", "fixed16.py": "docs/extend/first-codec.md"}
+PAGES = {
+    "leash.py": "docs/extend/first-policy.md",
+    "fixed16.py": "docs/extend/first-codec.md",
+    "progress.py": "docs/extend/first-task.md",
+    "few_classes.py": "docs/extend/first-strategy.md",
+}
+TESTS = {
+    "leash.py": "tests/core/sync/test_policies.py",
+    "fixed16.py": "tests/core/coding/test_codecs.py",
+    "progress.py": "tests/tasks/test_builtin_tasks.py",
+    "few_classes.py": "tests/sharder/test_strategies.py",
+}
 
 
 @pytest.fixture
@@ -41,11 +52,13 @@ def test_the_files_are_a_policy_and_a_codec(written):
 
 
 def test_the_contract_tests_run_on_the_files_and_pass(written):
-    tests = ["tests/core/sync/test_policies.py", "tests/core/coding/test_codecs.py"]
     files = [word for name in PAGES for word in ("--own", str(written / name))]
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *tests, *files]
+    command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", *TESTS.values(), *files]
 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
     assert done.returncode == 0, done.stdout[-3000:]
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 30
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 35
+    for name, file in TESTS.items():
+        ran = rf"^{file}.*\[.*{Path(name).stem}.*\] PASSED"
+        assert re.search(ran, done.stdout, re.MULTILINE | re.IGNORECASE), name

@@ -37,17 +37,22 @@ def test_the_layers_hold():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def loaded(*modules: str) -> set[str]:
+    """What a process has loaded that imports these."""
+    program = f"import sys, {', '.join(modules)}; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
 @pytest.mark.parametrize("module", ["paceline.load_settings", "paceline.core.run.run", "paceline.core.slice.plan"])
 def test_what_checks_the_config_loads_nothing_heavy(module):
-    found = subprocess.run(
-        [sys.executable, "-c", f"import sys, {module}; print(*sorted(sys.modules))"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
+    assert not {"numba", "grpc", "torch", "sklearn"} & loaded(module)
 
-    assert not {"numba", "grpc", "torch", "sklearn"} & set(found)
+
+def test_a_command_begins_its_processes_before_it_loads_the_settings():
+    assert not {"numpy", "pydantic", "paceline.load_settings"} & loaded(
+        "paceline.cli.__main__", "paceline.cli.exits", "paceline.local.begin_early"
+    )
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)

@@ -5,7 +5,7 @@ import pytest
 from tools.prose import left
 from tools.prose.code import read_code
 from tools.prose.pages import parse
-from tools.prose.rules import ADVICE, findings
+from tools.prose.rules import ADVICE, Finding, findings, findings_of_words
 from tools.prose.wrap import wrapped
 
 LONG = "\n".join(["word"] * 41)
@@ -107,3 +107,14 @@ def test_comments_docstrings_and_texts_of_code_are_looked_at(tmp_path) -> None:
     found = [(finding.line, finding.rule) for finding in findings(read_code(file, "a.py"))]
 
     assert found == [(1, "phrase"), (2, "phrase")]
+
+
+def test_code_is_counted_by_its_room_and_its_sentences_are_not(tmp_path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(f'"""Comes anew {LONG}."""\n')
+
+    assert [finding.rule for finding in findings_of_words(read_code(file, "a.py"))] == ["phrase"]
+    assert left.row("paceline/core/sync/policies/bsp.py") == "paceline/core/"
+    assert left.row("worker/own_loop.py") == "worker/"
+    assert left.row("docs/choose/policies.md") == "docs/choose/policies.md"
+    assert left.counts([Finding("tools/prose/a.py", 1, "phrase", "")]) == {"tools/prose/": {"phrase": 1}}

@@ -48,7 +48,7 @@ def test_an_error_is_found_by_its_words_with_gaps_for_what_differs():
     told = errors.texts({"ConfigError", "UsageError"})
 
     assert any(
-        text.startswith("There is no key. Give the one that the run has printed")
+        text.startswith("The key is missing. Give the key that the run printed")
         for text in told["ConfigError"] | told["UsageError"]
     )
     assert all(

@@ -60,7 +60,7 @@ def test_with_folds_a_point_is_tested_on_each_part():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("optimzer.lr=1,2", r"point 1 \(optimzer.lr=1\): optimzer: there is no such setting. Did you mean 'optimizer'"),
+        ("optimizr.lr=1,2", r"point 1 \(optimizr.lr=1\): optimizr: there is no such setting. Did you mean 'optimizer'"),
         ("optimizer.lrr=1", "Did you mean 'lr'"),
         ("workers=1,0", r"point 2 \(workers=0\): workers: got 0"),
         ("policy=bsb", "Did you mean 'bsp'"),
@@ -81,9 +81,9 @@ def test_a_wrong_setting_is_told_with_its_point_before_anything_is_started(text,
         (["=1,2"], "expected KEY=VALUE,VALUE"),
         (["seed=[1"], "can't read the values"),
         (["seed=2020-01-01"], "can't read the values"),
-        (["seed=1,2,1"], "1 is there twice; to repeat a run"),
+        (["seed=1,2,1"], "1 is in the list twice; to repeat a run"),
         (["seed=1", "seed=2"], "seed is given twice"),
-        (["run=a,b"], "a search names its runs itself; to repeat one, use --grid seed=0,1,2"),
+        (["run=a,b"], "a search names its runs itself; to repeat a run, use --grid seed=0,1,2"),
     ],
 )
 def test_a_grid_that_is_none_is_refused(texts, told):

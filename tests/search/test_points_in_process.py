@@ -107,6 +107,6 @@ def test_a_search_that_this_machine_is_too_small_for_asks_as_a_run_does(data: Pa
     def read(point: Sequence[str]) -> Config:
         return read_config("digits", workers=1000, sets=list(point))
 
-    with pytest.raises(UsageError, match=r"1,000 workers make 1,003 processes.*go on all the same with --yes"):
+    with pytest.raises(UsageError, match=r"1,000 workers make 1,003 processes.*start anyway with --yes"):
         search(read_grid(["workers=1,1000"]), read, None, 2, data.parent / "out", False, False)
     assert not (data.parent / "out").exists()

@@ -124,7 +124,7 @@ def test_an_index_beyond_the_models_features_names_the_line_and_the_model() -> N
 def test_a_run_gives_its_final_model() -> None:
     Path("runs/mine").mkdir(parents=True)
     Path("runs/mine/config.yaml").write_text("task: digits\n")
-    with pytest.raises(DataError, match=r"no runs/mine/models/last\.safetensors: run 'mine' was not scored"):
+    with pytest.raises(DataError, match=r"no runs/mine/models/last\.safetensors, because run 'mine' was not scored"):
         find_model("mine")
 
     last = model("runs/mine/models/last.safetensors")
@@ -141,7 +141,7 @@ def test_a_folder_gives_its_last_model() -> None:
 def test_a_model_that_is_nowhere_is_told() -> None:
     with pytest.raises(
         UsageError,
-        match=r"There is no model b\.model: neither a file, nor a folder with last\.s.* There is no run 'b\.model'",
+        match=r"There is no model b\.model: it is neither a file nor a folder with last\.s.* There is no run 'b\.model'",
     ):
         find_model("b.model")
 
@@ -236,7 +236,7 @@ def test_probabilities_of_several_classes_sum_up_to_one() -> None:
     each = 1 / (1 + np.exp([-3.0, 0.0, 3.0]))
     assert label == "4"
     assert [float(number) for number in numbers] == pytest.approx((each / each.sum()).tolist())
-    with pytest.raises(UsageError, match="give one of them"):
+    with pytest.raises(UsageError, match="give only one of them"):
         predict("s.model", file(MANY), Wanted(True, True))
 
 

@@ -62,7 +62,7 @@ def _shell(block: Block, folder: Path) -> Iterator[str]:
 
 
 def _python(block: Block, folder: Path) -> Iterator[str]:
-    """Syntax, and that what is taken from paceline is there and takes these arguments."""
+    """Syntax, and that what is taken from paceline exists and takes these arguments."""
     for node in ast.walk(ast.parse(block.text)):
         is_ours = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "paceline"
         if is_ours and isinstance(node, ast.Attribute) and not hasattr(paceline, node.attr):

@@ -1,4 +1,7 @@
-"""Runs the blocks of pages: Python of a page in one process, in order; then its shell blocks, each by bash."""
+"""Runs the blocks of pages: Python of a page in one process, in order; then its shell blocks, each by bash.
+
+A text block behind one of them is compared with what it printed.
+"""
 
 import os
 import subprocess
@@ -11,6 +14,7 @@ from pathlib import Path
 from tools.doc_blocks.blocks import Block, blocks
 from tools.doc_blocks.checks import SHELL, console_input
 from tools.doc_blocks.folder import fill
+from tools.doc_blocks.printed import differs, text_behind
 from tools.prose.pages import ROOT, Page
 
 BEFORE = Path(__file__).with_name("before")
@@ -18,6 +22,10 @@ BEFORE = Path(__file__).with_name("before")
 PATIENCE = 600.0
 """Seconds for all Python of a page, or one shell block."""
 _EPOCHS = "2"
+_SHOWN = 40
+"""Lines of what was printed, after a failure."""
+_NEXT = "\x1e"
+"""Stands before what each Python block of a page printed."""
 
 
 def run_pages(pages: Iterable[Page]) -> int:
@@ -33,11 +41,23 @@ def _run_page(page: Page) -> int:
         folder = Path(name)
         fill(folder, found)
         (folder / ".venv").symlink_to(sys.prefix)
-        failures = _run_python([block for block in found if block.language == "python" and not block.title], folder)
+        failures = _run_python(found, folder)
         for block in found:
             if block.language in SHELL and (text := runnable(block)):
-                failures += _run(f"{block.place}: sh", ["bash", "-eu", "-o", "pipefail", "-c", text], folder)
+                code, said = _run(f"{block.place}: sh", ["bash", "-eu", "-o", "pipefail", "-c", text], folder)
+                failures += int(code != 0) or _compare(found, block, said)
         return failures
+
+
+def _compare(found: Sequence[Block], block: Block, printed: str) -> int:
+    """1 where the text block behind this one says something else."""
+    text = text_behind(found, block)
+    wrong = text and differs(text.text, printed)
+    if not text or wrong is None:
+        return 0
+    print(f"{text.place}: this was not printed: {wrong}\n  Printed was:", flush=True)
+    print("\n".join(f"    {line}" for line in printed.splitlines()[-_SHOWN:]), flush=True)
+    return 1
 
 
 def runnable(block: Block) -> str:
@@ -47,19 +67,24 @@ def runnable(block: Block) -> str:
 
 
 def _run_python(found: Sequence[Block], folder: Path) -> int:
-    runs = [block for block in found if not block.why_not]
+    runs = [block for block in found if block.language == "python" and not block.title and not block.why_not]
     if not runs:
         return 0
     before = BEFORE / f"{Path(runs[0].page).stem}.py"
     parts = [(before.name, before.read_text(encoding="utf-8"))] if before.exists() else []
-    parts += [(block.place, block.text) for block in runs]
+    for block in runs:
+        parts += [("next", f"print({_NEXT!r}, flush=True)"), (block.place, block.text)]
     script = "".join(f"exec(compile({text!r}, {place!r}, 'exec'))\n" for place, text in parts)
     (folder / "blocks_of_the_page.py").write_text(script, encoding="utf-8")
     where = ", ".join(str(block.line) for block in runs)
-    return _run(f"{runs[0].page}:{where}: python", [sys.executable, "blocks_of_the_page.py"], folder)
+    code, said = _run(f"{runs[0].page}:{where}: python", [sys.executable, "blocks_of_the_page.py"], folder)
+    if code:
+        return 1
+    return sum(_compare(found, block, printed) for block, printed in zip(runs, said.split(_NEXT)[1:], strict=True))
 
 
-def _run(what: str, command: Sequence[str], folder: Path) -> int:
+def _run(what: str, command: Sequence[str], folder: Path) -> tuple[int, str]:
+    """Its exit code, and what it printed."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {
         "PATH": path,
@@ -70,12 +95,19 @@ def _run(what: str, command: Sequence[str], folder: Path) -> int:
     begun = time.monotonic()
     try:
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
         )
-        code, said = done.returncode, done.stdout + done.stderr
+        code, said = done.returncode, done.stdout
     except subprocess.TimeoutExpired as error:
-        code, said = 124, f"{(error.stdout or b'').decode()}{(error.stderr or b'').decode()}\nmore than {PATIENCE:g} s"
+        code, said = 124, f"{(error.stdout or b'').decode()}\nmore than {PATIENCE:g} s"
     print(f"{what}: {'ran' if code == 0 else f'FAILED with {code}'} in {time.monotonic() - begun:.1f} s", flush=True)
     if code:
-        print("\n".join(f"    {line}" for line in said.splitlines()[-40:]), flush=True)
-    return int(code != 0)
+        print("\n".join(f"    {line}" for line in said.splitlines()[-_SHOWN:]), flush=True)
+    return code, said

@@ -30,7 +30,9 @@ def commands(text: str) -> Iterator[list[str]]:
     """The simple commands in it, cut into words; `$ ` before them and comments are left out."""
     lines = [re.sub(r"(^|\s)#.*$", "", re.sub(r"^\$ ", "", line)) for line in text.splitlines()]
     lexer = shlex.shlex("\n".join(lines).replace("\\\n", " "), posix=True, punctuation_chars=_SEPARATORS)
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    lexer.whitespace = " \t\r"
+    lexer.whitespace_split = True
+    lexer.commenters = ""
     words: list[str] = []
     for word in [*lexer, ";"]:
         if set(word) <= set(_SEPARATORS):

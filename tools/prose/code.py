@@ -6,10 +6,19 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.prose.pages import Page, Piece
+from tools.prose.pages import ROOT, Page, Piece
 
 _FEWEST_WORDS = 4
 """A shorter text is a name or a part of one."""
+ROOMS = ("paceline", "server", "worker", "sharder", "tools", "tests", "e2e", "benchmarks", "experiments", "examples")
+
+
+def code_pages(root: Path = ROOT) -> Iterator[Page]:
+    """All Python files but generated ones."""
+    for room in ROOMS:
+        for path in sorted((root / room).rglob("*.py")):
+            if "_pb2" not in path.name:
+                yield read_code(path, path.relative_to(root).as_posix())
 
 
 def read_code(path: Path, name: str) -> Page:

@@ -1,4 +1,4 @@
-"""How much of each page still breaks each rule (left.yaml): numbers that only fall."""
+"""How much of each page, and of each room of the code, still breaks each rule (left.yaml): numbers that only fall."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -9,16 +9,24 @@ import yaml
 from tools.prose.rules import ADVICE, Finding
 
 FILE = Path(__file__).with_name("left.yaml")
-HEAD = """# How often each page still breaks each rule of style.yaml. Numbers only fall: `python -m tools.prose --less` writes
-# them anew after a page has got better, or has been moved or split. Don't raise one by hand.
+HEAD = """# How often each page, and each room of the code (its words only), still breaks each rule of style.yaml.
+# `python -m tools.prose --less` keeps the numbers after a page got better, moved or was split; don't raise one yourself.
 """
+_DEPTH = 2
+"""Folders of a room's name."""
 Counts = dict[str, dict[str, int]]
-"""Page, rule, how often."""
+"""Page or room, rule, how often."""
+
+
+def row(page: str) -> str:
+    """Where a page is counted: by itself; a Python file with the others of its room, so that files may be split and moved."""
+    folders = page.split("/")[:-1][:_DEPTH]
+    return "/".join([*folders, ""]) if page.endswith(".py") else page
 
 
 def counts(found: Iterable[Finding]) -> Counts:
-    """How often each page breaks each rule."""
-    counted = Counter((finding.page, finding.rule) for finding in found if finding.rule != ADVICE)
+    """How often each page, and each room of the code, breaks each rule."""
+    counted = Counter((row(finding.page), finding.rule) for finding in found if finding.rule != ADVICE)
     rows: Counts = {}
     for (page, rule), count in sorted(counted.items()):
         rows.setdefault(page, {})[rule] = count

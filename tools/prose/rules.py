@@ -46,6 +46,12 @@ def findings(page: Page) -> list[Finding]:
     return sorted(found, key=lambda finding: (finding.line, finding.rule))
 
 
+def findings_of_words(page: Page) -> Iterator[Finding]:
+    """Words and phrases only: what is asked of code, whose sentences are not counted."""
+    for piece in page.pieces:
+        yield from (Finding(page.name, line, rule, said) for line, rule, said in _words_of(piece))
+
+
 def sentences(text: str) -> Iterator[tuple[int, str]]:
     """Place and text of each sentence."""
     start = 0
@@ -73,6 +79,10 @@ def _of_piece(piece: Piece) -> Iterator[tuple[int, str, str]]:
         if count > limits["sentence_words_advised"]:
             rule = "sentence" if count > limits["sentence_words"] else ADVICE
             yield piece.line(place), rule, f"{count} words in a sentence: {_shortened(sentence)}"
+    yield from _words_of(piece)
+
+
+def _words_of(piece: Piece) -> Iterator[tuple[int, str, str]]:
     for rule in ("phrase", "word"):
         for pattern, instead in _patterns(rule):
             for match in pattern.finditer(piece.text):

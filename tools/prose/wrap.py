@@ -6,11 +6,11 @@ import textwrap
 from tools.prose.pages import Page, parse, render
 
 _CODE = 4
-"""So many spaces before a line make it code, outside of lists and notes."""
+"""That many spaces before a line make it code, outside of lists and notes."""
 
 
 def wrapped(page: Page, width: int) -> str:
-    """The page's text, with such paragraphs wrapped anew; one that would be shown otherwise stays as it is."""
+    """The page's text, with such paragraphs wrapped again; one that would be shown otherwise stays as it is."""
     lines = list(page.lines)
     for token in reversed(page.tokens):
         if token.type == "paragraph_open" and token.map:

@@ -14,7 +14,7 @@ PAGES = {
 
 
 def written(name: str) -> str:
-    """The page as it is to be, its links from where it lies."""
+    """The page as it must be, its links from where it lies."""
     return PAGES[name]().replace("](docs/", "](../")
 
 

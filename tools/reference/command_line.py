@@ -1,5 +1,6 @@
 """The page of the command line: what each command's --help says."""
 
+import itertools
 import re
 import textwrap
 from typing import Any
@@ -53,8 +54,14 @@ def _cell(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    return re.sub(r"([\[\]<*_])", r"\\\1", _cell(text))
+    """A help text for Markdown, with the default inside its sentence; its long lists of names are shown as code."""
+    text = re.sub(r"\.\s+(\[[^\[\]]*\])$", r" \1.", text)
+    pieces = re.split(r"((?:\w[\w-]*, ){4,}[\w-]+)", _cell(text))
+    return "".join(
+        f"`{piece}`" if is_list else re.sub(r"([\[\]<*_])", r"\\\1", piece)
+        for piece, is_list in zip(pieces, itertools.cycle((False, True)), strict=False)
+    )
 
 
 def _sentence(command: TyperCommand | TyperGroup) -> str:
-    return textwrap.fill((command.help or "").replace("\b", ""), 100)
+    return textwrap.fill(" ".join((command.help or "").replace("\b", "").split()), 100)

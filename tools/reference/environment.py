@@ -12,21 +12,22 @@ variable too: `PACELINE_` and the key in capitals, with two underscores where th
 `PACELINE_EPOCHS=3` is `epochs: 3`, and `PACELINE_POLICY__BOUND=5` is `policy.bound: 5`. A flag wins
 over a variable, and a variable over the YAML file.
 
-These variables are no settings:
+These variables are not settings:
 
 | variable | meaning |
 |---|---|
 """
 OTHERS = """
-Some variables are those of other programs:
+Paceline also reads variables of other programs:
 
 | variable | meaning |
 |---|---|
-| `CUDA_VISIBLE_DEVICES` | The GPUs that workers on this machine may take. |
-| `SLURM_JOB_ID`, `SLURM_PROCID` | Slurm sets them; `paceline join` then takes its part of the job. |
+| `CUDA_VISIBLE_DEVICES` | The GPUs that workers on this machine may use. |
+| `SLURM_JOB_ID`, `SLURM_PROCID` | Slurm sets them; `paceline join` then finds its run in the same job. |
 | `MLFLOW_EXPERIMENT_NAME` | The experiment for `--log mlflow`; default: paceline. |
 | `WANDB_PROJECT`, `WANDB_DIR`, `WANDB_MODE` | Where `--log wandb` writes; default: paceline, the run's folder, offline. |
 | `CXX` | The compiler that `compile: true` needs; default: g++. |
+| `GRPC_VERBOSITY` | How much gRPC itself says; default: ERROR. |
 | `PYSPARK_PYTHON` | The Python of Spark's executors; default: the one that runs Paceline. |
 """
 

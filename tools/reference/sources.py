@@ -1,7 +1,8 @@
 """What the code says of itself where it is only written, not run: its calls, and the texts in them."""
 
 import ast
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -23,12 +24,13 @@ def modules() -> tuple[tuple[str, ast.Module], ...]:
 
 
 def calls(tree: ast.Module) -> Iterator[tuple[ast.Call, str, dict[str, ast.expr]]]:
-    """The calls of plain names inside of functions, with the name, and what is assigned in the function before."""
+    """The calls of plain names inside of functions, with the name, and what the function and the module have assigned."""
+    constants = _names(tree.body, line=sys.maxsize)
     for place in ast.walk(tree):
         if isinstance(place, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for call in ast.walk(place):
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-                    yield call, call.func.id, names_in(place, call.lineno)
+                    yield call, call.func.id, constants | names_in(place, call.lineno)
 
 
 def text_of(node: ast.expr | None, names: dict[str, ast.expr]) -> str | None:
@@ -47,7 +49,11 @@ def text_of(node: ast.expr | None, names: dict[str, ast.expr]) -> str | None:
 
 def names_in(place: ast.AST, line: int) -> dict[str, ast.expr]:
     """What is assigned to plain names in a function before a line of its file; the newest."""
-    found = (node for node in ast.walk(place) if isinstance(node, ast.Assign) and node.lineno < line)
+    return _names(ast.walk(place), line)
+
+
+def _names(nodes: Iterable[ast.AST], line: int) -> dict[str, ast.expr]:
+    found = (node for node in nodes if isinstance(node, ast.Assign) and node.lineno < line)
     return {
         target.id: node.value
         for node in sorted(found, key=lambda node: node.lineno)

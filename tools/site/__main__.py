@@ -48,7 +48,7 @@ def told(errors: str) -> str:
 
 
 def publish(new: Path, site: Path, version: str) -> None:
-    """Puts a site that was built beside those of other versions, whose list the pages show; index.html leads to it."""
+    """Puts a site that was built next to those of other versions, whose list the pages show; index.html leads to it."""
     site.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(site / version, ignore_errors=True)
     new.rename(site / version)

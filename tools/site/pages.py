@@ -31,8 +31,9 @@ def write_pages(place: Path, root: Path = ROOT) -> int:
         source = waiting.pop()
         page = place / page_of(source, root)
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(_linked(_text(source, root), source, root), encoding="utf-8")
-        for found in _targets(_text(source, root), source, root):
+        text = _text(source, root)
+        page.write_text(_linked(text, source, root), encoding="utf-8")
+        for found in _targets(text, source, root):
             if found not in seen and (root / found).suffix != ".png" and not found.is_relative_to("docs"):
                 seen.add(found)
                 waiting.append(found)

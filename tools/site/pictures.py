@@ -21,7 +21,7 @@ PAGES = (
     "failures/promises-and-failures",
     "understand/architecture",
     "reference/command-line",
-    "reference/api",
+    "start/own-model",
     "reference/errors",
     "reference/metrics",
     "reference/python",
