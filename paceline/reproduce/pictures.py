@@ -24,7 +24,7 @@ def lines(
     """A panel for each title, with lines of means. Where there are marks, bars go from the lowest to the highest seed. `at`:
     the places, or those of each panel and line. `log`: their axis is logarithmic, each place with its tick."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(max(6.0, 4.6 * len(panels)), 3.8), layout="constrained")
+        figure = Figure(figsize=(max(6.0, 4.6 * len(panels)) + 1.5, 3.8), layout="constrained")
         grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
         for (title, panel), axes in zip(panels.items(), grid, strict=True):
             for number, (label, values) in enumerate(panel.items()):
@@ -45,7 +45,7 @@ def lines(
                 axes.set_xticks(at, [f"{place:g}" for place in at])
                 axes.minorticks_off()
         grid[0].set_ylabel(up)
-        grid[-1].legend(frameon=False)
+        figure.legend(*grid[-1].get_legend_handles_labels(), loc="outside right center", frameon=False)
         return figure
 
 

@@ -9,7 +9,7 @@ from paceline.plot_style import INK, STYLE, colour_of, marker_of
 from paceline.reproduce.claims import Above, Between
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
-from paceline.reproduce.xor_runs import SHOWN, best
+from paceline.reproduce.xor_runs import FORMS, SHOWN, best
 
 TAUS = {"centralised": None, "tau = 0.1": 0.1, "tau = 1": 1.0}
 PUBLISHED = {"centralised": (0.04, 18009), "tau = 0.1": (0.25, 28866), "tau = 1": (0.29, 769)}
@@ -45,7 +45,7 @@ def draw(runs: Runs) -> Figure:
         for number, form in enumerate(SHOWN):
             for training in TAUS:
                 row = f"{training}, {form}"
-                label = form if training == "centralised" else None
+                label = FORMS[form].told if training == "centralised" else None
                 axes.plot(
                     runs.of(row, "updates"),
                     runs.of(row, "error"),
@@ -59,7 +59,7 @@ def draw(runs: Runs) -> Figure:
         axes.set_xscale("log")
         axes.set_xlabel("parameter values received by a data shard")
         axes.set_ylabel("error")
-        axes.legend(frameon=False)
+        figure.legend(loc="outside upper left", frameon=False, fontsize=9)
         return figure
 
 
