@@ -5,6 +5,7 @@ import io
 import sys
 import tempfile
 from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,6 +26,10 @@ RUN = ("digits", "--workers", "2", "--servers", "2", "--slow", "1=5x", "--epochs
 PEERS_RUN = ("digits", "--workers", "3", "--servers", "0", "--policy", "dpsgd", "--slow", "2=5x", "--epochs", "6")
 WINDOW = "10s"
 """What rates are taken over."""
+UNIT = 0.42
+"""Inches of a unit of the dashboard's grid."""
+LEGEND_LINE = 0.45
+"""Units."""
 Series: TypeAlias = list[tuple[str, npt.NDArray[np.float64], npt.NDArray[np.float64]]]
 """Legend, seconds since the start, values."""
 _UNITS: dict[str, Callable[[float], str]] = {
@@ -49,18 +54,30 @@ def series(prometheus: Prometheus, panel: Panel, run: str, start: float, end: fl
 
 
 def draw(title: str, shown: dict[Panel, Series]) -> bytes:
-    """One row of the dashboard as the content of a PNG file."""
+    """One row of the dashboard as the content of a PNG file, with each legend below its panel."""
     there = places(tuple(shown))
     tall = there[-1].y + there[-1].height + 1.2
     stream = io.BytesIO()
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(13, 0.36 * tall), dpi=72)
+        figure = Figure(figsize=(13, UNIT * tall), dpi=72)
         figure.text(0.01, 1 - 0.2 / tall, title, va="top", fontweight="bold")
         for panel, x, y, wide, high in there:
-            inner = ((x + 1.2) / 24, 1 - (y + high - 0.3) / tall, (wide - 1.8) / 24, (high - 2.1) / tall)
-            axes = figure.add_axes(inner)
+            columns = max(2, wide // 4)
+            lines = ceil(len(shown[panel]) / columns) if panel.kind == "timeseries" else 0
+            bottom = y + high - 0.2 - LEGEND_LINE * lines
+            axes = figure.add_axes(((x + 1.2) / 24, 1 - bottom / tall, (wide - 1.8) / 24, (bottom - y - 1.8) / tall))
             axes.set_title(panel.title + (" (made up)" if panel.other_exporter else ""), fontsize=10)
             _draw(axes, panel, shown[panel])
+            if lines:
+                axes.legend(
+                    loc="upper left",
+                    bbox_to_anchor=((x + 0.8) / 24, 1 - (bottom + 0.8) / tall),
+                    bbox_transform=figure.transFigure,
+                    borderaxespad=0,
+                    frameon=False,
+                    fontsize=8,
+                    ncols=columns,
+                )
         figure.savefig(stream, format="png", facecolor="white", pil_kwargs={"optimize": True})
     return stream.getvalue()
 
@@ -68,18 +85,20 @@ def draw(title: str, shown: dict[Panel, Series]) -> bytes:
 def _draw(axes: Axes, panel: Panel, found: Series) -> None:
     suffix = panel.unit.removeprefix("suffix:").strip()
     tell: Callable[[float], str] = _UNITS.get(panel.unit, lambda value: f"{value:.4g} {suffix}")
+    axes.tick_params(labelsize=8)
     if panel.is_number:
         axes.axis("off")
         legend, _, values = max(found, key=lambda each: each[1][-1])  # the newest
         said = legend if panel.says == "name" else tell(values[-1])
         axes.text(0, 0.4, said, va="center", fontsize=13, color="tab:blue")
         return
-    if panel.kind == "heatmap":
-        _heatmap(axes, found)
-        return
     if panel.kind == "bargauge":
         axes.barh([legend for legend, _, _ in found], [values[-1] for _, _, values in found])
         axes.xaxis.set_major_formatter(lambda value, _: tell(value))
+        return
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g} s")
+    if panel.kind == "heatmap":
+        _heatmap(axes, found)
         return
     if panel.stacked:
         _stack(axes, found)
@@ -89,11 +108,7 @@ def _draw(axes: Axes, panel: Panel, found: Series) -> None:
     if not panel.is_signed:
         axes.set_ylim(0, 1 if panel.unit == "percentunit" else None)
     axes.yaxis.set_major_formatter(lambda value, _: tell(value))
-    axes.set_xlabel("s", fontsize=8)
-    axes.tick_params(labelsize=8)
     axes.grid(alpha=0.3)
-    if found:
-        axes.legend(fontsize=7, ncols=2)
 
 
 def _stack(axes: Axes, found: Series) -> None:
@@ -116,8 +131,6 @@ def _heatmap(axes: Axes, found: Series) -> None:
         extent=(times[0], times[-1], -0.5, len(found) - 0.5),
     )
     axes.set_yticks(range(len(found)), [legend for legend, _, _ in found])
-    axes.tick_params(labelsize=8)
-    axes.set_xlabel("s", fontsize=8)
 
 
 def _order(labels: dict[str, str]) -> tuple[float, str]:
