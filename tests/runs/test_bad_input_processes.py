@@ -16,12 +16,12 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.processes import TOKEN, Cluster, Process
-from tests.support.stock_client import LENGTH, PATIENCE, StockClient
 
 from paceline.load_settings import load
 from paceline.rpc.wire import frame, parse
 from paceline.v1 import parameter_service_pb2 as pb
+from tests.support.processes import TOKEN, Cluster, Process
+from tests.support.stock_client import LENGTH, PATIENCE, StockClient
 
 pytestmark = pytest.mark.timeout(110)
 ONES = np.ones(LENGTH, np.float32)
@@ -185,7 +185,12 @@ def test_a_typo_in_a_loop_ends_before_any_server_starts_and_leaves_no_folder(tmp
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A run with one server that trains, and seats for one worker of each test."""
     settings: dict[str, Any] = {
-        "workers": 40, "start_when": 1, "servers": 1, "policy": {"name": "asp"}, "epochs": 1000, "lease": 600,
+        "workers": 40,
+        "start_when": 1,
+        "servers": 1,
+        "policy": {"name": "asp"},
+        "epochs": 1000,
+        "lease": 600,
         "optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0},
     }
     with Cluster(tmp_path_factory.mktemp("wire"), **settings) as cluster:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.numpy_worker import Softmax
-from tests.support.processes import Cluster
 
 from paceline.core import kernels
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.values import Vector
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import open_shards, take
+from tests.support.numpy_worker import Softmax
+from tests.support.processes import Cluster
 
 OPTIMIZER = {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 0.001}
 

@@ -140,7 +140,9 @@ def python(text: str, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
     script.write_text(text)
     line = [sys.executable, str(script), *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(line, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        line, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def told(text: str, folder: Path, *arguments: str) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.support.processes import Cluster, Process
 
 SETTINGS: dict[str, Any] = {

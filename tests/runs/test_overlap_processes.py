@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.processes import Cluster
-from tests.runs.test_processes import COUNTING, ENDLESS, assert_every_acknowledged_push_counts_once, goes_on, started
 
 from paceline.v1 import run_service_pb2 as pb
+from tests.runs.test_processes import COUNTING, ENDLESS, assert_every_acknowledged_push_counts_once, goes_on, started
+from tests.support.processes import Cluster
 
 
 @pytest.mark.timeout(110)

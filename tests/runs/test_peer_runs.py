@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.processes import TOKEN, Cluster, Process
 
 from paceline.core.errors import DataError
 from paceline.core.settings.config import Config, PlanConfig
@@ -15,6 +14,7 @@ from paceline.core.slice.plan import make_plan
 from paceline.rpc.auth import Credentials
 from paceline.rpc.protocol_version import PROTOCOL
 from paceline.v1 import run_service_pb2 as pb
+from tests.support.processes import TOKEN, Cluster, Process
 
 peer = pytest.importorskip("paceline.worker.peers.peer_server")
 replicas = pytest.importorskip("paceline.worker.training.model_and_gradient")

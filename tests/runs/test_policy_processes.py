@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.support.processes import Cluster
 
 from paceline.core import registry
 from paceline.core.sync.policy import PACKAGE
+from tests.support.processes import Cluster
 
 SETTINGS = {"workers": 3, "epochs": 2, "batch_size": 16, "slow": {"2": "3x"}, "nominal_step": 0.002}
 PLAIN = {"name": "sgd", "lr": 0.2, "momentum": 0.0, "weight_decay": 0.0}

@@ -7,11 +7,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.support.processes import Cluster, Process, eventually
 from safetensors.numpy import load_file
 
 from paceline.core.slice.plan import server_memory
 from paceline.tasks.task import load_task
+from tests.support.processes import Cluster, Process, eventually
 
 COUNTING = {"name": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0}
 """With the ledger's gradients: an element is the number of pushes of its worker that are in the weights, exactly."""

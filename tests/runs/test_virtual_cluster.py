@@ -3,24 +3,40 @@ rounds stay whole, and lock-step training gives the bits of a single process."""
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
-from tests.support.virtual import Cluster, make_config, one_hot
-from tests.support.virtual_chaos import CLOCKS, DROPPING, NAMES, PLAIN, chaotic, check_ledger, ledger_of
-from tests.support.virtual_lock_step import LeastSquares, check_bits, single_process, trained
-from tests.support.virtual_time import Conditions
 
 from paceline.core import registry
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policies.dssp import Dssp
 from paceline.core.sync.policy import PACKAGE, build_policy
+from tests.support.virtual import Cluster, make_config, one_hot
+from tests.support.virtual_chaos import CLOCKS, DROPPING, NAMES, PLAIN, chaotic, check_ledger, ledger_of
+from tests.support.virtual_lock_step import LeastSquares, check_bits, single_process, trained
+from tests.support.virtual_time import Conditions
 
 POLICIES = ("bsp", "ssp:1", "asp", "shat")
 VARIANTS = (
-    "backup", "backup:2", "dana", "dc_asgd", "delay_threshold:3", "diloco:2", "downpour,push_every=2,pull_every=2",
-    "dssp:1,upper=3", "dssp:1,upper=3,bounded=false", "easgd:2", "ensemble", "everyone", "kbuffered", "kbuffered:3,damped=true",
-    "local_sgd:2", "local_sgd:3,dynamic=true", "rennala", "shat_root", "staleness_aware", "staleness_aware:outliers",
+    "backup",
+    "backup:2",
+    "dana",
+    "dc_asgd",
+    "delay_threshold:3",
+    "diloco:2",
+    "downpour,push_every=2,pull_every=2",
+    "dssp:1,upper=3",
+    "dssp:1,upper=3,bounded=false",
+    "easgd:2",
+    "ensemble",
+    "everyone",
+    "kbuffered",
+    "kbuffered:3,damped=true",
+    "local_sgd:2",
+    "local_sgd:3,dynamic=true",
+    "rennala",
+    "shat_root",
+    "staleness_aware",
+    "staleness_aware:outliers",
 )
 OTHERS = VARIANTS + tuple(
     name

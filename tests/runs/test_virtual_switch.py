@@ -7,17 +7,17 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from tests.runs.test_virtual_cluster import OTHERS, POLICIES
-from tests.support.virtual import Cluster, make_config
-from tests.support.virtual_chaos import DROPPING, PLAIN, asked, chaotic, check_ledger, happen
-from tests.support.virtual_lock_step import LeastSquares, accumulated, trained
-from tests.support.virtual_time import Conditions, Task
 
 from paceline.core.run.run import Run
 from paceline.core.settings.config import Options
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.sync.policy import from_shorthand
+from tests.runs.test_virtual_cluster import OTHERS, POLICIES
+from tests.support.virtual import Cluster, make_config
+from tests.support.virtual_chaos import DROPPING, PLAIN, asked, chaotic, check_ledger, happen
+from tests.support.virtual_lock_step import LeastSquares, accumulated, trained
+from tests.support.virtual_time import Conditions, Task
 
 COMPATIBLE = tuple(policy for policy in POLICIES + OTHERS if "diloco" not in policy)
 """Policies that can follow each other where the run's optimizer has no state; the outer one of diloco has."""
