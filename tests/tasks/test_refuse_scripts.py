@@ -34,7 +34,7 @@ def test_a_script_is_refused_before_it_runs_and_told_its_command(tmp_path: Path,
     ("text", "said"),
     [
         ("import paceline\npaceline.epochs(3)\ndef data(path):\n    pass\n", "lacks model"),
-        ("import other\nother.epochs(3)\n", "No module named 'other'"),
+        ("import nowhere_to_be_found\nnowhere_to_be_found.epochs(3)\n", "No module named 'nowhere_to_be_found'"),
         ("def (:\n", "line 1"),
     ],
 )
