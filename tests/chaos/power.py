@@ -3,8 +3,9 @@ brings the folder to that once it has killed the server. SIGKILL alone loses not
 
 import json
 import os
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.disks import Content, PoweredDisk
@@ -19,6 +20,8 @@ class NotedDisk(PoweredDisk):
     file holds is lost unless it was synced, in both."""
 
     note: Path = Path()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    """A server's run and its snapshots are written by two threads."""
 
     @classmethod
     def of(cls, folder: Path) -> "NotedDisk":
@@ -32,8 +35,9 @@ class NotedDisk(PoweredDisk):
         return disk
 
     def _call(self, action: Callable[[], object]) -> None:
-        super()._call(action)
-        self._write_down()
+        with self._lock:
+            super()._call(action)
+            self._write_down()
 
     def _write_down(self) -> None:
         """The server may be killed at any moment: the note is of the call before, or of this one."""

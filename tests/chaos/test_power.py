@@ -1,5 +1,6 @@
 """What a chaos round takes from a killed server's folder: all that was not synced, and nothing else."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,16 @@ def test_a_removal_that_was_not_synced_is_undone(folder: Path) -> None:
 def test_a_server_that_has_changed_nothing_loses_nothing(folder: Path) -> None:
     assert lose_power(folder, are_names_kept=False) == 0
     assert found(folder)["term.json"] == b"1"
+
+
+def test_two_threads_of_a_server_may_write_at_once(folder: Path) -> None:
+    disk = NotedDisk.of(folder)
+
+    def write(name: str) -> None:
+        for number in range(100):
+            put(disk, folder / f"{name}-{number}", b"1", syncs=True)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(write, ("run", "snapshot")))
+
+    assert lose_power(folder, are_names_kept=True) == 0
