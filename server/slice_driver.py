@@ -169,7 +169,7 @@ class SliceDriver(SliceSnapshots):
             self._metrics.queue.dec()
             self._metrics.queue_seconds.observe(time.monotonic() - start)
         if values is None:
-            raise Overloaded(f"No buffer for {worker}'s push got free in {LONGEST_WAIT:g} s; repeat it.")
+            raise Overloaded(f"No buffer for {worker}'s push became free within {LONGEST_WAIT:g} s. Send it again.")
         return values
 
     def give_back(self, worker: str, values: Vector) -> None:

@@ -191,7 +191,7 @@ class SnapshotFiles:
         slices = tuple(tuple(Range(*part) for part in ranges) for ranges in facts["slices"])
         plan, weights = SlicePlan(shapes, slices, facts["strategy"]), np.ascontiguousarray(arrays["weights"])
         if facts.get("hash", plan.hash) != plan.hash:
-            raise DataError(f"the plan of {data.name} does not have the hash of its manifest")
+            raise DataError(f"The plan of {data.name} does not have the hash of its manifest")
         self._check_length(data, plan, weights)
         return plan, SliceState(weights, slots, manifest["table"], gathered, lag)
 

@@ -79,7 +79,7 @@ class WaitingPushes:
         try:
             wait_until(self._changed, is_over, deadline, is_there)
             if call.reply is None and self._calls.get(worker) is not call:
-                raise TryAgain(f"A repeat of {worker}'s push took this call's place.")
+                raise TryAgain(f"A repeat of {worker}'s push replaced this call.")
             return call.reply
         finally:
             if self._calls.get(worker) is call:

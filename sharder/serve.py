@@ -85,7 +85,9 @@ class ShardServicer(ShardServiceServicer):
     def Counts(self, request: pb.CountsRequest, context: Any) -> Iterator[pb.CountsReply]:
         self._check(request.fingerprint)
         if self._shards.manifest.shards[0].columns is None:
-            raise DataError("The shards here hold dense rows; only the features of sparse rows are counted.")
+            raise DataError(
+                "The shards here hold dense rows, but only sparse rows have counts of features. Don't ask for them here."
+            )
         with self._lock:
             if self._counted is None or (self._counted.done() and self._counted.exception()):
                 self._counted = self._counter.submit(self._shards.feature_counts)
@@ -93,7 +95,7 @@ class ShardServicer(ShardServiceServicer):
         try:
             counts = counted.result(_LONGEST_WAIT)
         except TimeoutError:
-            raise TryAgain("the examples that have each feature are still being counted") from None
+            raise TryAgain("The server still counts how many examples have each feature. Ask again.") from None
         return self._sent(_cut(counts.astype("<i8").tobytes()), pb.CountsReply, context)
 
     def _check(self, fingerprint: str) -> None:

@@ -92,7 +92,9 @@ def _piped(first: list[str], second: list[str], say: Say) -> None:
                 except subprocess.TimeoutExpired:
                     say(f"{time.monotonic() - start:4.0f} s  copying")
         if pack.wait() or unpack.returncode:
-            raise DiskError(f"Copying failed: {errors.strip() or f'{first[0]} ended with {pack.returncode}'}")
+            raise DiskError(
+                f"Copying failed. Is the volume full? {errors.strip() or f'{first[0]} ended with {pack.returncode}'}"
+            )
 
 
 def _image_of(kubectl: Kubectl) -> str:

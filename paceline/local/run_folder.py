@@ -203,7 +203,10 @@ class RunFolder:
         try:
             return self.token.read_text().strip()
         except OSError as error:
-            raise ConfigError(f"Can't read the token of run '{self.name}' ({self.token}): {error.strerror}.") from error
+            raise ConfigError(
+                f"Can't read the token of run '{self.name}' ({self.token}): {error.strerror}. Did this "
+                "account start the run?"
+            ) from error
 
     def credentials(self) -> "Credentials":
         """What the run's processes take."""

@@ -63,7 +63,9 @@ def read_token(path: Path | None) -> str:
     try:
         token = path.read_text().strip()
     except OSError as error:
-        raise ConfigError(f"Can't read the token file {path}: {error.strerror}.") from error
+        raise ConfigError(
+            f"Can't read the token file {path}: {error.strerror}. Give a file that this user can read."
+        ) from error
     if not token:
         raise ConfigError(f"The token file {path} is empty; write a long random word into it.")
     return token

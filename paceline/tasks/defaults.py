@@ -36,7 +36,10 @@ def loss(model: "torch.nn.Module", inputs: "torch.Tensor", labels: "torch.Tensor
 
     outputs = model(inputs)
     if labels.is_floating_point() and outputs.shape[1:2].numel() < 2:
-        raise ConfigError("The default loss is for classes, but the labels are numbers and the model has one output.")
+        raise ConfigError(
+            "The default loss is for classes, but the labels are numbers and the model has one output. Give another loss, "
+            "like the mean squared error."
+        )
     return functional.cross_entropy(outputs, labels)
 
 

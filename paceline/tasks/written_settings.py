@@ -33,7 +33,7 @@ def written_settings(file: Path, model: str | None, given: Mapping[str, Any]) ->
     except OSError:
         return {}
     except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"Can't read the task file {file}: {error}.") from error
+        raise ConfigError(f"Can't read the task file {file}: {error}. Correct the file.") from error
     return _File(file, tree, given).settings(model)
 
 

@@ -92,7 +92,7 @@ def test_a_repeat_takes_the_place_of_the_call_before():
     pushes, call, repeat = WaitingPushes(CHANGED), WaitingPush(), WaitingPush()
     pushes.expect("a", call)
 
-    with pytest.raises(TryAgain, match="A repeat of a's push took this call's place"):
+    with pytest.raises(TryAgain, match="A repeat of a's push replaced this call"):
         pushes.answer("a", call, always, soon(), meanwhile(lambda: pushes.expect("a", repeat)))
 
     assert pushes.deliver(a_reply("a"))

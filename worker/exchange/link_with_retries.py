@@ -410,7 +410,9 @@ class Link:
 
     def _check_term(self, head: pb.PullHead) -> None:
         if head.term < self.term:
-            raise TryAgain(f"Server {self.index} answered from its past: term {head.term}, it is at {self.term}.")
+            raise TryAgain(
+                f"Server {self.index} answered in term {head.term}, but it has reached term {self.term}: the answer is old."
+            )
 
     def _check_turn(self, turn: int) -> None:
         if turn != self._turn:

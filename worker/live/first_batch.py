@@ -64,7 +64,7 @@ def _first(live: LiveTraining, rows: Any, name: str) -> Any:
     else:
         examples = [rows[number] for number in range(min(count, len(rows)))]
     if not examples:
-        raise ConfigError(f"{name} has no examples.")
+        raise ConfigError(f"{name} has no examples. Give at least one.")
     return live.collate(examples)
 
 

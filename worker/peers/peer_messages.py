@@ -101,7 +101,9 @@ class Delivery:
     @contextmanager
     def finish(self, wants_weights: bool) -> Iterator[Outgoing]:
         if self._sink.filled != self._head.elements:
-            raise BadPush(f"{self._head.worker} sent {self._sink.filled:,} of {self._head.elements:,} values.")
+            raise BadPush(
+                f"{self._head.worker} sent {self._sink.filled:,} of {self._head.elements:,} values. Send all of them."
+            )
         self._take(self._head, self._values)
         yield Outgoing(pb.PullHead(outcome=pb.FOLDED), iter(()))
 

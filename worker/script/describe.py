@@ -33,7 +33,7 @@ def describe(
 
         def ask(stub: Any = stub) -> None:
             if not call(stub.Describe, request, 10.0).ready:
-                raise TryAgain("The server is building itself.")
+                raise TryAgain("The server still makes its slice of the model. Ask again.")
 
         try:
             retried(ask, time.monotonic() + patience, f"the server at {address}", stop, say)

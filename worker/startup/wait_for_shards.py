@@ -27,8 +27,8 @@ def find_shards(start: Start[Any], stop: threading.Event, say: Callable[..., Non
         shards = wait_for_shards(told.shards, stop, say)
     if len(shards) < config.workers:
         raise ConfigError(
-            f"{config.workers} workers but only {len(shards)} shards in {server or told.shards}: every worker needs one. "
-            f"Write more: paceline shard --set data.shards={config.workers} --fresh."
+            f"The run has {config.workers} workers but only {len(shards)} shards in {server or told.shards}: every "
+            f"worker needs one. Write more: paceline shard --set data.shards={config.workers} --fresh."
         )
     return shards
 

@@ -38,8 +38,8 @@ _DATA = (
     ),
     SettingsRule(
         lambda data, config: data.shards is not None and data.shards < config.workers,
-        "{workers} workers but only {data.shards} shards: every worker needs one. Set data.shards to {workers} or more, or "
-        "workers to {data.shards}.",
+        "The run has {workers} workers but only {data.shards} shards: every worker needs one. Set data.shards to "
+        "{workers} or more, or workers to {data.shards}.",
     ),
     SettingsRule(
         lambda data, config: bool(data.weights) and len(data.weights) != (data.shards or config.workers),

@@ -220,7 +220,7 @@ class Run:
         (docs/understand/rounds.md#changes-of-policy). ConfigError if it conflicts with the run's other settings; NotYet
         if the run can't do it at the moment."""
         if not self._is_steady:
-            raise NotYet(f"The run is {self.phase}, or just restarting or changing; the policy is changed in training.")
+            raise NotYet(f"The run is {self.phase}, or it restarts or changes its policy. Try again while it trains.")
         self.policy_change.begin(policy, clocks)
 
     def maybe_switched(self, made: int) -> bool:

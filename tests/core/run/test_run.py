@@ -418,12 +418,12 @@ def test_a_policy_changes_only_in_training_and_one_at_a_time():
     run, clocks = started("worker-0")
     run = restarted(run, is_behind=True)
     for one in (waiting, run):
-        with pytest.raises(NotYet, match="the policy is changed in training"):
+        with pytest.raises(NotYet, match="Try again while it trains"):
             one.switch(Options(name="ssp"), clocks)
     run.beat("worker-0", 1, WorkerReport(phase="compute"), 1.0)
     switched(run, "ssp", clocks)
 
-    with pytest.raises(NotYet, match="or just restarting or changing"):
+    with pytest.raises(NotYet, match="or it restarts or changes its policy"):
         run.switch(Options(name="asp"), clocks)
     run.switched()
     run.switch(Options(name="asp"), clocks)
