@@ -109,7 +109,7 @@ class _Counted:
     def _listen(self) -> None:
         while not self._over.wait(EVERY):
             for rank, report in enumerate(self._reports):
-                with suppress(OSError, ValueError):  # it is not there yet, or not any more
+                with suppress(OSError, ValueError):  # it does not exist yet, or no longer
                     port = json.loads(report.read_text())["metrics_port"]
                     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1) as answer:
                         found = RECEIVED.search(answer.read().decode())

@@ -1,4 +1,4 @@
-"""What one gets without settings, beside plain torch: python -m experiments.defaults [--help]"""
+"""What each policy reaches without settings, compared with plain torch: python -m experiments.defaults [--help]"""
 
 import multiprocessing
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def main(
     out: Annotated[Path, typer.Option(help="Where finished runs and tables are kept.")] = Path("runs/defaults"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget finished runs.")] = False,
     processes: Annotated[
-        bool, typer.Option("--processes", help="A sample in real processes instead, beside the same in virtual time.")
+        bool, typer.Option("--processes", help="A sample in real processes instead, next to the same in virtual time.")
     ] = False,
     networks: Annotated[
         str | None,
@@ -65,7 +65,7 @@ def main(
     ] = None,
     jobs: Annotated[int, typer.Option(help="Runs side by side.", min=1)] = 2,
 ) -> None:
-    """Runs what is not there yet, in virtual time, and writes two Markdown tables: every run, and a line a policy."""
+    """Runs what is missing, in virtual time, and writes two Markdown tables: every run, and a line a policy."""
     with exits("experiments.defaults"):
         chosen = list(policies or POLICIES)
         what = among(tasks, USERS, "--tasks"), among(optimizers, OPTIMIZERS, "--optimizers"), _counts(workers)

@@ -23,7 +23,7 @@ from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import load_config, load_task
 
 TORCH = "plain torch"
-"""In the place of a policy: one process without Paceline."""
+"""Instead of a policy: one process without Paceline."""
 HERE = Path(__file__).parent
 
 
@@ -109,8 +109,8 @@ def user_of(cell: Cell) -> User:
 
 
 def config_of(cell: Cell, data: str = "bundled") -> Config:
-    """The settings of a cell: what the user says, the policy and the number of workers; else all defaults. ConfigError: the
-    combination is refused."""
+    """The settings of a cell: what the user says, the policy and the number of workers. All others are defaults. ConfigError:
+    the combination is refused."""
     user, policy = user_of(cell), from_shorthand(cell.policy)
     slow = {} if cell.cluster == "equal" else {str(cell.workers - 1): CLUSTERS[cell.cluster]}
     return load_config(
@@ -213,8 +213,8 @@ def _optimizer(config: Config, model: torch.nn.Module) -> torch.optim.Optimizer:
 def planned(
     policies: Sequence[str], tasks: Sequence[str], optimizers: Sequence[str], workers: Sequence[int], seeds: int
 ) -> Iterator[Cell]:
-    """All cells, seed after seed, so that what is there early is a whole table of fewer seeds. One worker has no other that
-    could be slow."""
+    """All cells, seed after seed, so that the first results are a whole table of fewer seeds. With one worker no other could
+    be slow."""
     for seed in range(seeds):
         for task in tasks:
             for optimizer in optimizers:

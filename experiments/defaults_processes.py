@@ -16,8 +16,8 @@ STEP = 0.005
 
 
 def sample(kept: Kept, seeds: int) -> str:
-    """Digits with four workers, in processes and in virtual time: a Markdown table. Runs what is not there yet, and shows
-    what is in virtual time already."""
+    """Digits with four workers, in processes and in virtual time: a Markdown table. Runs what is missing, and shows what
+    was run in virtual time before."""
     cells = [
         Cell(seed, "digits", optimizer, 4, cluster, policy, "processes")
         for seed in range(seeds)
@@ -32,7 +32,7 @@ def sample(kept: Kept, seeds: int) -> str:
 
 
 def networks(kept: Kept, data: str, seeds: int, folder: Path) -> str:
-    """A CNN on the CIFAR-10 data at `data`, and a transformer, beside plain torch: a Markdown table."""
+    """A CNN on the CIFAR-10 data at `data`, and a transformer, compared with plain torch: a Markdown table."""
     cells = list(planned(seeds))
     for cell in cells:
         if cell not in kept.found:

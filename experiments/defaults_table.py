@@ -1,7 +1,7 @@
-"""The tables of experiments/defaults.py. A combination is as good as plain torch where its mean score, over the seeds, is at
-most a point below plain torch's mean on the same splits, or at most the spread: the standard deviation of plain torch's
-scores over orders of the same examples, where that is more. What is worse is told where the first lines of the run say so,
-else silent."""
+"""The tables of experiments/defaults.py. A combination is as good as plain torch if its mean score over the seeds is at
+most a point below plain torch's mean on the same splits, or at most the spread, if that is larger. The spread is the standard
+deviation of plain torch's scores over orders of the same examples. A worse one is "told" if the first lines of the run say so,
+and "silent" if they do not."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One combination beside plain torch."""
+    """One combination compared with plain torch."""
 
     score: float | None
     """Mean over the seeds; None where it is refused."""
@@ -73,7 +73,7 @@ def references(found: Results) -> dict[tuple[str, str], Reference]:
 
 
 def compared(found: Results) -> dict[Combination, Compared]:
-    """Every combination beside plain torch of the same task, optimizer and seeds."""
+    """Every combination compared with plain torch of the same task, optimizer and seeds."""
     scores: dict[Combination, dict[int, Found]] = {}
     for cell, result in found.items():
         if not cell.policy.startswith(TORCH):
@@ -115,7 +115,7 @@ def full(found: Results) -> str:
 
 def compact(found: Results) -> str:
     """A line for each policy: its mean score on each task, how many combinations are as good as plain torch, how many worse
-    ones are told or silent, and the worst."""
+    ones the run reports or not, and the worst."""
     known, results = references(found), compared(found)
     tasks, optimizers = _unique(what[0] for what in results), _unique(what[1] for what in results)
     lines = [_line(["policy", *(f"{NAMES[name]}: {', '.join(tasks)}" for name in optimizers), *COUNTS, "worst"])]

@@ -137,7 +137,7 @@ class Study:
         return place
 
     def shards(self, config: Config) -> Path:
-        """The shards for so many workers, written once."""
+        """The shards for this number of workers, written once."""
         folder = self._data / f"shards-{config.workers}-s{config.seed}"
         if not is_there(folder):
             make_shards(config, folder)
@@ -145,7 +145,7 @@ class Study:
 
 
 def written(out: Path, rows: int, tests: int) -> Path:
-    """The folder with the data, as RCV1's authors publish theirs; made if it is not there yet."""
+    """The folder with the data, as RCV1's authors publish theirs; made if it is missing."""
     folder = out / f"data-{rows}-{tests}"
     if not (folder / TOPICS).is_file():
         folder.mkdir(parents=True, exist_ok=True)

@@ -104,7 +104,7 @@ def loss_curves(losses: Mapping[str, Epochs]) -> bytes:
 
 
 def members_over_time(found: Mapping[str, Disturbed]) -> bytes:
-    """Members, examples counted and test accuracy over time, with the undisturbed run beside; a column for each mode."""
+    """Members, examples counted and test accuracy over time, with the undisturbed run next to them; a column for each mode."""
     with mpl.rc_context(STYLE):
         figure, grid = _panels(3, len(found), sharey="row", sharex="col")
         rows = [grid[start : start + len(found)] for start in range(0, len(grid), len(found))]

@@ -1,4 +1,4 @@
-"""F1 of the linear tasks without settings beside scikit-learn's LinearSVC: python -m experiments.linear [--help]"""
+"""F1 of the linear tasks without settings, compared with scikit-learn's LinearSVC: python -m experiments.linear [--help]"""
 
 import warnings
 from collections.abc import Iterator
@@ -122,7 +122,7 @@ def _trained(path: Path, out: Path, name: str, ways: list[tuple[int, str]]) -> I
 
 
 def written(data: Dataset, folder: Path, name: str) -> Path:
-    """The training rows as LIBSVM text, the test rows beside them."""
+    """The training rows as LIBSVM text, and the test rows in a second file."""
     folder.mkdir(parents=True, exist_ok=True)
     assert data.test is not None
     write_svmlight(data.test, folder / f"{name}.t")
@@ -137,7 +137,7 @@ def _real(folder: Path, name: str) -> Dataset:
 
 
 def _cut(features: Any, labels: npt.NDArray[np.int64], every: int = 2) -> Dataset:
-    """Of so many rows one tests."""
+    """One of this number of rows tests."""
     tests = np.arange(len(labels)) % every == 0
     return Dataset(Labelled(features[~tests], labels[~tests]), Labelled(features[tests], labels[tests]))
 

@@ -21,7 +21,7 @@ PACKETS = 3028
 QUEUE = "400ms"
 """Longest that a packet waits for its turn; what comes then is dropped, as at a real switch."""
 INTERFACE = "eth0"
-"""A node's only one beside its loopback."""
+"""A node's only one besides its loopback."""
 NEEDED = (
     "It takes Linux with network namespaces, bridge, veth and tbf, the programs ip and tc (iproute2) and nsenter (util-linux), "
     "and root (CAP_NET_ADMIN and CAP_SYS_ADMIN)."
@@ -75,7 +75,7 @@ class Network:
 
 
 def nodes(namespaces: Mapping[str, str]) -> dict[str, Node]:
-    """Where each name lives; their addresses are seen by nobody else."""
+    """Where each name lives; no one else sees their addresses."""
     return {name: Node(path, f"10.99.0.{place}") for place, (name, path) in enumerate(namespaces.items(), 1)}
 
 

@@ -44,7 +44,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "local_sgd": {"dynamic": True},
     "diloco": {"dynamic": True, "outer_lr": 0.7},
 }
-"""Options that are not the defaults; they stand in the table."""
+"""Options that are not the defaults; the table shows them."""
 RATES = {"dana": 0.1, "downpour": 0.25}
 """Factors of the rate: DANA's momentum of 0.9 makes ten steps of one, and Downpour's push is the sum of four gradients."""
 
@@ -114,7 +114,7 @@ def base_config(
 
 
 def row(options: dict[str, Any], cluster: str, outcomes: list[Outcome]) -> str:
-    """One policy on one cluster; for policies whose local models count, the vote's accuracy beside the global one's."""
+    """One policy on one cluster; for policies whose local models count, the vote's accuracy next to the global one's."""
     found = [outcome.metrics["test_accuracy"] for outcome in outcomes]
     spread = stdev(found) if len(found) > 1 else 0.0
     rest = ", ".join(f"{key} {value}" for key, value in options.items() if key != "name")

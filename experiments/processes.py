@@ -1,5 +1,5 @@
-"""A whole run in processes of their own, forked in a moment: with real parallel work, and, where it is asked for, with
-links of a known speed between them (experiments/network.py)."""
+"""A whole run in separate processes, forked in a moment. They work in parallel, and their links have a known speed where that
+is asked for (experiments/network.py)."""
 
 import multiprocessing
 import os
@@ -45,7 +45,7 @@ class Worked:
     idle: float
     """Of these, what it did not compute in: values were on their way, or others waited for."""
     traffic: Traffic | None
-    """None where it has no link of its own."""
+    """None: it shares the machine's link."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A user's script on Paceline beside the same in plain torch: python -m experiments.scripts [--help]"""
+"""A user's script on Paceline, and the same in plain torch: python -m experiments.scripts [--help]"""
 
 import json
 import re
@@ -47,7 +47,7 @@ def main(
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget finished runs.")] = False,
     jobs: Annotated[int, typer.Option(help="Runs side by side.", min=1)] = 1,
 ) -> None:
-    """Runs what is not there yet, in real processes, and prints a Markdown table of the accuracies at the end."""
+    """Runs what is missing, in real processes, and prints a Markdown table of the accuracies at the end."""
     with exits("experiments.scripts"):
         cells = list(planned(among(scripts, SCRIPTS, "--scripts"), policies.split(","), workers, seeds))
         out.mkdir(parents=True, exist_ok=True)

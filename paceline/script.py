@@ -1,4 +1,4 @@
-"""What a training script of one's own says to Paceline. `paceline launch train.py` runs it as several workers; without the
+"""What your own training script says to Paceline. `paceline launch train.py` runs it as several workers; without the
 launcher every function here leaves plain torch as it is. Torch is imported when an optimizer is wrapped, not before."""
 
 from collections.abc import Callable, Iterator
@@ -25,11 +25,12 @@ def wrap(
     buffers: Literal["mean", "first", "own"] = "mean",
 ) -> "Optimizer":
     """The optimizer with the servers behind it: its `step()` pushes the gradients and pulls the weights, as the run's policy
-    has it. It has the same parameter groups, and is a torch.optim.Optimizer for schedulers, GradScaler and closures.
+    says. It is a torch.optim.Optimizer with the same parameter groups, for schedulers, GradScaler and closures too.
 
-    `model`: what is trained, moved to its device before. `accumulate`: mini-batches whose gradients are added up before each
-    `step()`. `buffers`: whose running statistics of BatchNorm and the like count: the mean of all workers', worker 0's, or each
-    worker's own. Call it once, before the first epoch. ConfigError where the servers can't step so."""
+    Call it once, before the first epoch. `model`: what is trained; move it to its device first. `accumulate`: mini-batches
+    whose gradients are added up before each `step()`. `buffers`: whose running statistics (as BatchNorm's) count. "mean": the
+    mean over all workers; "first": worker 0's; "own": each worker keeps its own. ConfigError: the servers can't do the steps of
+    this optimizer."""
     run = current()
     if isinstance(run, Alone):
         if in_notebook():
@@ -54,13 +55,14 @@ def loader(
 ) -> "DataLoader[Any]":
     """A torch DataLoader of this worker's part of the data set: rows by number, or a stream (IterableDataset).
 
-    `batch_size`: examples of a mini-batch of all workers together; each takes batch_size / workers of it. Each epoch takes
-    every row once over all workers, in a new order unless `shuffle` is False; with `drop_last` all mini-batches have one size.
-    `labels`: one for each row, where data.strategy deals by labels and the data set keeps them elsewhere than torchvision,
-    TensorDataset and HuggingFace do. `length`: examples of an epoch of a stream, all workers together. `deals_itself`: a stream
-    goes by torch.utils.data.get_worker_info() and gives each reader of the run its part. `options`: as DataLoader has them
-    (num_workers, collate_fn, pin_memory, ...). A DataLoader as `dataset` is dealt anew with its own settings. ConfigError where
-    the data set or an argument can't be dealt."""
+    In each epoch all workers together take every row once. The order is new each time, unless `shuffle` is False. A DataLoader
+    as `dataset` is dealt again with its own settings. ConfigError: the data set can't be dealt, or an argument does not fit.
+
+    `batch_size`: examples of a mini-batch of all workers together; each takes batch_size / workers of it. `drop_last`: all
+    mini-batches have the same size. `labels`: one for each row. Give them where data.strategy deals by labels, and the data set
+    does not keep them as torchvision, TensorDataset or HuggingFace do. `length`: examples of an epoch of a stream, of all
+    workers together. `deals_itself`: the stream gives each reader of the run its part, by
+    torch.utils.data.get_worker_info(). `options`: DataLoader's own (num_workers, collate_fn, pin_memory, ...)."""
     with needing("paceline.loader"):
         from paceline.worker.script import loaders
 
@@ -132,12 +134,12 @@ def steps(count: int) -> Iterator[int]:
 def evaluate(
     function: Callable[[], Any], *, every: int = 1, best: str | None = None, patience: int | None = None
 ) -> None:
-    """Has `function()` score the newest global model, which is in the script's model then, in one process of its own.
+    """Has a separate process score the newest global model with `function()`; the script's model then has its weights.
 
-    It returns metrics by name, or the loss as a number. `every`: whole epochs between two scores (steps, with
-    `paceline.steps`). `best`: what chooses the best model, like "max f1"; else accuracy where it is measured, or the loss. Best
-    and last model are kept in the run's folder. `patience`: so many scores in a row without a better one end the run. Without
-    the launcher the scores are printed, and no more."""
+    The function returns metrics by name, or the loss as a number. The run's folder keeps the best model and the last one.
+    Without the launcher the scores are only printed. `every`: whole epochs between two scores (steps, with `paceline.steps`).
+    `best`: what chooses the best model, like "max f1". If it is not given, the accuracy chooses, or the loss where there is no
+    accuracy. `patience`: the run ends after this number of scores in a row without a better one."""
     current().evaluate(function, every, best, patience)
 
 

@@ -3,7 +3,7 @@
 import sys
 
 TRAINER = (
-    " transformers.Trainer has a loop of its own, which no worker can run: write the loop, as in "
+    " transformers.Trainer runs its own loop, which no worker can run: write the loop, as in "
     "examples/scripts/accelerate_loop.py."
 )
 
