@@ -44,6 +44,7 @@ class Run(FakeRun):
     def __init__(self, *, more: int = 0, done: int = 0, rank: int = 0, workers: int = 1) -> None:
         super().__init__(rank, done=done, workers=workers)
         self.workers = workers
+        self.kept: Path | None = None
         self.settings = Config(workers=workers)
         self._more = more
         self.optimizer: Any = None
@@ -54,6 +55,9 @@ class Run(FakeRun):
     def train(self, replica: Any, optimizer: dict[str, Any], accumulate: int) -> None:  # type: ignore[override]
         self.optimizer = replica._optimizer
         self.accumulate = accumulate
+
+    def epoch_of(self, position: int) -> int:
+        return position // self.steps_per_epoch
 
     def epochs(self, count: int) -> Iterator[int]:
         self._epochs = count
