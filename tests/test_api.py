@@ -417,7 +417,7 @@ with paceline.connect() as session:
 
 
 class Heard(paceline.Callback):
-    """What a run was told to have ended with."""
+    """What a run says that it ended with."""
 
     end: Any = None
 

@@ -1,4 +1,4 @@
-"""What only an extra brings: every import of it is known, and where it lacks, the user is told what to install."""
+"""What only an extra brings: every import of it is known, and where it is missing, an error says what to install."""
 
 import ast
 import os

@@ -558,7 +558,7 @@ def test_what_fails_later_is_told_as_the_users_own(capsys):
 
 @pytest.mark.parametrize("hook", ["_encode", "alpha"])
 def test_what_fails_while_a_worker_talks_to_a_server_is_told_as_the_users_own(hook, tmp_path, capsys):
-    """Links work in threads of their own, and the thread that waits for them raises what ended them."""
+    """Links work in their own threads, and the thread that waits for them raises what ended them."""
     write("leash.py", f"{POLICY}\n    def alpha(self, others, members):\n        return members / 0\n")
     write("half.py", CODEC.replace("        out[: 2", "        1 / 0\n        out[: 2"))
     config = config_of(

@@ -29,7 +29,7 @@ def trained(stages: int, parts: int, net: Net = NET) -> tuple[np.ndarray, list[i
         thread.start()
     for thread in threads:
         thread.join(30)
-        assert not thread.is_alive(), "a stage waits for ever"
+        assert not thread.is_alive(), "a stage waits forever"
     return np.concatenate([stage.layers.weights for stage in row]), [stage.sent for stage in row]
 
 

@@ -1,4 +1,4 @@
-"""Power loss for real processes: a server's disk notes beside its folder what the folder would hold without power, and a round
+"""Power loss for real processes: a server's disk notes next to its folder what the folder would hold without power, and a round
 brings the folder to that once it has killed the server. SIGKILL alone loses nothing that was written: the kernel keeps it."""
 
 import json

@@ -218,7 +218,7 @@ class Round:
         self.workers: dict[int, Process] = {}
 
     def run(self, kills: int | Sequence[Kill]) -> Result:
-        """Trains through so many kills of the seed, or through these; ends the run and balances its books. AssertionError
+        """Trains through that many kills of the seed, or through these; ends the run and balances its books. AssertionError
         where it does not go on."""
         start = time.monotonic()
         with self.cluster:

@@ -1,4 +1,4 @@
-"""The compiled loops beside the optimizers': the numbers they must give, and that their bits depend on nothing else."""
+"""The compiled loops, compared with the optimizers': the numbers they must give, and that their bits depend on nothing else."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -108,7 +108,7 @@ def test_an_archive_and_what_it_unpacks_to_are_the_same(tmp_path):
     assert packed.digest() == read_cifar10(str(tmp_path / "unpacked")).digest()
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="the small CIFAR-10 is not there")
+@pytest.mark.skipif(not REAL.exists(), reason="the small CIFAR-10 is missing")
 def test_the_real_images_are_read():
     dataset = read_cifar10(REAL)
 

@@ -137,7 +137,7 @@ def test_many_small_blocks_and_a_file_for_what_is_read_give_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: bool
 ):
     digits, classes = load_digits(return_X_y=True)
-    digits[700, 0] = 1  # else no example has the first feature, and none would tell that the file counts from 0
+    digits[700, 0] = 1  # otherwise no example has the first feature, and none shows that the file counts from 0
     text = io.BytesIO()
     dump_svmlight_file(digits, classes, text, zero_based=False)
     (tmp_path / "a").write_bytes(text.getvalue())

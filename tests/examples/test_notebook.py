@@ -1,4 +1,4 @@
-"""examples/notebook.ipynb: its cells train, by nbclient where that is installed, else one after the other."""
+"""examples/notebook.ipynb: its cells train, by nbclient where that is installed, otherwise one after the other."""
 
 import importlib.util
 import json

@@ -22,7 +22,7 @@ MOST = 6
 
 
 def python(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, which ends well."""
+    """In a separate process, which ends well."""
     line = [sys.executable, *map(str, arguments)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=110, check=False)

@@ -1,4 +1,4 @@
-"""The table of what one gets without settings: written-out gradients against torch's, trainings in virtual time, the rule by
+"""The table of policies without settings: written-out gradients against torch's, trainings in virtual time, the rule by
 which a combination is as good as plain torch, and a very small table."""
 
 from pathlib import Path

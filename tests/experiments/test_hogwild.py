@@ -27,7 +27,7 @@ def test_the_experiment_trains_for_real_and_keeps_what_is_finished(tmp_path: Pat
     assert float(cells["seconds"]) > 0
     least, most = (int(found) for found in (cells["epochs"].split(" to ") * 2)[:2])
     assert 0 <= least <= most
-    assert 1 <= least + most <= 4, "between them they have 2 epochs' examples each, whoever is faster"
+    assert 1 <= least + most <= 4, "between them they have 2 epochs' examples each, however fast each is"
     assert 0 < float(cells["test accuracy"]) <= 1
     for name in ("time.png", "loss.png"):
         assert (tmp_path / name).read_bytes().startswith(PNG)

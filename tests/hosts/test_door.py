@@ -1,4 +1,4 @@
-"""The door and whoever comes to it, over real sockets of this machine: who is let in, and what the others are told."""
+"""The door and those who come to it, over real sockets of this machine: who is let in, and what the others hear."""
 
 import socket
 import threading

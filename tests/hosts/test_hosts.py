@@ -91,7 +91,7 @@ def test_a_silent_host_is_dead_and_the_next_one_takes_its_workers(rig: Rig) -> N
         "host b (10.0.0.2) has not answered for 10 s; worker-0, worker-1, worker-2 went with it. Another machine may take "
         "their place: paceline join X --key Y"
     )
-    assert rig.report(b).is_unknown, "it has to join anew if it lives"
+    assert rig.report(b).is_unknown, "it has to join again if it lives"
     c = rig.hosts.join("c", 3, 0, "10.0.0.3")
     assert rig.attend() == ["worker-0 on c", "worker-1 on c", "worker-2 on c"]
     assert rig.said[-1] == "worker-2 goes on on host c (10.0.0.3)"

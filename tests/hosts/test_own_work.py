@@ -1,4 +1,4 @@
-"""What a host does with what it is told: starts, restarts, signals, logs; with small programs in place of workers."""
+"""What a host does with its orders: starts, restarts, signals, logs; with small programs in place of workers."""
 
 import json
 import re

@@ -51,7 +51,7 @@ def machines() -> Iterator[dict[str, Node]]:
 
 
 class Machine:
-    """One of them, with a folder of its own, and what is typed there."""
+    """One of them, with its own folder, and what is typed there."""
 
     def __init__(self, name: str, node: Node, folder: Path, held: ExitStack) -> None:
         self._name = name
@@ -62,7 +62,7 @@ class Machine:
         self.words = self.folder / "terminal.txt"
 
     def types(self, command: str) -> "subprocess.Popen[bytes]":
-        """In a process group of its own, which ends with the test."""
+        """In its own process group, which ends with the test."""
         program, *words = command.split()
         assert program == "paceline"
         line = ["nsenter", f"--net={self._node.namespace}", sys.executable, "-P", "-m", "paceline.cli", *words]
@@ -75,7 +75,7 @@ class Machine:
         return typed
 
     def wait_for(self, found: Callable[[str], object], seconds: float = 60) -> str:
-        """What stands on its terminal, once that has been found in it."""
+        """What its terminal shows, once that has been found in it."""
         until = time.monotonic() + seconds
         while not found(text := self.words.read_text()):
             assert time.monotonic() < until, f"{self._name}: {text}"

@@ -435,7 +435,7 @@ def test_the_volumes_of_the_same_run_are_gone_on_with():
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """A kubectl that says what the file beside it holds, on stderr, and fails."""
+    """A kubectl that says what the file next to it holds, on stderr, and fails."""
     file = tmp_path / "kubectl"
     file.write_text(f'#!/bin/sh\ncat "{tmp_path}/says" >&2\nexit 1\n')
     file.chmod(0o755)

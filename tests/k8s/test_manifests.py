@@ -46,7 +46,7 @@ OF_SHARDS = ("data-server", "data", "shared-volume")
 OLDEST, NEWEST = re.search(r"Kubernetes (1\.\d+) to (1\.\d+)", PAGE.read_text()).groups()
 NAME, PART = "app.kubernetes.io/name", "app.kubernetes.io/component"
 SHARDS, MIB, GIB = "paceline-shards", 1 << 20, 1 << 30
-read_schema = cache(utils.schema_contents)  # megabytes of JSON, which the library reads anew for each object
+read_schema = cache(utils.schema_contents)  # megabytes of JSON, which the library reads again for each object
 PARTS = ("server", "worker", "evaluator", "sharder", "autostop")
 TASKS = [name for name in OVERLAYS if load(K8S / "overlays" / name / "run.yaml").data.source != "script"]
 """The overlays that train a task; the others run a script."""
@@ -522,7 +522,7 @@ def test_threads_follow_the_cpu_limit(everything):
 
 
 def told_in(container):
-    """What a script is told where it runs; '' in other pods."""
+    """What a script gets where it runs; '' in other pods."""
     return next((each["value"] for each in container["env"] if each["name"] == CONNECT), "")
 
 

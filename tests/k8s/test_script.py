@@ -37,7 +37,7 @@ def documents(run: dict[str, Any] | None = None) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """It imports a file beside it, which imports another one; the fourth is nobody's."""
+    """It imports a file next to it, which imports another one; the fourth is nobody's."""
     (tmp_path / "mine.py").write_text("import json\nimport model\nfrom torch import nn\n")
     (tmp_path / "model.py").write_text("from layers import layer\nimport mine\n")
     for name in ("layers", "other"):

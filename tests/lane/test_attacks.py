@@ -28,7 +28,7 @@ Start = Callable[..., Lane]
 FLOOD = 2000
 """Frames of a flood: more than are taken at once."""
 GONE = ("CANCELLED", "UNAVAILABLE")
-"""Outcomes of a call whose caller has gone: seen by the reader, or by whoever was sending."""
+"""Outcomes of a call whose caller has gone: seen by the reader, or by the sender."""
 NO_WINDOW = frames.settings_frame({Setting.INITIAL_WINDOW_SIZE: 0})
 WINDOW = frames.settings_frame({Setting.INITIAL_WINDOW_SIZE: frames.MOST_WINDOW})
 
@@ -278,7 +278,7 @@ CALLS = {
     ),
     "an exchange and then half a message": ("ExchangeSparse", b"\0\0\0\0\0\0\0\0\0\7abc", "INVALID_ARGUMENT"),
     "a message that is no request": ("Resume", b"\0\0\0\0\3\x0a\x7fa", "INVALID_ARGUMENT"),
-    "a call that is not there": ("Fold", FIRST, "UNIMPLEMENTED"),
+    "a call that does not exist": ("Fold", FIRST, "UNIMPLEMENTED"),
 }
 
 

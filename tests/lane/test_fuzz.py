@@ -158,7 +158,7 @@ def test_damaged_bytes_crash_nothing_fold_nothing_partial_and_leave_nothing_behi
             pass
         peer.close()
     lane.is_quiet()
-    print(f"{count} streams with a {kind} of {level}; {len(lane.slice.folded)} pushes were whole all the same")
+    print(f"{count} streams with a {kind} of {level}; {len(lane.slice.folded)} pushes were whole anyway")
     for values in lane.slice.folded:
         assert not (values.view(np.uint32) == UNTOUCHED.view(np.uint32)).any()
     if kind == "truncate":

@@ -1,4 +1,4 @@
-"""The lane between a server and its workers, in one process: where nothing else is said, it does what grpcio does."""
+"""The lane between a server and its workers, in one process: unless stated otherwise, it does what grpcio does."""
 
 import socket
 import threading
@@ -189,7 +189,7 @@ def test_a_server_that_refuses_in_mid_push_is_heard_at_once(serve: Serve, point:
     assert len(exchange(transport, numbers(10))) == 10
 
 
-# callers that do not wait for ever
+# callers that do not wait forever
 WAITS: dict[str, tuple[str, Callable[[Transport], object]]] = {
     "pull": ("pull", lambda transport: transport.pull(pb.PullRequest(version=1), lambda head: Gathered(), 0.3)),
     "sparse push": ("sparse", lambda transport: transport.push_sparse(pb.PushPullSparseRequest(), 0.3)),
@@ -218,7 +218,7 @@ def test_a_reset_at_the_deadline_is_told_as_the_deadline(serve: Serve, monkeypat
     service.at["pull"] = service.until_gone
     transport = serve(service).transport()
     wait = threading.Event.wait
-    # this side wakes late, as on a busy machine: the server's reset is there by then
+    # this side wakes late, as on a busy machine: the server's reset has arrived by then
     monkeypatch.setattr(threading.Event, "wait", lambda event, timeout=None: wait(event, timeout and timeout + 1))
     with pytest.raises(TryAgain, match="DEADLINE_EXCEEDED"):
         transport.pull(pb.PullRequest(version=1), lambda head: Gathered(), 0.3)

@@ -1,4 +1,4 @@
-"""`paceline audit`: whatever is damaged or does not fit is found, said and an exit code; nothing is changed."""
+"""`paceline audit`: anything damaged, or that does not fit, is found, said and an exit code; nothing is changed."""
 
 import json
 from collections.abc import Mapping

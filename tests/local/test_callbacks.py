@@ -51,7 +51,7 @@ class Noted(paceline.Callback):
 
 @pytest.fixture(autouse=True)
 def _no_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which takes time to load, and has tests of its own."""
+    """Which takes time to load, and has its own tests."""
     monkeypatch.setattr(loggers, "is_installed", lambda name: False)
 
 
@@ -70,7 +70,7 @@ def status(version: int, scores: int = 0, phase: str = "training", **figures: fl
 
 
 def play(place: RunFolder, *callbacks: paceline.Callback, statuses: list[pb.StatusReply]) -> tuple[Outcome, list[str]]:
-    """A run that is told so; its outcome, and what is said at its end."""
+    """A run that gets these; its outcome, and what is said at its end."""
     said: list[str] = []
     outcome = Outcome(0, version=3, reason="done", metrics={"test_accuracy": 0.5})
     records = Records(place, OwnRecords(place, print), place.settings(), callbacks)

@@ -1,4 +1,4 @@
-"""A training script is looked through before a run: what is certainly wrong is told, what may be right is left alone."""
+"""A training script is looked through before a run: what is certainly wrong is reported, what may be right is left alone."""
 
 from pathlib import Path
 

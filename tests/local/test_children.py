@@ -30,7 +30,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def saving(folder: Path, name: str, role: str) -> Child:
-    """A process that ends once it is told and `saved` is there."""
+    """A process that ends once it is asked to and `saved` exists."""
     (folder / "saves.py").write_text(SAVES)
     command = [str(folder / "saves.py"), str(folder / "saved")]
     child = Child(name, role, command, folder / f"{name}.log", child_environment(1))

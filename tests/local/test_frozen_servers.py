@@ -113,7 +113,7 @@ def test_the_process_that_comes_after_is_a_new_one(tmp_path: Path) -> None:
     server.answers = False
     stage.go_on(12)
 
-    server.number = 9  # started again by somebody else; its report is not there yet
+    server.number = 9  # started again by somebody else; its report has not been written yet
 
     assert stage.go_on(100) == []
     assert [line.is_closed for line in stage.lines] == [True]

@@ -1,4 +1,4 @@
-"""How long a run's processes have after its end, and what is told of those that fail then."""
+"""How long a run's processes have after its end, and what is said of those that fail then."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +9,7 @@ from paceline.local.processes import Processes
 
 
 class Ending:
-    """A process that runs for so many looks, and then has this exit code."""
+    """A process that runs for this number of looks, and then has this exit code."""
 
     def __init__(self, name: str, looks: int, code: int = 0) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class Ending:
 
 
 def ended(*children: Any, are_scripts: bool) -> list[str]:
-    """What is told while these end; there is no time to wait for any."""
+    """What is said while these end; there is no time to wait for any."""
     said: list[str] = []
     processes = object.__new__(Processes)
     vars(processes).update(

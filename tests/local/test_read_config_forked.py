@@ -1,4 +1,4 @@
-"""The settings of a task's file that imports torch are read by a process beside the one that shows the run."""
+"""The settings of a task's file that imports torch are read by another process than the one that shows the run."""
 
 import os
 import signal

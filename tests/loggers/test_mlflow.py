@@ -1,4 +1,4 @@
-"""What MLflow is told: by its real client in a database, where it is installed, and by the calls of a stand-in."""
+"""What MLflow gets: by its real client in a database, where it is installed, and by the calls of a stand-in."""
 
 import sys
 from pathlib import Path

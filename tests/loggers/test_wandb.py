@@ -1,4 +1,4 @@
-"""What Weights & Biases is told: by its real library, offline, where it is installed, and by the calls of a stand-in."""
+"""What Weights & Biases gets: by its real library, offline, where it is installed, and by the calls of a stand-in."""
 
 import sys
 from pathlib import Path

@@ -67,7 +67,7 @@ FINISHED = {phase("training"): "0x40", phase("finished"): "1x40"}
 
 @dataclass(frozen=True)
 class Case:
-    """Series by name, one value a minute, and what the alert says after so many minutes."""
+    """Series by name, one value a minute, and what the alert says after that number of minutes."""
 
     alert: str
     when: str
@@ -82,7 +82,7 @@ FIRES = [
     Case("NoProgress", "no push is counted", TRAINING | {UPDATES: "100x40"}, 20),
     Case(
         "NoProgress",
-        "a run waits for workers for ever",
+        "a run waits for workers forever",
         {phase("finished"): "0x40", UPDATES: "0x40"},
         15,
     ),
@@ -104,11 +104,11 @@ FIRES = [
     Case("RejectRatioHigh", "all pushes are refused", {UPDATES: "0x40", REJECTED: "0+40x40"}, 15, value="+Inf%"),
     Case("StragglerSevere", "one worker computes six times as long", computing(6), 20, {"process": "worker-1"}, "6"),
     Case(
-        "StragglerSevere", "one worker reads its data for ever", computing(5, "data"), 20, {"process": "worker-1"}, "6"
+        "StragglerSevere", "one worker reads its data forever", computing(5, "data"), 20, {"process": "worker-1"}, "6"
     ),
     Case(
         "ServerDown",
-        "a server vanishes in mid-run",
+        "a server vanishes during a run",
         TRAINING | {phase("training", "server-1"): "1x5 stale", phase("finished", "server-1"): "0x5 stale"},
         10,
         {"process": "server-1"},

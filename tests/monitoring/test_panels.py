@@ -1,4 +1,4 @@
-"""A real Prometheus beside a real run: no panel is empty (a misspelt metric gives no error, only nothing)."""
+"""A real Prometheus next to a real run: no panel is empty (a misspelt metric gives no error, only nothing)."""
 
 import json
 import shutil

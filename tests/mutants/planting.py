@@ -24,7 +24,7 @@ class Mutant:
     """Test ids; each has to fail."""
 
     def plant(self, root: Path) -> None:
-        """Edits the copy; ValueError where the text is not there exactly once."""
+        """Edits the copy; ValueError where it does not have the text exactly once."""
         path = root / self.file
         text = path.read_text()
         if text.count(self.find) != 1:

@@ -64,7 +64,7 @@ def outside_of_code(text: str) -> Iterator[str]:
 
 
 def wrong(path: Path, text: str) -> Iterator[str]:
-    """What cites something that is not there, with its line."""
+    """What cites something that does not exist, with its line."""
     lines = outside_of_code(text) if path.suffix == ".md" else text.splitlines()
     for number, line in enumerate(lines, 1):
         cited = [(page, anchor[1:]) for page, anchor in PAGE.findall(line) if page not in WRITTEN]

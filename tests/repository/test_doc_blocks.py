@@ -17,7 +17,7 @@ FENCE = "```"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """The working folder of a page's blocks; what they load of their own is forgotten afterwards."""
+    """The working folder of a page's blocks; what they load themselves is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     for name, value in vars(OwnExtensions()).items():
         monkeypatch.setattr(OWN, name, value)

@@ -31,7 +31,7 @@ COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 
 
 def torch_wanted():
-    """The requirement of torch in pyproject.toml; tensorboard, also in that extra, is for whoever starts runs."""
+    """The requirement of torch in pyproject.toml; tensorboard, also in that extra, is for those who start runs."""
     (torch,) = (text for text in PROJECT["optional-dependencies"]["worker"] if text.startswith("torch"))
     return torch
 

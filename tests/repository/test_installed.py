@@ -1,4 +1,4 @@
-"""The wheel in an environment of its own, used from a folder whose files have the names of modules that we import."""
+"""The wheel in its own environment, used from a folder whose files have the names of modules that we import."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def fresh(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The user's: whoever imports one of its files is told so."""
+    """The user's: an import of one of its files says so."""
     for name in NAMES:
         (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name}.py of the user was executed')\n")
     return tmp_path
@@ -90,7 +90,7 @@ def model():
 
 
 def test_a_task_imports_the_modules_beside_it_and_nobody_else_its_files(fresh: Path, folder: Path) -> None:
-    """At the top of the file, and in its functions, whatever folder the command is given in."""
+    """At the top of the file, and in its functions, in any folder."""
     tasks = folder / "mine"
     tasks.mkdir()
     for file in folder.glob("*.py"):

@@ -59,7 +59,7 @@ def example(heading: str) -> list[Row]:
 
 
 class OneServer:
-    """A server's slice of one weight, and who is told what of it."""
+    """A server's slice of one weight, and who hears what of it."""
 
     def __init__(self, policy: str, *workers: str, weight: float = 1.0, clocks: int = 0, **options: object) -> None:
         """`clocks`: pushes of zeros that every worker has made before the example begins."""

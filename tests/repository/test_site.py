@@ -1,4 +1,4 @@
-"""The guide as a site: every page is in the navigation, links outside of docs/ get pages, versions stand beside each other."""
+"""The guide as a site: every page is in the navigation, links outside of docs/ get pages, versions lie next to each other."""
 
 import json
 import re

@@ -4,7 +4,7 @@ from paceline.core.settings.config import Config, Options
 from paceline.rpc.agreed_settings import agreed_defaults, agreed_settings
 
 GIVEN = Config(task="a/digits.py", policy=Options(name="ssp", bound=3), epochs=7, plan={"alignment": 32})
-"""What is set beside the defaults: a file, a policy and its option, a number, and one within a section."""
+"""What is set besides the defaults: a file, a policy and its option, a number, and one within a section."""
 
 
 def test_each_setting_has_a_line_of_its_own() -> None:

@@ -171,7 +171,7 @@ class Clock:
 
 
 class Stream:
-    """One direction of a stream under watch, in virtual time: each message takes the far side so many seconds."""
+    """One direction of a stream under watch, in virtual time: each message takes the far side that number of seconds."""
 
     def __init__(self) -> None:
         self.clock = Clock()

@@ -1,4 +1,4 @@
-"""A process of another release is told so by the first message that it sends, before it trains."""
+"""A process of another release learns so from the first message that it sends, before it trains."""
 
 import threading
 from collections.abc import Callable, Iterator

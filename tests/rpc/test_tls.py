@@ -167,7 +167,7 @@ def test_nobody_there_is_no_matter_of_keys(kind: str, keys: Path) -> None:
 
 # keys that change
 def test_renewed_keys_are_taken_for_the_next_connection(serve: Serve, kind: str, keys: Path, tmp_path: Path) -> None:
-    """All that is known before is another CA afterwards: whoever still had the old keys would be refused."""
+    """All that is known before is another CA afterwards: a process that still had the old keys would be refused."""
     served = serve(keys)
     transport = served.transport()
     exchange(transport, numbers(10))
@@ -216,7 +216,7 @@ def raw(served: Served, context: ssl.SSLContext, host: str = "localhost") -> ssl
 
 
 def stranger(keys: Path) -> ssl.SSLContext:
-    """A client with a good certificate that has not been told what the lane wants."""
+    """A client with a good certificate that does not know what the lane wants."""
     context = without_certificate(keys)
     context.load_cert_chain(keys / CERTIFICATE, keys / KEY)
     return context

@@ -20,7 +20,7 @@ OPTIMIZER = {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 0.001}
 
 
 def in_one_process(replica: Any, shards: Path, rounds: int, workers: int = 2, batch: int = 32) -> Vector:
-    """The weights after so many rounds of one loop that shares samplers, kernels and the replica with the workers."""
+    """The weights after this number of rounds of one loop that shares samplers, kernels and the replica with the workers."""
     opened = open_shards(shards)
     sizes = opened.manifest.sizes
     steps = steps_per_epoch(sizes, [[rank] for rank in range(workers)], batch)
@@ -67,7 +67,7 @@ def nothing(cluster: Cluster, workers: list[Any]) -> None:
 
 
 def replace_a_worker(cluster: Cluster, workers: list[Any]) -> None:
-    """kill -9 in mid-run, then a new process under the same name, once before its lease lapses and once after."""
+    """kill -9 in the middle of a run, then a new process under the same name, once before its lease lapses and once after."""
     cluster.until(lambda status: status.version > 20)
     workers[1].kill()
     workers[1] = cluster.worker(1)

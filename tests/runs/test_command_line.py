@@ -1,4 +1,4 @@
-"""What a process is told: one value, from which its options are made, its command line and its JSON are written."""
+"""What a process gets: one value, from which its options are made, its command line and its JSON are written."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""In lock-step the final slices have the same bits, whatever is killed, stopped and resumed on the way
+"""In lock-step the final slices have the same bits, no matter what is killed, stopped and resumed on the way
 (docs/understand/recovery.md)."""
 
 import hashlib
@@ -110,7 +110,7 @@ def servers_killed_with_a_worker(cluster: Cluster) -> tuple[str, ...]:
 
 
 def stopped_and_resumed(cluster: Cluster) -> tuple[str, ...]:
-    """As Ctrl-C does: workers are told first, servers as soon as these are gone."""
+    """As Ctrl-C does: workers hear it first, servers as soon as these are gone."""
     _, workers = begun(cluster)
     goes_on(cluster)
     for worker in workers:

@@ -40,7 +40,7 @@ def started(cluster: Cluster) -> tuple[list[Process], Process]:
 
 
 def after(cluster: Cluster, steps: int) -> None:
-    """Waits until every member has made so many steps more."""
+    """Waits until every member has made this number of steps more."""
     before = {worker.worker: worker.clock for worker in cluster.until(lambda status: status.workers).workers}
     cluster.until(
         lambda status: all(one.clock >= before.get(one.worker, 0) + steps for one in status.workers if one.member)

@@ -1,4 +1,4 @@
-"""Whole runs of real processes, also when some of them are killed, frozen or told to stop in mid-run."""
+"""Whole runs of real processes, also when some of them are killed, frozen or told to stop in the middle."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""How processes start: what they can be told, and what they lack, from their first moment on."""
+"""How processes start: what they can get, and what is missing, from their first moment on."""
 
 import subprocess
 import sys

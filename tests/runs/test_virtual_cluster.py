@@ -43,7 +43,7 @@ OTHERS = VARIANTS + tuple(
     for name in registry.names(PACKAGE)
     if name not in {text.partition(":")[0].partition(",")[0] for text in POLICIES + VARIANTS}
 )
-"""A policy without a row of its own runs with its defaults."""
+"""A policy without its own row runs with its defaults."""
 HAPPENINGS: tuple[tuple[str, ...], ...] = (
     (),
     ("join",),

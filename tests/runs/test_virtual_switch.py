@@ -1,4 +1,4 @@
-"""Changes of policy in mid-run (docs/understand/rounds.md#changes-of-policy), in virtual time: nothing stalls, nothing
+"""Changes of policy during a run (docs/understand/rounds.md#changes-of-policy), in virtual time: nothing stalls, nothing
 acknowledged is lost or folded twice, all slices begin at the same version with all members level, and every worker ends up
 with the new policy."""
 
@@ -75,7 +75,7 @@ def run_schedule(seed: int, policies: tuple[str, ...], trouble: tuple[str, ...],
 
 
 def check_promises(cluster: Cluster, policies: tuple[str, ...], *, has_restarts: bool) -> None:
-    """What a change of policy must keep, whatever happens meanwhile."""
+    """What a change of policy must keep, no matter what happens meanwhile."""
     names = {from_shorthand(policy.partition(",")[0])["name"] for policy in policies}
     is_plain = names <= set(PLAIN) and not any("damped" in policy for policy in policies)
     check_ledger(cluster, is_lossless=not has_restarts, may_drop=bool(names & set(DROPPING)), is_plain=is_plain)

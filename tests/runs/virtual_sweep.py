@@ -1,4 +1,4 @@
-"""By hand: many more seeds than the tests run. `python -m tests.runs.virtual_sweep [policies|switches] FIRST LAST`."""
+"""Run it yourself: many more seeds than the tests run. `python -m tests.runs.virtual_sweep [policies|switches] FIRST LAST`."""
 
 import random
 import sys

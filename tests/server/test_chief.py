@@ -1,4 +1,4 @@
-"""The chief in one process: what it keeps, whom it admits, and how a run ends."""
+"""The chief in one process: what it keeps, which workers it admits, and how a run ends."""
 
 import errno
 import json
@@ -371,7 +371,7 @@ class Learner:
             self.pusher.client.pull(self.pusher.model, heads[0].switch.version)
 
     def push_until(self, number: int, more: int) -> None:
-        """Pushes until the change has come, and then so many times more."""
+        """Pushes until the change has come, and then this number of times more."""
         while max(self.begun) < number:
             self.push()
         for _ in range(more):

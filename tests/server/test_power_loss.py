@@ -1,4 +1,4 @@
-"""The power goes at every call to the disk, before and after it: what was acknowledged is there when it comes back."""
+"""The power goes at every call to the disk, before and after it: what was acknowledged exists when it comes back."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -58,7 +58,7 @@ def live(folder: Path, disk: Disk, promised: Promised) -> None:
 
 
 def after_a_cut(folder: Path, disk: PoweredDisk, survives: Callable[[], bool]) -> bool:
-    """Whether the power went before the end; checks what is there when it is back."""
+    """Whether the power went before the end; checks what exists when it is back."""
     folder.mkdir()
     promised = Promised()
     with suppress(PowerCut):

@@ -51,7 +51,7 @@ def seated(cluster: Cluster, number: int = 0) -> list[Pusher]:
 
 
 def raw(cluster: Cluster, head: dict[str, Any], parts: Parts) -> pb.PullHead:
-    """A push of worker-0 made by hand."""
+    """A push of worker-0 that the test makes itself."""
     plan = make_plan(SHAPES, 1, cluster.config.plan)
     facts = {"worker": "worker-0", "incarnation": 1, "clock": 1, "examples": 1, "base_term": 1, "elements": LENGTH}
     message = pb.PushHead(**(facts | {"plan_hash": plan.hash, "codec": "none"} | head))

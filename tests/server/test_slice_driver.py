@@ -37,7 +37,7 @@ def config_of(policy: str | Options, workers: int) -> Config:
 
 
 class Cast:
-    """A driver whose slice has its first weights, and its workers, each call in a thread of its own."""
+    """A driver whose slice has its first weights, and its workers, each call in its own thread."""
 
     def __init__(self, policy: str | Options, workers: int) -> None:
         config = config_of(policy, workers)

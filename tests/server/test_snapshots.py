@@ -1,4 +1,4 @@
-"""Snapshots beside training: when they are written, and what becomes of them on a disk that fails."""
+"""Snapshots during training: when they are written, and what becomes of them on a disk that fails."""
 
 import errno
 from collections.abc import Callable, Iterator

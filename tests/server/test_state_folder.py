@@ -1,4 +1,4 @@
-"""The server's folder: whatever happens to it, nothing damaged or half-written is taken for whole."""
+"""The server's folder: no matter what happens to it, nothing damaged or half-written is taken for whole."""
 
 import dataclasses
 import errno

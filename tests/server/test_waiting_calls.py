@@ -1,4 +1,4 @@
-"""Calls that wait for a reply or a version: who gets it, and who is told to ask again."""
+"""Calls that wait for a reply or a version: who gets it, and who must ask again."""
 
 import threading
 import time
@@ -36,7 +36,7 @@ def never() -> bool:
 
 
 def meanwhile(*events: Callable[[], object]) -> Callable[[], bool]:
-    """A caller that is there, and lets one of the events happen at each look at it."""
+    """A caller that waits, and lets one of the events happen at each look at it."""
     left = list(events)
 
     def is_there() -> bool:

@@ -85,7 +85,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 
 class Served:
-    """Shards on a server, and readers with folders of their own."""
+    """Shards on a server, and readers with their own folders."""
 
     def __init__(self, folder: Path, features: Any, token: str = "") -> None:
         self.folder = folder

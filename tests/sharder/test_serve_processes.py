@@ -51,7 +51,7 @@ def serving(cluster: Cluster, *more: Any) -> tuple[Process, dict[str, int]]:
 
 
 def reading(cluster: Cluster, name: str, port: int) -> list[Any]:
-    """Options of a process that keeps its copies in a folder of its own."""
+    """Options of a process that keeps its copies in its own folder."""
     return ["--shards", cluster.folder / name, "--shard-server", f"localhost:{port}"]
 
 

@@ -56,7 +56,7 @@ def task(tmp_path):
 
 
 class Heard(Progress):
-    """Remembers what it was told."""
+    """Remembers what it heard."""
 
     def __init__(self):
         self.stages = []
@@ -204,7 +204,7 @@ def test_an_unknown_strategy_is_refused_with_the_nearest(task, tmp_path):
         make_shards(config(task, data={"strategy": "randon"}), tmp_path / "out")
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="the small CIFAR-10 is not there")
+@pytest.mark.skipif(not REAL.exists(), reason="the small CIFAR-10 is missing")
 def test_real_images_are_sharded(tmp_path):
     manifest = make_shards(config("cifar10", workers=2, data={"path": str(REAL)}), tmp_path / "out")
 
@@ -244,7 +244,7 @@ def test_the_manifest_tells_how_every_shard_is_made_up(task, tmp_path):
 
 
 def test_duplicates_are_marked_and_do_not_lengthen_the_epoch(tmp_path):
-    """42 examples of two clouds and 2 outliers, which are a third cloud: sparse beside 4 shards."""
+    """42 examples of two clouds and 2 outliers, which are a third cloud: few for 4 shards."""
     path = tmp_path / "outliers.py"
     path.write_text(OUTLIERS)
     wanted = {"strategy": {"name": "distribution_aware", "clusters": 3}, "validation": 0, "test": 0}

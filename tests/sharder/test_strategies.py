@@ -1,4 +1,4 @@
-"""Every strategy deals every example, evenly and by its seed; the paper's own assignment is there to compare."""
+"""Every strategy deals every example, evenly and by its seed; the paper's own assignment can be compared."""
 
 import sys
 from pathlib import Path

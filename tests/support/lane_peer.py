@@ -1,4 +1,4 @@
-"""A lane with one assembly buffer, and a peer that writes HTTP/2 frames by hand: right ones and wrong ones."""
+"""A lane with one assembly buffer, and a peer that writes its own HTTP/2 frames: right ones and wrong ones."""
 
 import json
 import queue

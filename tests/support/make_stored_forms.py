@@ -1,5 +1,5 @@
 """`python -m tests.support.make_stored_forms NAME`: keeps what this release writes, under tests/stored/NAME, so that later
-ones are tested to read it (docs/understand/releases.md, "Older and newer peers"). What is there already is never made anew."""
+ones are tested to read it (docs/understand/releases.md, "Older and newer peers"). What exists is never made again."""
 
 import io
 import json

@@ -22,7 +22,7 @@ PLAIN = Sgd(lr=0.1, momentum=0.0, weight_decay=0.0)
 
 
 class OneSlice:
-    """A slice whose workers push what they are told to; clocks and bases are right unless they are given."""
+    """A slice whose workers push what the test says; clocks and bases are right unless they are given."""
 
     def __init__(
         self,

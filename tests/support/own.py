@@ -1,4 +1,4 @@
-"""`pytest --own FILE.py`: the contract tests of everything built in, run on a user's policy, codec or the like as if it lay in
+"""`pytest --own FILE.py`: the contract tests of everything built in, run on a user's policy, codec or similar as if it lay in
 the registry's folder."""
 
 import importlib

@@ -114,7 +114,7 @@ class Peers:
             self.send(self.members[rank].start())
 
     def leave(self, *ranks: int) -> None:
-        """They are gone at once; the others are told one by one, later."""
+        """They are gone at once; the others hear it one by one, later."""
         for rank in ranks:
             del self.members[rank], self.owns[rank], self.rounds[rank]
             self.computing.discard(rank)
@@ -145,7 +145,7 @@ class Peers:
 
     # many events
     def run(self, until: int, events: int | None = None) -> None:
-        """Draws events until all have ended step `until` and nothing is under way, or so many were drawn. AssertionError
+        """Draws events until all have ended step `until` and nothing is under way, or this number was drawn. AssertionError
         where nobody can do anything before that."""
         able = {rank for rank in self.members if self.able(rank, until)}
         while events is None or events > 0:

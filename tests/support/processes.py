@@ -144,7 +144,7 @@ class Process:
         return found
 
     def wait_for(self, event: str, **facts: Any) -> dict[str, Any]:
-        """The first such line, once it is there."""
+        """The first such line, once it exists."""
 
         def found() -> dict[str, Any] | None:
             seen = self.events(event, **facts)
@@ -207,7 +207,7 @@ class Cluster:
         return self.start("sharder", "-m", "paceline.sharder", "--config", self.config, "--out", self.shards, *more)
 
     def server(self, index: int, *more: Any) -> Process:
-        """A server, of this cluster's program; one that was there before comes back on its port and in its folder."""
+        """A server, of this cluster's program; one that ran before comes back on its port and in its folder."""
         port = self.addresses[index].rpartition(":")[2] if index < len(self.addresses) else 0
         chief = ["--chief", self.addresses[0]] if index else []
         report = self.folder / f"ports-{index}.json"
@@ -275,7 +275,7 @@ class Cluster:
         )
 
     def _whereabouts(self) -> list[Any]:
-        """What workers and the evaluator are told alike."""
+        """What workers and the evaluator both get."""
         servers = ",".join(self.addresses)
         return ["--config", self.config, "--shards", self.shards, "--servers", servers, "--token-file", self.token]
 

@@ -91,7 +91,7 @@ def table() -> str:
 
 
 def filled(kind: Descriptor, only: dict[str, Fields]) -> Message:
-    """A message of that kind with a value of its own in every field that `only` has: what `stored_bytes` keeps."""
+    """A message of that kind with its own value in every field that `only` has: what `stored_bytes` keeps."""
     message = GetMessageClass(kind)()
     for field in kind.fields:
         if field.number in only[_name(kind)]:

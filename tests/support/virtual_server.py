@@ -226,7 +226,7 @@ class Server(SliceSnapshots):
             self.cluster.publish()
 
     def deliver(self, replies: Sequence[Reply]) -> None:
-        """Sends replies to whoever waits for them; their weights stay pinned until they have arrived."""
+        """Sends replies to those who wait for them; their weights stay pinned until they have arrived."""
         if not self.rounds or self.rounds[-1][1] != self.slice.version:
             self.rounds.append((self.cluster.now, self.slice.version))
         for reply in replies:
@@ -290,7 +290,7 @@ class Server(SliceSnapshots):
 
     # snapshots
     def take_snapshot(self) -> None:
-        """Writes the present state, unless it is to be written at a version that the chief names."""
+        """Writes the present state, unless it will be written at a version that the chief names."""
         if not self.is_up or not self.keeps_snapshots or self.keeps_step:
             return
         with self.none_written():

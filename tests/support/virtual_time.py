@@ -100,7 +100,7 @@ class Task:
 
 
 class FarSide(Protocol):
-    """Whoever is called; what is sent to one that is down is lost."""
+    """Those who are called; what is sent to one that is down is lost."""
 
     is_up: bool
 

@@ -69,7 +69,7 @@ class Worker:
         self.tasks = [Task(cluster, self._process())]
 
     def begin(self, in_force: PolicyInForce) -> None:
-        """The worker's half of a policy, anew; the model is the one pulled last."""
+        """The worker's half of a policy, from scratch; the model is the one pulled last."""
         self.in_force = in_force
         self.policy = in_force.policy
         self.stepper = self.policy.worker_optimizer(self.cluster.optimizer)
@@ -280,7 +280,7 @@ class Worker:
             return
 
     def _until_answered(self, server: "Server", push: Push, switches: int, whole: bool = True) -> Body:
-        """Gap, NotYet: it has to be sent anew. `whole`: the slice may lack it."""
+        """Gap, NotYet: it has to be sent again. `whole`: the slice may lack it."""
         while True:
             box = Box()
             if whole:

@@ -1,4 +1,4 @@
-"""Rows with weights of their own: from a file or a task to the shards, into the training and the scores, as scikit-learn's
+"""Rows with their own weights: from a file or a task to the shards, into the training and the scores, as scikit-learn's
 sample_weight."""
 
 from pathlib import Path

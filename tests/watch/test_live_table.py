@@ -43,7 +43,7 @@ def status(*workers: WorkerStatus) -> StatusReply:
 
 
 def shown(found: StatusReply, width: int = WIDTH) -> list[str]:
-    """On a terminal of so many columns."""
+    """On a terminal with this number of columns."""
     text = StringIO()
     Console(file=text, width=width, force_terminal=True, no_color=True).print(picture(found, 12345.6, width))
     return [re.sub(r"\x1b\[[\d;]*m", "", line) for line in text.getvalue().splitlines()]

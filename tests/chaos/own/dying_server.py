@@ -1,4 +1,4 @@
-"""`python -m paceline.server` for chaos rounds: dies at a named point when it is told so, and notes in a file beside its folder
+"""`python -m paceline.server` for chaos rounds: dies at a named point when asked to, and notes in a file next to its folder
 what the folder would hold if the machine lost its power. Nothing of this is in the product."""
 
 import os

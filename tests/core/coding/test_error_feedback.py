@@ -1,4 +1,4 @@
-"""Error feedback: whatever a codec leaves out, nothing is lost."""
+"""Error feedback: what a codec leaves out is never lost."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The rules of early stopping, with examples worked by hand."""
+"""The rules of early stopping, with worked examples."""
 
 from typing import Any
 

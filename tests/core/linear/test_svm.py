@@ -1,4 +1,4 @@
-"""The linear model over sparse rows: its oracles, its gradients beside the dense formulas, its moves, and its errors."""
+"""The linear model over sparse rows: its oracles, its gradients against the dense formulas, its moves, and its errors."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def model_of(weights: Vector, objective: Objective, examples: Examples, tracks: 
 
 
 def formula(weights: Any, objective: Objective, examples: Examples, dense: Any, rows: Any) -> Any:
-    """The gradient of a batch as its formula has it, over all features and in float64."""
+    """The gradient of a batch by its formula, over all features and in float64."""
     decays = objective.lam / (np.maximum((dense != 0).sum(0), 1) if objective.reg == "hogwild" else 1)
     total = np.zeros(dense.shape[1])
     for x, y in zip(dense[rows], examples.labels[rows].astype(np.float64), strict=True):

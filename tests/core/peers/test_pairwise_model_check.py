@@ -1,5 +1,5 @@
-"""AD-PSGD, all orders in which things can happen to few workers, and thousands of random ones to more: nobody waits for
-ever, and no exchange changes the sum of all models by more than the difference whose answer was lost."""
+"""AD-PSGD, all orders in which things can happen to few workers, and thousands of random ones to more: no one waits
+forever, and no exchange changes the sum of all models by more than the difference whose answer was lost."""
 
 from copy import copy
 from random import Random
@@ -19,7 +19,7 @@ ZERO = np.zeros(1, np.float32)
 
 
 class Told(Random):
-    """Chooses what it is told to."""
+    """Chooses what the test says."""
 
     def choice(self, seq):
         return seq[self.number]
@@ -103,7 +103,7 @@ class World:
             yield self.leaves(rank)
 
     def starts(self, rank, number):
-        """Its step, which is 0, commutes with all that others do, so it is not an event of its own."""
+        """Its step, which is 0, commutes with all that others do, so it is no separate event."""
         other = self.copied(rank)
         other.policies[rank]._random = Told()
         other.policies[rank]._random.number = number

@@ -1,4 +1,4 @@
-"""Peer policies against the worked examples of docs/understand/peers.md and others by hand, what mixing keeps under any
+"""Peer policies against the worked examples of docs/understand/peers.md and others, what mixing keeps under any
 schedule, and one contract for all in the folder."""
 
 from random import Random
@@ -428,7 +428,7 @@ GRADIENTS = [[0.3, -0.6, 0.1, 1.2], [0.3, 0.2, 0.1, -0.1], [0, -0.4, 0.35, 0.1]]
     ],
 )
 def test_broadcast_sends_what_crosses_the_threshold(quantised, sent, residual):
-    """By hand, tau .5."""
+    """A worked example, tau .5."""
     steps = iter(GRADIENTS)
     peers = Peers(
         "broadcast",

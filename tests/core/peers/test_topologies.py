@@ -1,4 +1,4 @@
-"""Topologies: who is linked to whom, the mixing weights, the two colours; one contract for all in the folder."""
+"""Topologies: which ranks are linked, the mixing weights, the two colours; one contract for all in the folder."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ members = st.sets(st.integers(0, 15), min_size=1, max_size=13).map(lambda ranks:
 
 
 def made(name, size=16):
-    """The topology with its default options; a matrix for so many ranks."""
+    """The topology with its default options; a matrix for this number of ranks."""
     options = {"rows": np.full((size, size), 1 / size).tolist()} if name == "matrix" else {}
     return build_topology(Options(name=name, **options))
 
@@ -107,7 +107,7 @@ def test_a_matrix_sends_where_the_receivers_row_has_a_weight():
 
 
 def test_who_leaves_a_matrix_is_passed_through():
-    """By hand: W_00 <- .5 + .2 * .4 / .5 = .66, W_01 <- .3 + .2 * .1 / .5 = .34, and so on."""
+    """Worked out: W_00 <- .5 + .2 * .4 / .5 = .66, W_01 <- .3 + .2 * .1 / .5 = .34, and so on."""
     assert Matrix(rows=UNEVEN).weights((0, 1)) == pytest.approx(np.array([[0.66, 0.34], [0.34, 0.66]]))
 
 

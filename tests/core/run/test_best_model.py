@@ -1,4 +1,4 @@
-"""What a run is judged by, and how people are told of it."""
+"""What a run is judged by, and how people learn of it."""
 
 import math
 

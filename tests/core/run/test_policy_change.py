@@ -1,4 +1,4 @@
-"""Which policy may follow which in mid-run."""
+"""Which policy may follow which in the middle of a run."""
 
 import json
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""What the chief knows of each worker beside its seat."""
+"""What the chief knows of each worker besides its seat."""
 
 import json
 

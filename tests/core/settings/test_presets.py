@@ -56,7 +56,7 @@ def test_sharding_is_as_its_paper_trains():
 
 
 def test_twelve_workers_of_sharding_learn_at_the_papers_rates():
-    """32,000 and 48,000 iterations of 128 images are 81.92 and 122.88 passes over 50,000."""
+    """32,000 and 48,000 steps of 128 images are 81.92 and 122.88 passes over 50,000."""
     iterations = (0, 31_999, 32_001, 47_999, 48_001, 64_000)
 
     found = rates(load(preset="sharding"), 12, [128 * iteration / 50_000 for iteration in iterations])

@@ -1,4 +1,4 @@
-"""What a slice does when the policy changes in mid-run."""
+"""What a slice does when the policy changes in the middle of a run."""
 
 from paceline.core.slice.policy_switch import PolicySwitch
 from paceline.core.slice.rounds import Rounds

@@ -18,7 +18,7 @@ def slice_with(policy="asp", workers="ab", per_epoch=4, weights=(0.0,), schedule
 
 
 def rates(one, *pushes):
-    """The rates in the replies to pushes of `worker` with so many examples."""
+    """The rates in the replies to pushes of `worker` with this number of examples."""
     return [reply.lr for worker, examples in pushes for reply in one.push(worker, 1.0, examples=examples)]
 
 

@@ -123,7 +123,7 @@ def test_the_mean_is_that_of_all_versions_since_the_epoch(
 
 
 def test_a_mean_of_many_versions_keeps_its_digits():
-    """20,000 folds of two places that go up and down for ever, where float32 has to add up what has no room in it."""
+    """20,000 folds of two places that go up and down forever, where float32 has to add up what has no room in it."""
     one = Averaging("asp", 0.0, workers="a")
     rng = np.random.default_rng(0)
 

@@ -21,7 +21,7 @@ def f32(*values):
 
 @pytest.mark.parametrize(("gradient", "clipped"), [((3, 4), (0.6, 0.8)), ((0.3, 0.4), (0.3, 0.4))])
 def test_a_gradient_above_the_limit_is_scaled_down_to_it(gradient, clipped):
-    """By hand: [3, 4] to [.6, .8], [.3, .4] unchanged, for a limit of 1."""
+    """Worked out: [3, 4] to [.6, .8], [.3, .4] unchanged, for a limit of 1."""
     g = f32(*gradient)
 
     assert g * clip(norm=1).factor(l2_norm(g)) == pytest.approx(f32(*clipped))

@@ -1,4 +1,4 @@
-"""Each optimizer against numbers by hand and against torch, its bits, and how its options are refused."""
+"""Each optimizer against worked numbers and against torch, its bits, and how its options are refused."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ def near(value: float) -> Any:
     return pytest.approx(value, rel=1e-6)
 
 
-# by hand
+# worked out
 def test_the_bsp_example_takes_one_step_on_the_mean_of_two_pushes() -> None:
     plain = Sgd(lr=0.1, momentum=0, weight_decay=0)
 
@@ -103,7 +103,7 @@ def test_adams_second_step_corrects_both_means_for_two_steps() -> None:
 
 
 def test_adamw_takes_its_decay_from_the_weight_and_not_through_the_division() -> None:
-    # Adam: the gradient is 2 + 0.5, the first step 0.1 all the same. AdamW: 1 - 0.1 * 0.5 * 1, and the step
+    # Adam: the gradient is 2 + 0.5, the first step 0.1 nevertheless. AdamW: 1 - 0.1 * 0.5 * 1, and the step
     assert after(Adam(lr=0.1, weight_decay=0.5), 1, 2) == near(0.9)
     assert after(AdamW(lr=0.1, weight_decay=0.5), 1, 2) == near(0.95 - 0.1)
 

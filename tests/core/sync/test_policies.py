@@ -1,4 +1,4 @@
-"""Policies against examples worked by hand, and one contract for all in the folder."""
+"""Policies against worked examples, and one contract for all in the folder."""
 
 import itertools
 import math
@@ -466,7 +466,7 @@ def test_dssp_keeps_every_lead_at_most_one_beyond_its_upper_bound(lower, more, s
 
 
 def worst_lead(**options):
-    """Of a worker that pushes every second beside one that is ten times slower."""
+    """Of a worker that pushes every second, next to one that is ten times slower."""
     one, worst = OneSlice("dssp", workers="pq", **options), 0
     due, waiting = {"p": 1.0, "q": 10.3}, set()
     while due["q"] < 300:
@@ -891,7 +891,7 @@ def test_local_sgd_weighs_models_by_their_examples():
 
 
 def test_local_sgd_leaves_the_runs_optimizer_to_the_workers():
-    """Momentum .9: -.1, then -.19. The server adds none of its own: the second round goes on with the worker's."""
+    """Momentum .9: -.1, then -.19. The server adds none: the second round goes on with the worker's."""
     one = OneSlice("local_sgd", workers="a", optimizer=Sgd(lr=0.1, momentum=0.9, weight_decay=0.0))
     workers = [OneWorker(one, "a")]
 

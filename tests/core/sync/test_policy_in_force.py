@@ -1,4 +1,4 @@
-"""The policy that a slice, a worker or the evaluator goes by, and how it takes over a change."""
+"""The policy that a slice, a worker or the evaluator uses, and how it takes over a change."""
 
 import pytest
 

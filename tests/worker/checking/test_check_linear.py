@@ -1,4 +1,4 @@
-"""A linear model's data and settings before a run: each mistake is told with what was seen and what to do."""
+"""A linear model's data and settings before a run: each mistake is reported with what was seen and what to do."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""One mini-batch before a run: each mistake in a task is told with its place, its sizes and what to do."""
+"""One mini-batch before a run: each mistake in a task is reported with its place, its sizes and what to do."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A training script of one's own up to its first step, before anything is started: its mistakes are told with their line."""
+"""A user's training script up to its first step, before anything is started: its mistakes are reported with their line."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A worker's line to one server: whatever fails on the way, a push counts once and weights land in their places."""
+"""A worker's line to one server: no matter what fails on the way, a push counts once and weights land in their places."""
 
 import itertools
 import threading
@@ -42,7 +42,7 @@ def answer(term: int = 1, version: int = 1, **more: Any) -> pb.PullHead:
 
 
 class Script(Transport):
-    """A server that does what it is told, one act for each call, and keeps what it was sent."""
+    """A server that does what the test says, one act for each call, and keeps what it was sent."""
 
     def __init__(self) -> None:
         self.pushes: deque[Act] = deque()

@@ -49,7 +49,7 @@ class Life:
         self.owed.go_on_after(0)
 
     def push(self, gradient: Vector, fate: str, death: str) -> None:
-        """One clock; a worker that dies on the way begins anew."""
+        """One clock; a worker that dies on the way begins again."""
         self._push(gradient, fate, death)
         if death != "no":
             self.begin_anew(torn=death in ("encoding", "taking back"))
@@ -135,7 +135,7 @@ class Line:
         return self.link.owed
 
     def attach(self, clock: int) -> "Line":
-        """The server has counted so many pushes."""
+        """The server has counted this number of pushes."""
         self.server.standings.append(standing(clock=clock))
         self.link.attach(1)
         return self

@@ -1,4 +1,4 @@
-"""Without settings a linear model is as good as scikit-learn's LinearSVC on unbalanced sets, whoever trains it."""
+"""Without settings a linear model is as good as scikit-learn's LinearSVC on unbalanced sets, no matter what trains it."""
 
 from functools import cache
 from pathlib import Path

@@ -134,8 +134,8 @@ def test_workers_that_wait_for_one_another_push_after_each_mini_batch(policy, ba
 
 
 def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
-    """What lock-step training must give: each round every worker's batches from the same weights and at the rate that it was
-    told with these, then the sum as it is."""
+    """What lock-step training must give: each round every worker's batches from the same weights and at the
+    rate that came with these, then the sum as it is."""
     own, batch = LinearData(config, shards), config.worker_batch * push_batches(config)
     lens = own.epoch_lens()
     steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], batch)

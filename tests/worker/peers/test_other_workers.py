@@ -32,7 +32,7 @@ SOON = 20.0
 
 
 class Member:
-    """A worker without a training loop of its own: a policy, its lines and its server."""
+    """A worker without its own training loop: a policy, its lines and its server."""
 
     def __init__(self, rank: int, kind: str, start: float, incarnation: int = 1, codec: str = "none") -> None:
         self.name = f"worker-{rank}"
@@ -99,7 +99,7 @@ def side_by_side(*works: Callable[[], Any]) -> None:
         thread.start()
     for thread in threads:
         thread.join(SOON)
-        assert not thread.is_alive(), "a member waits for ever"
+        assert not thread.is_alive(), "a member waits forever"
     if failed:
         raise failed[0]
 
@@ -111,7 +111,7 @@ def test_two_members_average_their_models_while_one_computes(member: Callable[..
     passive.begin("adpsgd")
     active.begin("adpsgd")
     seen = active.step(1.0)
-    assert (seen[0], passive.own.local[0], active.own.local[0]) == (3.0, 2.0, 1.5)  # by hand
+    assert (seen[0], passive.own.local[0], active.own.local[0]) == (3.0, 2.0, 1.5)  # worked out
 
 
 @pytest.mark.parametrize("policy", ["allreduce", "dpsgd"])
@@ -168,7 +168,7 @@ def test_vectors_of_a_round_are_used_again_as_soon_as_they_have_been_sent(member
     told(1, *members)
     for one in members:
         one.begin("allreduce")
-    gc.disable()  # whatever is kept in a ring of references would be found at some time
+    gc.disable()  # what is kept in a ring of references would be found at some time
     try:
         for _ in range(20):
             side_by_side(*(lambda one=one: one.step(1.0) for one in members))  # type: ignore[misc]
@@ -275,7 +275,7 @@ def test_a_member_that_the_topology_has_no_place_for_ends_the_step_with_the_reas
 
 # what is refused
 def deliver(to: Member, kind: str, head: dict[str, Any], values: Any = (), token: str = TOKEN) -> None:
-    """A message by hand, of worker-1 where the head says nothing else."""
+    """A message that the test writes, of worker-1 where the head says nothing else."""
     sent = np.asarray(values, np.float32)
     said = {"worker": "worker-1", "incarnation": 1, "clock": 1, "plan_hash": PLAN.hash, "elements": len(sent)} | head
     note = {"kind": "ask", "view": 1, "round": 1, "weight": 1.0, "to": to.incarnation} | said.pop("note", {})
@@ -286,7 +286,7 @@ def deliver(to: Member, kind: str, head: dict[str, Any], values: Any = (), token
 
 @pytest.fixture
 def taker(member: Callable[..., Member]) -> Member:
-    """Averages with worker-1, which sends by hand."""
+    """Averages with worker-1, whose messages the test writes."""
     found, other = member(0, 1.0), member(1, 3.0)
     told(1, found, other)
     found.begin("adpsgd")

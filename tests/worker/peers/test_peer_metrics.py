@@ -1,4 +1,4 @@
-"""What a worker of a run without servers counts: who is there, bytes, what waits, what fails."""
+"""What a worker of a run without servers counts: members, bytes, what waits, what fails."""
 
 from collections.abc import Iterator
 

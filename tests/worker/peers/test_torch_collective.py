@@ -42,7 +42,7 @@ class Outcome:
 
 
 class Collected(Peers):
-    """Members whose gradients a collective adds up: each one is told the sum at some time, or that it can't be had, or
+    """Members whose gradients a collective adds up: each one gets the sum at some time, or that it can't be had, or
     nothing, where another one did not take part to the end."""
 
     def __init__(self, count: int, seed: int = 0, failing: float = 0.0, **more) -> None:
@@ -153,7 +153,7 @@ def test_one_who_falls_back_takes_the_others_along_until_the_next_try() -> None:
     before = peers.sums
 
     peers.run(16)
-    assert peers.sums - before <= 1  # whoever has not heard of it yet
+    assert peers.sums - before <= 1  # one that has not heard of it yet
     assert all(policy.meeting() is None for policy in peers.members.values())
     peers.run(20)
 

@@ -339,7 +339,7 @@ def test_a_stream_with_fewer_examples_than_workers_is_refused() -> None:
         run.train(run.loader(Stream(2), 4, length=100))
 
 
-# a look, len, and DataLoaders that are there already
+# a look, len, and DataLoaders that exist already
 def test_a_look_at_the_first_mini_batch_before_wrap_joins_nothing() -> None:
     for dataset in (Numbers(20), Known(20)):
         run = FakeRun(1, workers=2)

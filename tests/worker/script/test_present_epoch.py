@@ -7,7 +7,7 @@ from paceline.worker.script.present_epoch import PresentEpoch
 
 
 def drawn(parts: int, accumulate: int = 1, whole: bool = True) -> PresentEpoch:
-    """The first epoch of 8 steps, with so many parts drawn."""
+    """The first epoch of 8 steps, with this number of parts drawn."""
     epoch = PresentEpoch(accumulate)
     epoch.begin(0, 8)
     for _ in range(parts):

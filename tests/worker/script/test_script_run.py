@@ -260,7 +260,7 @@ def test_a_number_alone_gets_a_name_and_a_guess_is_said_aloud(function: Any, bes
 def test_a_worker_that_comes_after_the_end_ends_its_script_unless_it_has_the_final_model(
     told: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], has_model: bool
 ) -> None:
-    """Else what follows the loop would save an untrained model over a good one."""
+    """Otherwise what follows the loop would save an untrained model over a good one."""
     run = script_run.ScriptRun(told)
     thread = SimpleNamespace(start=lambda work: None, wait=lambda: None)
     data = SimpleNamespace(dealt=lambda config: None)

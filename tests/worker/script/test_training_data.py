@@ -18,7 +18,7 @@ CLASSES = [0, 1, 1, 2, 0, 1]
 
 
 class Rows(data.Dataset):
-    """As torchvision has them, with whatever attributes the test says."""
+    """As torchvision has them, with the attributes that the test gives."""
 
     def __init__(self, count: int = 6, row: Any = None, **more: Any) -> None:
         self.count = count

@@ -1,4 +1,4 @@
-"""A worker whose gradients say how they are to be stepped with: what it does itself of that, and what it tells the servers."""
+"""A worker whose gradients say how to step with them: what it does itself of that, and what it tells the servers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ PLAIN = Sgd(lr=2.0, momentum=0.0, weight_decay=0.0, groups=GROUPS)
 
 
 class Telling(Replica):
-    """Its gradients say how they are to be stepped with."""
+    """Its gradients say how to step with them."""
 
     def __init__(self, gradients: list[float | None], *manners: Manner) -> None:
         super().__init__(gradients)
