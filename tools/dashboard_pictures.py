@@ -84,7 +84,7 @@ def draw(title: str, shown: dict[Panel, Series]) -> bytes:
 
 def _draw(axes: Axes, panel: Panel, found: Series) -> None:
     suffix = panel.unit.removeprefix("suffix:").strip()
-    tell: Callable[[float], str] = _UNITS.get(panel.unit, lambda value: f"{value:.4g} {suffix}")
+    tell: Callable[[float], str] = _UNITS.get(panel.unit, lambda value: f"{_short(value)} {suffix}")
     axes.tick_params(labelsize=8)
     if panel.is_number:
         axes.axis("off")
@@ -136,6 +136,10 @@ def _heatmap(axes: Axes, found: Series) -> None:
 def _order(labels: dict[str, str]) -> tuple[float, str]:
     """Buckets by their number, others by name."""
     return float(labels.get("le", 0)), " ".join(labels.values())
+
+
+def _short(value: float) -> str:
+    return f"{value:.4g}" if abs(value) < 1e4 else _scaled(value, "")
 
 
 def _scaled(value: float, unit: str) -> str:
