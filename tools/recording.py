@@ -12,6 +12,8 @@ PICTURE = Path(__file__).resolve().parent.parent / "docs" / "pictures" / "run.sv
 COLUMNS, LINES = 80, 24
 RUN = "run digits -w 4 -s 2 --policy ssp:3 --slow 2=3x"
 """The command that is recorded, behind `paceline`."""
+END = 4
+"""Seconds for which the end is shown before the picture begins again. The last thing printed is shown for none."""
 NEEDED = {"asciinema": "pip install 'asciinema<3'", "npx": "install Node.js with npm"}
 """Each program, and where it comes from."""
 
@@ -23,9 +25,8 @@ def record(picture: Path) -> None:
             sys.exit(f"tools.recording: {program} is not on the path: {remedy}.")
     with tempfile.TemporaryDirectory() as folder:
         cast = Path(folder) / "run.cast"
-        shown = (
-            f"printf '$ %s\\n' {shlex.quote(f'paceline {RUN}')}; {shlex.quote(sys.executable)} -m paceline.cli {RUN}"
-        )
+        typed, done = f"printf '$ %s\\n' {shlex.quote(f'paceline {RUN}')}", f"sleep {END}; printf ' '"
+        shown = f"{typed}; {shlex.quote(sys.executable)} -m paceline.cli {RUN}; {done}"
         size = ["--cols", str(COLUMNS), "--rows", str(LINES)]
         subprocess.run(["asciinema", "rec", "--quiet", *size, "--command", shown, str(cast)], cwd=folder, check=True)
         drawn = ["npx", "--yes", "svg-term-cli@2", "--in", str(cast), "--out", str(picture), "--window", "--no-cursor"]
