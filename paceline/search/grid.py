@@ -22,7 +22,7 @@ class Published(Section):
 
     at: dict[str, Any] = Field(description="Settings by key, like optimizer.lr.")
     accuracy: float = Field(description="On the test data (ratio).")
-    epochs: float = Field(description="Until training ended.")
+    epochs: float | None = Field(None, description="Until training ended; none where the paper does not say.")
 
     def is_about(self, config: Config) -> bool:
         """Whether the config has all of these settings."""

@@ -195,7 +195,7 @@ class Results:
         if papers:
             columns.append(("paper", [_number(row.paper.accuracy if row.paper else None, 4) for row in self.rows]))
         columns.append(("epochs trained", [_number(row.epochs, 1) for row in self.rows]))
-        if papers:
+        if any(row.paper and row.paper.epochs for row in self.rows):
             columns.append(("paper", [_number(row.paper.epochs if row.paper else None, 0) for row in self.rows]))
         columns.append(("seconds", [_number(row.seconds, 1) for row in self.rows]))
         header, texts = zip(*columns, strict=True)

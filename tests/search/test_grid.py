@@ -1,5 +1,7 @@
 """Grids: what a command line names becomes points with checked configs; the papers' grids hold their tables."""
 
+import importlib
+
 import pytest
 
 from paceline.core.errors import ConfigError, UsageError
@@ -76,7 +78,7 @@ def test_a_wrong_setting_is_told_with_its_point_before_anything_is_started(text,
     [
         ([], "A search needs a grid: --grid optimizer.lr=0.1,0.01, or one of hogwild-table-1"),
         (["hogwild-table-3"], "or the name of a paper's grid. Did you mean 'hogwild-table-"),
-        (["batches"], "Papers' grids: hogwild-table-1, hogwild-table-2"),
+        (["batches"], "Papers' grids: hogwild-table-1, hogwild-table-2, sharding-table-2"),
         (["seed="], "expected KEY=VALUE,VALUE"),
         (["=1,2"], "expected KEY=VALUE,VALUE"),
         (["seed=[1"], "can't read the values"),
@@ -138,6 +140,42 @@ def test_table_2_has_the_papers_numbers_beside_its_points():
 @pytest.mark.parametrize("name", paper_grids())
 def test_a_papers_grid_starts_from_a_preset_that_exists(name):
     assert load(preset=read_paper_grid(name).preset)
+
+
+def numbers_beside(name):
+    """The paper's accuracies next to the points of its grid, in their order."""
+    grid = read_grid([name])
+    points = points_of(grid, lambda sets: read_config(None, sets=sets, preset=grid.preset), None)
+    return [[row.accuracy for row in grid.paper if row.is_about(point.configs[0])] for point in points]
+
+
+@pytest.mark.parametrize(("name", "model"), [("shat-table-2-resnet50", "ResNet-50"), ("shat-table-2-vgg16", "VGG-16")])
+def test_shats_table_has_its_recipes_numbers_beside_its_points(name, model):
+    pytest.importorskip("matplotlib")
+    from paceline.reproduce.recipes.shat.table_2 import PAPER
+
+    table = [PAPER[model][method] for method in ("ENSEMBLE", "ASP", "SHAT-Root", "SHAT")]
+
+    assert numbers_beside(name) == [[accuracy] for workers in zip(*table, strict=True) for accuracy in workers]
+
+
+@pytest.mark.parametrize("number", [2, 4, 5])
+def test_shardings_tables_have_their_recipes_numbers_beside_their_points(number):
+    pytest.importorskip("matplotlib")
+    recipe = importlib.import_module(f"paceline.reproduce.recipes.sharding.table_{number}").RECIPE
+
+    assert numbers_beside(f"sharding-table-{number}") == [
+        [recipe.paper[row]["validation_accuracy"]] for row in recipe.rows
+    ]
+
+
+def test_shats_points_are_the_presets_but_for_method_and_workers():
+    grid = read_grid(["shat-table-2-resnet50"])
+    points = points_of(grid, lambda sets: read_config(None, sets=sets, preset=grid.preset), None)
+
+    found = points[-1].configs[0].model_dump(exclude={"run", "workers"})
+
+    assert found == load(preset="shat").model_dump(exclude={"run", "workers"})
 
 
 def test_the_papers_numbers_stand_beside_their_own_settings_only():
