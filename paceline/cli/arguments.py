@@ -116,6 +116,14 @@ Folds = Annotated[
     int | None,
     typer.Option(help="Cross-validate: run each point this many times, each time tested on another part.", min=2),
 ]
+Halving = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Successive halving: train all points for few epochs, and one in N of them, the best, for N times as many.",
+        min=2,
+    ),
+]
 Cores = Annotated[
     int | None,
     typer.Option(

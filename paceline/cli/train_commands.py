@@ -18,6 +18,7 @@ from paceline.cli.arguments import (
     Folds,
     Fresh,
     Grid,
+    Halving,
     Json,
     Log,
     Loop,
@@ -181,6 +182,7 @@ def search(
     epochs: Epochs = None,
     data: Data = None,
     folds: Folds = None,
+    halving: Halving = None,
     cores: Cores = None,
     by: By = None,
     engine: Engine = "runs",
@@ -200,7 +202,22 @@ def search(
 
         found = read_grid(grid or [])
         read = reader_of(what, workers, servers, policy, sets or [], epochs, data, preset or found.preset)
-        sys.exit(go(found, read, folds, cores, out, fresh, as_json, device=device, by=by, engine=engine, yes=yes))
+        sys.exit(
+            go(
+                found,
+                read,
+                folds,
+                cores,
+                out,
+                fresh,
+                as_json,
+                device=device,
+                by=by,
+                engine=engine,
+                yes=yes,
+                halving=halving,
+            )
+        )
 
 
 def local(

@@ -33,6 +33,7 @@ def train_point(config: Config, folder: RunFolder) -> None:
         metrics=report.metrics,
         measure="",
         seconds=report.seconds,
+        train_examples=report.examples,
         reason="trained in the search's own process",
         started=began,
         pids={},

@@ -14,6 +14,8 @@ from rich.table import Table
 
 from paceline.core.run.best_model import Measure, measure_of, scores_of
 from paceline.core.run.warnings import RunWarning
+from paceline.data.manifest import read_manifest
+from paceline.data.shards import is_there
 from paceline.local.run_folder import RunFolder
 from paceline.search.grid import Published, shown
 
@@ -35,6 +37,8 @@ class Measured:
     """What the run is judged by, like 'max accuracy'."""
     warnings: Sequence[RunWarning] = ()
     """What still went wrong at its end."""
+    train_examples: int | None = None
+    """Of an epoch; None where nobody has noted it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,27 @@ class Row:
     error: str | None = None
     """Why it has no result: what went wrong, or NOT_RUN."""
     paper: Published | None = None
+    round: int = 0
+    """Of halving: the last one that it was in."""
+    before: Sequence[Measured] = ()
+    """Its runs of earlier rounds."""
+    in_full: float = 0.0
+    """Epochs that its runs may train, if it is not stopped."""
+
+    @property
+    def examples(self) -> float | None:
+        """That all of its runs have trained; None where nobody has noted it."""
+        return _sum([each.epochs * each.train_examples for each in self._all if each.train_examples])
+
+    @property
+    def examples_in_full(self) -> float | None:
+        """What it trains at most, if it is not stopped."""
+        known = [each.train_examples for each in self._all if each.train_examples]
+        return statistics.fmean(known) * self.in_full if known else None
+
+    @property
+    def _all(self) -> list[Measured]:
+        return [*self.before, *self.runs]
 
     def mean(self, name: str) -> float | None:
         """Of a metric over its runs; None where it has none."""
@@ -89,6 +114,8 @@ class Results:
     folds: int | None = None
     by: Measure | None = None
     """What points are compared by; None: what the runs are judged by."""
+    full: int | None = None
+    """How many points the full grid has, where not all of it is trained."""
 
     def check(self) -> None:
         """ConfigError where runs have been scored, but not by what points are compared by."""
@@ -115,11 +142,27 @@ class Results:
 
     @property
     def best(self) -> Row | None:
-        """The first one of those with the best mean; None while nothing is scored."""
+        """The first one of those with the best mean in the last round; None while nothing is scored."""
+        return next(iter(self.ranked), None)
+
+    @property
+    def ranked(self) -> list[Row]:
+        """All that are scored, the best one first; those of a later round come before the others."""
         sign = self._measure.sign
         scores = [(row.mean(self.measure), row) for row in self.rows]
-        scored = [(sign * score, row) for score, row in scores if score is not None and math.isfinite(score)]
-        return max(scored, key=lambda pair: pair[0])[1] if scored else None
+        scored = [(row.round, sign * score, row) for row_score, row in scores if (score := row_score) is not None]
+        finite = [each for each in scored if math.isfinite(each[1])]
+        return [row for *_, row in sorted(finite, key=lambda each: each[:2], reverse=True)]
+
+    @property
+    def cost(self) -> str | None:
+        """The examples of all runs, against those of the full grid; None where all of it is trained."""
+        spent, whole = _sum([row.examples for row in self.rows]), _sum([row.examples_in_full for row in self.rows])
+        if self.full is None or not spent or not whole:
+            return None
+        of_grid = whole / len(self.rows) * self.full
+        share = f"{spent / of_grid:.1%}".replace("%", " %")
+        return f"Trained {spent:,.0f} examples; {self.full} points in full have up to {of_grid:,.0f}: {share}."
 
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
@@ -148,7 +191,7 @@ class Results:
         escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
         table = "".join(f"| {' | '.join(line)} |\n" for line in escaped)
         errors = [f"\nPoint {row.number} failed: {row.error}\n" for row in self.rows if row.failed]
-        told = [f"\n{line}\n" for line in self.warnings()]
+        told = [f"\n{line}\n" for line in (*filter(None, [self.cost]), *self.warnings())]
         return "".join([table, "\n\\* the best one\n", *errors, *told])
 
     def warnings(self) -> list[str]:
@@ -173,6 +216,7 @@ class Results:
             **{name: row.mean(name) for name in dict.fromkeys((ACCURACY, LOSS, self.measure))},
             "deviation": row.deviation(self.measure),
             "epochs_trained": row.epochs,
+            "examples_trained": row.examples,
             "seconds": row.seconds,
             "paper_accuracy": row.paper.accuracy if row.paper else None,
             "paper_epochs": row.paper.epochs if row.paper else None,
@@ -197,6 +241,8 @@ class Results:
         columns.append(("epochs trained", [_number(row.epochs, 1) for row in self.rows]))
         if any(row.paper and row.paper.epochs for row in self.rows):
             columns.append(("paper", [_number(row.paper.epochs if row.paper else None, 0) for row in self.rows]))
+        if any(row.examples for row in self.rows):
+            columns.append(("examples", [_number(row.examples, 0) for row in self.rows]))
         columns.append(("seconds", [_number(row.seconds, 1) for row in self.rows]))
         header, texts = zip(*columns, strict=True)
         return list(header), [list(cells) for cells in zip(*texts, strict=True)]
@@ -222,6 +268,7 @@ def measured(folder: RunFolder) -> Measured | None:
         float(facts.get("seconds", 0.0)),
         facts.get("measure", ""),
         tuple(each for each in warnings if not each.passed),
+        facts.get("train_examples") or _of_shards(folder),
     )
 
 
@@ -238,6 +285,15 @@ def row_of(
     if len(runs) < len(folders):
         return Row(number, dict(values), [], error or NOT_RUN, paper)
     return Row(number, dict(values), runs, None, paper)
+
+
+def _of_shards(folder: RunFolder) -> int | None:
+    return read_manifest(folder.shards).train_examples if is_there(folder.shards) else None
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _flat(value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from paceline.local.capacity import refuse_too_many
 from paceline.local.run_folder import RunFolder, new_name
 from paceline.search import points_in_process
 from paceline.search.grid import Grid, pairs, told
+from paceline.search.halving import budgets, kept
 from paceline.search.jobs import Job, own_cores, run_jobs
 from paceline.search.results import ACCURACY, LOSS, Results, Row, measure_by, measured, row_of
 from paceline.search.search_folder import SEARCHES, SearchFolder, open_search
@@ -52,18 +54,22 @@ def search(
     by: str | None = None,
     engine: str = "runs",
     yes: bool = False,
+    halving: int | None = None,
 ) -> int:
     """Runs what is not finished yet and shows the results. `read`: the config with these settings on top (`--set`); `by`:
     the metric that points are compared by, like f1 or 'min mae', instead of what the runs are judged by; `engine`: one of
-    ENGINES; `yes`: start even what this machine is too small for. Returns 0, the exit code of the first run that failed
+    ENGINES; `yes`: start even what this machine is too small for; `halving`: of how many points one goes on to the next
+    round, which has that many times the epochs. Returns 0, the exit code of the first run that failed
     (the others go on), or of a Ctrl-C. ConfigError before anything is started where a point's settings are wrong, or the
     folder holds another search."""
     if engine not in ENGINES:
         raise UsageError(f"--engine {engine}: expected {' or '.join(ENGINES)}.")
     console, measure = Console(stderr=as_json, highlight=False), None if by is None else measure_by(by)
-    points = points_of(grid, read, folds)
-    first = points[0].configs[0]
+    rounds = _rounds(grid, read, folds, halving)
+    points, first = [point for one in rounds for point in one], rounds[-1][0].configs[0]
     what: dict[str, Any] = {"grid": grid.values, "folds": folds, "settings": first.model_dump(mode="json")}
+    if halving:
+        what["halving"] = halving
     if engine == "local":
         for point in points:
             for config in point.configs:
@@ -73,33 +79,64 @@ def search(
     if engine != "local":
         _refuse_too_many(_unfinished(points, SearchFolder(path), fresh), cores or len(own_cores()), yes)
     with open_search(path, what, fresh) as folder:
-        runs = f"{len(points)} points" + (f" with {folds} folds each" if folds else "")
+        runs = f"{len(rounds[0])} points" + (f" with {folds} folds each" if folds else "")
         show(console, f"search in {folder.path}: {runs}; {first.task}, {' x '.join(grid.values)}")
         going = _Going(folder, points, cores or len(own_cores()), device, console, measure)
-        code = going.run(engine)
-        results = Results([going.row(grid, point) for point in points], folds, measure)
+        code = _run_rounds(going, grid, rounds, engine, halving)
+        size = len(rounds[0]) if halving else None
+        results = Results(going.rows(grid, rounds), folds, measure, size)
         results.check()
         _write(folder, grid, results, console)
     if as_json:
         print(json.dumps({"folder": str(path), "exit_code": code, **results.plain()}))
     else:
         console.print(results.table(f"{first.task}, {first.policy.name}"))
-        for line in results.warnings():
+        for line in (*filter(None, [results.cost]), *results.warnings()):
             show(console, line)
         show(console, _last(results, path, code))
     return code
 
 
-def points_of(grid: Grid, read: Callable[[Sequence[str]], Config], folds: int | None) -> list[Point]:
-    """All points with checked configs. ConfigError names the point whose settings are wrong; UsageError: folds twice."""
+def _rounds(
+    grid: Grid, read: Callable[[Sequence[str]], Config], folds: int | None, halving: int | None
+) -> list[list[Point]]:
+    """The points as each round trains them, the last round in full; without halving there is one round."""
+    points = points_of(grid, read, folds)
+    if not halving:
+        return [points]
+    if "epochs" in grid.values:
+        raise UsageError(f"--grid epochs and --halving {halving}: both choose the epochs; leave one of them out.")
+    *short, _ = budgets(points[0].configs[0].epochs, len(points), halving)
+    return [*(points_of(grid, read, folds, epochs) for epochs in short), points]
+
+
+def _run_rounds(going: "_Going", grid: Grid, rounds: list[list[Point]], engine: str, halving: int | None) -> int:
+    """Each round with the best points of the one before. The exit code."""
+    code, numbers = 0, [point.number for point in rounds[0]]
+    for number, points in enumerate(rounds):
+        code = going.run(engine, [point for point in points if point.number in numbers])
+        if going.is_stopped or halving is None or number + 1 == len(rounds):
+            break
+        count = kept(len(points), halving, number + 1)
+        numbers = going.halved(going.rows(grid, rounds), rounds[number + 1], count)
+    return code
+
+
+def points_of(
+    grid: Grid, read: Callable[[Sequence[str]], Config], folds: int | None, epochs: int | None = None
+) -> list[Point]:
+    """All points with checked configs; `epochs` replaces their own setting. ConfigError names the point whose settings
+    are wrong; UsageError: folds twice."""
     if folds and "data.fold" in grid.values:
         raise UsageError(f"--grid data.fold and --folds {folds}: both choose the test part; leave one of them out.")
     found = []
     for number, values in enumerate(grid.points(), 1):
         parts = [[f"data.fold=[{part}, {folds}]"] for part in range(folds)] if folds else [[]]
-        names = [f"point-{number}-fold-{part}" for part in range(folds)] if folds else [f"point-{number}"]
+        name = f"point-{number}" if epochs is None else f"point-{number}-epochs-{epochs}"
+        names = [f"{name}-fold-{part}" for part in range(folds)] if folds else [name]
+        short = [] if epochs is None else [f"epochs={epochs}"]
         try:
-            configs = [read([*pairs(values), *part]) for part in parts]
+            configs = [read([*pairs(values), *part, *short]) for part in parts]
         except ConfigError as error:
             raise ConfigError(f"point {number} ({told(values)}): {error}") from error
         found.append(
@@ -137,22 +174,29 @@ class _Going:
         self._device = device
         self._console = console
         self._by = by
+        numbers = {point.number for point in points}
         self._names = {
-            str(config.run): f"{point.number} of {len(points)} ({told(point.values)})"
+            str(config.run): f"{point.number} of {len(numbers)} ({told(point.values)})"
             + (f", fold {config.data.fold[0]}" if len(point.configs) > 1 and config.data.fold else "")
             for point in points
             for config in point.configs
         }
         self._failures: dict[str, str] = {}
         """By the run's name, why it failed."""
+        self._entered: set[str] = set()
+        """Names of the runs that were finished, or to be done."""
         self._code = 0
+        self.is_stopped = False
+        """By Ctrl-C or SIGTERM."""
 
-    def run(self, engine: str) -> int:
+    def run(self, engine: str, points: list[Point]) -> int:
         """Makes the shards that runs need, then the runs; or trains in this process. The exit code."""
-        todo = _unfinished(self._points, self._folder)
-        done = len(self._names) - len(todo)
-        if done:
-            show(self._console, f"{done} of {len(self._names)} runs are finished already; --fresh starts them over.")
+        todo = _unfinished(points, self._folder)
+        names = [str(config.run) for point in points for config in point.configs]
+        self._entered.update(names)
+        if len(todo) < len(names):
+            done = f"{len(names) - len(todo)} of {len(names)} runs are finished already"
+            show(self._console, f"{done}; --fresh starts them over.")
         for config in todo:
             self._folder.start_over(config, has_shards=engine == "runs")
         if engine == "local":
@@ -161,6 +205,7 @@ class _Going:
         if stopped is None:
             ready = [config for config in todo if str(config.run) not in self._failures]
             stopped = run_jobs([self._job(config) for config in ready], self._cores, self._ended, self._started)
+        self.is_stopped = stopped is not None
         return self._code if stopped is None else stopped
 
     def _train_here(self, todo: list[Config]) -> int:
@@ -172,16 +217,34 @@ class _Going:
             except PacelineError as error:
                 self._failed(name, error.exit_code, str(error))
             except KeyboardInterrupt:
+                self.is_stopped = True
                 return 130
             else:
                 self._told(name, folder)
         return self._code
 
-    def row(self, grid: Grid, point: Point) -> Row:
-        """What the point gave."""
-        folders = [self._folder.run(str(config.run)) for config in point.configs]
-        paper = next((found for found in grid.paper if found.is_about(point.configs[0])), None)
-        return row_of(point.number, point.values, folders, self._failures, paper)
+    def rows(self, grid: Grid, rounds: list[list[Point]]) -> list[Row]:
+        """What each point gave in the last round that it was in."""
+        return [self._row(grid, found) for found in zip(*rounds, strict=True)]
+
+    def _row(self, grid: Grid, rounds: Sequence[Point]) -> Row:
+        entered = [point for point in rounds if str(point.configs[0].run) in self._entered] or rounds[:1]
+        *earlier, last = [[self._folder.run(str(config.run)) for config in point.configs] for point in entered]
+        point, full = entered[-1], rounds[-1].configs
+        paper = next((found for found in grid.paper if found.is_about(full[0])), None)
+        row = row_of(point.number, point.values, last, self._failures, paper)
+        before = [found for folder in chain(*earlier) if (found := measured(folder)) is not None]
+        return replace(row, round=len(earlier), before=before, in_full=float(sum(config.epochs for config in full)))
+
+    def halved(self, rows: list[Row], points: list[Point], count: int) -> list[int]:
+        """Says which points go on, the best first, to the round of these points. Their numbers."""
+        results = Results(rows, by=self._by)
+        results.check()
+        last = max(row.round for row in rows)
+        numbers = [row.number for row in results.ranked if row.round == last][:count]
+        listed = ", ".join(str(number) for number in sorted(numbers)) or "none"
+        show(self._console, f"halving: {points[0].configs[0].epochs} epochs for point {listed}; the others end here")
+        return numbers
 
     def _shard(self, todo: list[Config]) -> int | None:
         """Each set of shards once; runs whose shards can't be made have failed."""
@@ -250,7 +313,7 @@ def _write(folder: SearchFolder, grid: Grid, results: Results, console: Console)
         return
     from paceline.search.pictures import draw
 
-    picture = draw(grid, results)
+    picture = draw(grid, results) if results.full is None else None  # points of different epochs don't compare
     if picture is not None:
         folder.write(folder.path / PICTURE, "the picture", picture)
 

@@ -96,6 +96,59 @@ def test_a_metric_that_nobody_measures_is_told(data: Path) -> None:
         go(data, "seed=0", by="f2")
 
 
+def test_halving_trains_all_points_a_little_and_the_best_ones_in_full(data: Path) -> None:
+    code, found = go(data, "svm.objective.c=1e-6,0.1,1", halving=3)
+    points = found["points"]
+    full = max(points, key=lambda point: point["epochs_trained"])
+
+    assert code == 0
+    assert sorted(point["epochs_trained"] for point in points) == [1, 1, 3]
+    assert found["best"] == full["point"]
+    assert sorted(point["examples_trained"] / full["examples_trained"] for point in points) == [0.25, 0.25, 1]
+    assert Result(data.parent / f"out/points/point-{full['point']}").history[-1].epoch == 3
+    assert ": 66.7 %." in (data.parent / "out/results.md").read_text()
+
+
+def test_a_halved_search_goes_on_where_it_was_ended(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, before = go(data, "svm.objective.c=1e-6,0.1,1", halving=3)
+    last = SearchFolder(data.parent / "out").run(f"point-{before['best']}")
+    last.write_facts(finished=False)
+    capsys.readouterr()
+
+    _, after = go(data, "svm.objective.c=1e-6,0.1,1", halving=3)
+
+    assert "3 of 3 runs are finished already" in capsys.readouterr().out
+    assert after["best"] == before["best"]
+    assert last.facts()["finished"]
+
+
+def test_points_that_fail_do_not_go_on(data: Path) -> None:
+    code, found = go(data, "batch_size=100000,16,32", halving=3)
+
+    assert code == ConfigError.exit_code
+    assert [point["error"] is None for point in found["points"]] == [False, True, True]
+    assert found["best"] in (2, 3)
+
+
+def test_halving_is_there_for_folds_too(data: Path) -> None:
+    _, found = go(data, "svm.objective.c=0.1,1,10", folds=2, halving=3)
+
+    assert sorted(point["epochs_trained"] for point in found["points"]) == [1, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("grid", "told"),
+    [
+        ("seed=0,1", r"--halving 3: got 2 points of 3 epochs; expected at least 3 of each"),
+        ("epochs=1,2,3", r"--grid epochs and --halving 3: both choose the epochs"),
+    ],
+)
+def test_halving_of_what_has_no_smaller_part_is_refused(data: Path, grid: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        go(data, grid, halving=3)
+    assert not (data.parent / "out").exists()
+
+
 def test_what_can_not_be_trained_here_is_refused(data: Path) -> None:
     with pytest.raises(ConfigError, match=r"--engine local trains linear models, but task digits has updates: dense"):
         go(data, "seed=0", task="digits")
