@@ -1,8 +1,8 @@
 """Successive halving: all points train a little, the best of them more, the best of these in full.
 
-Source: Jamieson and Talwalkar 2016, "Non-stochastic Best Arm Identification and Hyperparameter Optimization". A round begins
-its points from scratch, so that a schedule of the rate runs to its end in each. Optuna's pruners decide on one trial after the other
-and can't wait for a round."""
+Source: Jamieson and Talwalkar 2016, "Non-stochastic Best Arm Identification and Hyperparameter Optimization". A round trains
+from scratch, so that a schedule of the rate ends in it. Optuna's pruners decide on single trials as they come; they can't
+wait for a round."""
 
 from paceline.core.errors import UsageError
 

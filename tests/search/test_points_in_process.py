@@ -106,7 +106,7 @@ def test_halving_trains_all_points_a_little_and_the_best_ones_in_full(data: Path
     assert found["best"] == full["point"]
     assert sorted(point["examples_trained"] / full["examples_trained"] for point in points) == [0.25, 0.25, 1]
     assert Result(data.parent / f"out/points/point-{full['point']}").history[-1].epoch == 3
-    assert ": 66.7 %." in (data.parent / "out/results.md").read_text()
+    assert ": 66.7 %." in (data.parent / "out" / "results.md").read_text()
 
 
 def test_a_halved_search_goes_on_where_it_was_ended(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
