@@ -138,8 +138,10 @@ class Link:
             self._say("what earlier pushes left out is lost", server=self.index, clock=clock, why=why)
 
     def start_after(self, clock: int) -> None:
-        """This worker goes on after this clock."""
+        """This worker goes on after this clock. Behind where the server has come back without it since it was asked."""
         self.answered = clock
+        if self.counted < clock:
+            raise Behind(f"Server {self.index} has come back with clock {self.counted} of {self._worker}, not {clock}.")
 
     def resume(self) -> pb.ResumeReply:
         """The slice's state."""

@@ -338,6 +338,16 @@ def test_clocks_that_the_slice_has_are_asked_for_when_the_worker_goes_back() -> 
     assert [(head.clock, head.ask) for head in line.heads] == [(2, True), (3, True), (4, False)]
 
 
+def test_a_worker_that_begins_notices_a_server_that_died_since_it_was_asked() -> None:
+    line = Line(retain=1000)
+    line.server.standings += [standing(2), standing(0, term=2)]
+    line.link.attach(1)
+    line.link.catch_up()
+
+    with pytest.raises(Behind, match="Server 0 has come back with clock 0 of worker-0, not 2"):
+        line.link.start_after(2)
+
+
 def test_an_exchange_that_was_abandoned_touches_no_weights() -> None:
     line = Line(retain=1000)
 
