@@ -179,7 +179,12 @@ class Chief:
                     self._driver.view(self.membership.view, self.run.open_from(self._driver.clocks.version))
                 self._report_own()
                 self._save()
+        self._versions.bring_good_weights()
         with self.changed:
+            self.run.divergence.reported(0, self._versions.stored)
+            self.run.look_after_good(time.monotonic())
+            if self.run.divergence.is_on:
+                self._versions.spare(self.run.divergence.spared(0))
             if self.run.name_snapshot(self._driver.clocks.version, self._snapshots.pause, time.monotonic()):
                 self._driver.keep_rounds_open(common.due)
             self._versions.heard(common.due, common.newest or 0)
@@ -199,7 +204,10 @@ class Chief:
         if self.run.maybe_switched(self._driver.switch_number):
             switch = self.membership.view.switch
             assert switch is not None
-            self._say("the new policy trains", policy=self.run.policy.model_dump(), version=switch.version)
+            if switch.back:
+                self._say("the run trains on older weights", rate=switch.rate, version=switch.version)
+            else:
+                self._say("the new policy trains", policy=self.run.policy.model_dump(), version=switch.version)
             self.settle()
 
     def wait(self, is_over: Callable[[], bool], longest: float = LONGEST_WAIT) -> bool:

@@ -1,6 +1,7 @@
-"""A server's part in the common snapshots of a run in lock-step: it writes one at each named version, and goes back to one."""
+"""A server's part in the snapshots that all servers go back to: in lock-step it writes one at each named version; in every
+policy it keeps those that are good, for a run that diverges."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from paceline.core.run.common_snapshots import GoBack
 from paceline.server.slice_driver import SliceDriver
@@ -32,6 +33,36 @@ class CommonVersions:
     def kept(self) -> list[int]:
         """The versions that it has on disk."""
         return sorted(self._folder.round_versions)
+
+    @property
+    def stored(self) -> list[int]:
+        """The versions of all its snapshots on disk."""
+        return self._folder.versions
+
+    @property
+    def spared(self) -> list[int]:
+        """Those that it keeps for a run that diverges."""
+        return self._folder.spared_good
+
+    def spare(self, versions: Collection[int]) -> None:
+        """The chief says which snapshots a diverged run may go back to."""
+        self._folder.spare_good(versions)
+
+    def bring_good_weights(self) -> None:
+        """Where the chief has ordered a diverged run to go back (paceline.core.run.divergence): reads the weights for the
+        slice, which takes them at the moment that the order names."""
+        change = self._driver.lacks_weights
+        if change is None:
+            return
+        version = change.back[self._driver.index]
+        with self._snapshots.none_written():
+            state = self._folder.good_weights(version)
+        if state is None:
+            self._say("the run has diverged, and no intact snapshot is left to go back to", version=version)
+        else:
+            found = state.table["version"]
+            self._say("the run has diverged; goes back to older weights", version=found, rate=change.rate)
+        self._driver.hold(change.number, state)
 
     def heard(self, due: int, common: int) -> None:
         """The chief names a version to write a snapshot at (0: none), and the newest one that all servers have."""

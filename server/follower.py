@@ -72,6 +72,8 @@ class Follower:
                 back=self._versions.back,
                 common=self._versions.common,
                 version=self._driver.clocks.version,
+                stored=self._versions.stored,
+                spared=self._versions.spared,
             )
             try:
                 self._take(call(self._stub.FollowView, ack, timeout=LONGEST_WAIT + 10))
@@ -97,3 +99,5 @@ class Follower:
         if message.back:
             self._versions.follow(GoBack(message.back, message.back_to))
         self._versions.heard(message.due, message.common)
+        self._versions.spare(message.spared)
+        self._versions.bring_good_weights()

@@ -19,6 +19,8 @@ from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer
 
 CHIEF = "the chief"
+_STORED = 2.0
+"""Time after which a server reports again which snapshots it has, where a diverged run may go back to them (seconds)."""
 _SWITCHING = 0.1
 """Longest time that a server's call waits while the policy changes (seconds)."""
 _BEFORE_START = 2.0
@@ -139,6 +141,7 @@ class RunServicer(RunServiceServicer):
         def has_news() -> bool:
             has_view = chief.membership.view.number != request.view or chief.run.phase != request.phase
             is_told = common.due == request.due and (common.newest or 0) == request.common
+            is_told = is_told and chief.run.divergence.spared(request.server) == list(request.spared)
             return has_view or not is_told or common.order(request.server) is not None
 
         if not 0 < request.server < self._config.servers:
@@ -148,14 +151,17 @@ class RunServicer(RunServiceServicer):
                 chief.starts[request.server] = start_value(request.start)
             chief.acknowledged(request.server, request.term, request.view, request.switch, request.gone)
             chief.reported(request.server, request.kept, request.due, request.back)
+            chief.run.divergence.reported(request.server, request.stored)
             chief.compare(request.version)
             # a server that changes its policy or writes a snapshot reports at once when it is done
             is_busy = chief.run.policy_change.is_under_way or not common.is_written
-            chief.wait(lambda: has_news() or not context.is_active(), _SWITCHING if is_busy else LONGEST_WAIT)
+            longest = _SWITCHING if is_busy else _STORED if chief.run.divergence.is_on else LONGEST_WAIT
+            chief.wait(lambda: has_news() or not context.is_active(), longest)
             reply = view_message(chief.membership.view, chief.run.phase)
             reply.version = chief.clocks().version
             reply.due = common.due
             reply.common = common.newest or 0
+            reply.spared.extend(chief.run.divergence.spared(request.server))
             if (order := common.order(request.server)) is not None:
                 reply.back, reply.back_to = order.number, order.version
             return reply

@@ -16,7 +16,7 @@ from paceline.core.steps.effective import pool_of
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import build_policy
-from paceline.core.values import Base, Outcome, Places, Published, Push, Reply, Sparse, Vector, View
+from paceline.core.values import Base, Outcome, Places, Published, Push, Reply, Sparse, Switch, Vector, View
 from paceline.rpc.transport import IsThere
 from paceline.server.metrics import ServerMetrics
 from paceline.server.push_buffers import AssemblyBuffers
@@ -92,6 +92,20 @@ class SliceDriver(SliceSnapshots):
             if self.slice is not None:
                 return self.slice.kept_switch if self.keeps else self.slice.switch_number
             return self._view.switch.number if self._view.switch is not None else 0
+
+    @property
+    def lacks_weights(self) -> Switch | None:
+        """A change that goes back to older weights and waits for them."""
+        with self.changed:
+            return None if self.slice is None else self.slice.lacks_weights
+
+    def hold(self, number: int, state: SliceState | None) -> None:
+        """Takes the snapshot that the change with this number goes back to; None: there is none that can be used."""
+        with self.changed:
+            if self.slice is not None:
+                self._after(self.slice.hold(number, state))
+                if state is not None:
+                    self._metrics.recoveries.inc()
 
     @property
     def lr(self) -> float:

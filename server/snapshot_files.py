@@ -40,8 +40,12 @@ class SnapshotFiles:
         """Damaged snapshots that `newest` has found."""
         self.rounds: dict[int, int] = {}
         """The versions of the snapshots that were written in rounds, by their numbers."""
+        self.versions: dict[int, int] = {}
+        """Those of all readable ones, by their numbers."""
         self.spared = 0
         """The version of one that is not removed, however old it is; 0: of none."""
+        self.good: frozenset[int] = frozenset()
+        """Versions of others that are not removed."""
 
     def save(self, plan: SlicePlan, state: SliceState) -> None:
         """Saves a state and removes what is older than the newest `keep`. A DiskError leaves the older ones unchanged."""
@@ -51,10 +55,13 @@ class SnapshotFiles:
         except OSError as error:
             raise DiskError(f"Can't write a snapshot to {self._folder}: {error}. The older ones are intact.") from error
         rounds = {**self.rounds, number: state.table["version"]} if state.table.get("rounds") else self.rounds
+        versions = {**self.versions, number: int(state.table["version"])}
         for old in sorted(self.numbers())[: -self._keep]:
-            if not self.spared or rounds.get(old) != self.spared:
+            is_spared = self.spared and rounds.get(old) == self.spared
+            if not is_spared and versions.get(old) not in self.good:
                 self._remove_both(old)
         left = self.numbers()
+        self.versions = {of: version for of, version in versions.items() if of in left}
         self.rounds = {of: version for of, version in rounds.items() if of in left}
 
     def newest(self) -> tuple[SlicePlan, SliceState] | None:
@@ -96,7 +103,24 @@ class SnapshotFiles:
             for newer in [each for each in self.numbers() if each > number]:
                 self._remove_both(newer)
             self.rounds = {of: each for of, each in self.rounds.items() if of <= number}
+            self.versions = {of: each for of, each in self.versions.items() if of <= number}
             return found
+        return None
+
+    def good_weights(self, version: int) -> SliceState | None:
+        """The newest intact state of this version, or of the next older one, whose weights are all finite. Changes nothing;
+        logs those that it passes over."""
+        older = [(of, number) for number, of in self.versions.items() if of <= version]
+        for _, number in sorted(older, reverse=True):
+            try:
+                state = self._load(number)[1]
+                if bool(np.isfinite(state.weights).all()):
+                    return state
+                self._say("snapshot has weights that are not finite, trying the one before", snapshot=number)
+            except TooNew:
+                raise
+            except DAMAGES as error:
+                self._say("snapshot is damaged, trying the one before", snapshot=number, why=str(error))
         return None
 
     def numbers(self) -> list[int]:
@@ -141,7 +165,9 @@ class SnapshotFiles:
                 self._say("a snapshot without its manifest is not used, and left alone", file=data.name, lacks=manifest)
         for path in self._folder.glob("*.tmp"):
             self._left(path)
-        self.rounds = {number: version for number in self.numbers() if (version := self._round(number)) is not None}
+        tables = {number: table for number in self.numbers() if (table := self._table(number)) is not None}
+        self.versions = {number: int(table["version"]) for number, table in tables.items()}
+        self.rounds = {number: self.versions[number] for number, table in tables.items() if table.get("rounds")}
 
     def _save(self, number: int, plan: SlicePlan, state: SliceState) -> None:
         """Data and manifest are on the medium under temporary names first; so a data file without any manifest, which only
@@ -210,11 +236,11 @@ class SnapshotFiles:
         self._remove(self._folder / _MANIFEST.format(number))
         self._remove(self.data(number))
 
-    def _round(self, number: int) -> int | None:
-        """The version of this snapshot, if it was written in rounds."""
+    def _table(self, number: int) -> dict[str, Any] | None:
         try:
-            table = self._files.read_with_term(_MANIFEST.format(number), None)[0]["table"]
-            return int(table["version"]) if table.get("rounds") else None
+            table: dict[str, Any] = self._files.read_with_term(_MANIFEST.format(number), None)[0]["table"]
+            int(table["version"])
+            return table
         except DAMAGES:
             return None  # said when it is its turn to be read
 

@@ -63,6 +63,24 @@ class StateFolder:
         """Keeps the snapshot of this version, written in rounds, however old it is: all servers have it."""
         self._snapshots.spared = version
 
+    def spare_good(self, versions: Collection[int]) -> None:
+        """Keeps the snapshots of these versions, too: a diverged run may go back to them."""
+        self._snapshots.good = frozenset(versions)
+
+    @property
+    def spared_good(self) -> list[int]:
+        """What `spare_good` was called with last, in order."""
+        return sorted(self._snapshots.good)
+
+    @property
+    def versions(self) -> list[int]:
+        """Of all snapshots, in order."""
+        return sorted({*self._snapshots.versions.values()})
+
+    def good_weights(self, version: int) -> SliceState | None:
+        """The state that a diverged run goes back to: of this version, or of the next older intact one with finite weights."""
+        return self._snapshots.good_weights(version)
+
     @property
     def round_versions(self) -> set[int]:
         """Versions of the snapshots that were written in rounds."""

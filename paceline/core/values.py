@@ -138,6 +138,13 @@ class Switch:
     """Name and options of the policy that begins."""
     version: int
     """Every slice's version, and every member's progress, when it begins."""
+    rate: float = 1.0
+    """What every learning rate is multiplied by from then on (ratio)."""
+    back: tuple[int, ...] = ()
+    """By server: the version of the snapshot whose weights it goes on with; empty: it keeps its weights."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "back", tuple(self.back))  # JSON makes a list of it
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,14 @@ def switch_message(switch: Switch | None, view: int) -> SwitchMessage | None:
     """The change of policy, and the view that names it; None where there was none."""
     if switch is None:
         return None
-    return SwitchMessage(number=switch.number, policy=json.dumps(switch.policy), version=switch.version, view=view)
+    return SwitchMessage(
+        number=switch.number,
+        policy=json.dumps(switch.policy),
+        version=switch.version,
+        view=view,
+        rate=switch.rate,
+        back=switch.back,
+    )
 
 
 def switch_value(message: SwitchMessage) -> Switch | None:
@@ -52,7 +59,7 @@ def switch_value(message: SwitchMessage) -> Switch | None:
     if not message.number:
         return None
     policy: dict[str, Any] = json.loads(message.policy)
-    return Switch(message.number, policy, message.version)
+    return Switch(message.number, policy, message.version, message.rate or 1.0, tuple(message.back))
 
 
 def newest_switch(heads: Iterable[PullHead]) -> SwitchMessage:

@@ -548,6 +548,8 @@ class FollowViewRequest(_message.Message):
     BACK_FIELD_NUMBER: _builtins.int
     COMMON_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
+    SPARED_FIELD_NUMBER: _builtins.int
     server: _builtins.int
     """Number of the server, from 1."""
     term: _builtins.int
@@ -578,6 +580,14 @@ class FollowViewRequest(_message.Message):
     def kept(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Versions of its snapshots on disk that were written in rounds (folds)."""
 
+    @_builtins.property
+    def stored(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Versions of all its snapshots on disk (folds)."""
+
+    @_builtins.property
+    def spared(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As in FollowViewReply, as far as it has heard."""
+
     def __init__(
         self,
         *,
@@ -594,10 +604,12 @@ class FollowViewRequest(_message.Message):
         back: _builtins.int = ...,
         common: _builtins.int = ...,
         version: _builtins.int = ...,
+        stored: _abc.Iterable[_builtins.int] | None = ...,
+        spared: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "common", b"common", "due", b"due", "gone", b"gone", "kept", b"kept", "phase", b"phase", "protocol", b"protocol", "server", b"server", "start", b"start", "switch", b"switch", "term", b"term", "version", b"version", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "common", b"common", "due", b"due", "gone", b"gone", "kept", b"kept", "phase", b"phase", "protocol", b"protocol", "server", b"server", "spared", b"spared", "start", b"start", "stored", b"stored", "switch", b"switch", "term", b"term", "version", b"version", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -714,6 +726,7 @@ class FollowViewReply(_message.Message):
     BACK_FIELD_NUMBER: _builtins.int
     BACK_TO_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    SPARED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Only grows."""
     phase: _builtins.str
@@ -742,6 +755,10 @@ class FollowViewReply(_message.Message):
     def made(self) -> _switch_pb2.Switch:
         """The newest one that every slice has made: another one than `switch` while that is under way."""
 
+    @_builtins.property
+    def spared(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Versions of its snapshots that a diverged run may go back to (folds), which must not be removed."""
+
     def __init__(
         self,
         *,
@@ -756,10 +773,11 @@ class FollowViewReply(_message.Message):
         back: _builtins.int = ...,
         back_to: _builtins.int = ...,
         version: _builtins.int = ...,
+        spared: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["made", b"made", "switch", b"switch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "back_to", b"back_to", "common", b"common", "due", b"due", "examples_per_epoch", b"examples_per_epoch", "made", b"made", "number", b"number", "phase", b"phase", "seats", b"seats", "switch", b"switch", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "back_to", b"back_to", "common", b"common", "due", b"due", "examples_per_epoch", b"examples_per_epoch", "made", b"made", "number", b"number", "phase", b"phase", "seats", b"seats", "spared", b"spared", "switch", b"switch", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18paceline/v1/switch.proto\x12\x0bpaceline.v1\"G\n\x06Switch\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0c\n\x04view\x18\x04 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18paceline/v1/switch.proto\x12\x0bpaceline.v1\"c\n\x06Switch\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0c\n\x04view\x18\x04 \x01(\x04\x12\x0c\n\x04rate\x18\x05 \x01(\x01\x12\x0c\n\x04\x62\x61\x63k\x18\x06 \x03(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'paceline.v1.switch_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SWITCH']._serialized_start=41
-  _globals['_SWITCH']._serialized_end=112
+  _globals['_SWITCH']._serialized_end=140
 # @@protoc_insertion_point(module_scope)

@@ -3,8 +3,10 @@
 isort:skip_file
 A change of the synchronisation policy in mid-run, as servers, workers and the evaluator learn of it."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -24,6 +26,8 @@ class Switch(_message.Message):
     POLICY_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
+    BACK_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Changes so far, this one included; 0: the run still has the policy of its config."""
     policy: _builtins.str
@@ -32,6 +36,12 @@ class Switch(_message.Message):
     """Every slice's version, and every member's progress, when it begins."""
     view: _builtins.int
     """The view that names it: pushes under the new policy need it."""
+    rate: _builtins.float
+    """What every learning rate is multiplied by from then on (ratio); 0: nothing has changed it."""
+    @_builtins.property
+    def back(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """By server: the version of the snapshot whose weights it goes on with (folds); empty: it keeps its weights."""
+
     def __init__(
         self,
         *,
@@ -39,10 +49,12 @@ class Switch(_message.Message):
         policy: _builtins.str = ...,
         version: _builtins.int = ...,
         view: _builtins.int = ...,
+        rate: _builtins.float = ...,
+        back: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "policy", b"policy", "version", b"version", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "number", b"number", "policy", b"policy", "rate", b"rate", "version", b"version", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

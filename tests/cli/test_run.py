@@ -97,8 +97,27 @@ def test_a_run_that_can_not_learn_ends_soon_says_why_and_what_to_try(place: Path
     assert (run.returncode, found["exit_code"]) == (0, 0)
     assert [each["settings"] for each in found["warnings"] if each["kind"] == "not_finite"] == [["optimizer.lr=0.1"]]
     assert "no worker has a finite gradient any more" in found["reason"]
+    assert "it went back 3 times, to a learning rate x 0.125 (divergence.rollbacks=3)" in found["reason"]
     assert "steps in a row had no finite gradient" in run.stderr
     assert "warning: " in paceline("status", "wild", cwd=place).stdout
+
+
+@pytest.mark.parametrize("policy", ["bsp", "asp"])
+def test_a_run_with_an_absurd_rate_goes_back_to_good_weights_and_learns_at_a_lower_one(
+    policy: str, place: Path
+) -> None:
+    asked = ("optimizer.lr=1e3", "epochs=10", "heartbeat=0.2", "divergence.factor=1e-4")
+    sets = [word for setting in asked for word in ("--set", setting)]
+    name = ("-w", "2", "-s", "2", "--policy", policy, "--run", f"absurd-{policy}")
+    run = paceline("run", "digits", *name, *sets, "--json", cwd=place)
+    found = json.loads(run.stdout)
+
+    assert (run.returncode, found["reason"]) == (0, "the budget of epochs is spent")
+    (back,) = [each for each in found["warnings"] if each["kind"].startswith("rolled_back")]
+    assert "the run went back to version " in back["said"]
+    assert "learning rate x 0.0001; 1 of 3" in back["said"]
+    assert back["said"] in run.stderr
+    assert found["accuracy"] > 0.8
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="fork is for Linux")

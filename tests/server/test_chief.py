@@ -312,7 +312,7 @@ def test_what_goes_wrong_is_in_the_status_and_once_in_the_log(begin: Begin) -> N
 
 
 def test_a_run_whose_workers_have_no_finite_gradients_any_more_stops(begin: Begin) -> None:
-    cluster = begin(config_of(epochs=4))
+    cluster = begin(config_of(epochs=4, divergence={"rollbacks": 0}))
     (pusher,) = started(cluster)
     pusher.chief.beat(pusher.incarnation, 1, "compute", 0.5, {"unusable_row": 40.0, "unusable_longest": 40.0})
     assert chief_of(cluster).run.phase == "stopping"

@@ -76,6 +76,38 @@ def test_the_common_snapshot_of_rounds_is_kept_however_old_it_is(tmp_path: Path)
     store.close()
 
 
+def test_snapshots_that_a_diverged_run_may_go_back_to_are_kept_however_old_they_are(tmp_path: Path) -> None:
+    store = StateFolder(tmp_path, keep=2, say=Said())
+    for version in range(6):
+        store.save_snapshot(PLAN, state_at(version))
+        store.spare_good([0, 2])
+    store.close()
+
+    again = StateFolder(tmp_path, keep=2, say=Said())
+    assert again.versions == store.versions == [0, 2, 4, 5]
+    again.close()
+
+
+def test_a_diverged_run_goes_back_to_an_intact_snapshot_with_finite_weights(tmp_path: Path) -> None:
+    said = Said()
+    store = filled(tmp_path, 1, said)
+    endless = np.full(9, np.inf, np.float32)
+    store.save_snapshot(PLAN, dataclasses.replace(state_at(2), weights=endless))
+    store.save_snapshot(PLAN, state_at(3))
+    (tmp_path / "snapshot-000000000003.safetensors").write_bytes(b"torn")
+
+    state = store.good_weights(3)
+
+    assert state is not None
+    assert state.weights.tolist() == [1.0] * 9
+    assert [(event, facts["snapshot"]) for event, facts in said] == [
+        ("snapshot is damaged, trying the one before", 3),
+        ("snapshot has weights that are not finite, trying the one before", 2),
+    ]
+    assert store.good_weights(0) is None
+    store.close()
+
+
 def test_an_empty_folder_has_no_snapshot(tmp_path: Path) -> None:
     assert found(tmp_path, Said()) is None
 

@@ -28,6 +28,8 @@ _TICK = 0.5
 """Between two looks of the chief at leases, and two snapshots of a server (seconds)."""
 _SNAPSHOTS = 0.5
 """Between two snapshots in lock-step (seconds)."""
+_STORED = 0.5
+"""Until one reports again which snapshots it has (seconds)."""
 _SWITCHING = 0.1
 """Until a follower that has something to write may report again (seconds)."""
 
@@ -103,18 +105,21 @@ class Cluster(Network):
             self.run.common_snapshots.soon(self.now)
         self.run.other_servers.acknowledged(server.index, term, known.view, known.switch, known.gone)
         self.run.common_snapshots.reported(server.index, known.kept, known.due, known.back)
+        self.run.divergence.reported(server.index, known.stored)
         self._maybe_release()
         self._maybe_switched()
         self._calls[server.index] = known, box
         self._spread()
-        if self.run.policy_change.is_under_way or not self.run.common_snapshots.is_written:
-            self.after(_SWITCHING, partial(self._answer, server.index, box))
+        is_busy = self.run.policy_change.is_under_way or not self.run.common_snapshots.is_written
+        if is_busy or self.run.divergence.is_on:
+            self.after(_SWITCHING if is_busy else _STORED, partial(self._answer, server.index, box))
 
     def _spread(self) -> None:
         """Answers the followers that wait for news."""
         common = self.run.common_snapshots
         for index, (known, box) in list(self._calls.items()):
             is_told = known.due == common.due and known.common == (common.newest or 0)
+            is_told = is_told and known.spared == self.run.divergence.spared(index)
             if known.view != self.run.membership.view.number or not is_told or common.order(index):
                 self._answer(index, box)
         self._maybe_release()
@@ -125,7 +130,8 @@ class Cluster(Network):
             return
         del self._calls[index]
         common, view = self.run.common_snapshots, self.run.membership.view
-        news = News(view, common.due, common.newest or 0, common.order(index))
+        spared = self.run.divergence.spared(index)
+        news = News(view, common.due, common.newest or 0, common.order(index), spared)
         extra = self.conditions.view_delay if known.view != view.number else 0.0
         self.carry(partial(box.fill, news), extra=extra)
 
@@ -162,6 +168,11 @@ class Cluster(Network):
                 if open_from is not None:
                     first.deliver(first.slice.keep_rounds_open(open_from))
             self._report_own()
+        first.versions.bring_good_weights()
+        self.run.divergence.reported(0, first.versions.stored)
+        self.run.look_after_good(self.now)
+        if self.run.divergence.is_on:
+            first.versions.spare(self.run.divergence.spared(0))
         if self.run.name_snapshot(first.slice.version, _SNAPSHOTS, self.now):
             first.deliver(first.slice.keep_rounds_open(common.due))
         first.versions.heard(common.due, common.newest or 0)

@@ -19,7 +19,7 @@ from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.slice.state import SliceState
 from paceline.core.steps.optimizer import Optimizer
 from paceline.core.sync.policy import Gathered, Policy, build_policy
-from paceline.core.values import Base, Outcome, Push, Reply, Sparse, Vector, View
+from paceline.core.values import Base, Outcome, Push, Reply, Sparse, Switch, Vector, View
 from paceline.server.common_versions import CommonVersions
 from paceline.server.named_snapshots import Mark, Taken
 from paceline.server.slice_snapshots import SliceSnapshots
@@ -105,6 +105,18 @@ class Folder:
     term: int = 1
     snapshots: list[Kept] = field(default_factory=list)
     spared: int = 0
+    spared_good: list[int] = field(default_factory=list)
+
+    @property
+    def versions(self) -> list[int]:
+        return sorted({kept.state.table["version"] for kept in self.snapshots})
+
+    def spare_good(self, versions: Sequence[int]) -> None:
+        self.spared_good = sorted(versions)
+
+    def good_weights(self, version: int) -> SliceState | None:
+        found = [kept.state for kept in self.snapshots if kept.state.table["version"] <= version]
+        return copy.deepcopy(found[-1]) if found else None
 
     @property
     def round_versions(self) -> set[int]:
@@ -116,7 +128,8 @@ class Folder:
     def save(self, kept: Kept) -> None:
         self.snapshots.append(kept)
         old, new = self.snapshots[: -self.keep], self.snapshots[-self.keep :]
-        self.snapshots = [each for each in old if each.state.table["version"] == self.spared] + new
+        kept_on = {self.spared, *self.spared_good}
+        self.snapshots = [each for each in old if each.state.table["version"] in kept_on] + new
 
     def go_back(self, version: int) -> tuple[None, SliceState] | None:
         while self.snapshots and self.snapshots[-1].state.table["version"] != version:
@@ -137,6 +150,8 @@ class Known:
     due: int
     back: int
     common: int
+    stored: list[int]
+    spared: list[int]
 
 
 @dataclass(frozen=True)
@@ -147,6 +162,7 @@ class News:
     due: int
     common: int
     order: GoBack | None
+    spared: list[int]
 
 
 class Server(SliceSnapshots):
@@ -268,7 +284,17 @@ class Server(SliceSnapshots):
         while True:
             box, versions = Box(), self.versions
             switch, gone = self.kept_switch, self.slice.clocks.gone
-            known = Known(self._view.number, switch, gone, versions.kept, versions.due, versions.back, versions.common)
+            known = Known(
+                self._view.number,
+                switch,
+                gone,
+                versions.kept,
+                versions.due,
+                versions.back,
+                versions.common,
+                versions.stored,
+                versions.spared,
+            )
             self.cluster.carry(partial(self.cluster.hear, self, self.term, known, box))
             news: News | None = yield box, 2 * PATIENCE
             if news is not None:
@@ -276,7 +302,16 @@ class Server(SliceSnapshots):
                     self.follow(news.view)
                 versions.follow(news.order)
                 versions.heard(news.due, news.common)
+                versions.spare(news.spared)
+                versions.bring_good_weights()
                 self.deliver(())
+
+    @property
+    def lacks_weights(self) -> Switch | None:
+        return self.slice.lacks_weights
+
+    def hold(self, number: int, state: SliceState | None) -> None:
+        self.deliver(self.slice.hold(number, state))
 
     @property
     def switch_number(self) -> int:
@@ -363,6 +398,7 @@ class Server(SliceSnapshots):
         self.is_up = True
         self.folder.term += 1
         self.folder.spared = 0
+        self.folder.spared_good = []
         before, newest = self.slice, self.folder.snapshots[-1]
         self._open()
         self._restore(copy.deepcopy(newest.state))

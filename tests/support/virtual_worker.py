@@ -1,5 +1,6 @@
 """A worker process in virtual time: the protocol of a worker on one screen, without gradients worth the name."""
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from paceline.core.slice.state import Standing
 from paceline.core.sync.policy import Own, build_policy
 from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import Base, Empty, Outcome, Push, Reply, Switch, Vector, View
+from paceline.worker.training.bad_steps import Rows
+from paceline.worker.training.step_result import Step
 from tests.support.virtual_time import PATIENCE, Body, Box, Task
 
 if TYPE_CHECKING:
@@ -62,6 +65,7 @@ class Worker:
         self.may_differ = False
         self.behind: Behind | None = None
         self.reached = 0
+        self.rows = Rows()
         self.phase = "joining"
         self.calls: list[Task] = []
         """The present exchange."""
@@ -104,6 +108,8 @@ class Worker:
             standings = yield from self._attach()
             clock = min(clocks := [standing.clock for standing in standings])
             self.answered = [clock] * len(self.answered)
+            if min(self.counted) < clock:  # a server has come back since it was asked
+                continue
             self.reached = max(self.reached, *clocks)
             self.phase = "compute"
             found = yield from self._take_seat(clock)
@@ -182,14 +188,21 @@ class Worker:
         for _ in range(steps):
             yield self.cluster.step_seconds(self.name)
             if not self.cluster.is_blank(self.name, clock):
-                gradient = self.cluster.gradient(self.name, clock, self.local)
-                if self.stepper is not None:
+                gradient = self._usable(self.cluster.gradient(self.name, clock, self.local), clock)
+                if gradient is not None and self.stepper is not None:
                     own = self.own
                     own.steps += 1
                     self.stepper.step(own.local, own.local, gradient, 1.0, own.lr, own.slots, own.steps)
         update = self.policy.outgoing(gradient, self.own)
         examples = 0 if gradient is None else self.cluster.config.batch_size * steps
         return Work(update, examples, gradient, list(self.bases))
+
+    def _usable(self, gradient: Vector, clock: int) -> Vector | None:
+        """The gradient, if it is finite; noted as a real worker notes it."""
+        is_finite = bool(np.isfinite(gradient).all())
+        size = float(np.abs(gradient).max(initial=0)) if is_finite else math.nan
+        self.rows.stepped(Step(gradient, math.nan, 1, is_finite, size))
+        return gradient if is_finite else None
 
     def _adopt(self, reply: Reply) -> Body:
         """A slice has begun another policy: this worker's half begins too, with the weights of now."""
@@ -398,11 +411,13 @@ class Worker:
             yield self.cluster.config.heartbeat
             if self.is_silent:
                 continue
-            report = WorkerReport(phase=self.phase, reached=self.reached)
+            figures = dict(self.rows.figures())
+            report = WorkerReport(self.reached, self.phase, figures=figures, reached=self.reached)
 
             def beat(run: Run, report: WorkerReport = report) -> None:
                 clock = self.cluster.servers[0].slice.clocks.entry(self.name).clock
                 run.beat(self.name, self.incarnation, report, self.cluster.now, clock)
+                run.give_up(self.cluster.servers[0].slice.clocks, self.cluster.now)
 
             try:
                 yield from self.cluster.call_chief(beat, is_repeated=False)

@@ -135,6 +135,12 @@ class ParameterClient:
 
         return self._begin(exchange)
 
+    def forget_owed(self) -> None:
+        """Drops what codecs left out of earlier pushes, under error feedback. Between two exchanges only."""
+        for link in self.links:
+            if link.owed is not None:
+                link.owed.clear()
+
     @property
     def bases(self) -> list[Base]:
         """Term and version of the weights that came last, slice by slice."""

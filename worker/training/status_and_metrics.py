@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from paceline.callback import LEFT_OUT, LOG_PREFIX
 from paceline.core.errors import DataError
-from paceline.core.run.warnings import ROW
+from paceline.core.run.warnings import LASTING, ROW
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.worker.training.bad_steps import Rows
 from paceline.worker.training.logged_values import LoggedValues
@@ -227,7 +227,8 @@ class Progress:
         if not (math.isnan(step.loss) and step.finite):
             self._loss.set(step.loss)
         self._rows.stepped(step)
-        if ROW in (self._rows.unusable.now, self._rows.exploding.now):
+        rows = self._rows
+        if ROW in (rows.unusable.now, rows.exploding.now) or rows.unusable.now + rows.exploding.now == LASTING:
             self.alarm.set()
         if step.finite:
             self._examples.inc(step.examples)

@@ -131,6 +131,8 @@ def change_policy(training: Training, heads: list[pb.PullHead]) -> bool:
         return False
     training.view = max(training.view, message.view)
     training.client.pull(training.replica.local, switch.version)  # a slice that has not begun yet is waited for
+    if switch.back:
+        training.client.forget_owed()  # it may be of gradients that exploded
     training.replica.refresh()
     training.begin()
     return True

@@ -131,6 +131,12 @@ class Owed:
         np.copyto(self._other(), self._states[self._now])
         self._stamp(1 - self._now, clock)
 
+    def clear(self) -> None:
+        """Nothing is owed any more, after the same clock."""
+        clock = self.clock
+        self._other()[:] = 0
+        self._stamp(1 - self._now, clock)
+
     def _other(self) -> State:
         """The state that is not in use, to be written."""
         self._stamps[1 - self._now, _NUMBER] = 0

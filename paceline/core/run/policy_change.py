@@ -31,6 +31,10 @@ class PolicyChange:
         self.policy = self._checked(policy)
         self._membership.switch(self.policy.model_dump(), clocks)
 
+    def roll_back(self, back: tuple[int, ...], rate: float, clocks: Clocks) -> None:
+        """Names the clocks at which the present policy begins again, on older weights and at another rate; see `Switch`."""
+        self._membership.switch(self.policy.model_dump(), clocks, rate, back)
+
     def end(self) -> None:
         """The new policy has begun on every slice."""
         self._membership.end_switch(build_policy(self.policy).rounds)

@@ -6,6 +6,7 @@ from paceline.core.errors import NotYet
 from paceline.core.run.budget import Budget
 from paceline.core.run.common_snapshots import CommonSnapshots
 from paceline.core.run.common_stopping import CommonStopping
+from paceline.core.run.divergence import Divergence
 from paceline.core.run.early_stopping import settled
 from paceline.core.run.membership import ROUNDS_AHEAD, Membership
 from paceline.core.run.other_servers import OtherServers
@@ -41,6 +42,7 @@ class Run:
         self.common_stopping = CommonStopping(config)
         self.policy_change = PolicyChange(config, self.membership)
         self.warnings = Warnings(config)
+        self.divergence = Divergence(config)
         self.other_servers = OtherServers(config.servers)
         self.common_snapshots = CommonSnapshots(config.servers)
         self._judged: tuple[Options, int] | None = None
@@ -113,7 +115,7 @@ class Run:
         `stall_timeout` has to leave."""
         self.membership.beat(worker, incarnation, now)
         self.workers.heard(worker, report, clock)
-        self.warnings.heard(worker, report.figures, self.membership.view.seats, self.budget.epochs)
+        self.warnings.heard(worker, report.figures, self.membership.view.seats, self.budget.epochs, report.clock)
         self._judge_policy()
         if report.phase in ("data", "compute") and report.phase_seconds > self.config.stall_timeout:
             self.membership.leave(worker, incarnation)
@@ -143,11 +145,11 @@ class Run:
     def counted(self, clocks: Clocks, now: float) -> None:
         """Pushes were counted on the chief's slice: the budget may be spent. It is that of the slice that got the least, where
         a worker has left for good before all had its pushes."""
-        self.budget.examples = clocks.examples - self.other_servers.lacks(clocks.gone, self.membership.view.number)
+        self.budget.examples = clocks.trained - self.other_servers.lacks(clocks.gone, self.membership.view.number)
         self._maybe_settled(clocks, now)  # the worker that the others waited for may have left
         if self.budget.is_spent and self._may_end(clocks):
             # no slice has begun the next round before this one's pushes are answered
-            is_new = self._closed is not None and clocks.version > self._closed and clocks.examples > self.budget.total
+            is_new = self._closed is not None and clocks.version > self._closed and clocks.trained > self.budget.total
             self._name_ends("the budget of epochs is spent", clocks, now, 1 if is_new else ROUNDS_AHEAD)
         self._closed = clocks.version
 
@@ -167,9 +169,29 @@ class Run:
             self.stop(why, clocks, now)
 
     def give_up(self, clocks: Clocks, now: float) -> None:
-        """Ends a run that can no longer learn: only examples that are learned from count, so it would never end."""
-        if self._is_steady and (why := self.warnings.hopeless(self.membership.view.seats)):
-            self.stop(why, clocks, now)
+        """Lets a run that has diverged go back to good weights, or ends it: one that can no longer learn would never end, since
+        only examples that are learned from count."""
+        if not self._is_steady:
+            return
+        seats, refusal = self.membership.view.seats, self.divergence.refusal
+        diverged = self.warnings.diverged(seats) if self.divergence.is_on else ""
+        if diverged and not refusal:
+            self._roll_back(diverged, clocks)
+        elif why := self.warnings.hopeless(seats) or (diverged if self.divergence.done else ""):
+            self.stop(f"{why}; {refusal}" if self.divergence.is_on else why, clocks, now)
+
+    def _roll_back(self, why: str, clocks: Clocks) -> None:
+        epoch = self.budget.epochs
+        point, said = self.divergence.go_back()
+        self.policy_change.roll_back(point.versions, self.divergence.rate, clocks)
+        seats = self.membership.view.seats.items()
+        ends = {worker: seat.switch_clock or 0 for worker, seat in seats}
+        self.warnings.rolled_back(f"{why}: the run {said}", ends, self.divergence.done, epoch)
+
+    def look_after_good(self, now: float) -> None:
+        """Notes which snapshots a run that diverges could go back to."""
+        is_well = self._is_steady and self.warnings.is_well(self.membership.view.seats)
+        self.divergence.look(is_well, self.membership.rounds, self.budget.epochs, now)
 
     def stop_early(self, clocks: Clocks, now: float) -> None:
         """Ends the run where its scores are reason enough (`stopping`)."""
@@ -320,7 +342,15 @@ class Run:
     # snapshots
     def state(self) -> dict[str, Any]:
         """The state that a restarted chief needs besides its slice's snapshot, as plain JSON values."""
-        parts = (self.phases, self.budget, self.scoring, self.common_stopping, self.workers, self.common_snapshots)
+        parts = (
+            self.phases,
+            self.budget,
+            self.scoring,
+            self.common_stopping,
+            self.workers,
+            self.common_snapshots,
+            self.divergence,
+        )
         found = {key: value for part in parts for key, value in part.state().items()}
         return found | {"membership": self.membership.state(), "watch": self.warnings.state()}
 
@@ -333,5 +363,6 @@ class Run:
         self.scoring.restore(state)
         self.common_stopping.restore(state)
         self.common_snapshots.restore(state)
+        self.divergence.restore(state)
         self.warnings.restore(state.get("watch", {}))
         self.phases.restore(state, now)

@@ -1,7 +1,7 @@
 """Warns of what goes wrong in a run that continues, as it happens, with advice."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -15,8 +15,8 @@ ROW = 3
 """Steps in a row of one worker that can't be an accident."""
 _ROW_FP16 = 20
 """The same for fp16, whose first steps search for a loss scale (worker/training/precision.py)."""
-_HOPELESS = 30
-"""Steps in a row without a finite gradient, over all members, after which no mini-batch will have one."""
+LASTING = 30
+"""Bad steps in a row, over all members, that don't pass: without a finite gradient, no mini-batch will have one."""
 _DROPPED = 100
 """Pushes of one worker in a row that a policy may drop."""
 _ABOVE = 1.1
@@ -41,6 +41,8 @@ class Kind(StrEnum):
 
 IDLE = "idle_policy"
 """Seen in the settings alone, so it is no alert."""
+ROLLED_BACK = "rolled_back"
+"""Something was done about it, so it is no alert. The second time is 'rolled_back_2', and so on."""
 
 
 @dataclass(slots=True)
@@ -74,6 +76,8 @@ class Warnings:
         """The first weights' train_loss, and each split's SPLIT_majority (ratio) and SPLIT_examples."""
         self._rows: dict[str, dict[str, float]] = {}
         """Each worker's last report of its steps in a row."""
+        self._anew: dict[str, int] = {}
+        """The clock of each worker that last took steps on weights which have been given up."""
 
     @property
     def found(self) -> list[RunWarning]:
@@ -85,10 +89,21 @@ class Warnings:
         return kind in self._found and not self._found[kind].passed
 
     # workers
-    def heard(self, worker: str, figures: Mapping[str, float], members: Iterable[str], epoch: float) -> None:
-        """A heartbeat of a worker. Its figures NAME and NAME_longest count steps in a row: `unusable` without a finite
-        gradient, `exploding` with a loss or gradient a thousand times its first, `dropped` by the policy."""
-        self._rows[worker] = {name: value for name, value in figures.items() if name.endswith(("_row", "_longest"))}
+    def heard(
+        self,
+        worker: str,
+        figures: Mapping[str, float],
+        members: Iterable[str],
+        epoch: float,
+        clock: float = math.inf,
+    ) -> None:
+        """A heartbeat of a worker at this clock. Its figures NAME and NAME_longest count steps in a row: `unusable` without a
+        finite gradient, `exploding` with a loss or gradient a thousand times its first, `dropped` by the policy."""
+        most = max(0.0, clock - self._anew[worker]) if worker in self._anew else math.inf
+        rows = {name: value for name, value in figures.items() if name.endswith(("_row", "_longest"))}
+        self._rows[worker] = rows | {
+            name: min(value, most) for name, value in rows.items() if name in ("unusable_row", "exploding_row")
+        }
         here = [self._rows.get(each, {}) for each in members]
         if not here:  # all have left; the last warnings remain
             return
@@ -114,9 +129,35 @@ class Warnings:
         """Why the run can no longer learn: no member's mini-batches have a finite gradient, so the weights no longer change;
         empty while it can."""
         rows = [self._rows.get(member, {}).get("unusable_row", 0) for member in members]
-        if not rows or min(rows) < self._row or sum(rows) < _HOPELESS:
+        if not rows or min(rows) < self._row or sum(rows) < LASTING:
             return ""
         return f"no worker has a finite gradient any more ({sum(rows):.0f} steps in a row), so nothing can be learned"
+
+    def diverged(self, members: Collection[str]) -> str:
+        """What lasts on every member: steps without a finite gradient, or whose loss explodes; empty if nothing does."""
+        rows = [self._bad_steps(member) for member in members]
+        if not rows or min(rows) < self._row or sum(rows) < LASTING:
+            return ""
+        is_finite = not all(self._rows[member].get("unusable_row", 0) for member in members)
+        what = "the loss explodes" if is_finite else "no worker has a finite gradient any more"
+        return f"{what} ({sum(rows):.0f} bad steps in a row)"
+
+    def is_well(self, members: Iterable[str]) -> bool:
+        """Whether no member's last step was bad."""
+        return not any(self._bad_steps(member) for member in members)
+
+    def _bad_steps(self, member: str) -> float:
+        rows = self._rows.get(member, {})
+        return rows.get("unusable_row", 0) + rows.get("exploding_row", 0)
+
+    def rolled_back(self, said: str, clocks: Mapping[str, int], number: int, epoch: float) -> None:
+        """The run goes back for the `number`th time. Steps up to these `clocks` don't count any more."""
+        self._anew |= clocks
+        for member in clocks:
+            if member in self._rows:
+                self._rows[member] |= {"unusable_row": 0, "exploding_row": 0}
+        kind = ROLLED_BACK if number == 1 else f"{ROLLED_BACK}_{number}"
+        self._see(kind, said, lower_rate(self._config, limited=True), epoch)
 
     def trains(self, policy: Policy, members: int, epoch: float) -> None:
         """Under this policy, with this many members."""
@@ -197,12 +238,17 @@ class Warnings:
     # snapshots
     def state(self) -> dict[str, Any]:
         """The state as plain JSON values."""
-        return {"found": [asdict(each) for each in self._found.values()], "baseline": self._baseline}
+        return {
+            "found": [asdict(each) for each in self._found.values()],
+            "baseline": self._baseline,
+            "anew": self._anew,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continues from `state`."""
         self._found = {each["kind"]: RunWarning(**each) for each in state.get("found", [])}
         self._baseline = dict(state.get("baseline", {}))
+        self._anew = dict(state.get("anew", {}))
 
     def _see(self, kind: str, said: str, advice: Advice, epoch: float, renewed: bool = False) -> None:
         """Records a warning; `renewed`: a later one replaces it."""

@@ -17,6 +17,7 @@ from paceline.core.extension import Options as Options
 from paceline.core.extension import Section as Section
 from paceline.core.extension import named as named
 from paceline.core.settings.codec import CodecConfig as CodecConfig
+from paceline.core.settings.divergence import DivergenceConfig as DivergenceConfig
 from paceline.core.settings.linear import SvmConfig as SvmConfig
 from paceline.core.settings.ports import port_range
 from paceline.core.settings.slow import expand, slowness
@@ -239,6 +240,7 @@ class Config(Section):
         None,
         description="Ends the run early, by its scores (see docs/choose/early-stopping.md); default: it never does.",
     )
+    divergence: DivergenceConfig = DivergenceConfig()
     loggers: tuple[Named, ...] = Field(
         (),
         description="Loggers beyond metrics.jsonl: mlflow, wandb, tensorboard, or your file (see "

@@ -122,8 +122,8 @@ class Folding(Protocol):
 
 
 def settled(clocks: Clocks, gathered: Sum | None) -> int:
-    """Examples of the pushes counted so far, without the ones that wait in the sum."""
-    return clocks.examples if gathered is None else clocks.examples - gathered.open_examples
+    """Examples of the pushes that count so far, without the ones that wait in the sum."""
+    return clocks.trained if gathered is None else clocks.trained - gathered.open_examples
 
 
 NewFolding = Callable[[int, Clocks, ServerHalf], Folding]

@@ -51,8 +51,8 @@ class ModelSlice:
         self.folding = folding(length, self.clocks, self._half)
         self._admission = Admission(term, length, self.clocks, self.folding.check_form)
         self._rounds = Rounds(self.clocks, self._half, self.folding)
-        self._policy_switch = PolicySwitch(self.clocks, self._half, self._rounds, self.folding)
         self._recovery = Recovery(self.clocks, self._half, self.folding)
+        self._policy_switch = PolicySwitch(self.clocks, self._half, self._rounds, self.folding, self._recovery)
         self._waiting: dict[str, tuple[int, float]] = {}
         """worker -> clock and time of the push whose reply is not sent yet."""
         self._digest: bytes | None = None
@@ -145,6 +145,16 @@ class ModelSlice:
             if holders.get(worker) == self.clocks.entry(worker).incarnation
         }
         self._policy_switch.take_view(view)
+        return self._settle()
+
+    @property
+    def lacks_weights(self) -> Switch | None:
+        """A change that goes back to older weights and waits for them."""
+        return self._policy_switch.lacks
+
+    def hold(self, number: int, state: SliceState | None) -> list[Reply]:
+        """Takes the snapshot that the change with this number goes back to; None: there is none that can be used."""
+        self._policy_switch.hold(number, state)
         return self._settle()
 
     @property

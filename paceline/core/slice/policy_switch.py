@@ -1,21 +1,40 @@
 """Changes a slice's policy during a run (docs/understand/rounds.md#changes-of-policy)."""
 
 from paceline.core.slice.folding import Folding
+from paceline.core.slice.recovery import Recovery
 from paceline.core.slice.rounds import Rounds
 from paceline.core.slice.server_half import ServerHalf
+from paceline.core.slice.state import SliceState
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import Switch, View
 
 
 class PolicySwitch:
     """A view names the change and a switch clock for each member. Once all members have reached theirs, the new policy
-    begins, with all members level and the same version on all slices. Not thread-safe."""
+    begins, with all members level and the same version on all slices. A change that goes back to older weights
+    (paceline/core/run/divergence.py) also waits for these. Not thread-safe."""
 
-    def __init__(self, clocks: Clocks, half: ServerHalf, rounds: Rounds, folding: Folding) -> None:
+    def __init__(self, clocks: Clocks, half: ServerHalf, rounds: Rounds, folding: Folding, recovery: Recovery) -> None:
         self._clocks = clocks
         self._half = half
         self._rounds = rounds
         self._folding = folding
+        self._recovery = recovery
+        self._held: tuple[int, SliceState | None] = (0, None)
+        """The change whose weights are here, and these; None: none can be had, and the present ones stay."""
+
+    def hold(self, number: int, state: SliceState | None) -> None:
+        """Takes the snapshot that the change with this number goes back to, or that there is none."""
+        self._held = number, state
+
+    @property
+    def lacks(self) -> Switch | None:
+        """A change that waits for older weights."""
+        view = self._clocks.view
+        return next((each for each in (view.made, view.switch) if each is not None and self._lacks(each)), None)
+
+    def _lacks(self, change: Switch) -> bool:
+        return bool(change.back) and self._half.is_new(change) and self._held[0] < change.number
 
     def take_view(self, view: View) -> None:
         """Takes a view. If the view is older than a change that the slice has made, reads it as one after the change."""
@@ -39,6 +58,8 @@ class PolicySwitch:
     def _make(self, change: Switch) -> None:
         """False while a round that is not folded yet has to stay open."""
         clocks, half, rounds = self._clocks, self._half, self._rounds
+        if self._lacks(change):
+            return
         if rounds.is_open:  # a round that stays open, or a snapshot's partial sum
             if half.policy.rounds and rounds.stays_open:
                 return
@@ -50,3 +71,8 @@ class PolicySwitch:
         clocks.forget_pushes()
         clocks.version = max(clocks.version, change.version, clocks.slowest() if half.policy.rounds else 0)
         self._folding.renumber()
+        number, state = self._held
+        if number == change.number and state is not None:
+            self._recovery.go_back(state)
+            half.rate.members(len(clocks.view.seats))
+        self._held = self._held[0], None

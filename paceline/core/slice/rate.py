@@ -12,8 +12,9 @@ class Rate:
     """Depends only on the examples that the slice has counted. So all slices have the same rate without messages, and
     lock-step training gives the same bits. Not thread-safe."""
 
-    def __init__(self, schedule: Schedule, base: float) -> None:
-        """`base`: the optimizer's rate."""
+    def __init__(self, schedule: Schedule, base: float, factor: float = 1.0) -> None:
+        """`base`: the optimizer's rate; `factor`: what the schedule's rate is multiplied by (ratio)."""
+        self._factor = factor
         self._adascale = AdaScale() if schedule.config.lr_scale == "adascale" else None
         self._lr = LearningRate(schedule, base)
         self._ahead = 0.0
@@ -33,7 +34,7 @@ class Rate:
     def at(self, examples: int, per_epoch: int) -> float:
         """The rate after this many counted examples; `per_epoch` 0: not known yet."""
         self._epoch = (examples + self._ahead) / per_epoch if per_epoch else 0.0
-        return self._lr.at(self._epoch)
+        return self._factor * self._lr.at(self._epoch)
 
     def gain(self, gathered: Gathered, squares: float) -> float:
         """AdaScale's factor for this fold, by which the schedule advances instead of by all its examples."""

@@ -49,6 +49,8 @@ class Recovery:
             "switch": None if half.made is None else asdict(half.made),
             "rounds": half.policy.rounds,
         }
+        if clocks.discarded:
+            facts["discarded"] = clocks.discarded
         if half.missed:
             facts["missed"] = sorted(half.missed.items())
         if gathered is not None and self._has_sum:
@@ -95,6 +97,7 @@ class Recovery:
         clocks.version = facts["version"]
         clocks.pushes = facts["pushes"]
         clocks.examples = facts["examples"]
+        clocks.discarded = facts.get("discarded", 0)
         for worker, entry in facts["clocks"].items():
             clocks.table[worker] = Entry(**(entry | {"outcome": Outcome(entry["outcome"])}))
         if facts["switch"] is not None:
@@ -113,6 +116,19 @@ class Recovery:
             gathered.restore(state.gathered, pushes, examples, manners or [AS_SET] * pushes)
             clocks.buffered = gathered.pushes
         clocks.forget_pushes()
+
+    def go_back(self, state: SliceState) -> None:
+        """Takes over weights, optimizer and place in the schedule of an older snapshot. The clocks stay: what was pushed since
+        is counted, and discarded."""
+        clocks, half, facts = self._clocks, self._half, state.table
+        half.copies.finish()
+        clocks.discarded = clocks.examples - facts["examples"] + facts.get("discarded", 0)
+        half.rate.restore(facts["rate"])
+        if len(state.slots) == len(half.slots):
+            half.slots = list(state.slots)
+        half.steps = facts["steps"]
+        half.missed = Counter(dict(facts.get("missed", ())))
+        self._folding.start(state.weights, clocks.version)
 
 
 def _slot(index: int) -> str:

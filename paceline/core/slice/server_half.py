@@ -88,4 +88,5 @@ class ServerHalf(PolicyInForce):
         self.optimizer = policy.server_optimizer(effective(self._pool, asked, policy))
         if len(self.slots) != self.optimizer.slots:
             self.slots = self.optimizer.new_slots(self._length)
-        self.rate = Rate(scheduled(self._schedule, self._epochs, self._pool, asked, policy), asked.lr)
+        factor = 1.0 if self.made is None else self.made.rate
+        self.rate = Rate(scheduled(self._schedule, self._epochs, self._pool, asked, policy), asked.lr, factor)

@@ -37,6 +37,8 @@ class Clocks:
         """Pushes of any worker counted on the slice."""
         self.examples = 0
         """Training examples of these pushes."""
+        self.discarded = 0
+        """Those of them that are in the weights no more, since a diverged run has gone back to older ones."""
         self.buffered = 0
         """Pushes in the sum that folds next."""
         self.view = View()
@@ -53,6 +55,11 @@ class Clocks:
         """The worker's entry; an empty one, which is not kept, where it has never been a member."""
         found = self.table.get(worker)
         return Entry() if found is None else found
+
+    @property
+    def trained(self) -> int:
+        """Training examples of the pushes that count."""
+        return self.examples - self.discarded
 
     @property
     def members(self) -> Iterable[str]:

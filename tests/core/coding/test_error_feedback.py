@@ -147,3 +147,14 @@ def test_a_residual_that_overflows_is_not_sent(codec: Codec) -> None:
     residual, most = np.full(50, 3e38, np.float32), np.full(50, 3e38, np.float32)
     with pytest.raises(BadPush, match=r"Lower optimizer\.lr"):
         sent(codec, most, residual)
+
+
+def test_what_is_owed_can_be_forgotten_after_the_same_clock() -> None:
+    owed = owing(2, momentum=0.9)
+    through(owed.feedback(build_codec(Options(name="topk", share=0.5), "codec.push")), np.array([1.0, 3.0], np.float32))
+    owed.sent(7)
+    assert owed.residual.any()
+
+    owed.clear()
+
+    assert (owed.clock, owed.residual.tolist(), owed.velocity.tolist()) == (7, [0, 0], [0, 0])

@@ -332,7 +332,10 @@ def test_a_run_that_can_not_learn_any_more_stops_and_says_why() -> None:
         run.give_up(clocks, 1.0)
 
     assert run.phase is RunPhase.STOPPING
-    assert run.reason == "no worker has a finite gradient any more (80 steps in a row), so nothing can be learned"
+    assert run.reason == (
+        "no worker has a finite gradient any more (80 steps in a row), so nothing can be learned; "
+        "no snapshot of every server was on disk, so it could not go back"
+    )
 
 
 def test_a_weight_at_its_floor_for_all_is_told_until_members_or_policy_change() -> None:

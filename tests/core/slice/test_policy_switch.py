@@ -1,6 +1,7 @@
 """What a slice does when the policy changes in the middle of a run."""
 
 from paceline.core.slice.policy_switch import PolicySwitch
+from paceline.core.slice.recovery import Recovery
 from paceline.core.slice.rounds import Rounds
 from paceline.core.values import Seat, Switch, View
 from tests.support.slice_parts import a_push, clocks_with, counted, dense_folding, half_of
@@ -16,7 +17,9 @@ class Parts:
         self.half = half_of(policy)
         self.folding = dense_folding(self.clocks, self.half)
         self.rounds = Rounds(self.clocks, self.half, self.folding)
-        self.switch = PolicySwitch(self.clocks, self.half, self.rounds, self.folding)
+        self.switch = PolicySwitch(
+            self.clocks, self.half, self.rounds, self.folding, Recovery(self.clocks, self.half, self.folding)
+        )
 
     def named(self, switch: Switch, made: Switch | None = None, **switch_clocks: int) -> None:
         """A view names the change, and the clock that each member reaches under the old policy."""

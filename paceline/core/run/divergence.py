@@ -1,0 +1,131 @@
+"""When a run has diverged, which snapshots are good, and when it gives up.
+
+A run has diverged when steps without a finite gradient, or with an exploding loss, last on every member
+(`Warnings.diverged`). Then each server goes on with the weights of a good snapshot, and every learning rate is multiplied by
+`divergence.factor`. The order is a change of policy to the present policy (`Switch.back`, `Switch.rate`), so it comes to all
+slices at one moment, under every policy, and survives a restart of any of them.
+
+A snapshot is good when it was on disk of its server for a while in which no member reported a bad step. Until there is one,
+the oldest that was seen is: the first weights."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.core.settings.config import Config
+
+_REPORTS = 3
+"""Heartbeats without a bad step after which a snapshot is good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One snapshot of each server."""
+
+    versions: tuple[int, ...]
+    epoch: float
+    """About when they were written."""
+
+
+class Divergence:
+    """The chief's part; the servers report again to a restarted chief. Not thread-safe."""
+
+    def __init__(self, config: Config) -> None:
+        self._most = config.divergence.rollbacks if config.servers and config.updates == "dense" else 0
+        self._factor = config.divergence.factor
+        self._servers = range(config.servers)
+        self._margin = _REPORTS * config.heartbeat
+        self._stored: dict[int, frozenset[int]] = {}
+        """By server: the versions of its snapshots on disk."""
+        self.good: Point | None = None
+        """Where a run that diverges goes back to."""
+        self._next: Point | None = None
+        """What becomes good if all stays well."""
+        self._since = 0.0
+        """When that was chosen (seconds)."""
+        self.done = 0
+        """How often the run has gone back."""
+
+    # which snapshots are good
+    def reported(self, server: int, stored: Collection[int]) -> None:
+        """A server says which versions it has on disk."""
+        self._stored[server] = frozenset(stored)
+
+    def look(self, is_well: bool, rounds: bool, epoch: float, now: float) -> None:
+        """Time passes. `is_well`: the run trains, and no member has reported a bad step since its last good one."""
+        if not self._most:
+            return
+        if self._next is not None and not (is_well and self._are_stored(self._next)):
+            self._next = None
+        if self.good is None:
+            self.good = self._choose(rounds, epoch, min)
+        if not is_well or (self._next is not None and now - self._since < self._margin):
+            return
+        if self._next is not None:
+            self.good = self._next
+        self._next = self._choose(rounds, epoch, max)
+        self._since = now
+
+    def spared(self, server: int) -> list[int]:
+        """The versions of this server's snapshots that must not be removed."""
+        points = (point for point in (self.good, self._next) if point is not None)
+        return sorted({point.versions[server] for point in points})
+
+    def _choose(self, rounds: bool, epoch: float, pick: Callable[[Collection[int]], int]) -> Point | None:
+        """In rounds, all slices are of one version; None where there is none."""
+        stored = [self._stored.get(server, frozenset()) for server in self._servers]
+        if rounds:
+            stored = [frozenset.intersection(*stored)] * len(stored)
+        if not all(stored):
+            return None
+        versions = tuple(pick(each) for each in stored)
+        return Point(versions, epoch if any(versions) else 0.0)
+
+    def _are_stored(self, point: Point) -> bool:
+        return all(point.versions[server] in self._stored.get(server, ()) for server in self._servers)
+
+    # going back
+    @property
+    def is_on(self) -> bool:
+        """Whether this run goes back at all."""
+        return self._most > 0
+
+    @property
+    def rate(self) -> float:
+        """What every learning rate is multiplied by (ratio)."""
+        return float(self._factor**self.done)
+
+    @property
+    def refusal(self) -> str:
+        """Why the run can't go back, in words; empty while it can."""
+        if not self.is_on:
+            return "it does not go back (divergence.rollbacks)"
+        if self.done >= self._most:
+            times = "once" if self.done == 1 else f"{self.done} times"
+            return f"it went back {times}, to a learning rate x {self.rate:.4g} (divergence.rollbacks={self._most})"
+        return "" if self.good is not None else "no snapshot of every server was on disk, so it could not go back"
+
+    def go_back(self) -> tuple[Point, str]:
+        """Counts a return to the good snapshots; returns these, and what is said of it."""
+        assert self.good is not None
+        self.done += 1
+        self._next = None
+        versions = sorted(set(self.good.versions))
+        which = (
+            f"version {versions[0]:,}" if len(versions) == 1 else f"versions {', '.join(f'{v:,}' for v in versions)}"
+        )
+        said = f"went back to {which} (epoch {self.good.epoch:.1f}), learning rate x {self.rate:.4g}"
+        return self.good, f"{said}; {self.done} of {self._most}"
+
+    # the chief's disk
+    def state(self) -> dict[str, Any]:
+        """The state as plain JSON values."""
+        good = None if self.good is None else [self.good.versions, self.good.epoch]
+        return {"divergence": {"good": good, "done": self.done}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state`; a run of an older release has none."""
+        found = state.get("divergence", {})
+        self.done = found.get("done", 0)
+        if (good := found.get("good")) is not None:
+            self.good = Point(tuple(good[0]), good[1])

@@ -1,0 +1,147 @@
+"""Runs that diverge, in virtual time: all slices go back to good weights, the rate is halved, and training goes on, or the run
+gives up after the stated number."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.run.phases import RunPhase
+from paceline.core.run.run import Run
+from paceline.core.settings.divergence import DivergenceConfig
+from paceline.core.steps.optimizers.sgd import Sgd
+from paceline.core.values import Vector
+from tests.support.virtual import Cluster, make_config
+from tests.support.virtual_time import Task
+
+POLICIES = ("bsp", "ssp:1", "asp", "kbuffered:2", "shat", "local_sgd:2", "easgd:2")
+CURVE = 10.0
+"""Of the loss: plain steps diverge from a rate of 2 / CURVE on."""
+LENGTH = 64
+
+
+def downhill(worker: str, clock: int, local: Vector) -> Vector:
+    with np.errstate(all="ignore"):
+        gradient: Vector = (CURVE * (local - 1)).astype(np.float32)
+    return gradient
+
+
+def diverging(policy: str, lr: float, rounds: int = 400, seed: int = 1, **settings: Any) -> Cluster:
+    settings = {"workers": 2, "servers": 2, "heartbeat": 0.1, "schedule": {"lr_scale": "none"}} | settings
+    config = make_config(policy, **settings)
+    cluster = Cluster(seed, config, downhill, Sgd(lr=lr, momentum=0, weight_decay=0), LENGTH, rounds)
+    for name in ("worker-0", "worker-1"):
+        cluster.start_worker(name)
+    return cluster
+
+
+def said(run: Run) -> list[str]:
+    return [each.said for each in run.warnings.found if each.kind.startswith("rolled_back")]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_run_that_diverges_goes_back_on_both_slices_and_trains_at_a_lower_rate(policy: str) -> None:
+    cluster = diverging(policy, lr=0.6, divergence={"rollbacks": 5, "factor": 0.25})
+
+    cluster.until_finished(600.0)
+
+    done = cluster.run.divergence.done
+    assert 1 <= done <= 5
+    assert cluster.run.reason == "the budget of epochs is spent"
+    assert [server.slice.switch.rate for server in cluster.servers if server.slice.switch] == [0.25**done] * 2
+    assert [server.slice.lr for server in cluster.servers] == [pytest.approx(0.6 * 0.25**done)] * 2
+    for server in cluster.servers:
+        assert np.abs(server.slice.folding.current().values - 1).max() < 0.1
+
+
+def test_what_is_said_names_the_version_the_rate_and_how_often() -> None:
+    cluster = diverging("bsp", lr=0.6)
+
+    cluster.until_finished(600.0)
+
+    first, *_ = said(cluster.run)
+    assert "the run went back to version 0 (epoch 0.0), learning rate x 0.5; 1 of 3" in first
+
+
+def test_a_run_that_still_diverges_gives_up_after_the_stated_number() -> None:
+    cluster = diverging("bsp", lr=1e4, divergence={"rollbacks": 2})
+
+    cluster.until_finished(600.0)
+
+    assert cluster.run.divergence.done == len(said(cluster.run)) == 2
+    assert "it went back 2 times, to a learning rate x 0.25 (divergence.rollbacks=2)" in cluster.run.reason
+
+
+def test_without_rollbacks_a_run_ends_where_no_gradient_is_finite_as_ever() -> None:
+    cluster = diverging("bsp", lr=1e4, divergence={"rollbacks": 0})
+
+    cluster.until_finished(600.0)
+
+    assert cluster.run.divergence.done == 0
+    assert cluster.run.reason.startswith("no worker has a finite gradient any more")
+    assert cluster.run.reason.endswith("so nothing can be learned")
+
+
+@pytest.mark.parametrize("policy", ["bsp", "asp"])
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.2, 0.5, 1.0])
+def test_a_server_that_dies_between_order_and_completion_goes_back_all_the_same(
+    policy: str, index: int, delay: float
+) -> None:
+    cluster = diverging(policy, lr=0.6, divergence={"rollbacks": 3, "factor": 0.25})
+    while not cluster.run.divergence.done:
+        cluster.next_event()
+    cluster.after(delay, lambda: cluster.servers[index].crash(0.5))
+
+    cluster.until_finished(600.0)
+
+    assert cluster.run.reason == "the budget of epochs is spent"
+    rate = 0.25**cluster.run.divergence.done
+    assert [server.slice.switch.rate for server in cluster.servers if server.slice.switch] == [rate] * 2
+    for server in cluster.servers:
+        assert np.abs(server.slice.folding.current().values - 1).max() < 0.1
+
+
+def test_a_run_that_diverges_late_goes_back_to_a_later_snapshot_and_trains_again_what_it_lost() -> None:
+    cluster = diverging("bsp", lr=0.01, rounds=2000)
+    cluster.after(20.0, lambda: spoil(cluster))
+
+    cluster.until_finished(600.0)
+
+    (first,) = said(cluster.run)
+    assert "went back to version 0 " not in first
+    clocks = cluster.servers[0].slice.clocks
+    assert clocks.discarded > 0
+    assert clocks.trained >= cluster.run.budget.total
+    assert cluster.servers[1].slice.clocks.discarded == clocks.discarded
+
+
+def spoil(cluster: Cluster) -> None:
+    """The weights become such that no gradient is finite."""
+    for server in cluster.servers:
+        server.slice.folding.current().values[:] = np.inf
+
+
+def test_a_change_of_policy_keeps_the_rate() -> None:
+    cluster = diverging("bsp", lr=0.6, divergence={"factor": 0.1})
+    while not cluster.run.divergence.done or cluster.run.policy_change.is_under_way:
+        cluster.next_event()
+    assert cluster.run.phase is RunPhase.TRAINING
+
+    def switch(run: Run) -> None:
+        run.switch(make_config("asp").policy, cluster.servers[0].slice.clocks)
+
+    Task(cluster, cluster.call_chief(switch))
+    cluster.until_finished(600.0)
+
+    made = cluster.servers[1].slice.switch
+    assert made is not None
+    assert (made.policy["name"], made.rate) == ("asp", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("rollbacks", -1), ("rollbacks", 101), ("factor", 0), ("factor", 1.5), ("factor", "half")]
+)
+def test_a_setting_that_makes_no_sense_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=key):
+        DivergenceConfig(**{key: value})
