@@ -143,7 +143,7 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 	-$(BIN)/python -m benchmarks.links # for Linux and root only
 	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
 
-experiments: setup ## tables of all policies and of sharding strategies, [Hogwild]'s figures (DATA= for CIFAR-10 too; hours)
+experiments: setup ## tables of all policies and of sharding strategies, [Hogwild] with leaving workers (DATA= for CIFAR-10 too; hours)
 	$(BIN)/python -m experiments.policies
 	$(BIN)/python -m experiments.defaults
 	$(BIN)/python -m experiments.codecs

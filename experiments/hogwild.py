@@ -1,34 +1,21 @@
-"""[Hogwild]'s figures with real processes on an RCV1-like set: python -m experiments.hogwild [--help]"""
+"""[Hogwild]'s modes while workers leave and join, with real processes on an RCV1-like set: python -m experiments.hogwild
+[--help]"""
 
 import json
 import os
-import re
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
-from statistics import mean
 from typing import Annotated, Any
 
 import typer
 
-from experiments.hogwild_pictures import (
-    Curve,
-    Disturbed,
-    Epochs,
-    Line,
-    Pace,
-    loss_curves,
-    members_over_time,
-    time_by_workers,
-)
+from experiments.hogwild_pictures import Curve, Disturbed, members_over_time
 from experiments.options import among
-from paceline.core.errors import PacelineError, UsageError
+from paceline.core.errors import PacelineError
 from paceline.core.settings.config import Config
-from paceline.data.rcv1 import TOPICS
-from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like, write_lyrl2004
+from paceline.data.rcv1_like import TRAIN_ROWS
 from paceline.data.shards import is_there
 from paceline.exits import exits
 from paceline.local.child_environment import child_environment
@@ -36,6 +23,7 @@ from paceline.local.children import Child, end_all
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
+from paceline.reproduce.rcv1_runs import rows_like_rcv1
 from paceline.result import Result
 from paceline.sharder.sharding import make_shards
 from paceline.v1.run_service_pb2 import StatusReply
@@ -48,55 +36,25 @@ MODES: dict[str, dict[str, Any]] = {
 """sync and async as published; hogwild applies every push at once."""
 POOL, LEAVERS, JOINER = 4, ("worker-1", "worker-2"), 4
 """The run with changing members: how many begin, who leaves, and the number of the one that joins."""
+BATCHES, PAUSE = 8, 0.002
+"""Mini-batches of a push, and for how long each of them pauses (seconds)."""
 LEAVE, JOIN = 0.25, 0.5
 """When they do, as shares of the examples that the run is to count."""
-PARTS = ("time", "members")
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One setting of the time against workers."""
-
-    pace: Pace
-    mode: str
-    workers: int
-
-    def name(self, seed: int) -> str:
-        """Of its run's folder."""
-        pace = re.sub(r"[^a-z0-9]+", "-", self.pace.told)
-        return f"{self.mode}-{self.workers}-{pace}-s{seed}"
 
 
 def main(
     out: Annotated[
         Path, typer.Option(help="Folder of data, runs and figures; what is finished is kept. One for each setting.")
     ] = (Path("runs/hogwild")),
-    rows: Annotated[int, typer.Option(min=1, help="Training rows.")] = TRAIN_ROWS,
-    tests: Annotated[int, typer.Option(min=1, help="Test rows.")] = TRAIN_ROWS,
-    workers: Annotated[str, typer.Option(help="Numbers of workers, with commas.")] = "1,2,4,6,8",
+    rows: Annotated[int, typer.Option(min=1, help="Training rows, and as many to test on.")] = TRAIN_ROWS,
     modes: Annotated[str, typer.Option(help="Which of sync, async and hogwild, with commas.")] = ",".join(MODES),
-    paces: Annotated[
-        str,
-        typer.Option(
-            help="What a push is made of, with commas: mini-batches (as published: 1), :SECONDS of emulated computation of "
-            "each, and :5x@10% for one push in ten, at random, that takes five times as long."
-        ),
-    ] = "1,8:0.002,8:0.002:5x@10%",
-    epochs: Annotated[int, typer.Option(min=2, help="Most epochs of a run; they stop early as published.")] = 60,
-    length: Annotated[int, typer.Option(min=1, help="Epochs of the runs with changing members.")] = 20,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell, with seeds 0, 1, ...")] = 1,
-    parts: Annotated[str, typer.Option(help="Which of time (and loss) and members, with commas.")] = ",".join(PARTS),
+    length: Annotated[int, typer.Option(min=1, help="Epochs of each run.")] = 20,
 ) -> None:
-    """Prints one line of a Markdown table as soon as a cell's runs are done, and writes the figures as PNG."""
-    chosen, wanted = among(modes, MODES, "--modes"), among(parts, PARTS, "--parts")
-    counts, every = _numbers(workers, int, 1), [_pace(given) for given in paces.split(",")]
-    study = Study(out, written(out, rows, tests))
-    print(f"RCV1-like, {rows:,} training and {tests:,} test rows, 1 server, seeds 0 to {seeds - 1}\n")
-    if "time" in wanted:
-        cells = [Cell(*found) for found in product(every, chosen, counts)]
-        time_and_loss(study, cells, epochs, range(seeds))
-    if "members" in wanted:
-        changing_members(study, chosen, every[-1], length)
+    """Prints one line of a Markdown table as soon as a run is done, and writes the figure as PNG."""
+    chosen = among(modes, MODES, "--modes")
+    study = Study(out, rows_like_rcv1(out / f"data-{rows}", 0, rows))
+    print(f"RCV1-like, {rows:,} training and as many test rows, 1 server, seed 0\n")
+    changing_members(study, chosen, length)
 
 
 class Study:
@@ -106,25 +64,24 @@ class Study:
         self.out = out
         self._data = data
 
-    def config(self, name: str, mode: str, workers: int, pace: Pace, seed: int = 0, **more: Any) -> Config:
-        """The settings of a run."""
+    def config(self, name: str, mode: str, epochs: int, batches: int = BATCHES, pause: float = PAUSE) -> Config:
+        """The settings of a run whose pushes hold so many mini-batches, which pause so long each (seconds)."""
         own = MODES[mode]
-        stalls = {str(place): pace.stalls for place in range(workers)} if pace.stalls else {}
         settings: dict[str, Any] = {
             "run": name,
             "task": "rcv1",
             "data": {"path": str(self._data)},
-            "workers": workers,
+            "workers": POOL,
             "servers": 1,
             "policy": own["policy"],
-            "seed": seed,
-            "svm": own["svm"] | {"batches": pace.batches, "stopping": None} | more.pop("svm", {}),
-            "slow": {"all": "2x"} | stalls if pace.step else {},
-            "nominal_step": pace.step * pace.batches,
+            "svm": own["svm"] | {"batches": batches, "stopping": None},
+            "slow": {"all": "2x"},
+            "nominal_step": pause * batches,
             "checkpoint": {"every": 60.0},
             "restarts": 0,
+            "epochs": epochs,
         }
-        return complete(settings | more, preset="hogwild")
+        return complete(settings, preset="hogwild")
 
     def run(self, config: Config, watch: Callable[[StatusReply, float], None] = lambda status, rate: None) -> RunFolder:
         """Trains unless that is done; `watch` is called twice a second. PacelineError where the run fails."""
@@ -144,69 +101,14 @@ class Study:
         return folder
 
 
-def written(out: Path, rows: int, tests: int) -> Path:
-    """The folder with the data, as RCV1's authors publish theirs; made if it is missing."""
-    folder = out / f"data-{rows}-{tests}"
-    if not (folder / TOPICS).is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_lyrl2004(rcv1_like(rows, tests), folder)
-    return folder
-
-
-def time_and_loss(study: Study, cells: Sequence[Cell], epochs: int, seeds: Iterable[int]) -> None:
-    """Time to the end against workers, and the losses at the first pace with the most workers."""
-    print("| a push | mode | workers | seconds | epochs | test accuracy | staleness |")
-    print("|---|---|---|---|---|---|---|", flush=True)
-    lines: dict[Pace, dict[str, Line]] = {}
-    losses: dict[str, Epochs] = {}
-    for cell in cells:
-        places = [
-            study.run(
-                study.config(
-                    cell.name(seed),
-                    cell.mode,
-                    cell.workers,
-                    cell.pace,
-                    seed,
-                    epochs=epochs,
-                    svm={"stopping": {"rule": "delta", "preset": "authors"}},
-                )
-            )
-            for seed in seeds
-        ]
-        results = [Result(place.path) for place in places]
-        seconds = mean(result.seconds for result in results)
-        ends = [len(found) for place in places for found in epochs_of(place, cell.workers)]
-        print(
-            f"| {cell.pace.told} | {cell.mode} | {cell.workers} | {seconds:.1f} | {_span(ends)} "
-            f"| {mean(result.metrics['test_accuracy'] for result in results):.4f} "
-            f"| {mean(result.staleness['mean'] for result in results):.1f} |",
-            flush=True,
-        )
-        lines.setdefault(cell.pace, {}).setdefault(cell.mode, []).append((cell.workers, seconds))
-        if cell.workers == max(each.workers for each in cells) and cell.mode not in losses:
-            losses[cell.mode] = [found for found in epochs_of(places[0], cell.workers) if found]
-    (study.out / "time.png").write_bytes(time_by_workers(lines))
-    (study.out / "loss.png").write_bytes(loss_curves(losses))
-    _tell_losses(losses)
-
-
-def epochs_of(place: RunFolder, workers: int) -> Iterator[list[tuple[float, float]]]:
-    """Training and validation loss after each epoch, of each worker in turn."""
-    for rank in range(workers):
-        lines = place.log(f"worker-{rank}").read_text().splitlines()
-        entries = [json.loads(line) for line in lines if line.startswith("{")]
-        yield [(entry["loss"], entry["validation_loss"]) for entry in entries if entry.get("event") == "epoch"]
-
-
-def changing_members(study: Study, modes: Sequence[str], pace: Pace, length: int) -> None:
+def changing_members(study: Study, modes: Sequence[str], length: int) -> None:
     """Each mode without and with two workers that leave and one that joins."""
-    print(f"\n{POOL} workers, {length} epochs; a push: {pace.told}\n")
+    print(f"{POOL} workers, {length} epochs; a push: {BATCHES} mini-batches, {1000 * PAUSE:g} ms each\n")
     print("| mode | run | members | examples counted | to be counted | seconds | test accuracy | test loss |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     found: dict[str, Disturbed] = {}
     for mode in modes:
-        calm = study.config(f"calm-{mode}", mode, POOL, pace, epochs=length)
+        calm = study.config(f"calm-{mode}", mode, length)
         places = {"undisturbed": study.run(calm), "two leave, one joins": disturbed(study, calm, f"changing-{mode}")}
         curves = {name: curve_of(place) for name, place in places.items()}
         for name, place in places.items():
@@ -289,47 +191,9 @@ def curve_of(place: RunFolder) -> Curve:
     )
 
 
-def _tell_losses(losses: dict[str, Epochs]) -> None:
-    """A table of the curves at a few epochs that all have made, and after each worker's last one."""
-    fewest = min(len(epochs) for found in losses.values() for epochs in found)
-    shown = [number for number in (1, 2, 5, 10, 20) if number <= fewest]
-    print("\n| mode | loss, mean over the workers | " + " | ".join(f"epoch {number}" for number in shown) + " | last |")
-    print("|---|---|" + "---|" * len(shown) + "---|")
-    for (mode, found), (which, name) in product(losses.items(), enumerate(("training", "validation"))):
-        values = [mean(epochs[place][which] for epochs in found) for place in [*(number - 1 for number in shown), -1]]
-        print(f"| {mode} | {name} | {' | '.join(f'{value:.4f}' for value in values)} |")
-
-
 def _in_turn(members: Sequence[int]) -> str:
     """'4, 2, 3' for all that there were, each once until it changes."""
     return ", ".join(str(count) for place, count in enumerate(members) if not place or count != members[place - 1])
-
-
-def _span(numbers: Sequence[int]) -> str:
-    return str(numbers[0]) if len(set(numbers)) == 1 else f"{min(numbers)} to {max(numbers)}"
-
-
-def _pace(given: str) -> Pace:
-    """BATCHES, BATCHES:SECONDS or BATCHES:SECONDS:STALLS."""
-    batches, _, rest = given.partition(":")
-    seconds, _, stalls = rest.partition(":")
-    pace = Pace(_numbers(batches, int, 1)[0], _numbers(seconds or "0", float, 0)[0], stalls)
-    if stalls and not pace.step:
-        raise UsageError(
-            f"--paces: {given!r} has nothing that could take longer; give seconds above 0, like 8:0.002:5x@10%."
-        )
-    return pace
-
-
-def _numbers(given: str, kind: type[Any], least: int) -> list[Any]:
-    """The numbers that stand between commas. UsageError: one is none, or below `least`."""
-    try:
-        found = [kind(number) for number in given.split(",")]
-    except ValueError as error:
-        raise UsageError(f"Got {given!r}; expected numbers with commas, like 1,2.") from error
-    if min(found) < least:
-        raise UsageError(f"Got {given!r}; expected numbers from {least} on, with commas.")
-    return found
 
 
 if __name__ == "__main__":

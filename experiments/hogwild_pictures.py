@@ -1,7 +1,6 @@
 """The figures of `experiments.hogwild` as PNG."""
 
-from collections.abc import Mapping, Sequence
-from statistics import mean
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import matplotlib as mpl
@@ -9,35 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from paceline.plot_style import FAINT, STYLE, colour_of, marker_of, png
+from paceline.plot_style import FAINT, STYLE, colour_of, png
 
 WIDTH, HEIGHT = 4.6, 3.8
 """Inches of a panel."""
 
 Shared = bool | Literal["row", "col"]
-Line = list[tuple[int, float]]
-"""Workers and seconds."""
-Epochs = list[list[tuple[float, float]]]
-"""Training and validation loss after each epoch, for each worker."""
-
-
-class Pace(NamedTuple):
-    """What a push is made of."""
-
-    batches: int
-    """Mini-batches."""
-    step: float
-    """Emulated computation of each (seconds)."""
-    stalls: str = ""
-    """How often a push takes longer, and how much, like 5x@10%."""
-
-    @property
-    def told(self) -> str:
-        """In words."""
-        batches = f"{self.batches} mini-batches" if self.batches > 1 else "1 mini-batch"
-        pause = f", {1000 * self.step:g} ms each" if self.step else ""
-        stalls = f", {self.stalls}" if self.stalls else ""
-        return f"{batches}{pause}{stalls}"
 
 
 class Curve(NamedTuple):
@@ -57,50 +33,6 @@ class Disturbed(NamedTuple):
 
     calm: Curve
     changing: Curve
-
-
-def time_by_workers(lines: Mapping[Pace, Mapping[str, Line]]) -> bytes:
-    """Seconds to the end against workers ([Hogwild] Fig. 1), a panel for each pace."""
-    with mpl.rc_context(STYLE):
-        figure, grid = _panels(1, len(lines))
-        for (pace, modes), axes in zip(lines.items(), grid, strict=True):
-            for number, (mode, line) in enumerate(modes.items()):
-                axes.plot(*zip(*line, strict=True), marker_of(number) + "-", color=colour_of(number), label=mode)
-            axes.set_title(f"a push: {pace.told}")
-            axes.set_xlabel("workers")
-            axes.set_ylim(bottom=0)
-            axes.set_xticks(sorted({count for line in modes.values() for count, _ in line}))
-        grid[0].set_ylabel("time to the end (s)")
-        grid[0].legend(frameon=False)
-        return png(figure)
-
-
-def loss_curves(losses: Mapping[str, Epochs]) -> bytes:
-    """Training and validation loss against epochs ([Hogwild] Figs. 2 and 3), a panel for each mode."""
-    with mpl.rc_context(STYLE):
-        figure, grid = _panels(1, len(losses), sharey=True)
-        for (mode, found), axes in zip(losses.items(), grid, strict=True):
-            for which, (name, style) in enumerate((("training", "--"), ("validation", "-"))):
-                for epochs in found:
-                    axes.plot(
-                        range(1, len(epochs) + 1),
-                        [each[which] for each in epochs],
-                        style,
-                        color=colour_of(which),
-                        alpha=0.3,
-                        linewidth=0.9,
-                    )
-                means = _means([[each[which] for each in epochs] for epochs in found])
-                axes.plot(range(1, len(means) + 1), means, style, color=colour_of(which), linewidth=2, label=name)
-            ends = sorted(map(len, found))
-            last = f"{ends[0]}" if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
-            axes.set_title(f"{mode}, {len(found)} workers;\nthey leave after epoch {last}")
-            axes.set_xlabel("epochs")
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axes.set_ylim(bottom=0)
-        grid[0].set_ylabel("loss, each worker's (thin)\nand mean")
-        grid[0].legend(frameon=False)
-        return png(figure)
 
 
 def members_over_time(found: Mapping[str, Disturbed]) -> bytes:
@@ -130,8 +62,3 @@ def _panels(rows: int, columns: int, sharex: Shared = False, sharey: Shared = Fa
     height = HEIGHT if rows == 1 else 2.6 * rows
     figure = Figure(figsize=(max(6.0, WIDTH * columns), height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey).ravel().tolist()
-
-
-def _means(lines: Sequence[Sequence[float]]) -> list[float]:
-    """The mean at each place that all lines have."""
-    return [mean(values) for values in zip(*lines, strict=False)]

@@ -4,7 +4,7 @@ until the paper's rule stops it. The real RCV1 may not be handed on."""
 from pathlib import Path
 
 from paceline.data.rcv1 import TOPICS
-from paceline.data.rcv1_like import rcv1_like, write_lyrl2004
+from paceline.data.rcv1_like import TRAIN_ROWS, rcv1_like, write_lyrl2004
 from paceline.local.linear_without_servers import train_here
 from paceline.local.read_config import complete
 from paceline.reproduce.recipe import Around, Figures
@@ -18,7 +18,7 @@ def trained(around: Around, lr: float, batch: int, seed: int) -> Figures:
     """Test accuracy (percent), and epochs until the rule stopped it."""
     settings = {
         "task": "rcv1",
-        "data": {"path": str(_data(around.folder / f"rcv1-{seed}", seed))},
+        "data": {"path": str(rows_like_rcv1(around.folder / f"rcv1-{seed}", seed))},
         "workers": 1,
         "optimizer": {"lr": lr},
         "batch_size": batch,
@@ -28,9 +28,9 @@ def trained(around: Around, lr: float, batch: int, seed: int) -> Figures:
     return {"accuracy": 100 * report.metrics["test_accuracy"], "epochs": len(report.epochs)}
 
 
-def _data(folder: Path, seed: int) -> Path:
-    """The rows in the form of RCV1's authors, made once."""
+def rows_like_rcv1(folder: Path, seed: int, count: int = TRAIN_ROWS) -> Path:
+    """As many rows to train on as to test on, in the form of RCV1's authors, made once."""
     if not (folder / TOPICS).is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        write_lyrl2004(rcv1_like(seed=seed), folder)
+        write_lyrl2004(rcv1_like(count, count, seed=seed), folder)
     return folder

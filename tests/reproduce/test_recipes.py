@@ -38,7 +38,6 @@ MISSING = {
     "sharding": {"fig-1", "table-3"},
     "shat": {"fig-6"},
     "survey": NUMBERED["survey"],
-    "hogwild": {"fig-1", "fig-2", "fig-3"},
 }
 """Those that have no recipe yet; only ever fewer."""
 

@@ -1,0 +1,92 @@
+"""What [Hogwild]'s Figs. 1 to 3 have in common: runs of real processes, in lock-step and asynchronous, until the authors' rule
+stops them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
+from statistics import mean
+from typing import Any
+
+from paceline.core.errors import PacelineError
+from paceline.local.launcher import run_local
+from paceline.local.read_config import complete
+from paceline.local.run_folder import RunFolder, open_run
+from paceline.reproduce.rcv1_runs import rows_like_rcv1
+from paceline.reproduce.recipe import Around, Figures
+from paceline.result import Result
+
+MODES: Mapping[str, Mapping[str, Any]] = {
+    "synchronous": {"policy": {"name": "bsp"}, "svm": {"stop": "all"}},
+    "asynchronous": {"policy": {"name": "everyone", "merge": "overwrite"}, "svm": {"stop": "own"}},
+}
+"""As published: all stop together, by the mean of their losses; or each by its own."""
+WORKERS = (1, 2, 4, 6, 8, 12)
+EXAMPLES = 3000
+BATCHES, PAUSE = 8, 0.002
+"""A push holds so many mini-batches, each of which pauses for so long (seconds): two cores are faster with no more workers."""
+SMALL = (
+    f"{EXAMPLES:,} made-up rows like RCV1's and one server, as real processes. A push holds {BATCHES} mini-batches, and each "
+    f"of them pauses for {1000 * PAUSE:g} ms, since two cores are no faster with more workers."
+)
+
+
+def row(mode: str, workers: int) -> str:
+    """The name of its runs."""
+    return f"{mode}, {workers} worker{'s' * (workers != 1)}"
+
+
+ROWS = {row(mode, workers): (mode, workers) for mode, workers in product(MODES, WORKERS)}
+
+
+def raced(around: Around, name: str, seed: int) -> Figures:
+    """Seconds until the last worker stopped, its epochs, a mean epoch's seconds, and test accuracy (percent). Of the workers'
+    mean training and validation loss: the curves over the epochs that all made, the ends, and the largest rise of the latter
+    from one epoch to the next."""
+    mode, workers = ROWS[name]
+    config = complete(
+        {
+            "run": f"{mode}-{workers}-{seed}",
+            "task": "rcv1",
+            "data": {"path": str(rows_like_rcv1(around.folder / f"rows-{seed}", seed, EXAMPLES))},
+            "workers": workers,
+            "servers": 1,
+            "policy": MODES[mode]["policy"],
+            "svm": {**MODES[mode]["svm"], "batches": BATCHES, "stopping": {"rule": "delta", "preset": "authors"}},
+            "slow": {"all": "2x"},
+            "nominal_step": PAUSE * BATCHES,
+            "epochs": 100,
+            "seed": seed,
+            "restarts": 0,
+        },
+        preset="hogwild",
+    )
+    place, config = open_run(config, fresh=True, runs=around.folder / "runs")
+    outcome = run_local(config, place.path, lambda line: None)
+    if outcome.exit_code:
+        raise PacelineError(f"The run of '{name}' ended with exit code {outcome.exit_code}: {outcome.reason}.")
+    losses = [_losses(place, rank) for rank in range(workers)]
+    epochs = max(map(len, losses))
+    result = Result(place.path)
+    training, validation = (_means([[pair[which] for pair in each] for each in losses]) for which in (0, 1))
+    return {
+        "seconds": result.seconds,
+        "epochs": epochs,
+        "epoch": result.seconds / epochs,
+        "accuracy": 100 * result.metrics["test_accuracy"],
+        "training": training,
+        "validation": validation,
+        "last_training": training[-1],
+        "last_validation": validation[-1],
+        "rise": max(after - before for before, after in pairwise(validation)),
+    }
+
+
+def _losses(place: RunFolder, rank: int) -> list[tuple[float, float]]:
+    """Training and validation loss after each epoch of a worker, as its log has them."""
+    lines = place.log(f"worker-{rank}").read_text().splitlines()
+    entries = [json.loads(line) for line in lines if line.startswith("{")]
+    return [(entry["loss"], entry["validation_loss"]) for entry in entries if entry.get("event") == "epoch"]
+
+
+def _means(curves: Sequence[Sequence[float]]) -> list[float]:
+    return [round(mean(values), 5) for values in zip(*curves, strict=False)]

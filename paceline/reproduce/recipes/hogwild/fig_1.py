@@ -1,0 +1,94 @@
+"""[Hogwild] Fig. 1: time to convergence against the number of workers. "a speed of convergence approximately 100 sec. faster
+for asynchronous", and "Time to convergence improves with the number of workers until 6 workers and stagnate after 6"
+(III-B)."""
+
+from math import log2
+
+from matplotlib.figure import Figure
+
+from paceline.reproduce.claims import Above, Fits, Found, Trend
+from paceline.reproduce.hogwild_races import MODES, ROWS, SMALL, WORKERS, raced, row
+from paceline.reproduce.pictures import lines
+from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.rule import Verdict
+
+BEST = 6
+"""Workers from which on the paper's time falls no more."""
+STANDSTILL = 0.1
+"""What is called stagnation: the time with twice as many workers differs by at most this share."""
+
+FASTER: dict[Verdict, str] = {}
+FALLS: dict[Verdict, str] = {}
+STANDS: dict[Verdict, str] = {}
+
+
+def run(around: Around, name: str, seed: int) -> Figures:
+    return raced(around, name, seed)
+
+
+def draw(runs: Runs) -> Figure:
+    panels = {"": {mode: [runs.of(row(mode, count), "seconds") for count in WORKERS] for mode in MODES}}
+    return lines(panels, WORKERS, "workers", "time to the end (s)")
+
+
+def seconds(found: Found, name: str) -> list[float]:
+    """Of one row, by seed."""
+    return found.of(name, "seconds")
+
+
+def against_best(mode: str, found: Found) -> list[float]:
+    """The time with the most workers as a share of that with six."""
+    pairs = zip(found.of(row(mode, WORKERS[-1]), "seconds"), found.of(row(mode, BEST), "seconds"), strict=True)
+    return [most / best for most, best in pairs]
+
+
+UP_TO_BEST = [count for count in WORKERS if count <= BEST]
+
+RECIPE = Recipe(
+    number="Fig. 1",
+    shows="time to the end by workers, synchronous and asynchronous",
+    small=SMALL,
+    rows=list(ROWS),
+    columns={
+        "seconds": Column("seconds", ".1f"),
+        "epochs": Column("epochs", ".1f"),
+        "accuracy": Column("accuracy (%)", ".2f"),
+    },
+    run=run,
+    draw=draw,
+    claims=[
+        *(
+            Above(
+                f"{count} workers: asynchronous is faster",
+                FASTER,
+                "seconds",
+                row("synchronous", count),
+                row("asynchronous", count),
+            )
+            for count in WORKERS[1:]
+        ),
+        *(
+            Trend(
+                f"{mode}: the time falls up to {BEST} workers",
+                FALLS,
+                [row(mode, count) for count in UP_TO_BEST],
+                [log2(count) for count in UP_TO_BEST],
+                seconds,
+                -1,
+            )
+            for mode in MODES
+        ),
+        *(
+            Fits(
+                f"{mode}: from {BEST} to {WORKERS[-1]} workers the time stays the same",
+                STANDS,
+                lambda found, mode=mode: against_best(mode, found),  # type: ignore[misc]
+                1 - STANDSTILL,
+                1 + STANDSTILL,
+            )
+            for mode in MODES
+        ),
+    ],
+    minutes=8,
+    seeds=3,
+)

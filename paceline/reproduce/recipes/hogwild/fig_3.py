@@ -1,0 +1,46 @@
+"""[Hogwild] Fig. 3: loss against epochs, asynchronous. "we can see the difference in the number needed of epochs to converge,
+while each epoch in the asynchronous mode will be faster" (III-C): more epochs, and shorter ones."""
+
+from matplotlib.figure import Figure
+
+from paceline.reproduce.claims import Above
+from paceline.reproduce.hogwild_races import SMALL, raced, row
+from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.recipes.hogwild.fig_2 import WORKERS, curves
+from paceline.reproduce.rule import Verdict
+
+SYNCHRONOUS, ASYNCHRONOUS = row("synchronous", WORKERS), row("asynchronous", WORKERS)
+
+MORE: dict[Verdict, str] = {}
+SHORTER: dict[Verdict, str] = {}
+
+
+def run(around: Around, name: str, seed: int) -> Figures:
+    return raced(around, name, seed)
+
+
+def draw(runs: Runs) -> Figure:
+    return curves(runs, ASYNCHRONOUS, ASYNCHRONOUS)
+
+
+RECIPE = Recipe(
+    number="Fig. 3",
+    shows="loss by epoch, asynchronous",
+    small=SMALL,
+    rows=[SYNCHRONOUS, ASYNCHRONOUS],
+    columns={
+        "epochs": Column("epochs", ".1f"),
+        "epoch": Column("seconds an epoch", ".3f"),
+        "last_training": Column("training loss at the end"),
+        "last_validation": Column("validation loss at the end"),
+    },
+    run=run,
+    draw=draw,
+    claims=[
+        Above("asynchronous takes more epochs", MORE, "epochs", ASYNCHRONOUS, SYNCHRONOUS),
+        Above("an epoch is shorter when asynchronous", SHORTER, "epoch", SYNCHRONOUS, ASYNCHRONOUS),
+    ],
+    minutes=2,
+    seeds=3,
+    same_runs_as="hogwild/fig-1",
+)
