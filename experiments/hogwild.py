@@ -65,7 +65,7 @@ class Study:
         self._data = data
 
     def config(self, name: str, mode: str, epochs: int, batches: int = BATCHES, pause: float = PAUSE) -> Config:
-        """The settings of a run whose pushes hold so many mini-batches, which pause so long each (seconds)."""
+        """The settings of a run whose pushes hold `batches` mini-batches, each with a `pause` (seconds)."""
         own = MODES[mode]
         settings: dict[str, Any] = {
             "run": name,

@@ -23,7 +23,7 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 WORKERS = (1, 2, 4, 6, 8, 12)
 EXAMPLES = 3000
 BATCHES, PAUSE = 8, 0.002
-"""A push holds so many mini-batches, each of which pauses for so long (seconds): two cores are faster with no more workers."""
+"""Mini-batches of a push, and the pause of each (seconds): without it two cores are no faster with more workers."""
 SMALL = (
     f"{EXAMPLES:,} made-up rows like RCV1's and one server, as real processes. A push holds {BATCHES} mini-batches, and each "
     f"of them pauses for {1000 * PAUSE:g} ms, since two cores are no faster with more workers."

@@ -64,18 +64,19 @@ def config_of(task: str, model: str | None, data: str, method: Method, seed: int
 
 
 def measured(around: Around, name: str, config: Config) -> Figures:
-    """What a run of this method gave, and how many neighbourhoods were sparse."""
+    """What a run of this method gave, how many neighbourhoods were sparse, and their mean size (examples)."""
     folder = around.folder / f"{name}-{config.seed}"
     problem = problem_of(config, folder)
     found = problem.measures(train(config, problem).model)
-    shards = open_shards(folder)
-    ids = [set(shards.shard(number).ids.tolist()) for number in range(WORKERS)]
+    manifest = open_shards(folder).manifest
+    sizes = [manifest.shards[0].clusters[str(number)] for number in manifest.sparse]
     return {
         "training_loss": found["train_loss"],
         "training_accuracy": found["train_accuracy"],
         "validation_loss": found["test_loss"],
         "validation_accuracy": found["test_accuracy"],
-        "for_all": len(set.intersection(*ids)),
+        "sparse": len(sizes),
+        "size": sum(sizes) / max(1, len(sizes)),
     }
 
 

@@ -28,4 +28,5 @@ RECIPE = Recipe(
     paper=PAPER,
     claims=claims(VARIANCES, "distribution-aware, 30", "distribution-aware, 40"),
     minutes=2,
+    version=2,
 )
