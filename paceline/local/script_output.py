@@ -1,5 +1,6 @@
 """Shows what a user's script prints while it runs."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,8 @@ from paceline.local.children import printable
 
 _EVENT = b'{"process": "'
 """What our own lines in a log begin with."""
-_TRACEBACK = b"Traceback (most recent call last)"
+_ERROR = re.compile(rb"Traceback \(most recent call last\)|script: [A-Z]\w+: ")
+"""What the end of a script begins with: Python's own, or ours (worker/script/__main__.py)."""
 
 
 class Printed:
@@ -29,7 +31,7 @@ class Printed:
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.split(b"\n")[:-1]:
-            if line.startswith(_TRACEBACK):  # the error says how it ended
+            if _ERROR.match(line):  # the error says how it ended
                 break
             if not line.startswith(_EVENT):
                 self._say(printable(line.decode(errors="replace").rpartition("\r")[2]))

@@ -136,7 +136,10 @@ def test_what_is_no_script_is_told_before_anything_starts(
     assert told in str(error.value)
 
 
-def test_lines_of_a_script_are_shown_once_and_ours_are_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "error", [b"Traceback (most recent call last):\n  File\n", b"script: ConfigError: bad.py, line 3: no\n"]
+)
+def test_lines_of_a_script_are_shown_once_and_neither_ours_nor_its_error(tmp_path: Path, error: bytes) -> None:
     log, shown = tmp_path / "worker-0.log", list[str]()
     log.write_bytes(b"from an earlier start\n")
     printed = Printed(log, shown.append)
@@ -146,10 +149,10 @@ def test_lines_of_a_script_are_shown_once_and_ours_are_not(tmp_path: Path) -> No
     printed.tell()
     printed.tell()
     with log.open("ab") as file:
-        file.write(b"f\n{'loss': 1}\nTraceback (most recent call last):\n  File\n")
+        file.write(b"f\n{'loss': 1}\nscript: a line of its own\n" + error)
     printed.tell()
 
-    assert shown == ["epoch 0", "100%|##########|", "half", "{'loss': 1}"]
+    assert shown == ["epoch 0", "100%|##########|", "half", "{'loss': 1}", "script: a line of its own"]
     Printed(tmp_path / "absent.log", shown.append).tell()
 
 
