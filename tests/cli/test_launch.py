@@ -149,10 +149,10 @@ def test_lines_of_a_script_are_shown_once_and_neither_ours_nor_its_error(tmp_pat
     printed.tell()
     printed.tell()
     with log.open("ab") as file:
-        file.write(b"f\n{'loss': 1}\nscript: a line of its own\n" + error)
+        file.write(b"f\n{'loss': 1}\nscript: prints this itself\n" + error)
     printed.tell()
 
-    assert shown == ["epoch 0", "100%|##########|", "half", "{'loss': 1}", "script: a line of its own"]
+    assert shown == ["epoch 0", "100%|##########|", "half", "{'loss': 1}", "script: prints this itself"]
     Printed(tmp_path / "absent.log", shown.append).tell()
 
 
