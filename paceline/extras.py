@@ -27,6 +27,7 @@ EXTRAS = {
     "mlflow": "mlflow",
     "wandb": "wandb",
     "cryptography": "hosts",
+    "optuna": "search",
 }
 """By the name that is imported: the extra of pyproject.toml."""
 _CALLED = {"sklearn": "scikit-learn", "PIL": "pillow", "upath": "universal-pathlib"}

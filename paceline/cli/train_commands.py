@@ -23,8 +23,11 @@ from paceline.cli.arguments import (
     Log,
     Loop,
     Name,
+    Points,
     Policy,
     Preset,
+    Sample,
+    SampleSeed,
     SearchFolder,
     Servers,
     Sets,
@@ -183,6 +186,9 @@ def search(
     data: Data = None,
     folds: Folds = None,
     halving: Halving = None,
+    sample: Sample = None,
+    points: Points = None,
+    seed: SampleSeed = None,
     cores: Cores = None,
     by: By = None,
     engine: Engine = "runs",
@@ -198,9 +204,10 @@ def search(
     with exits():
         from paceline.local.read_config import reader_of
         from paceline.search.grid import read_grid
+        from paceline.search.sampling import sampled
         from paceline.search.search import search as go
 
-        found = read_grid(grid or [])
+        found = sampled(read_grid(grid or []), sample, points, seed)
         read = reader_of(what, workers, servers, policy, sets or [], epochs, data, preset or found.preset)
         sys.exit(
             go(

@@ -3,6 +3,8 @@
 import difflib
 import itertools
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +17,9 @@ from paceline.core.registry import explain
 from paceline.core.settings.config import Config, Section
 from paceline.load_settings import read_yaml
 from paceline.presets import GRIDS, paper_grids
+
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?e[+-]?\d+", re.IGNORECASE)
+"""What YAML takes for a text, like 1e-4."""
 
 
 class Published(Section):
@@ -39,16 +44,51 @@ class PaperGrid(Section):
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """All numbers from `low` to `high`, both included; whole ones if both are written so."""
+
+    low: float
+    high: float
+    log: bool
+
+    @property
+    def is_whole(self) -> bool:
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def __str__(self) -> str:
+        return f"{'log:' if self.log else ''}{self.low}..{self.high}"
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
-    """Every combination of the values is one point."""
+    """Every combination of the values is one point, unless points are drawn."""
 
     values: dict[str, list[Any]]
     """By key of the settings."""
     preset: str | None = None
     paper: tuple[Published, ...] = ()
+    drawn: tuple[dict[str, Any], ...] | None = None
+    """A sample of the points."""
+
+    @property
+    def size(self) -> int | None:
+        """How many combinations there are; None with a range."""
+        lists = self.values.values()
+        return None if any(isinstance(each[0], Range) for each in lists) else math.prod(map(len, lists))
+
+    @property
+    def listed(self) -> dict[str, list[Any]]:
+        """The values, for JSON."""
+        return {
+            key: [str(each) if isinstance(each, Range) else each for each in values]
+            for key, values in self.values.items()
+        }
 
     def points(self) -> Iterator[dict[str, Any]]:
         """The value of each key, for one point after the other; the last key varies fastest."""
+        if self.drawn is not None:
+            yield from self.drawn
+            return
         for values in itertools.product(*self.values.values()):
             yield dict(zip(self.values, values, strict=True))
 
@@ -112,6 +152,8 @@ def told(point: Mapping[str, Any]) -> str:
 
 def _read_values(text: str) -> dict[str, list[Any]]:
     key, _, listed = text.partition("=")
+    if ".." in listed and "/" not in listed:
+        return {key: [_read_range(text, listed)]}
     try:
         values = yaml.safe_load(f"[{listed}]")
         json.dumps(values)
@@ -124,6 +166,18 @@ def _read_values(text: str) -> dict[str, list[Any]]:
     if twice is not None:
         raise UsageError(f"--grid {text}: {twice} is in the list twice; to repeat a run, use --grid seed=0,1,2.")
     return {key: values}
+
+
+def _read_range(text: str, told: str) -> Range:
+    low, _, high = told.removeprefix("log:").partition("..")
+    ends = [yaml.safe_load(each) if each.strip() else None for each in (low, high)]
+    ends = [float(each) if isinstance(each, str) and NUMBER.fullmatch(each) else each for each in ends]
+    found = [each for each in ends if isinstance(each, int | float) and not isinstance(each, bool)]
+    if len(found) < 2 or not found[0] < found[1] or not all(map(math.isfinite, found)):
+        raise UsageError(f"--grid {text}: expected KEY=LOW..HIGH or KEY=log:LOW..HIGH, like optimizer.lr=log:0.001..1.")
+    if told.startswith("log:") and found[0] <= 0:
+        raise UsageError(f"--grid {text}: a logarithmic range begins above 0; got {found[0]}.")
+    return Range(found[0], found[1], told.startswith("log:"))
 
 
 def _at(settings: Any, key: str) -> Any:

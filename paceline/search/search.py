@@ -67,9 +67,11 @@ def search(
     console, measure = Console(stderr=as_json, highlight=False), None if by is None else measure_by(by)
     rounds = _rounds(grid, read, folds, halving)
     points, first = [point for one in rounds for point in one], rounds[-1][0].configs[0]
-    what: dict[str, Any] = {"grid": grid.values, "folds": folds, "settings": first.model_dump(mode="json")}
+    what: dict[str, Any] = {"grid": grid.listed, "folds": folds, "settings": first.model_dump(mode="json")}
     if halving:
         what["halving"] = halving
+    if grid.drawn is not None:
+        what["points"] = list(grid.drawn)
     if engine == "local":
         for point in points:
             for config in point.configs:
@@ -83,7 +85,8 @@ def search(
         show(console, f"search in {folder.path}: {runs}; {first.task}, {' x '.join(grid.values)}")
         going = _Going(folder, points, cores or len(own_cores()), device, console, measure)
         code = _run_rounds(going, grid, rounds, engine, halving)
-        size = len(rounds[0]) if halving else None
+        size = grid.size if grid.drawn else None
+        size = size or (len(rounds[0]) if halving else None)
         results = Results(going.rows(grid, rounds), folds, measure, size)
         results.check()
         _write(folder, grid, results, console)
@@ -313,7 +316,8 @@ def _write(folder: SearchFolder, grid: Grid, results: Results, console: Console)
         return
     from paceline.search.pictures import draw
 
-    picture = draw(grid, results) if results.full is None else None  # points of different epochs don't compare
+    is_whole = results.full is None and grid.drawn is None
+    picture = draw(grid, results) if is_whole else None
     if picture is not None:
         folder.write(folder.path / PICTURE, "the picture", picture)
 

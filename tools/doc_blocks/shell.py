@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from paceline.cli.__main__ import app
 from paceline.core.errors import PacelineError
 from paceline.local.read_config import read_config, read_launch
-from paceline.search.grid import read_grid
+from paceline.search.grid import Range, read_grid
 from tools.prose.pages import ROOT
 
 _SEPARATORS = ";|&()<>\n"
@@ -100,7 +100,9 @@ def _read_settings(name: str, params: dict[str, Any]) -> None:
         read_launch(params["script"], params["arguments"] or [], sets=sets, **kept)
     elif name == "search":
         grid = read_grid(params["grid"] or [])
-        point = [f"{key}={value}" for key, value in next(grid.points()).items() if not isinstance(value, (dict, list))]
+        point = [
+            f"{key}={value}" for key, value in next(grid.points()).items() if not isinstance(value, (dict, list, Range))
+        ]
         read_config(params["what"], sets=[*sets, *point], **({"preset": grid.preset} if grid.preset else {}) | given)
     elif name in _TRAINS and not params.get("old"):
         read_config(params["what"], sets=sets, **given)

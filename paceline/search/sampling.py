@@ -1,0 +1,68 @@
+"""Points drawn from values and ranges, instead of every combination. Optuna has the samplers."""
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from paceline.core.errors import UsageError
+from paceline.extras import needing
+from paceline.search.grid import Grid, Range
+
+if TYPE_CHECKING:
+    from optuna import Trial
+
+SAMPLERS = ("random",)
+TRIES = 100
+"""Draws for one point until it is none of those before."""
+
+
+def sampled(grid: Grid, how: str | None, points: int | None, seed: int | None) -> Grid:
+    """With points drawn from it, the same ones for the same arguments; as it is where nothing asks for that. UsageError
+    where options don't go together, or the grid has fewer points; ConfigError where Optuna is not installed."""
+    ranges = [f"{key}={each}" for key, values in grid.values.items() for each in values if isinstance(each, Range)]
+    if how is None:
+        given = [f"--{name} {value}" for name, value in (("points", points), ("seed", seed)) if value is not None]
+        if given or ranges:
+            what = given[0] if given else f"--grid {ranges[0]}"
+            raise UsageError(f"{what} is for a sample: add --sample random. A run's own seed is --set seed=N.")
+        return grid
+    if how not in SAMPLERS:
+        raise UsageError(f"--sample {how}: expected {' or '.join(SAMPLERS)}.")
+    if points is None:
+        raise UsageError(f"--sample {how}: how many points shall it draw? Add --points 20.")
+    whole = grid.size
+    if whole is not None and points >= whole:
+        raise UsageError(f"--points {points}: the grid has {whole} points; draw fewer, or leave --sample out.")
+    with needing("--sample"):
+        return replace(grid, drawn=tuple(_drawn(grid, points, seed or 0)))
+
+
+def _drawn(grid: Grid, points: int, seed: int) -> list[dict[str, Any]]:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    if grid.size is None:
+        sampler = optuna.samplers.RandomSampler(seed)
+    else:
+        places = {key: range(len(values)) for key, values in grid.values.items()}
+        sampler = optuna.samplers.GridSampler(places, seed)  # which takes none twice
+    study = optuna.create_study(sampler=sampler)
+    found: list[dict[str, Any]] = []
+    for _ in itertools.repeat(None, points * TRIES):
+        trial = study.ask()
+        point = {key: _value(trial, key, values) for key, values in grid.values.items()}
+        study.tell(trial, 0.0)
+        if point not in found:
+            found.append(point)
+        if len(found) == points:
+            return found
+    raise UsageError(f"--points {points}: the ranges have only {len(found)} different points; draw fewer.")
+
+
+def _value(trial: "Trial", key: str, values: list[Any]) -> Any:
+    only = values[0]
+    if not isinstance(only, Range):
+        return values[trial.suggest_int(key, 0, len(values) - 1)]
+    if only.is_whole:
+        return trial.suggest_int(key, int(only.low), int(only.high), log=only.log)
+    return float(f"{trial.suggest_float(key, only.low, only.high, log=only.log):.6g}")
