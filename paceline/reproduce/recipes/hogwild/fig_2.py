@@ -16,8 +16,8 @@ SMOOTH = 0.01
 NEAR_ZERO = 0.05
 """What is called a loss near zero; it begins at 1."""
 
-FALLS: dict[Verdict, str] = {}
-ENDS: dict[Verdict, str] = {}
+FALLS = {Verdict.AGREES: "It falls in every epoch; the rule ends the run before it could rise."}
+ENDS = {Verdict.DOES_NOT: "The rule ends the run at .15, while the loss still falls; 2 % of the labels are noise."}
 
 
 def run(around: Around, name: str, seed: int) -> Figures:

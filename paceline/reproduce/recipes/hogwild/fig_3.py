@@ -11,8 +11,11 @@ from paceline.reproduce.rule import Verdict
 
 SYNCHRONOUS, ASYNCHRONOUS = row("synchronous", WORKERS), row("asynchronous", WORKERS)
 
-MORE: dict[Verdict, str] = {}
-SHORTER: dict[Verdict, str] = {}
+MORE = {
+    Verdict.DOES_NOT: "Each worker leaves by its own loss, which meets the rule earlier than the mean of all does.",
+    Verdict.CANNOT: "Each worker leaves by its own loss, so the epochs of the last one differ from seed to seed.",
+}
+SHORTER = {Verdict.AGREES: "No round waits for its slowest worker."}
 
 
 def run(around: Around, name: str, seed: int) -> Figures:
