@@ -18,7 +18,7 @@ STANDSTILL = 0.1
 """What is called stagnation: the time with twice as many workers differs by at most this share."""
 
 FASTER = {
-    Verdict.AGREES: "Nobody waits for the slowest worker of a round. The paper's 100 s are of longer runs.",
+    Verdict.AGREES: "Nobody waits for the slowest worker of a round, and the paper's runs are longer.",
     Verdict.CANNOT: "With two workers a round hardly waits, so the seeds differ by as much as the modes.",
 }
 FALLS = {Verdict.AGREES: "The workers share the rows, and their pauses run side by side."}
