@@ -35,7 +35,6 @@ NUMBERED = {
 """The quantitative tables and figures of the five papers, by their own numbering. [Survey] has no numbers: its comparisons in
 words, its six figures and its table."""
 MISSING = {
-    "sharding": {"fig-1"},
     "shat": {"fig-6"},
     "survey": NUMBERED["survey"],
 }

@@ -1,0 +1,81 @@
+"""[Sharding] Fig. 1: training and validation loss of several runs of one small network, for each of which examples are dealt
+at random. "we notice the existence of variance between the loss values from the subsequent runs" (section I)."""
+
+from statistics import mean
+
+from matplotlib.figure import Figure
+
+from paceline.reproduce.claims import Fits, Found
+from paceline.reproduce.pictures import lines
+from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.recipes.sharding import table_2
+from paceline.reproduce.rule import Verdict
+from paceline.reproduce.sharding_methods import config_of
+from paceline.reproduce.virtual_model import problem_of
+from paceline.reproduce.virtual_training import Training, training_of
+
+EPOCHS = 10
+ROW = "random"
+LOSSES = {"training": "train_loss", "validation": "test_loss"}
+"""What is drawn, and what measures it: the paper validates on the test images."""
+DIFFERENT = 0.01
+"""What is called a variance: the runs are this share of their mean away from it, on average."""
+
+VARIES = {
+    Verdict.AGREES: "Shards, first weights and the order of pushes differ from run to run; the paper does not part them.",
+    Verdict.CANNOT: "Five runs leave a wide interval around how far they are apart.",
+}
+
+
+def run(around: Around, name: str, seed: int) -> Figures:
+    config = config_of("digits", None, "bundled", {"name": name}, seed, EPOCHS)
+    problem = problem_of(config, around.folder / f"{name}-{seed}")
+    curves: dict[str, list[float]] = {told: [] for told in LOSSES}
+
+    def watch(training: Training) -> None:
+        if training.epochs >= len(curves["training"]) + 1:
+            found = training.problem.measures(training.model())
+            for told, measure in LOSSES.items():
+                curves[told].append(round(found[measure], 5))
+
+    training_of(config, problem).run(watch)
+    return {**curves, **{f"last_{told}": curve[-1] for told, curve in curves.items()}}
+
+
+def draw(runs: Runs) -> Figure:
+    panels = {
+        f"{told} loss": {
+            f"run {number + 1}": [[loss] for loss in curve] for number, curve in enumerate(runs.of(ROW, told))
+        }
+        for told in LOSSES
+    }
+    return lines(panels, range(1, EPOCHS + 1), "epochs", "loss", marks=False)
+
+
+def apart(told: str, found: Found) -> list[float]:
+    """How far each run's last loss is away from their mean, as a share of it."""
+    last = found.of(ROW, f"last_{told}")
+    middle = mean(last)
+    return [abs(loss - middle) / middle for loss in last]
+
+
+RECIPE = Recipe(
+    number="Fig. 1",
+    shows="loss by epoch of several runs with random shards",
+    small=table_2.RECIPE.small,
+    rows=[ROW],
+    columns={f"last_{told}": Column(f"{told} loss at the end") for told in LOSSES},
+    run=run,
+    draw=draw,
+    claims=[
+        Fits(
+            f"the {told} loss varies between runs",
+            VARIES,
+            lambda found, told=told: apart(told, found),  # type: ignore[misc]
+            DIFFERENT,
+            float("inf"),
+        )
+        for told in LOSSES
+    ],
+    minutes=1,
+)
