@@ -76,6 +76,8 @@ def test_panels_show_a_run_on_the_cluster_and_no_alert_fires(namespace: str, tmp
         "epochs": 60,
         "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0},
         "svm": {"stop": "own"},
+        "slow": {"all": "2x"},  # pauses of 30 s in all, so that every process is scraped on a fast machine, too
+        "nominal_step": 0.02,
         "checkpoint": {"every": "2s"},
     }
     place = overlay(tmp_path / "run", RUN, settings, "data-server", "scrape-annotations", patches=[pool(2)])
