@@ -4,7 +4,7 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,21 +23,21 @@ from paceline.local.children import Child, end_all
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
+from paceline.reproduce.hogwild_races import BATCHES, PAUSE, settings
+from paceline.reproduce.hogwild_races import MODES as PUBLISHED
 from paceline.reproduce.rcv1_runs import rows_like_rcv1
 from paceline.result import Result
 from paceline.sharder.sharding import make_shards
 from paceline.v1.run_service_pb2 import StatusReply
 
-MODES: dict[str, dict[str, Any]] = {
-    "sync": {"policy": {"name": "bsp"}, "svm": {"stop": "all"}},
-    "async": {"policy": {"name": "everyone", "merge": "overwrite"}, "svm": {"stop": "own"}},
+MODES: dict[str, Mapping[str, Any]] = {
+    "sync": PUBLISHED["synchronous"],
+    "async": PUBLISHED["asynchronous"],
     "hogwild": {"policy": {"name": "asp"}, "svm": {"stop": "own"}},
 }
 """sync and async as published; hogwild applies every push at once."""
 POOL, LEAVERS, JOINER = 4, ("worker-1", "worker-2"), 4
 """The run with changing members: how many begin, who leaves, and the number of the one that joins."""
-BATCHES, PAUSE = 8, 0.002
-"""Mini-batches of a push, and for how long each of them pauses (seconds)."""
 LEAVE, JOIN = 0.25, 0.5
 """When they do, as shares of the examples that the run is to count."""
 
@@ -66,22 +66,9 @@ class Study:
 
     def config(self, name: str, mode: str, epochs: int, batches: int = BATCHES, pause: float = PAUSE) -> Config:
         """The settings of a run whose pushes hold `batches` mini-batches, each with a `pause` (seconds)."""
-        own = MODES[mode]
-        settings: dict[str, Any] = {
-            "run": name,
-            "task": "rcv1",
-            "data": {"path": str(self._data)},
-            "workers": POOL,
-            "servers": 1,
-            "policy": own["policy"],
-            "svm": own["svm"] | {"batches": batches, "stopping": None},
-            "slow": {"all": "2x"},
-            "nominal_step": pause * batches,
-            "checkpoint": {"every": 60.0},
-            "restarts": 0,
-            "epochs": epochs,
-        }
-        return complete(settings, preset="hogwild")
+        wanted = settings(MODES[mode], self._data, POOL, batches, pause)
+        wanted |= {"run": name, "epochs": epochs, "checkpoint": {"every": 60.0}}
+        return complete(wanted, preset="hogwild")
 
     def run(self, config: Config, watch: Callable[[StatusReply, float], None] = lambda status, rate: None) -> RunFolder:
         """Trains unless that is done; `watch` is called twice a second. PacelineError where the run fails."""

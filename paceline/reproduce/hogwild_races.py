@@ -4,6 +4,7 @@ stops them."""
 import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -38,28 +39,37 @@ def row(mode: str, workers: int) -> str:
 ROWS = {row(mode, workers): (mode, workers) for mode, workers in product(MODES, WORKERS)}
 
 
+def settings(
+    mode: Mapping[str, Any],
+    data: Path,
+    workers: int,
+    batches: int = BATCHES,
+    pause: float = PAUSE,
+    stopping: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What the settings of all such runs have in common, besides the preset's. `mode`: as in `MODES`; `pause` in seconds."""
+    return {
+        "task": "rcv1",
+        "data": {"path": str(data)},
+        "workers": workers,
+        "servers": 1,
+        "policy": mode["policy"],
+        "svm": {**mode["svm"], "batches": batches, "stopping": stopping},
+        "slow": {"all": "2x"},
+        "nominal_step": pause * batches,
+        "restarts": 0,
+    }
+
+
 def raced(around: Around, name: str, seed: int) -> Figures:
     """Seconds until the last worker stopped, its epochs, a mean epoch's seconds, and test accuracy (percent). Of the workers'
     mean training and validation loss: the curves over the epochs that all made, the ends, and the largest rise of the latter
     from one epoch to the next."""
     mode, workers = ROWS[name]
-    config = complete(
-        {
-            "run": f"{mode}-{workers}-{seed}",
-            "task": "rcv1",
-            "data": {"path": str(rows_like_rcv1(around.folder / f"rows-{seed}", seed, EXAMPLES))},
-            "workers": workers,
-            "servers": 1,
-            "policy": MODES[mode]["policy"],
-            "svm": {**MODES[mode]["svm"], "batches": BATCHES, "stopping": {"rule": "delta", "preset": "authors"}},
-            "slow": {"all": "2x"},
-            "nominal_step": PAUSE * BATCHES,
-            "epochs": 100,
-            "seed": seed,
-            "restarts": 0,
-        },
-        preset="hogwild",
-    )
+    data = rows_like_rcv1(around.folder / f"rows-{seed}", seed, EXAMPLES)
+    wanted = settings(MODES[mode], data, workers, stopping={"rule": "delta", "preset": "authors"})
+    wanted |= {"run": f"{mode}-{workers}-{seed}", "epochs": 100, "seed": seed}
+    config = complete(wanted, preset="hogwild")
     place, config = open_run(config, fresh=True, runs=around.folder / "runs")
     outcome = run_local(config, place.path, lambda line: None)
     if outcome.exit_code:

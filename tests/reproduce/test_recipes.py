@@ -10,7 +10,7 @@ import pytest
 
 from paceline.core.errors import ConfigError, UsageError
 from paceline.plot_style import png
-from paceline.reproduce import page
+from paceline.reproduce import hogwild_races, page
 from paceline.reproduce.artefacts import PAPERS, Artefact, known, wanted
 from paceline.reproduce.claims import Above
 from paceline.reproduce.kept import Kept
@@ -94,6 +94,22 @@ def test_a_run_gives_its_figures_and_gives_them_again(name: str, row: str, tmp_p
 
     assert set(artefact.recipe.columns) <= set(first)
     assert json.loads(json.dumps(first)) == json.loads(json.dumps(again))
+
+
+def test_a_race_of_real_processes_gives_the_figures_of_all_who_draw_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hogwild_races, "EXAMPLES", 320)
+
+    found = hogwild_races.raced(Around(tmp_path), "asynchronous, 2 workers", 1)
+
+    for name in ("hogwild/fig-1", "hogwild/fig-2", "hogwild/fig-3"):
+        (artefact,) = wanted(name)
+        assert set(artefact.recipe.columns) <= set(found)
+    assert found["epochs"] >= len(found["training"]) == len(found["validation"]) > 1
+    assert found["last_validation"] < found["validation"][0]
+    assert found["seconds"] > 0
+    assert json.loads(json.dumps(found)) == found
 
 
 def quick() -> Artefact:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from paceline.reproduce.claims import Above, Fits, Found, Trend
 from paceline.reproduce.hogwild_races import MODES, ROWS, SMALL, WORKERS, raced, row
 from paceline.reproduce.pictures import lines
-from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.recipe import Column, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 
 BEST = 6
@@ -27,10 +27,6 @@ STANDS = {
     Verdict.CANNOT: "The time is about a tenth shorter, and the seeds differ by as much.",
     Verdict.DOES_NOT: "Most of a worker's time here is its pause, so that twice as many take half the time.",
 }
-
-
-def run(around: Around, name: str, seed: int) -> Figures:
-    return raced(around, name, seed)
 
 
 def draw(runs: Runs) -> Figure:
@@ -61,7 +57,7 @@ RECIPE = Recipe(
         "epochs": Column("epochs", ".1f"),
         "accuracy": Column("accuracy (%)", ".2f"),
     },
-    run=run,
+    run=raced,
     draw=draw,
     claims=[
         *(

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from paceline.reproduce.claims import Between, Fits, Found
 from paceline.reproduce.hogwild_races import SMALL, raced, row
 from paceline.reproduce.pictures import lines
-from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.recipe import Column, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 
 WORKERS = 6
@@ -18,10 +18,6 @@ NEAR_ZERO = 0.05
 
 FALLS = {Verdict.AGREES: "It falls in every epoch; the rule ends the run before it could rise."}
 ENDS = {Verdict.DOES_NOT: "The rule ends the run at .15, while the loss still falls; 2 % of the labels are noise."}
-
-
-def run(around: Around, name: str, seed: int) -> Figures:
-    return raced(around, name, seed)
 
 
 def curves(runs: Runs, name: str, title: str) -> Figure:
@@ -52,7 +48,7 @@ RECIPE = Recipe(
         "last_validation": Column("validation loss at the end"),
         "rise": Column("largest rise of the validation loss"),
     },
-    run=run,
+    run=raced,
     draw=draw,
     claims=[
         Fits("the validation loss falls smoothly", FALLS, rise, float("-inf"), SMOOTH),

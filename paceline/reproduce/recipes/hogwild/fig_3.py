@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from paceline.reproduce.claims import Above
 from paceline.reproduce.hogwild_races import SMALL, raced, row
-from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.recipe import Column, Recipe, Runs
 from paceline.reproduce.recipes.hogwild.fig_2 import WORKERS, curves
 from paceline.reproduce.rule import Verdict
 
@@ -16,10 +16,6 @@ MORE = {
     Verdict.CANNOT: "Each worker leaves by its own loss, so the epochs of the last one differ from seed to seed.",
 }
 SHORTER = {Verdict.AGREES: "No round waits for its slowest worker."}
-
-
-def run(around: Around, name: str, seed: int) -> Figures:
-    return raced(around, name, seed)
 
 
 def draw(runs: Runs) -> Figure:
@@ -37,7 +33,7 @@ RECIPE = Recipe(
         "last_training": Column("training loss at the end"),
         "last_validation": Column("validation loss at the end"),
     },
-    run=run,
+    run=raced,
     draw=draw,
     claims=[
         Above("asynchronous takes more epochs", MORE, "epochs", ASYNCHRONOUS, SYNCHRONOUS),
