@@ -141,6 +141,11 @@ def test_one_seed_is_one_schedule(ledger):
     assert trained(runs[0])[1].tobytes() == trained(runs[1])[1].tobytes()
 
 
+@pytest.mark.parametrize("seed", [486_007, 859_119, 859_225])
+def test_a_worker_comes_back_to_slices_that_have_lost_different_pushes_of_its_earlier_process(seed, ledger):
+    run_schedule(seed, "bsp sparse", ("restart", "join", "replace", "silence", "leave"), ledger)
+
+
 # joins, leaves, deaths and the end
 @pytest.mark.parametrize("seed", range(8))
 def test_rounds_stay_whole_while_workers_come_and_go(seed, ledger):

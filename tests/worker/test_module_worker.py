@@ -223,3 +223,40 @@ def test_a_worker_started_after_its_last_clock_stays_until_no_server_can_lose_it
     one._take_seat(2, 0, [0], None)
 
     assert (trained, client.settling) == ([93], [])
+
+
+@pytest.mark.parametrize(
+    ("clocks_later", "terms_later", "gone_back", "trained"),
+    [
+        ([3, 3], [2, 2], 1, 3),  # it has helped
+        ([2, 0], [2, 2], 1, 0),  # it has not: the earlier process's pushes are in an older snapshot, too
+        ([2, 0], [1, 2], 2, 0),  # one server has only come back meanwhile
+    ],
+)
+def test_a_worker_lets_all_servers_go_back_once_for_pushes_of_an_earlier_process(
+    clocks_later: list[int], terms_later: list[int], gone_back: int, trained: int
+) -> None:
+    answers = [([2, 0], [1, 1]), (clocks_later, terms_later), ([2, 0], [3, 3])]
+    asked: list[list[int]] = []
+
+    class Uneven(Servers):
+        may_differ = False
+
+        def attach(self, incarnation: int) -> list[pb.ResumeReply]:
+            clocks, terms = answers.pop(0)
+            oldest = [1, 3] if clocks != [3, 3] else [0, 0]
+            return [
+                pb.ResumeReply(phase="serving", clock=clock, term=term, oldest=old)
+                for clock, term, old in zip(clocks, terms, oldest, strict=True)
+            ]
+
+    client = Uneven(settling=[True])
+    one, clocks = seated(client, last=9)
+    one._went_back = None
+    one.config = Config(workers=1, servers=2, batch_size=2, policy={"name": "bsp"})
+    one.chief.go_back = lambda incarnation, terms: asked.append(list(terms)) or True
+
+    one._take_seat(2, 0, [0], None)
+
+    assert (len(asked), clocks) == (gone_back, [trained])
+    assert client.may_differ is (trained == 0)

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from paceline.core.errors import Behind, ConfigError, Fenced, Stopped
+from paceline.core.run.common_snapshots import was_in_vain
 from paceline.core.settings.config import Config
 from paceline.core.slice.lost_slices import lost
 from paceline.core.slice.plan import SlicePlan
@@ -41,6 +42,8 @@ class Member(ABC):
         self.chief = ChiefClient(around, peer)
         self.progress = Progress(around.registry, around.say)
         self.incarnation = 0
+        self._went_back: list[tuple[int, int]] | None = None
+        """Term and clock on each slice when this worker last let all servers go back, until it trains again."""
         self.client = self.client_kind(around, plan, self.progress.retried, around.registry)
 
     def run(self) -> None:
@@ -155,6 +158,7 @@ class Member(ABC):
         if self._is_beyond(standings, clock, seat) and self._all_go_back(incarnation, standings):
             self._train_from_seat(incarnation, place, mine, sampler)
             return
+        self._went_back = None
         if not seat.HasField("last") or clock < seat.last:
             self.train(clock, place, seat, mine, sampler)
         if not self.client.settle():
@@ -167,9 +171,16 @@ class Member(ABC):
         return is_in_rounds and any(standing.oldest > clock + seat.handicap for standing in standings)
 
     def _all_go_back(self, incarnation: int, standings: list[pb.ResumeReply]) -> bool:
-        """Makes all servers go back to their newest common snapshot. Logs it and returns False if there is none."""
+        """Makes all servers go back to their newest common snapshot. Logs it and returns False if there is none, or if it has
+        not helped before."""
         versions = [standing.version for standing in standings]
         self.say("some servers have more rounds than others, and nobody has their pushes", versions=versions)
+        before, self._went_back = self._went_back, [(standing.term, standing.clock) for standing in standings]
+        if before is not None and was_in_vain(before, self._went_back):
+            clocks = [standing.clock for standing in standings]
+            self.say("some servers have lost pushes of an earlier process: not the same bits", clocks=clocks)
+            self.client.may_differ = True
+            return False
         if self.chief.go_back(incarnation, [standing.term for standing in standings]):
             return True
         self.say("the servers have no snapshot in common: the run goes on, but not with the same bits")

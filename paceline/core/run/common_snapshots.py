@@ -29,6 +29,13 @@ class Report:
     """The named version that it knows."""
 
 
+def was_in_vain(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> bool:
+    """Whether a worker has the same clock on every slice although all servers have gone back: to do it again would not help.
+    So it is where it had left, and a server lost its last pushes before it joined again: the slices then differ in its
+    clocks, and those that have more of them do not wait for it. `before`, `after`: (term, clock) on each slice."""
+    return all(new[0] > old[0] and new[1] == old[1] for old, new in zip(before, after, strict=True))
+
+
 class CommonSnapshots:
     """Slices in lock-step that all come back at one version have lost the same rounds, which can be computed again with the
     same bits. The servers report again to a restarted chief. Not thread-safe."""

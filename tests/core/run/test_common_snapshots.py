@@ -2,7 +2,9 @@
 
 import json
 
-from paceline.core.run.common_snapshots import CommonSnapshots, GoBack
+import pytest
+
+from paceline.core.run.common_snapshots import CommonSnapshots, GoBack, was_in_vain
 
 
 def reported(kept: list[list[int]], due: int = 0) -> CommonSnapshots:
@@ -182,3 +184,16 @@ def test_where_no_other_one_is_left_nobody_is_on_the_way_any_more():
 
     assert common.is_going_back is False
     assert common.go_back() is False
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ([(2, 2), (2, 0)], True),
+        ([(3, 2), (2, 0)], True),
+        ([(1, 2), (2, 0)], False),  # server 0 has not gone back yet
+        ([(2, 0), (2, 0)], False),  # the slices are level now
+    ],
+)
+def test_going_back_was_in_vain_where_every_slice_still_has_the_same_clock_of_the_worker(after, expected):
+    assert was_in_vain([(1, 2), (1, 0)], after) is expected
