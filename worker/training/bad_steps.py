@@ -47,6 +47,10 @@ class Rows:
         if is_out:
             self._last = step.loss
 
+    def go_back(self) -> None:
+        """The weights of these steps are in the model no more."""
+        self.unusable.now = self.exploding.now = 0
+
     def figures(self) -> Mapping[str, float]:
         """What was more than nothing, for the heartbeat."""
         rows = {"unusable": self.unusable, "exploding": self.exploding, "dropped": self.dropped}

@@ -212,6 +212,10 @@ class Progress:
                 reason=reasons[0],
             )
 
+    def went_back(self) -> None:
+        """The run goes on from older weights: what went wrong since then no longer counts towards giving up."""
+        self._rows.go_back()
+
     def _note_staleness(self, staleness: int) -> None:
         """The last one, and mean and largest of all of this process."""
         self._clocks += 1

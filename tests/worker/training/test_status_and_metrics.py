@@ -45,6 +45,17 @@ def test_a_worker_that_has_not_learned_for_a_thousand_steps_ends_with_an_error()
         told.steps(1, finite=False)
 
 
+def test_steps_before_the_run_went_back_to_older_weights_do_not_end_a_worker() -> None:
+    told = Told()
+    told.steps(999, finite=False)
+
+    told.progress.went_back()
+    told.steps(999, finite=False)
+
+    with pytest.raises(DataError, match=r"1000 steps in a row"):
+        told.steps(1, finite=False)
+
+
 def test_single_steps_without_a_finite_gradient_are_not_told() -> None:
     told = Told()
     for _ in range(30):
