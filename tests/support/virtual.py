@@ -171,6 +171,7 @@ class Cluster(Network):
         first.versions.bring_good_weights()
         self.run.divergence.reported(0, first.versions.stored)
         self.run.look_after_good(self.now)
+        self.run.give_up(first.slice.clocks, self.now)
         if self.run.divergence.is_on:
             first.versions.spare(self.run.divergence.spared(0))
         if self.run.name_snapshot(first.slice.version, _SNAPSHOTS, self.now):

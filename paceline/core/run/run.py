@@ -20,6 +20,9 @@ from paceline.core.sync.clocks import Clocks
 from paceline.core.sync.policy import build_policy
 from paceline.core.values import worker_order
 
+_FIRST_SNAPSHOT = 2.0
+"""Training time in which servers may still be writing their first weights, to which a run could go back (seconds)."""
+
 
 class Run:
     """The chief's state machine: callers report events, and its parts hold the run's state. It decides what concerns more than
@@ -177,6 +180,8 @@ class Run:
         diverged = self.warnings.diverged(seats) if self.divergence.is_on else ""
         if diverged and not refusal:
             self._roll_back(diverged, clocks)
+        elif diverged and self.divergence.good is None and self.phases.seconds(now) < _FIRST_SNAPSHOT:
+            return
         elif why := self.warnings.hopeless(seats) or (diverged if self.divergence.done else ""):
             self.stop(f"{why}; {refusal}" if self.divergence.is_on else why, clocks, now)
 
