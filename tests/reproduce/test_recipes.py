@@ -17,7 +17,10 @@ from paceline.reproduce.kept import Kept
 from paceline.reproduce.making import Making, makings, write_page
 from paceline.reproduce.recipe import Around, Runs
 from paceline.reproduce.recipes.actors import fig_3
-from paceline.reproduce.recipes.sharding import fig_7
+from paceline.reproduce.recipes.sharding import fig_7, table_2
+from paceline.reproduce.sharding_methods import config_of
+from paceline.reproduce.tasks import classes_in_classes
+from paceline.reproduce.virtual_model import problem_of
 from tests.support.tree import ROOT
 
 NUMBERED = {
@@ -110,6 +113,22 @@ def test_a_race_of_real_processes_gives_the_figures_of_all_who_draw_it(
     assert found["last_validation"] < found["validation"][0]
     assert found["seconds"] > 0
     assert json.loads(json.dumps(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "path"), [(table_2.TASK, None, "bundled"), (str(classes_in_classes.__file__), "fine", "fine")]
+)
+def test_a_seed_of_sharding_draws_dealing_and_weights_but_not_the_split(
+    task: str, model: str | None, path: str, tmp_path: Path
+) -> None:
+    configs = [config_of(task, model, path, {"name": "random"}, seed, 1) for seed in (0, 1)]
+    first, second = (problem_of(config, tmp_path / str(config.seed)) for config in configs)
+
+    for part in ("train", "test"):
+        for one, other in zip(getattr(first, part), getattr(second, part), strict=True):
+            assert sorted(map(bytes, one)) == sorted(map(bytes, other))
+    assert any((one[1] != other[1]).any() for one, other in zip(first.shards, second.shards, strict=True))
+    assert (first.first != second.first).any()
 
 
 def quick() -> Artefact:

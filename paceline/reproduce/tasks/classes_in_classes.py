@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from paceline.core.errors import ConfigError
 from paceline.data.dataset import Dataset, Labelled
+from paceline.reproduce.tasks.with_test import with_test
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,7 @@ def data(path: str) -> Dataset:
     fine = rng.permutation(np.repeat(np.arange(COARSE * FINE), EACH))
     features = centres.reshape(-1, FEATURES)[fine] + NOISE * rng.standard_normal((len(fine), FEATURES))
     labels = fine // FINE if path == "coarse" else fine
-    return Dataset(train=Labelled((features / SCALE).astype(np.float32), labels.astype(np.int64)))
+    return with_test(Labelled((features / SCALE).astype(np.float32), labels.astype(np.int64)))
 
 
 def prepare(

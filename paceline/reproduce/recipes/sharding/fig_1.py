@@ -28,7 +28,7 @@ VARIES = {
 
 
 def run(around: Around, name: str, seed: int) -> Figures:
-    config = config_of("digits", None, "bundled", {"name": name}, seed, EPOCHS)
+    config = config_of(table_2.TASK, None, "bundled", {"name": name}, seed, EPOCHS)
     problem = problem_of(config, around.folder / f"{name}-{seed}")
     curves: dict[str, list[float]] = {told: [] for told in LOSSES}
 
@@ -78,4 +78,5 @@ RECIPE = Recipe(
         for told in LOSSES
     ],
     minutes=1,
+    version=2,
 )

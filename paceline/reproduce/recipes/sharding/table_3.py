@@ -28,10 +28,10 @@ THREE_RUNS: dict[str, list[tuple[float, ...]]] = {
 
 COUNTS = {
     Verdict.DOES_NOT: "The digits are another data set; how many images stand alone is a matter of the data.",
-    Verdict.CANNOT: "The mean is the paper's, but seeds differ by more than its three runs do.",
+    Verdict.CANNOT: "The mean is in the paper's range, but its interval is not.",
 }
 GROWS = {Verdict.AGREES: "More clusters over the same images leave fewer images to each."}
-HARMS = {Verdict.CANNOT: "A seed's split moves the accuracy more than a few examples that all workers have."}
+HARMS = {Verdict.CANNOT: "Seeds move the accuracy more than a few examples that all workers have."}
 
 
 def sparse(found: Found, name: str) -> list[float]:
