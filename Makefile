@@ -134,7 +134,6 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks --large
 	$(BIN)/python -m benchmarks.kernels
-	$(BIN)/python -m benchmarks.slicing
 	$(BIN)/python -m benchmarks.bookkeeping
 	$(BIN)/python -m benchmarks.sharding
 	$(BIN)/python -m benchmarks.svm

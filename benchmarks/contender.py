@@ -47,8 +47,6 @@ class Job:
     workers: int
     servers: int
     iterations: int
-    compute: float = 0.0
-    """Emulated gradient computation of each worker in each iteration, asleep (seconds); inside the timed part."""
 
     def gradient(self) -> Vector:
         """The gradient every worker pushes every time: with equal ones the result does not depend on who came first."""
@@ -87,13 +85,12 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     options.add_argument("--workers", type=_positive, default=1)
     options.add_argument("--servers", type=_positive, default=1)
     options.add_argument("--iterations", type=_positive, default=7)
-    options.add_argument("--compute", type=float, default=0.0, help="emulated computation in each iteration (seconds)")
     return options
 
 
 def job_of(arguments: argparse.Namespace) -> Job:
     """The job that parsed options describe."""
-    return Job(arguments.elements, arguments.workers, arguments.servers, arguments.iterations, arguments.compute)
+    return Job(arguments.elements, arguments.workers, arguments.servers, arguments.iterations)
 
 
 def _positive(text: str) -> int:
@@ -231,8 +228,6 @@ def _work(pipe: "Connection[Any, Any]", job: Job, join: Join, rank: int, address
     for _ in range(job.iterations):
         pipe.recv()
         start = time.perf_counter()
-        if job.compute:
-            time.sleep(job.compute)
         worker.iterate(gradient)
         pipe.send(time.perf_counter() - start)
     folds, tolerance = pipe.recv()

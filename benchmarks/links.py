@@ -1,7 +1,7 @@
 """When a codec pays: seconds per step and to an accuracy, by the speed of the workers' links: python -m benchmarks.links
 
 A real run in lock-step for each cell, in real processes, each worker behind a link that `tc tbf` holds to the speed,
-both ways; the server's is not limited, as if each worker had a server. For Linux and root only (experiments/network.py)."""
+both ways; the server's is not limited, as if each worker had a server. Needs Linux and root (paceline/reproduce/network.py)."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 
 from benchmarks import report
-from experiments.network import UNLIMITED
 from experiments.processes import SERVERS, Ran, run
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
 from paceline.exits import exits, run_command
 from paceline.load_settings import load
+from paceline.reproduce.network import UNLIMITED
 from paceline.tasks.task import load_task
 
 TASK = str(Path(__file__).with_name("wide_digits.py"))

@@ -27,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vector, WrongResult
-from benchmarks.layouts import LAYOUTS, Shapes
 from benchmarks.peers import paceline
 from paceline.core.settings.config import Options, PlanConfig
 from paceline.core.slice.plan import make_plan
 from paceline.core.steps.optimizer import build_optimizer
+from paceline.reproduce.layouts import LAYOUTS, Shapes
 from paceline.rpc.malloc import MALLOC_ENVIRONMENT
 
 ALONE, WHOLE, PIPED, SINGLE, DATA = (
@@ -232,7 +232,7 @@ class DataWorker(paceline.PacelineWorker):
         self._job = job
         self._rank = rank
         super().__init__(options, job, rank, addresses)
-        self.layers = Layers(net.widths, self._model, True)
+        self.layers = Layers(net.widths, self._pusher.model, True)
         self.sent = 0
 
     def first_weights(self, elements: int) -> Vector:
@@ -349,7 +349,7 @@ def by_data(net: Net, workers: int, servers: int, steps: int) -> Figures:
     """Whole models in workers, memorywise slices on servers, on the lane and in lock-step."""
     job = Job(net.elements, workers, servers, WARM_UP + steps)
     with tempfile.TemporaryDirectory() as folder, Crew() as crew:
-        options = paceline.Options("bsp", "none", "memorywise", "", "lane", Path(folder), False)
+        options = paceline.Options("bsp", "none", "lane", Path(folder), False)
         doors = [crew.start(_server, options, job, index) for index in range(servers)]
         addresses = [door.recv() for door in doors]
         found = gathered([crew.start(_worker, options, net, job, rank, steps, addresses) for rank in range(workers)])

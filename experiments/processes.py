@@ -1,27 +1,21 @@
 """A whole run in separate processes, forked in a moment. They work in parallel, and their links have a known speed where that
-is asked for (experiments/network.py)."""
+is asked for (paceline/reproduce/network.py)."""
 
-import multiprocessing
-import os
-import signal
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from experiments.cluster import PATIENCE, Outcome, outcome_of
-from experiments.network import Network, Node, Traffic, traffic
-from paceline.core.errors import TryAgain
+from experiments.cluster import Outcome, outcome_of
 from paceline.core.settings.config import Config
 from paceline.data.shards import open_shards
-from paceline.local.end_with_parent import end_with
+from paceline.reproduce.network import Network, Traffic, traffic
+from paceline.reproduce.team import LOOPBACK, Team
 from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
 from paceline.sharder.sharding import make_shards
@@ -30,7 +24,6 @@ from paceline.worker.scoring.module_scorer import ModuleScorer
 from paceline.worker.surroundings import Surroundings
 from paceline.worker.training.model_and_gradient import use_threads
 
-LOOPBACK = "127.0.0.1"
 SERVERS = "servers"
 """The node of all servers and of the evaluator; each worker's has the worker's name."""
 
@@ -64,7 +57,7 @@ def run(config: Config, rates: Mapping[str, float] | None = None) -> Ran:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         make_shards(config, folder / "shards")
         network = None if rates is None else stack.enter_context(Network(rates))
-        team = stack.enter_context(_Team({} if network is None else network.nodes))
+        team = stack.enter_context(Team({} if network is None else network.nodes, "experiments.warm"))
         addresses: list[str] = []
         for index in range(config.server_processes):
             team.start(f"server-{index}", SERVERS, _serve, config, index, folder / str(index), addresses[:1])
@@ -78,67 +71,8 @@ def run(config: Config, rates: Mapping[str, float] | None = None) -> Ran:
         return Ran(team.ask("server-0"), workers)
 
 
-class _Team:
-    """Processes, each at the node it belongs to; none is left after the block."""
-
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self._nodes = nodes
-        self._members = dict[str, tuple[ForkServerProcess, "Connection[Any, Any]"]]()
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["experiments.warm"])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process, _pipe in self._members.values():
-            process.kill()
-        for process, pipe in self._members.values():
-            process.join()
-            pipe.close()
-
-    def start(self, name: str, node: str, main: Callable[..., None], *what: object) -> None:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_live, args=(theirs, self._nodes.get(node), main, *what), name=name)
-        process.start()
-        theirs.close()
-        self._members[name] = (process, ours)
-
-    def hear(self, name: str) -> Any:
-        """What the process says next."""
-        pipe = self._members[name][1]
-        try:
-            if pipe.poll(PATIENCE):
-                return pipe.recv()
-            why = f"has said nothing for {PATIENCE:g} s; make the run shorter"
-        except EOFError:
-            why = "ended early; its own message is above"
-        raise TryAgain(f"The process {name} {why}.")
-
-    def ask(self, name: str) -> Any:
-        """Its answer."""
-        self._members[name][1].send(None)
-        return self.hear(name)
-
-
-def _live(pipe: "Connection[Any, Any]", node: Node | None, main: Callable[..., None], *what: object) -> None:
-    """One process, from its first moment on. Ends without waiting for threads that wait in calls."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that will end this one
-    end_with(os.getppid())
-    code = 1
-    try:
-        if node is not None:
-            node.enter()
-        use_threads(1)
-        main(pipe, LOOPBACK if node is None else node.address, *what)
-        code = 0
-    except Exception:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
 def _serve(pipe: "Connection[Any, Any]", host: str, config: Config, index: int, folder: Path, chief: list[str]) -> None:
+    use_threads(1)
     server = Server(config, ToldServer(index=index, folder=folder, chief="".join(chief)))
     server.start()
     pipe.send(f"{host}:{server.port}")
@@ -149,6 +83,7 @@ def _serve(pipe: "Connection[Any, Any]", host: str, config: Config, index: int, 
 def _work(
     pipe: "Connection[Any, Any]", host: str, config: Config, name: str, shards: Path, addresses: list[str]
 ) -> None:
+    use_threads(1)
     registry = CollectorRegistry()
     around = Surroundings(config=config, name=name, addresses=addresses, registry=registry)
     worker = Worker(around, open_shards(shards), listen=(host, 0))
@@ -162,6 +97,7 @@ def _work(
 
 
 def _score(pipe: "Connection[Any, Any]", host: str, config: Config, folder: Path, addresses: list[str]) -> None:
+    use_threads(1)
     around = Surroundings(config=config, name="evaluator", addresses=addresses)
     ModuleScorer(around, open_shards(folder / "shards"), folder / "models", "cpu").run()
     pipe.send(None)

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from experiments.network import UNLIMITED, missing
 from experiments.options import among
 from experiments.policies import base_config
 from experiments.processes import SERVERS, Ran, Worked, run
@@ -19,6 +18,7 @@ from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import from_shorthand
 from paceline.exits import exits, run_command
+from paceline.reproduce.network import UNLIMITED, missing
 
 SLOW_LINK = "slow-link"
 CLUSTERS = {"ho": "equal workers", "he1": "one computes 10 times slower", SLOW_LINK: "one has a slow link"}

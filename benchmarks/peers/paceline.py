@@ -17,20 +17,15 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.contender import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, Job, Vector, job_of, parser, play
-from benchmarks.layouts import LAYOUTS, layout
 from paceline.core.coding.codec import load_codec
 from paceline.core.settings.config import Config
-from paceline.core.slice.plan import Shapes, make_plan
-from paceline.core.values import Dense
+from paceline.core.slice.plan import Shapes
+from paceline.reproduce.exchanges import FOREVER, Pusher
 from paceline.rpc.auth import Credentials
 from paceline.rpc.malloc import MALLOC_ENVIRONMENT, tune_malloc
 from paceline.server.command_line import ToldServer
 from paceline.server.server import Server
-from paceline.worker.exchange.parameter_client import ParameterClient
-from paceline.worker.membership.calls_to_chief import ChiefClient
 from paceline.worker.surroundings import Surroundings
-
-FOREVER = 3600.0
 
 
 @dataclass(frozen=True)
@@ -39,8 +34,6 @@ class Options:
 
     policy: str
     codec: str
-    slices: str
-    layout: str
     transport: str
     folder: Path
     tls: bool
@@ -62,7 +55,6 @@ class Options:
                 "workers": job.workers,
                 "servers": job.servers,
                 "policy": {"name": self.policy},
-                "plan": {"slices": self.slices},
                 "schedule": {"lr_scale": "none"},
                 "codec": {"push": self.codec, "pull": self.codec},
                 "checkpoint": {"every": FOREVER, "retain": self.retain},
@@ -70,9 +62,10 @@ class Options:
             }
         )
 
-    def shapes(self, job: Job) -> Shapes:
-        """The model's tensors: a known layout, or one tensor of the size asked for."""
-        return layout(self.layout) if self.layout else [("model", (job.elements,))]
+
+def shapes(job: Job) -> Shapes:
+    """The model: one tensor."""
+    return [("model", (job.elements,))]
 
 
 def serve(options: Options, job: Job, index: int, announce: Callable[[str], None]) -> None:
@@ -98,53 +91,25 @@ class PacelineWorker:
 
     def __init__(self, options: Options, job: Job, rank: int, addresses: Sequence[str]) -> None:
         tune_malloc()
-        config, name, stop = options.config(job), f"worker-{rank}", threading.Event()
         around = Surroundings(
-            config=config,
-            name=name,
+            config=options.config(job),
+            name=f"worker-{rank}",
             addresses=addresses,
             credentials=options.credentials,
-            stop=stop,
             deadline=time.monotonic() + FOREVER,
         )
-        plan = make_plan(options.shapes(job), job.servers, config.plan)
-        chief = ChiefClient(around)
-        if rank == 0:  # replaces the evaluator, without which no run starts
-            threading.Thread(target=chief.evaluate, args=(None,), daemon=True).start()
-        self._model = self.first_weights(plan.total)
-        self._client = ParameterClient(around, plan)
-        joined = chief.join(False, 1, 1, "", job.workers)
-        assert joined is not None
-        self._clock = 0
-        threading.Thread(target=self._beat, args=(chief, joined.incarnation, config.heartbeat), daemon=True).start()
-        self._client.attach(joined.incarnation)
-        if joined.place == 0:
-            self._client.initialise(self._model)
-        seat = chief.seat(joined.incarnation, 0)
-        assert seat is not None
-        self._client.pull(self._model)
-        self._view = seat.view
+        self._pusher = Pusher(around, shapes(job), rank, self.first_weights(job.elements))
 
     def first_weights(self, elements: int) -> Vector:
         """What training begins with."""
         return np.zeros(elements, np.float32)
 
     def iterate(self, gradient: Vector) -> None:
-        self._clock += 1
-        self._client.push_pull(self._clock, self._view, Dense(gradient), 1, lambda server, head: self._model)
+        self._pusher.push(gradient)
 
     def weights(self) -> Vector:
-        self._client.pull(self._model)
-        return self._model
-
-    def _beat(self, chief: ChiefClient, incarnation: int, every: float) -> None:
-        while True:
-            chief.beat(incarnation, self._clock, "exchange", 0.0, {})
-            time.sleep(every)
-
-
-def _silent(event: str, **facts: object) -> None:
-    return
+        self._pusher.pull()
+        return self._pusher.model
 
 
 def main() -> None:
@@ -155,8 +120,6 @@ def main() -> None:
         options = Options(
             arguments.policy,
             arguments.codec,
-            arguments.slices,
-            arguments.layout,
             arguments.transport,
             Path(folder),
             arguments.tls,
@@ -185,8 +148,6 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--transport", default="grpc", choices=("grpc", "lane"))
     options.add_argument("--tls", action="store_true", help="mutual TLS, by a new CA")
     options.add_argument("--retain", type=int, default=0, help="bytes of pushes that each worker keeps")
-    options.add_argument("--slices", default="memorywise", choices=("whole", "layerwise", "memorywise"))
-    options.add_argument("--layout", default="", choices=("", *LAYOUTS), help="the model's tensors; default: one")
     return options
 
 

@@ -8,6 +8,7 @@ import typer
 
 from paceline.cli.arguments import Data
 from paceline.cli.exits import console, exits
+from paceline.core.errors import UsageError
 from paceline.terminal import say
 
 if TYPE_CHECKING:
@@ -50,8 +51,14 @@ def reproduce(
                 _show(console(), makings(out))
                 return
             every = [Making(each, out, seeds, full, data) for each in wanted(what)]
+            lacking = {making.artefact.name: lacks for making in every if (lacks := making.lacks)}
+            if what in lacking:
+                raise UsageError(f"{what} can't be made here. {lacking[what]}")
             for making in every:
-                _make(making, console())
+                if making.artefact.name in lacking:
+                    say(f"{making.artefact.name} is left out: {lacking[making.artefact.name]}")
+                else:
+                    _make(making, console())
             if not full:
                 say(f"The page is {write_page(out)}.")
 

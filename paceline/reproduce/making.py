@@ -63,6 +63,11 @@ class Making:
         """That its runs took."""
         return sum(self.kept.seconds.get(key, 0.0) for key in self.keys)
 
+    @property
+    def lacks(self) -> str:
+        """Why what is missing can't be trained on this machine; empty where it can."""
+        return self.recipe.lacks() if self.missing else ""
+
     def train(self) -> Iterator[str]:
         """Trains what is missing; gives each run's name when it is kept."""
         with TemporaryDirectory(prefix="paceline-reproduce-") as folder:

@@ -54,6 +54,8 @@ class Recipe:
     """What --full needs, and where one gets it: a sentence. Empty: there is no larger size."""
     same_runs_as: str = ""
     """The artefact whose runs this one draws, too, where two show the same runs: they are made once."""
+    lacks: Callable[[], str] = str
+    """Why it can't be run on this machine, and what it takes; empty where it can."""
     version: int = 1
     """Raised when something else is trained than before: older runs then don't count."""
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from benchmarks import contenders, ddp, environments, report, slicing
+from benchmarks import contenders, ddp, environments, report
 from benchmarks.contender import (
     LEARNING_RATE,
     MOMENTUM,
@@ -33,12 +33,12 @@ from benchmarks.contenders import CONTENDERS, Contender, Entry, Shape, suite
 from benchmarks.environments import NoEnvironment, python_of
 from benchmarks.harness import REPOSITORY, Limits, Measured, StartFailed, command_of, measure, parse, start
 from benchmarks.kernels import kernel_rows
-from benchmarks.layouts import layout, resnet50, vgg16
 from benchmarks.targets import TARGETS, judge
 from benchmarks.training import Epoch, settings
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import PlanConfig
 from paceline.core.slice.plan import make_plan
+from paceline.reproduce.layouts import LAYOUTS, resnet50, vgg16
 
 HONEST = """
 import json
@@ -241,8 +241,8 @@ def test_a_wrong_option_ends_with_the_usage_code() -> None:
 def test_the_layouts_have_the_published_sizes() -> None:
     assert _total(resnet50(classes=1000)) == 25_557_032
     assert _total(vgg16(classes=1000)) == 138_357_544
-    assert _total(layout("resnet50")) == 23_528_522
-    assert _total(layout("vgg16")) == 134_301_514
+    assert _total(LAYOUTS["resnet50"]()) == 23_528_522
+    assert _total(LAYOUTS["vgg16"]()) == 134_301_514
 
 
 def _total(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> int:
@@ -251,7 +251,7 @@ def _total(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> int:
 
 def test_the_layouts_name_every_tensor_once_and_in_model_order() -> None:
     for name, tensors in (("resnet50", 161), ("vgg16", 32)):
-        names = [tensor for tensor, _ in layout(name)]
+        names = [tensor for tensor, _ in LAYOUTS[name]()]
         assert len(set(names)) == len(names) == tensors
     assert resnet50()[0] == ("conv1.weight", (64, 3, 7, 7))
     assert vgg16()[-1] == ("classifier.6.bias", (10,))
@@ -261,35 +261,6 @@ def test_most_of_vgg16_is_in_one_layer_so_layerwise_slices_are_uneven() -> None:
     uneven = make_plan(vgg16(), 4, PlanConfig(slices="layerwise")).imbalance
     assert uneven > 3
     assert make_plan(vgg16(), 4, PlanConfig(slices="memorywise")).imbalance < 1.001
-
-
-def test_an_unknown_layout_is_refused() -> None:
-    with pytest.raises(UsageError, match="no layout 'resnet5'"):
-        layout("resnet5")
-
-
-def test_speed_up_is_throughput_over_one_worker_with_the_model_whole() -> None:
-    rows = [
-        measured("vgg16 whole", 1, 4, 1.0),
-        measured("vgg16 whole", 4, 4, 4.0),
-        measured("vgg16 memorywise", 4, 4, 2.0),
-        measured("vgg16 memorywise", 2, 4),
-    ]
-    rows[3].failure = "took too long"
-    whole, memorywise = slicing.speed_ups(rows)
-    assert whole.speed_ups == {1: 1.0, 4: 1.0}
-    assert memorywise.speed_ups == {4: 2.0}
-    assert slicing.cells(memorywise, [2, 4]) == ["vgg16", "memorywise", "1.00", "", "2.00", "took too long"]
-
-
-def test_the_figure_asks_for_every_cut_of_every_layout() -> None:
-    todo = slicing.entries(["resnet50"], [1, 2], 0.5)
-    assert [(row.contender.name, row.shape.workers) for row in todo[:2]] == [
-        ("resnet50 whole", 1),
-        ("resnet50 layerwise", 1),
-    ]
-    assert "--layout resnet50 --slices memorywise --compute 0.5" in " ".join(todo[-1].contender.command)
-    assert len(todo) == 6
 
 
 def test_the_oracle_is_momentum_sgd_with_weight_decay() -> None:

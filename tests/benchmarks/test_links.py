@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from benchmarks.links import Cell, Found, judged, main, planned, rates, seconds_per_step, seconds_to, settings
-from experiments import network
 from experiments.cluster import Outcome
-from experiments.network import UNLIMITED, Command, Network, Node, Traffic, commands, missing, nodes, traffic
 from experiments.processes import Ran, Worked
 from paceline.core.errors import UsageError
 from paceline.core.run.scoring import Score
+from paceline.reproduce import network
+from paceline.reproduce.network import UNLIMITED, Command, Network, Node, Traffic, commands, missing, nodes, traffic
 
 FAST, SLOW = 1e9, 5e7
 

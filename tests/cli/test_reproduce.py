@@ -1,11 +1,14 @@
 """`paceline reproduce` as a user types it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
+from paceline.reproduce import artefacts
+from paceline.reproduce.recipes.shat import fig_6
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +33,33 @@ def test_without_a_name_all_are_listed_with_their_last_result() -> None:
     assert "agrees: some class has as few as 175 examples or fewer in a shard" in told
     assert "The page is reproduction." in told
     assert "agrees" in next(line for line in reproduce().splitlines() if line.startswith("sharding/fig-7"))
+
+
+@pytest.fixture
+def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that can't have what one recipe needs."""
+    lacking = replace(fig_6.RECIPE, lacks=lambda: "Can't emulate links: It takes root.")
+    monkeypatch.setattr(fig_6, "RECIPE", lacking)
+
+
+@pytest.mark.usefixtures("no_links")
+def test_what_this_machine_cannot_make_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    told = reproduce("shat/fig-6")
+
+    assert "shat/fig-6 can't be made here. Can't emulate links: It takes root." in told
+    assert "exit code 64" in told
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("no_links")
+def test_among_others_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = [each for each in artefacts.known() if each.name in ("sharding/fig-7", "shat/fig-6")]
+    monkeypatch.setattr(artefacts, "known", lambda: every)
+    told = reproduce("all", "--seeds", "1")
+
+    assert "shat/fig-6 is left out: Can't emulate links: It takes root." in told
+    assert "table, picture and JSON are in reproduction/small/sharding/fig-7" in told
+    assert "exit code 0" in told
 
 
 def test_mistakes_are_refused_before_anything_is_written(tmp_path: Path) -> None:

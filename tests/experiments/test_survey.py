@@ -8,7 +8,6 @@ import pytest
 from experiments import survey
 from experiments.cluster import Outcome
 from experiments.codecs import chosen_of
-from experiments.network import UNLIMITED, Traffic, missing
 from experiments.processes import Ran, Worked, run
 from experiments.survey import (
     Cell,
@@ -27,6 +26,7 @@ from experiments.survey_pictures import accuracies, speed_ups
 from paceline.core.errors import TryAgain, UsageError
 from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
+from paceline.reproduce.network import UNLIMITED, Traffic, missing
 
 PNG = b"\x89PNG"
 HISTORY = [

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.network import UNLIMITED, Network, Node
 from paceline.core.errors import UsageError
+from paceline.reproduce.network import UNLIMITED, Network, Node
 from tests.support.tree import ROOT
 
 pytest.importorskip("torch")

@@ -38,7 +38,6 @@ NUMBERED = {
 """The quantitative tables and figures of the five papers, by their own numbering. [Survey] has no numbers: its comparisons in
 words, its six figures and its table."""
 MISSING = {
-    "shat": {"fig-6"},
     "survey": NUMBERED["survey"],
 }
 """Those that have no recipe yet; only ever fewer."""

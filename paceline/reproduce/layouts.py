@@ -6,8 +6,6 @@ trained tensors are named in torchvision.
 
 from collections.abc import Callable
 
-from paceline.core.errors import UsageError
-
 Shapes = list[tuple[str, tuple[int, ...]]]
 
 
@@ -37,13 +35,6 @@ def vgg16(classes: int = 10) -> Shapes:
 
 
 LAYOUTS: dict[str, Callable[[], Shapes]] = {"resnet50": resnet50, "vgg16": vgg16}
-
-
-def layout(name: str) -> Shapes:
-    """The layout of that name; UsageError for another."""
-    if name not in LAYOUTS:
-        raise UsageError(f"There is no layout '{name}'; known are {', '.join(LAYOUTS)}.")
-    return LAYOUTS[name]()
 
 
 def _bottleneck(name: str, inside: int, width: int, *, project: bool) -> Shapes:
