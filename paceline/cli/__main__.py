@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from paceline.cli import k8s
+from paceline.cli.baseline import baseline
 from paceline.cli.completions import ASKED_BY, without_blank
 from paceline.cli.machines import join
 from paceline.cli.model_commands import export, predict
@@ -58,6 +59,7 @@ app.command()(join)
 app.command()(predict)
 app.command()(export)
 app.command()(reproduce)
+app.command()(baseline)
 app.command()(demo)
 
 

@@ -1,29 +1,26 @@
 """spark: a cluster does it, with Spark and MLlib's KMeans, for data that one machine reads too slowly or can't hold."""
 
-import atexit
 import functools
 import math
 import os
-import re
 import shutil
 import socket
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import Field
 
-from paceline.core.errors import ConfigError, DiskError, PacelineError, error_classes
+from paceline.core.errors import DiskError
 from paceline.data.dataset import Dataset, Rows, Selection
 from paceline.data.progress import SILENT, Progress
 from paceline.data.shard_arrays import Files, write_arrays
-from paceline.extras import needing
 from paceline.sharder.clustering import FIRST_ITERATIONS, TOLERANCE, Clustering, Directions, cluster, found, summary
 from paceline.sharder.engine import Engine, Source
+from paceline.sharder.spark_session import spark_session
 
 PIECES = 8
 """Pieces that one task checks and hashes: 128 MiB, as much as Spark's own readers take."""
@@ -31,14 +28,6 @@ ROWS = 1 << 14
 """Examples that one task sums up for KMeans; the same on any cluster, so that equal seeds give equal clusters."""
 EVERY = 0.5
 """Seconds from one look at how far a job is to the next."""
-SETTINGS = {
-    "spark.log.level": "OFF",  # errors are shown in one line; only `SCHEDULER` may log
-    "spark.speculation": "false",  # no second task that writes the same shard
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
-SCHEDULER = "org.apache.spark.scheduler.TaskSchedulerImpl"
-"""The one part of Spark that may log: it reports that no executor is available, or that one is lost."""
 T = TypeVar("T")
 
 
@@ -204,56 +193,5 @@ def _on_shared_volume(draft: Path, name: str) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def _spark(master: str | None) -> Iterator[Any]:
-    """The Spark session of this process. ConfigError where none can be had; what a task raised is raised here."""
-    with needing("data.engine=spark"):
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-    try:
-        session = _session(master)
-    except (Py4JError, PySparkException) as error:
-        raise ConfigError(
-            f"Spark does not start: {_reason(error)} It needs Java 17 or newer (JAVA_HOME or PATH), and a Spark "
-            f"master that answers; data.engine.master is {master}."
-        ) from error
-    try:
-        yield session
-    except (Py4JError, PySparkException) as error:
-        raise _raised_by_task(error) from error
-
-
-def _session(master: str | None) -> Any:
-    """The existing session, or a new one, which ends with the process."""
-    from pyspark.sql import SparkSession
-
-    found = SparkSession.getActiveSession()
-    if found is not None:
-        return found
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("paceline shard").config(map=SETTINGS)
-    found = (builder if master is None else builder.master(master)).getOrCreate()
-    atexit.register(found.stop)
-    logging = found.sparkContext._jvm.org.apache.logging.log4j
-    logging.core.config.Configurator.setLevel(SCHEDULER, logging.Level.WARN)
-    return found
-
-
-def _raised_by_task(error: Exception) -> PacelineError:
-    """Paceline's error that ended a task, or Spark's reason in one line."""
-    own = re.search(r".*^paceline\.core\.errors\.(\w+): (.*)", str(error), re.DOTALL | re.MULTILINE)
-    if own:
-        return error_classes()[own[1]](own[2].strip())
-    reason = _reason(error)
-    if reason.startswith("ModuleNotFoundError"):
-        return ConfigError(
-            f"A package is missing on a Spark executor: {reason} Driver and executors need the same environment."
-        )
-    return PacelineError(f"Spark failed: {reason}")
-
-
-def _reason(error: Exception) -> str:
-    """The sentence in Spark's message that says what happened: Python's last line, or the first of Java's own."""
-    lines = str(error).strip().splitlines()
-    line = next((line for line in lines if line.startswith(": ")), lines[-1])
-    return line.lstrip(": ").rstrip(".") + "."
+def _spark(master: str | None) -> AbstractContextManager[Any]:
+    return spark_session(master, "paceline shard", "data.engine=spark", f"data.engine.master is {master}")

@@ -1,0 +1,111 @@
+"""`paceline baseline`: trains models on one split with every engine. What is finished is kept and not trained again."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, product
+from pathlib import Path
+
+from paceline.baseline import split as splits
+from paceline.baseline.engine import ENGINES, STORAGES, Point, engine, has_executors
+from paceline.baseline.model import MODELS, model
+from paceline.baseline.split import Split
+from paceline.baseline.table import Table
+from paceline.core.errors import UsageError
+from paceline.core.folders import listed, names
+from paceline.core.registry import find
+from paceline.reproduce.kept import Kept
+
+TABLES = "paceline.baseline.tables"
+LIKE = "-like"
+"""What the name of a made-up table has behind that of the real one."""
+VERSION = 1
+"""Raised when something else is trained than before: older runs then don't count."""
+ROWS = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a command asks for. UsageError where there is no such thing."""
+
+    models: Sequence[str]
+    engines: Sequence[str]
+    executors: Sequence[int]
+    storages: Sequence[str]
+    encoding: str | None = None
+    """Of all models, instead of the default of each."""
+
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("model", self.models, names(MODELS)),
+            ("engine", self.engines, names(ENGINES)),
+            ("storage", self.storages, STORAGES),
+        ):
+            for each in given:
+                if each not in known:
+                    raise UsageError(f"--{what} {each}: expected {listed(known)}, or several with commas.")
+        if not self.executors or min(self.executors) < 1:
+            raise UsageError(f"--executors {','.join(map(str, self.executors))}: expected 1 or more, like 1,2.")
+
+    def points(self) -> list[Point]:
+        """All trainings; those that share a session are next to each other, and in it those that share their features."""
+        kinds = [(self.encoding or model(kind).encoding, kind) for kind in self.models]
+        kinds.sort(key=lambda each: each[0])
+        return [
+            Point(name, kind, variant, encoding, executors, storage)
+            for name in self.engines
+            for executors, storage in self._places(name)
+            for encoding, kind in kinds
+            for variant in model(kind).variants
+        ]
+
+    def _places(self, name: str) -> Iterable[tuple[int, str]]:
+        return product(self.executors, self.storages) if has_executors(name) else [(1, STORAGES[0])]
+
+    def check(self) -> None:
+        """ConfigError where an engine lacks its library."""
+        for name in self.engines:
+            engine(name).check()
+
+
+def table(name: str) -> Table:
+    """The table of this name, with -like or without. UsageError: there is none."""
+    known = names(TABLES)
+    plain = name.removesuffix(LIKE)
+    if plain not in known:
+        raise UsageError(f"No table is called {name!r}; expected {listed([each + LIKE for each in known])}.")
+    return find(TABLES, Table, plain)()
+
+
+class Baseline:
+    """The runs on one table, in a folder: a made-up table's data, split, what each training gave, and the logs."""
+
+    def __init__(self, name: str, rows: int, seed: int, folder: Path) -> None:
+        """ConfigError where the folder holds runs of something else."""
+        self.name, self.rows, self.seed, self.folder = name, rows, seed, folder
+        self._table = table(name)
+        self.kept = Kept(folder / "runs.jsonl", {"table": name, "rows": rows, "seed": seed, "version": VERSION})
+
+    def split(self) -> Split:
+        """Its data, made first where it is missing."""
+        place = self.folder / "data"
+        if not splits.is_written(place):
+            splits.make_up(self._table, self.rows, self.seed, place)
+        return Split.of(place)
+
+    def missing(self, wanted: Wanted) -> list[Point]:
+        """Trainings that are still to be made."""
+        return [point for point in wanted.points() if (point.name, 0) not in self.kept]
+
+    def train(self, wanted: Wanted) -> Iterator[Point]:
+        """Trains what is missing; gives each point when it is kept."""
+        missing = self.missing(wanted)
+        if missing:
+            split = self.split()
+        for (name, _), points in groupby(missing, lambda point: (point.engine, point.executors)):
+            last = time.perf_counter()
+            for point, found in engine(name).train(split, list(points), self.folder / "logs"):
+                now = time.perf_counter()
+                self.kept.add((point.name, 0), found, now - last)
+                last = now
+                yield point

@@ -1,0 +1,71 @@
+"""Who trains: a way to run models on a split, and what came out of each."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from paceline.baseline.model import Model, model
+from paceline.baseline.split import Split
+from paceline.core.registry import find
+
+ENGINES = "paceline.baseline.engines"
+STORAGES = ("memory", "disk")
+Found = dict[str, Any]
+"""Of one training: confusion matrix, seconds of preparing, training and testing, CPU seconds of training, log loss or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One training. `executors` and `storage` say nothing of engines without executors."""
+
+    engine: str
+    kind: str
+    """The model's file."""
+    variant: str
+    encoding: str
+    executors: int = 1
+    storage: str = "memory"
+
+    @property
+    def model(self) -> Model:
+        return model(self.kind)
+
+    @property
+    def setting(self) -> float:
+        """Of the model."""
+        return self.model.variants[self.variant]
+
+    @property
+    def name(self) -> str:
+        """Of its row."""
+        parts = [self.engine, self.variant, self.encoding]
+        if has_executors(self.engine):
+            parts += [f"{self.executors} executor{'s' * (self.executors != 1)}", self.storage]
+        return ", ".join(parts)
+
+
+class Engine(ABC):
+    """One way; one file each."""
+
+    has_executors: ClassVar[bool] = False
+    """Whether numbers of executors and kinds of storage make a difference."""
+
+    def check(self) -> None:  # noqa: B027 a library that everybody has
+        """ConfigError where a library is missing that it needs."""
+
+    @abstractmethod
+    def train(self, split: Split, points: Sequence[Point], logs: Path) -> Iterator[tuple[Point, Found]]:
+        """Trains points that have as many executors, one after the other; gives each when it is done. `logs`: a
+        folder for what a library has to say."""
+
+
+def engine(name: str) -> Engine:
+    """ConfigError: there is none of this name."""
+    return find(ENGINES, Engine, name)()
+
+
+def has_executors(name: str) -> bool:
+    """Whether the engine of this name has."""
+    return engine(name).has_executors

@@ -1,0 +1,33 @@
+"""A model of MLlib's and the same of scikit-learn's."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from paceline.core.registry import find
+
+MODELS = "paceline.baseline.models"
+
+
+class Model(ABC):
+    """One kind; one file each."""
+
+    encoding: ClassVar[str]
+    """What its features are if nobody says otherwise."""
+    variants: ClassVar[Mapping[str, float]]
+    """What [Survey] has of it: its one setting, by the name of the row."""
+    tells_chances: ClassVar[bool] = False
+    """Whether a log loss of its probabilities means something."""
+
+    @abstractmethod
+    def mllib(self, setting: float) -> Any:
+        """An estimator of pyspark.ml, for columns `features` and `label`."""
+
+    @abstractmethod
+    def sklearn(self, setting: float) -> Any:
+        """An estimator of scikit-learn's."""
+
+
+def model(name: str) -> Model:
+    """ConfigError: there is none of this name."""
+    return find(MODELS, Model, name)()

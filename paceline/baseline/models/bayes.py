@@ -1,0 +1,22 @@
+"""bayes: multinomial naive Bayes."""
+
+from typing import Any, ClassVar
+
+from paceline.baseline.model import Model
+
+
+class Bayes(Model):
+    """The setting is the smoothing: that many of each feature are added to those of each class."""
+
+    encoding = "index"
+    variants: ClassVar = {"bayes, smoothing 1": 1.0, "bayes, smoothing 500": 500.0}
+
+    def mllib(self, setting: float) -> Any:
+        from pyspark.ml.classification import NaiveBayes
+
+        return NaiveBayes(modelType="multinomial", smoothing=setting)
+
+    def sklearn(self, setting: float) -> Any:
+        from sklearn.naive_bayes import MultinomialNB
+
+        return MultinomialNB(alpha=setting)

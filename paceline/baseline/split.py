@@ -1,0 +1,118 @@
+"""A table on disk, split by seed into a training and a test part, which all engines read."""
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paceline.baseline.table import Table
+
+TRAINING = 0.7
+"""Share of the rows [Survey]."""
+FILES = 8
+"""Of each part, so that as many executors have work."""
+MISSING_TEXT = "(none)"
+DATE_PARTS = ("month", "weekday", "hour")
+LABEL = "label"
+DESCRIPTION = "split.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Parquet files in `train` and `test` of `folder`: texts, numbers (NaN: missing) and `label`, the number of the class."""
+
+    folder: Path
+    texts: Sequence[str]
+    numbers: Sequence[str]
+    classes: Sequence[str]
+    train_rows: int
+    test_rows: int
+    best: float | None = None
+    """The accuracy that no model can expect to pass, where the table is made up."""
+
+    @classmethod
+    def of(cls, folder: Path) -> "Split":
+        """That was written to this folder."""
+        return cls(folder, **json.loads((folder / DESCRIPTION).read_text()))
+
+    def columns(self, part: str) -> Any:
+        """All of a part, train or test, as an Arrow table."""
+        import pyarrow.dataset as ds
+
+        return ds.dataset(self.folder / part, format="parquet").to_table()
+
+
+def is_written(folder: Path) -> bool:
+    """Whether a whole split lies there."""
+    return (folder / DESCRIPTION).is_file()
+
+
+def make_up(table: Table, rows: int, seed: int, folder: Path) -> Split:
+    """A made-up table, split, in this folder."""
+    rng = np.random.default_rng(seed)
+    made = table.made_up(rows, rng)
+    return write(table, table.label, made.columns, seed, folder, made.best)
+
+
+def write(
+    table: Table, label: str, columns: Mapping[str, Any], seed: int, folder: Path, best: float | None = None
+) -> Split:
+    """Writes both parts of Arrow arrays of equal length; classes are numbered from the most frequent one on."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: dict[str, Any] = {}
+    for name in table.texts:
+        if name != label:
+            found[name] = pc.fill_null(columns[name], MISSING_TEXT)
+    for name in table.dates:
+        if name != label:
+            found |= _parts(name, pa.array(columns[name]))
+    texts = list(found)
+    numbers = [name for name in table.numbers if name != label]
+    found |= {name: pc.fill_null(columns[name], float("nan")) for name in numbers}
+    counts = sorted(pc.value_counts(columns[label]).to_pylist(), key=lambda each: (-each["counts"], each["values"]))
+    classes = [each["values"] for each in counts]
+    found[LABEL] = pc.index_in(columns[label], pa.array(classes)).cast(pa.float64())
+    whole = pa.table(found)
+    is_train = np.random.default_rng([seed, 1]).random(len(whole)) < TRAINING
+    parts = {"train": whole.filter(pa.array(is_train)), "test": whole.filter(pa.array(~is_train))}
+    split = Split(folder, texts, numbers, classes, len(parts["train"]), len(parts["test"]), best)
+    _write(split, parts)
+    return split
+
+
+def _parts(name: str, dates: Any) -> dict[str, Any]:
+    """Month, weekday and hour of a column of dates, as texts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    made = (pc.month(dates), pc.day_of_week(dates), pc.hour(dates))
+    return {
+        f"{name}, {part}": pc.fill_null(values.cast(pa.string()), MISSING_TEXT)
+        for part, values in zip(DATE_PARTS, made, strict=True)
+    }
+
+
+def _write(split: Split, parts: Mapping[str, Any]) -> None:
+    """The description comes last: without it nothing counts as written."""
+    import pyarrow.parquet as pq
+
+    if split.folder.exists():
+        shutil.rmtree(split.folder)
+    for name, rows in parts.items():
+        (split.folder / name).mkdir(parents=True)
+        for number, piece in enumerate(_cut(rows, FILES)):
+            pq.write_table(piece, split.folder / name / f"{number}.parquet")
+    told = asdict(split)
+    del told["folder"]
+    (split.folder / DESCRIPTION).write_text(json.dumps(told, indent=1) + "\n")
+
+
+def _cut(rows: Any, pieces: int) -> Iterable[Any]:
+    each = -(-len(rows) // pieces)
+    return (rows.slice(start, each) for start in range(0, len(rows), each))

@@ -1,0 +1,94 @@
+"""`paceline baseline`: [Survey]'s baselines, models of Spark's MLlib next to scikit-learn's."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.cli.arguments import Json
+from paceline.cli.exits import console, exits, print_json
+from paceline.core.errors import UsageError
+from paceline.core.folders import listed, names
+from paceline.terminal import say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from paceline.baseline.results import Results
+
+_TABLES = [f"{name}-like" for name in names("paceline.baseline.tables")]
+_MODELS, _ENGINES, _ENCODINGS = (names(f"paceline.baseline.{kind}") for kind in ("models", "engines", "encodings"))
+
+
+def baseline(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help=f"What to train on: {listed(_TABLES)}, made up.")],
+    rows: Annotated[int, typer.Option(min=1000, help="Rows of a made-up table.")] = 300_000,
+    model: Annotated[str, typer.Option(help=f"Which, with commas: {', '.join(_MODELS)}.")] = ",".join(_MODELS),
+    engine: Annotated[
+        str, typer.Option(help=f"Who trains, with commas: {', '.join(_ENGINES)} (docs/choose/baselines.md).")
+    ] = "local,sklearn",
+    executors: Annotated[str, typer.Option(help="Numbers of Spark's executors, with commas.")] = "1,2",
+    storage: Annotated[
+        str, typer.Option(help="Where Spark keeps the features, with commas: memory, disk.")
+    ] = "memory,disk",
+    encode: Annotated[
+        str | None,
+        typer.Option(help=f"How all models see texts, instead of the default of each: {', '.join(_ENCODINGS)}."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the made-up table and the split.")] = 0,
+    out: Annotated[
+        Path, typer.Option(help="Folder of the results, which keeps what is finished; one folder in it a table.")
+    ] = Path("baselines"),
+    as_json: Json = False,
+) -> None:
+    """Train decision trees, logistic regression and naive Bayes with Spark's MLlib, and with others on the same split."""
+    with exits():
+        from paceline.extras import needing
+
+        with needing("paceline baseline"):
+            from paceline.baseline.baseline import Baseline, Wanted
+            from paceline.baseline.results import Results
+
+            if encode is not None and encode not in _ENCODINGS:
+                raise UsageError(f"--encode {encode}: expected {listed(_ENCODINGS)}.")
+            wanted = Wanted(_words(model), _words(engine), _numbers(executors), _words(storage), encode)
+            made = Baseline(table, rows, seed, out / f"{table}-{rows}-{seed}")
+            wanted.check()
+            missing = len(made.missing(wanted))
+            for done, point in enumerate(made.train(wanted), 1):
+                if not as_json:
+                    say(f"{done} of {missing}: {point.name}")
+            results = Results(made, wanted)
+            results.write()
+            print_json(results.plain()) if as_json else _show(results, console(), made.folder)
+
+
+def _words(text: str) -> "Sequence[str]":
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _numbers(text: str) -> "Sequence[int]":
+    try:
+        return [int(word) for word in _words(text)]
+    except ValueError as error:
+        raise UsageError(f"--executors {text}: expected whole numbers with commas, like 1,2.") from error
+
+
+def _show(results: "Results", screen: "Console", folder: Path) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from paceline.baseline.results import SHORT
+
+    found = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name in ("who", "model"):
+        found.add_column(name)
+    for name in SHORT:
+        found.add_column(name, justify="right")
+    for cells in results.short():
+        found.add_row(*cells)
+    screen.print(found)
+    say("\n".join(results.heading()))
+    say(f"Table, picture and JSON are in {folder}")

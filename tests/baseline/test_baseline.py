@@ -1,0 +1,193 @@
+"""Made-up tables, the split, features, scikit-learn's models, and what is kept and told of them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from paceline.baseline import split as splits
+from paceline.baseline.baseline import TABLES, Baseline, Wanted, table
+from paceline.baseline.encoding import MOST, encoding, index_arrays, number_arrays
+from paceline.baseline.model import MODELS
+from paceline.baseline.results import Results
+from paceline.baseline.scores import scores
+from paceline.baseline.split import Split
+from paceline.baseline.table import Table
+from paceline.core.errors import ConfigError, UsageError
+from paceline.core.folders import names
+
+ALL = Wanted(names(MODELS), ["sklearn"], [1], ["memory"])
+
+
+class Small(Table):
+    """What the test writes."""
+
+    texts = ("colour", "shape")
+    numbers = ("size",)
+    dates = ("day",)
+    label = "kind"
+    rows = 10
+
+    def made_up(self, rows, rng):
+        raise NotImplementedError
+
+
+@pytest.fixture
+def small(tmp_path):
+    rows = 1_000
+    rng = np.random.default_rng(0)
+    columns = {
+        "kind": pa.array(np.where(rng.random(rows) < 0.8, "b", "a")),
+        "colour": pa.array([None if number % 10 == 0 else f"colour {number % 300}" for number in range(rows)]),
+        "shape": pa.array(["round", "flat"] * (rows // 2)),
+        "size": pa.array([None if number % 7 == 0 else float(number) for number in range(rows)]),
+        "day": pa.array([np.datetime64("2020-02-29T13:00:00")] * rows),
+    }
+    return splits.write(Small(), "kind", columns, 3, tmp_path / "data")
+
+
+@pytest.mark.parametrize("name", names(TABLES))
+def test_a_made_up_table_is_the_same_for_a_seed_and_has_its_signal(name, tmp_path):
+    first, again = (splits.make_up(table(name), 4_000, 5, tmp_path / folder) for folder in ("a", "b"))
+
+    for file in first.folder.rglob("*.parquet"):
+        assert file.read_bytes() == (again.folder / file.relative_to(first.folder)).read_bytes()
+    assert set(first.texts) | set(first.numbers) < set(first.columns("train").column_names)
+    majority = (first.columns("test")["label"].to_numpy() == 0).mean()
+    assert majority + 0.01 < first.best < 1
+
+
+@pytest.mark.parametrize("name", names(TABLES))
+def test_the_classes_have_their_shares(name, tmp_path):
+    made = table(name).made_up(20_000, np.random.default_rng(0))
+    shares = sorted(
+        (each["counts"] / 20_000 for each in made.columns[table(name).label].value_counts().to_pylist()), reverse=True
+    )
+
+    module = __import__(type(table(name)).__module__, fromlist=["SHARES"])
+    assert shares == pytest.approx(sorted(module.SHARES, reverse=True), abs=0.01)
+
+
+def test_seven_rows_of_ten_are_trained_on(small):
+    assert small.train_rows + small.test_rows == 1_000
+    assert small.train_rows == pytest.approx(700, abs=50)
+    assert Split.of(small.folder) == small
+
+
+def test_the_first_class_is_the_most_frequent_one(small):
+    assert small.classes == ["b", "a"]
+
+
+def test_a_date_becomes_month_weekday_and_hour(small):
+    train = small.columns("train")
+
+    assert [train[f"day, {part}"][0].as_py() for part in ("month", "weekday", "hour")] == ["2", "5", "13"]
+
+
+def test_rare_and_unknown_texts_are_one_and_the_most_frequent_index_is_0(small):
+    train, test = index_arrays(small)
+
+    assert train[:, 0].max() == test[:, 0].max() == MOST
+    counts = np.bincount(train[:, 0])
+    assert counts[0] == counts.max()
+
+
+def test_numbers_lie_between_0_and_1_with_the_mean_of_the_training_part_in_empty_cells(small):
+    train, test = number_arrays(small)
+
+    assert train.min() == 0
+    assert train.max() == pytest.approx(1)
+    assert 0 <= test.min() <= test.max() <= 1.000001
+    empty = np.isnan(small.columns("train")["size"].to_numpy())
+    assert train[empty] == pytest.approx(train[~empty].mean())
+
+
+def test_every_encoding_gives_both_parts_the_same_features(small):
+    for name in names("paceline.baseline.encodings"):
+        train, test = encoding(name).arrays(small)
+        assert train.shape == (small.train_rows, test.shape[1])
+        assert test.shape[0] == small.test_rows
+        assert train.min() >= 0
+
+
+def test_ppv_is_the_share_of_right_answers():
+    found = scores([[6, 2, 0], [1, 3, 0], [1, 0, 0]])
+
+    assert found["accuracy"] == 9 / 13
+    assert found["ppv"] == [6 / 8, 3 / 5, None]
+    assert found["ppv_macro"] == pytest.approx((6 / 8 + 3 / 5) / 3)
+    assert found["ppv_weighted"] == pytest.approx((8 * 6 / 8 + 4 * 3 / 5) / 13)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    baseline = Baseline("fire-like", 5_000, 0, folder)
+    assert len(list(baseline.train(ALL))) == 5
+    return folder
+
+
+def test_what_is_trained_is_not_trained_again(trained):
+    assert list(Baseline("fire-like", 5_000, 0, trained).train(ALL)) == []
+
+
+def test_tree_and_logistic_regression_are_above_naive_bayes_and_below_the_best(trained):
+    baseline = Baseline("fire-like", 5_000, 0, trained)
+    found = {run["variant"]: run["accuracy"] for run in Results(baseline, ALL).plain()["runs"]}
+
+    assert min(found["tree, depth 5"], found["lr, 20 steps"]) > max(
+        found[f"bayes, smoothing {each}"] for each in (1, 500)
+    )
+    assert max(found.values()) < baseline.split().best + 0.03
+
+
+def test_table_picture_and_json_are_written(trained):
+    Results(Baseline("fire-like", 5_000, 0, trained), ALL).write()
+
+    assert (trained / "seconds.png").read_bytes().startswith(b"\x89PNG")
+    text = (trained / "table.txt").read_text()
+    assert "| sklearn | lr, 20 steps | onehot |" in text
+    assert "The best possible model has" in text
+    told = json.loads((trained / "results.json").read_text())
+    assert told["table"] == "fire-like"
+    assert sum(map(sum, told["runs"][0]["confusion"])) == told["test_rows"]
+
+
+def test_a_folder_of_another_table_is_refused(trained):
+    with pytest.raises(ConfigError, match="holds runs of format 1, table fire-like, rows 5000"):
+        Baseline("h1b-like", 5_000, 0, trained)
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ({"models": ["forest"]}, r"--model forest: expected bayes, lr or tree, or several with commas"),
+        ({"engines": ["yarn"]}, "--engine yarn: expected local, sklearn or standalone"),
+        ({"storages": ["tape"]}, "--storage tape: expected memory or disk"),
+        ({"executors": [0]}, "--executors 0: expected 1 or more"),
+        ({"executors": []}, "--executors : expected 1 or more"),
+    ],
+)
+def test_what_there_is_not_is_refused(what, told):
+    with pytest.raises(UsageError, match=told):
+        Wanted(**{"models": ["lr"], "engines": ["sklearn"], "executors": [1], "storages": ["memory"], **what})
+
+
+def test_an_unknown_table_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="No table is called 'iris'; expected fire-like or h1b-like"):
+        Baseline("iris", 100, 0, tmp_path)
+
+
+def test_without_pyspark_the_extra_and_make_spark_are_named(monkeypatch):
+    monkeypatch.setattr("paceline.baseline.mllib.is_installed", lambda library: False)
+
+    with pytest.raises(ConfigError, match=r"pip install 'paceline\[spark\]'.* make spark\. .*--engine sklearn"):
+        Wanted(["lr"], ["local"], [1], ["memory"]).check()
+
+
+def test_one_seed_a_folder(tmp_path: Path):
+    first, second = (splits.make_up(table("fire-like"), 500, seed, tmp_path / str(seed)) for seed in (0, 1))
+
+    assert not first.columns("train").equals(second.columns("train"))

@@ -1,0 +1,83 @@
+"""MLlib's models on a small table: they agree with scikit-learn's. One session for all."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from paceline.baseline.baseline import Baseline, Wanted
+from paceline.baseline.encoding import encoding, index_arrays
+from paceline.baseline.mllib import trained
+from paceline.baseline.mllib_process import train
+from paceline.baseline.model import MODELS
+from paceline.core.errors import ConfigError
+from paceline.core.folders import names
+
+pytest.importorskip("pyspark", reason="pyspark is not installed here: make spark")
+pytestmark = [
+    pytest.mark.skipif(
+        not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="Spark needs Java, here is none"
+    ),
+    pytest.mark.timeout(300),
+]
+ROWS = 3_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_java():
+    """Java that does not warm up for long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory):
+    made = Baseline("h1b-like", ROWS, 0, tmp_path_factory.mktemp("baseline"))
+    list(made.train(Wanted(names(MODELS), ["sklearn"], [1], ["memory"])))
+    return made
+
+
+@pytest.fixture(scope="module")
+def mllib(baseline):
+    """What this process's session gives, by the name of the variant."""
+    points = Wanted(names(MODELS), ["local"], [1], ["memory"]).points()
+    as_sent = [{name: getattr(point, name) for name in point.__slots__} for point in points]
+    spec = {"master": "local[1]", "memory": 1024, "folder": str(baseline.split().folder), "points": as_sent}
+    return {point["variant"]: found for point, found in train(spec)}
+
+
+def test_mllib_makes_the_features_that_scikit_learn_gets(baseline, mllib):
+    from pyspark.ml import Pipeline
+    from pyspark.sql import SparkSession
+
+    split = baseline.split()
+    spark = SparkSession.getActiveSession()
+    train, test = (spark.read.parquet(str(split.folder / part)) for part in ("train", "test"))
+    fitted = Pipeline(stages=encoding("index").stages(split)).fit(train)
+    ours = encoding("index").arrays(split)
+    for part, own in zip((train, test), ours, strict=True):
+        theirs = np.array([row["features"].toArray() for row in fitted.transform(part).select("features").collect()])
+        assert sorted(map(tuple, theirs.round(9))) == sorted(map(tuple, np.asarray(own).round(9)))
+    assert index_arrays(split)[0].max() > 50
+
+
+@pytest.mark.parametrize(
+    ("variant", "features", "apart"),
+    [("bayes, smoothing 1", "index", 0.002), ("tree, depth 5", "index", 0.03), ("lr, 20 steps", "onehot", 0.01)],
+)
+def test_mllib_and_scikit_learn_agree(baseline, mllib, variant, features, apart):
+    ours = baseline.kept.figures[f"sklearn, {variant}, {features}", 0]["confusion"]
+
+    right, other = (np.trace(each) / np.sum(each) for each in (ours, mllib[variant]["confusion"]))
+    assert other == pytest.approx(right, abs=apart)
+    assert np.sum(ours) == np.sum(mllib[variant]["confusion"]) == baseline.split().test_rows
+
+
+def test_a_spark_that_does_not_start_is_told(baseline, monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    points = Wanted(["lr"], ["local"], [1], ["memory"]).points()
+
+    with pytest.raises(ConfigError, match=r"Spark does not start: .* Its log: "):
+        list(trained("local[1]", 1024, baseline.split(), points, tmp_path / "log"))
