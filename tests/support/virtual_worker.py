@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paceline.core.errors import Behind, Fenced, Gap, NotYet, PacelineError, PoolFull, VersionGone
-from paceline.core.run.common_snapshots import was_in_vain
+from paceline.core.run.common_snapshots import Returns
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.run.workers import WorkerReport
@@ -64,7 +64,7 @@ class Worker:
         self.catching_up: set[int] = set()
         self.catch_ups: list[Task] = []
         self.may_differ = False
-        self.went_back: list[tuple[int, int]] | None = None
+        self.returns = Returns()
         self.behind: Behind | None = None
         self.reached = 0
         self.rows = Rows()
@@ -121,7 +121,7 @@ class Worker:
                     in_force = PolicyInForce(build_policy(self.cluster.config.policy), switch)
                     if (yield from self._goes_back(standings, clock + seat.handicap, in_force)):
                         continue
-                    self.went_back = None
+                    self.returns.trains()
                     wanted = [clock + seat.handicap] if in_force.policy.rounds else []
                     yield from self._pull(*wanted)
                     self._check_level(in_force, [base.version for base in self.bases] + wanted)
@@ -213,6 +213,8 @@ class Worker:
         self.in_force.adopt(reply.switch)
         self.view = max(self.view, reply.view)
         yield from self._pull(reply.switch.version)
+        if reply.switch.back:
+            self.rows.go_back()
         self.begin(self.in_force)
 
     def _join(self) -> Body:
@@ -247,8 +249,7 @@ class Worker:
         is_in_rounds = len(standings) > 1 and in_force.policy.rounds
         if not is_in_rounds or all(standing.oldest <= version for standing in standings):
             return False
-        before, self.went_back = self.went_back, [(standing.term, standing.clock) for standing in standings]
-        if before is not None and was_in_vain(before, self.went_back):
+        if not self.returns.help([(standing.term, standing.clock) for standing in standings]):
             self.may_differ = True
             return False
         ask = partial(self.cluster.go_back, self.name, self.incarnation, [standing.term for standing in standings])

@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import Behind, ConfigError, DataError, Fenced
+from paceline.core.run.common_snapshots import Returns
+from paceline.core.run.warnings import OTHER_BITS
 from paceline.core.settings.config import Config
 from paceline.v1 import parameter_service_pb2 as pb
 from paceline.v1 import run_service_pb2 as run_pb
+from paceline.worker.training.status_and_metrics import Progress
 
 app = pytest.importorskip("paceline.worker.module_worker")
 member = pytest.importorskip("paceline.worker.membership.member")
@@ -202,7 +206,8 @@ class Servers:
 def seated(client: Servers, last: int) -> tuple[Any, list[int]]:
     """A worker whose last clock is named, and from where on it trains each time."""
     one, trained = worker(SimpleNamespace(seat=lambda *facts: run_pb.SeatReply(last=last)), client), []
-    one.progress = SimpleNamespace(has_reached=lambda clock: None, enter=lambda phase: None)
+    one.progress = Progress(CollectorRegistry())
+    one._returns = Returns()
     one.train = lambda clock, *facts: trained.append(clock)
     return one, trained
 
@@ -252,7 +257,6 @@ def test_a_worker_lets_all_servers_go_back_once_for_pushes_of_an_earlier_process
 
     client = Uneven(settling=[True])
     one, clocks = seated(client, last=9)
-    one._went_back = None
     one.config = Config(workers=1, servers=2, batch_size=2, policy={"name": "bsp"})
     one.chief.go_back = lambda incarnation, terms: asked.append(list(terms)) or True
 
@@ -260,3 +264,4 @@ def test_a_worker_lets_all_servers_go_back_once_for_pushes_of_an_earlier_process
 
     assert (len(asked), clocks) == (gone_back, [trained])
     assert client.may_differ is (trained == 0)
+    assert one.progress.state()[3].get(OTHER_BITS, 0.0) == (trained == 0)

@@ -5,7 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from paceline.core.errors import Behind, ConfigError, Fenced, Stopped
-from paceline.core.run.common_snapshots import was_in_vain
+from paceline.core.run.common_snapshots import Returns
+from paceline.core.run.warnings import OTHER_BITS
 from paceline.core.settings.config import Config
 from paceline.core.slice.lost_slices import lost
 from paceline.core.slice.plan import SlicePlan
@@ -42,8 +43,7 @@ class Member(ABC):
         self.chief = ChiefClient(around, peer)
         self.progress = Progress(around.registry, around.say)
         self.incarnation = 0
-        self._went_back: list[tuple[int, int]] | None = None
-        """Term and clock on each slice when this worker last let all servers go back, until it trains again."""
+        self._returns = Returns()
         self.client = self.client_kind(around, plan, self.progress.retried, around.registry)
 
     def run(self) -> None:
@@ -158,7 +158,7 @@ class Member(ABC):
         if self._is_beyond(standings, clock, seat) and self._all_go_back(incarnation, standings):
             self._train_from_seat(incarnation, place, mine, sampler)
             return
-        self._went_back = None
+        self._returns.trains()
         if not seat.HasField("last") or clock < seat.last:
             self.train(clock, place, seat, mine, sampler)
         if not self.client.settle():
@@ -175,15 +175,14 @@ class Member(ABC):
         not helped before."""
         versions = [standing.version for standing in standings]
         self.say("some servers have more rounds than others, and nobody has their pushes", versions=versions)
-        before, self._went_back = self._went_back, [(standing.term, standing.clock) for standing in standings]
-        if before is not None and was_in_vain(before, self._went_back):
-            clocks = [standing.clock for standing in standings]
-            self.say("some servers have lost pushes of an earlier process: not the same bits", clocks=clocks)
-            self.client.may_differ = True
-            return False
-        if self.chief.go_back(incarnation, [standing.term for standing in standings]):
+        if not self._returns.help([(standing.term, standing.clock) for standing in standings]):
+            why = "some servers have lost pushes of an earlier process of this worker"
+        elif self.chief.go_back(incarnation, [standing.term for standing in standings]):
             return True
-        self.say("the servers have no snapshot in common: the run goes on, but not with the same bits")
+        else:
+            why = "the servers have no snapshot in common"
+        self.say(f"{why}: the run goes on with the newest weights, but not with the same bits")
+        self.progress.figure(**{OTHER_BITS: 1.0})
         self.client.may_differ = True
         return False
 

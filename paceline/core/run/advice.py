@@ -56,6 +56,14 @@ def finite_gradients(config: Config) -> Advice:
     return Advice(f"{found.text}, and look for log(0), a root of 0 or a division by 0 in the loss", found.settings)
 
 
+def same_bits(config: Config) -> Advice:
+    """Advice where a run in lock-step has lost its bits to several deaths at once."""
+    again = "the run again from its beginning, if you need the same bits"
+    if config.on_lost_worker == "wait":
+        return Advice(again)
+    return Advice(f"{again}, with on_lost_worker=wait", ("on_lost_worker=wait",))
+
+
 def other_mix() -> Advice:
     """Advice where a policy's formula has no effect."""
     first = "policy.alpha=0.5"

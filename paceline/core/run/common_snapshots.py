@@ -29,11 +29,25 @@ class Report:
     """The named version that it knows."""
 
 
-def was_in_vain(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> bool:
-    """Whether a worker has the same clock on every slice although all servers have gone back: to do it again would not help.
-    So it is where it had left, and a server lost its last pushes before it joined again: the slices then differ in its
-    clocks, and those that have more of them do not wait for it. `before`, `after`: (term, clock) on each slice."""
-    return all(new[0] > old[0] and new[1] == old[1] for old, new in zip(before, after, strict=True))
+class Returns:
+    """Whether a worker that lacks a slice's older weights gains anything by letting all servers go back. It does not where it
+    had left, and a server lost its last pushes before it joined again: the slices then differ in its clocks at every version,
+    and those that have more of them do not wait for it. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._last: list[tuple[int, int]] | None = None
+
+    def help(self, standings: Sequence[tuple[int, int]]) -> bool:
+        """Whether to go back from here: not if all servers have since the last time, and the worker's clocks are the same.
+        `standings`: its (term, clock) on each slice."""
+        before, self._last = self._last, list(standings)
+        return before is None or not all(
+            new[0] > old[0] and new[1] == old[1] for old, new in zip(before, standings, strict=True)
+        )
+
+    def trains(self) -> None:
+        """The worker trains, so what comes next is another case."""
+        self._last = None
 
 
 class CommonSnapshots:

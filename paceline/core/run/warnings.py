@@ -7,7 +7,16 @@ from enum import StrEnum
 from typing import Any
 
 from paceline.core.linear.stopping import SETTLING
-from paceline.core.run.advice import Advice, fewer_drops, finite_gradients, is_fitted, lower_rate, other_mix, other_rate
+from paceline.core.run.advice import (
+    Advice,
+    fewer_drops,
+    finite_gradients,
+    is_fitted,
+    lower_rate,
+    other_mix,
+    other_rate,
+    same_bits,
+)
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import Policy
 
@@ -43,6 +52,10 @@ IDLE = "idle_policy"
 """Seen in the settings alone, so it is no alert."""
 ROLLED_BACK = "rolled_back"
 """Something was done about it, so it is no alert. The second time is 'rolled_back_2', and so on."""
+
+
+OTHER_BITS = "other_bits"
+"""A worker's figure, and the warning of it: it trains on weights of different rounds. Training is sound, so it is no alert."""
 
 
 @dataclass(slots=True)
@@ -124,6 +137,12 @@ class Warnings:
             )
             self._see(Kind.DROPPED, said, fewer_drops(self._config), epoch)
             self._found[Kind.DROPPED].passed = _over(here, "dropped_row")
+        if figures.get(OTHER_BITS):
+            said = (
+                f"{worker}: no snapshots of the servers have the same rounds of it, so it went on with the newest weights "
+                f"(epoch {epoch:.1f}); the model is sound, but not bit for bit that of an undisturbed run"
+            )
+            self._see(OTHER_BITS, said, same_bits(self._config), epoch)
 
     def hopeless(self, members: Iterable[str]) -> str:
         """Why the run can no longer learn: no member's mini-batches have a finite gradient, so the weights no longer change;

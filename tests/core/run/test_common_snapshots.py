@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from paceline.core.run.common_snapshots import CommonSnapshots, GoBack, was_in_vain
+from paceline.core.run.common_snapshots import CommonSnapshots, GoBack, Returns
 
 
 def reported(kept: list[list[int]], due: int = 0) -> CommonSnapshots:
@@ -187,13 +187,24 @@ def test_where_no_other_one_is_left_nobody_is_on_the_way_any_more():
 
 
 @pytest.mark.parametrize(
-    ("after", "expected"),
+    ("after", "helps"),
     [
-        ([(2, 2), (2, 0)], True),
-        ([(3, 2), (2, 0)], True),
-        ([(1, 2), (2, 0)], False),  # server 0 has not gone back yet
-        ([(2, 0), (2, 0)], False),  # the slices are level now
+        ([(2, 2), (2, 0)], False),
+        ([(3, 2), (2, 0)], False),
+        ([(1, 2), (2, 0)], True),  # server 0 has not gone back yet
+        ([(2, 0), (2, 0)], True),  # the slices are level now
     ],
 )
-def test_going_back_was_in_vain_where_every_slice_still_has_the_same_clock_of_the_worker(after, expected):
-    assert was_in_vain([(1, 2), (1, 0)], after) is expected
+def test_going_back_again_does_not_help_where_every_slice_still_has_the_same_clock_of_the_worker(
+    after: list[tuple[int, int]], helps: bool
+) -> None:
+    returns = Returns()
+    assert returns.help([(1, 2), (1, 0)])
+    assert returns.help(after) is helps
+
+
+def test_a_worker_that_has_trained_since_may_let_all_servers_go_back_again() -> None:
+    returns = Returns()
+    returns.help([(1, 2), (1, 0)])
+    returns.trains()
+    assert returns.help([(2, 2), (2, 0)])

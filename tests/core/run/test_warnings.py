@@ -9,7 +9,7 @@ import pytest
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.run.scoring import Score
-from paceline.core.run.warnings import Kind, Warnings
+from paceline.core.run.warnings import OTHER_BITS, Kind, Warnings
 from paceline.core.run.workers import WorkerReport
 from paceline.core.settings.config import Config, Options
 from paceline.core.sync.clocks import Clocks
@@ -371,3 +371,22 @@ def test_scores_are_watched_and_a_restarted_chief_still_knows_what_was_seen() ->
 
     del state["watch"]  # of an older version
     Run(config()).restore(state, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("on_lost_worker", "settings"), [("shrink", ["on_lost_worker=wait"]), ("wait", [])], ids=("shrink", "wait")
+)
+def test_a_worker_that_trains_on_weights_of_other_rounds_costs_the_bits_and_the_run_says_so_once(
+    on_lost_worker: str, settings: list[str]
+) -> None:
+    watch = Warnings(config(on_lost_worker=on_lost_worker))
+    watch.heard("worker-0", {OTHER_BITS: 0.0}, MEMBERS, 1.0)
+    assert watch.found == []
+
+    watch.heard("worker-1", {OTHER_BITS: 1.0}, MEMBERS, 2.5)
+    watch.heard("worker-0", {OTHER_BITS: 1.0}, MEMBERS, 3.0)
+
+    (found,) = watch.found
+    assert (found.kind, found.settings, found.passed) == ("other_bits", settings, False)
+    assert found.said.startswith("worker-1: ")
+    assert "(epoch 2.5); the model is sound, but not bit for bit" in found.said
