@@ -36,6 +36,7 @@ def config_of(
     epochs: int = EPOCHS,
     lr: float = RATE,
     momentum: float = 0.0,
+    clip: Mapping[str, float] | None = None,
 ) -> Config:
     """The settings of one run. `slow`: what the last worker is slower by, like 10x; `lr`: the rate of one worker."""
     return load_config(
@@ -47,6 +48,7 @@ def config_of(
             "epochs": epochs,
             "optimizer": {"name": "sgd", "lr": lr, "momentum": momentum, "weight_decay": 1e-4},
             "schedule": {"lr_scale": "linear", "warmup_epochs": WARM_UP, "warmup_start": 1.0},
+            "clip": dict(clip or {}),
             "policy": dict(policy),
             "workers": workers,
             "servers": 1,

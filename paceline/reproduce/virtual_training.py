@@ -19,6 +19,7 @@ from paceline.core.settings.config import Config
 from paceline.core.settings.slow import slowness
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.plan import make_plan
+from paceline.core.steps.clip import Clip, l2_norm
 from paceline.core.steps.effective import effective, pool_of
 from paceline.core.steps.momentum import WorkerMomentum
 from paceline.core.steps.optimizer import build_optimizer
@@ -56,6 +57,7 @@ class Worker:
     rank: int
     policy: Policy
     momentum: WorkerMomentum | None
+    clip: Clip
     sampler: Sampler
     own: Own
     slow: list[tuple[float, float]]
@@ -103,7 +105,7 @@ class Training(ABC):
         own = Own(local, self._optimizer, 0.0, local.copy() if policy.keeps_start else None)
         slow = [slowness(who, how) for who, how in config.slow.items() if who in ("all", str(rank))]
         momentum = None if self._pool is None else self._pool.momentum(self._asked, policy)
-        return Worker(name, rank, policy, momentum, sampler, own, slow)
+        return Worker(name, rank, policy, momentum, Clip(config.clip), sampler, own, slow)
 
     def _start(self) -> None:
         """All workers have joined and have their seats."""
@@ -196,6 +198,8 @@ class Training(ABC):
             return None, 0, 0.0
         inputs, labels = self.problem.shards[worker.rank]
         gradient = self.problem.net.gradient(local, inputs[rows], labels[rows])
+        if worker.clip.limits:
+            gradient *= np.float32(worker.clip.factor(l2_norm(gradient)))
         if worker.momentum is not None:
             worker.momentum.look_ahead(gradient, local)
         return gradient, len(rows), time

@@ -88,6 +88,8 @@ class MadeUp(Runs):
         ("shat/fig-4", "ASP, n = 4"),
         ("shat/fig-5", "VGG-16, HE1"),
         ("sharding/fig-7", "random"),
+        ("ours/clipping", "deep, clip.norm 1"),
+        ("ours/without-servers", "sgp, HO"),
     ],
 )
 def test_a_run_gives_its_figures_and_gives_them_again(name: str, row: str, tmp_path: Path) -> None:

@@ -1,0 +1,134 @@
+"""K-buffered, DANA and backup against ASP and BSP, with equal workers and with a slow one: what docs/choose/policies.md says of
+them. The clusters are [SHAT]'s (section 4.3)."""
+
+from itertools import product
+from math import inf
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from paceline.reproduce.claims import Above, Fits, Found
+from paceline.reproduce.pictures import lines
+from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.rule import Verdict
+from paceline.reproduce.user_on_digits import AS_GOOD, SMALL, config_of, trained
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "BSP": {"name": "bsp"},
+    "backup": {"name": "backup", "backups": 1},
+    "ASP": {"name": "asp"},
+    "K-buffered": {"name": "kbuffered"},
+    "DANA": {"name": "dana"},
+}
+CLUSTERS = {"HO": "", "HE0": "2x", "HE1": "10x", "HE2": "100x"}
+WORKERS = (4, 8, 16)
+MIDDLE = 8
+
+
+def row(policy: str, cluster: str) -> str:
+    return f"{policy}, {cluster}"
+
+
+ROWS = {row(policy, cluster): (policy, cluster) for policy, cluster in product(POLICIES, CLUSTERS)}
+
+
+def run(around: Around, name: str, seed: int) -> Figures:
+    policy, cluster = ROWS[name]
+    found: dict[str, Any] = {}
+    for workers in WORKERS:
+        config = config_of(POLICIES[policy], workers, seed, slow=CLUSTERS[cluster])
+        found |= {f"{figure}-{workers}": number for figure, number in trained(around, config).items()}
+    return found
+
+
+def draw(runs: Runs) -> Figure:
+    panels = {
+        cluster: {policy: [runs.of(row(policy, cluster), f"accuracy-{n}") for n in WORKERS] for policy in POLICIES}
+        for cluster in CLUSTERS
+    }
+    return lines(panels, WORKERS, "workers", "test accuracy", log=True)
+
+
+def above(found: Found, upper: str, lower: str, workers: int = MIDDLE) -> list[float]:
+    """Difference of two rows' accuracy, by seed."""
+    columns = (found.of(name, f"accuracy-{workers}") for name in (upper, lower))
+    return [a - b for a, b in zip(*columns, strict=True)]
+
+
+def as_good(policy: str, cluster: str) -> Fits:
+    return Fits(
+        f"{policy}, {cluster}, {MIDDLE} workers: at most a point below BSP",
+        {Verdict.AGREES: "Rate and momentum are translated, so that a step means what it does in one process."},
+        lambda found: above(found, row(policy, cluster), row("BSP", cluster)),
+        -AS_GOOD,
+        inf,
+    )
+
+
+RECIPE = Recipe(
+    number="Slow workers",
+    shows="accuracy and time of K-buffered, DANA and backup against ASP and BSP",
+    small=SMALL,
+    rows=list(ROWS),
+    columns={
+        **{f"accuracy-{count}": Column(f"accuracy, n = {count}") for count in WORKERS},
+        **{f"time-{count}": Column(f"time, n = {count}", ".0f") for count in WORKERS},
+    },
+    run=run,
+    draw=draw,
+    claims=[
+        *(as_good(policy, cluster) for policy, cluster in product(("backup", "K-buffered", "DANA"), CLUSTERS)),
+        *(
+            Above(
+                f"{cluster}, {count} workers: {policy} takes less time than BSP",
+                {Verdict.AGREES: "It waits for no slow worker, and BSP does in each round."},
+                f"time-{count}",
+                row("BSP", cluster),
+                row(policy, cluster),
+            )
+            for policy, cluster, count in product(("backup", "K-buffered"), ("HE1", "HE2"), WORKERS)
+        ),
+        *(
+            Above(
+                f"HE2, {count} workers: without the slow worker's data backup ends below BSP",
+                {
+                    Verdict.CANNOT: "The other workers' examples are about enough for this data set.",
+                    Verdict.DOES_NOT: "The other workers' examples are enough for this data set, and it sees them more often.",
+                },
+                f"accuracy-{count}",
+                row("BSP", "HE2"),
+                row("backup", "HE2"),
+            )
+            for count in WORKERS
+        ),
+        *(
+            Above(
+                f"{cluster}, {MIDDLE} workers: K-buffered ends above ASP, whose steps are noisier",
+                {Verdict.CANNOT: "At ASP's translated rate a single push is small, so its noise hardly matters."},
+                f"accuracy-{MIDDLE}",
+                row("K-buffered", cluster),
+                row("ASP", cluster),
+            )
+            for cluster in CLUSTERS
+        ),
+        *(
+            Fits(
+                f"{cluster}, {MIDDLE} workers: DANA ends where ASP does, whose workers keep their momentum, too",
+                {Verdict.AGREES: "With Paceline's translation of momentum both take the same steps."},
+                lambda found, cluster=cluster: above(found, row("DANA", cluster), row("ASP", cluster)),  # type: ignore[misc]
+                0.0,
+                0.0,
+            )
+            for cluster in CLUSTERS
+        ),
+        Fits(
+            f"BSP ends with one 10 times slower, {MIDDLE} workers, where it does with equal ones",
+            {Verdict.AGREES: "A round has the same gradients, however long it takes."},
+            lambda found: above(found, row("BSP", "HE1"), row("BSP", "HO")),
+            0.0,
+            0.0,
+        ),
+    ],
+    minutes=5,
+    seeds=8,
+)

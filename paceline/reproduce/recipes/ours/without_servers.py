@@ -1,0 +1,117 @@
+"""SGP, GoSGD, broadcast and dense `everyone` against BSP and ASP: what docs/choose/without-servers.md and
+docs/choose/accuracy.md say of them. HE1 is [SHAT]'s cluster with one worker ten times slower."""
+
+from itertools import product
+from math import inf
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from paceline.reproduce.claims import Above, Fits, Found
+from paceline.reproduce.pictures import lines
+from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.rule import Verdict
+from paceline.reproduce.user_on_digits import AS_GOOD, SMALL, config_of, trained
+
+SERVERS = {"bsp": 1, "asp": 1, "everyone": 1, "sgp": 0, "gosgd": 0, "broadcast": 0}
+"""Of each policy."""
+CLUSTERS = {"HO": "", "HE1": "10x"}
+WORKERS = (4, 8, 16)
+
+
+def row(policy: str, cluster: str) -> str:
+    return f"{policy}, {cluster}"
+
+
+ROWS = {row(policy, cluster): (policy, cluster) for policy, cluster in product(SERVERS, CLUSTERS)}
+
+
+def run(around: Around, name: str, seed: int) -> Figures:
+    policy, cluster = ROWS[name]
+    found: dict[str, Any] = {}
+    for workers in WORKERS:
+        config = config_of({"name": policy}, workers, seed, SERVERS[policy], CLUSTERS[cluster])
+        found |= {f"{figure}-{workers}": number for figure, number in trained(around, config).items()}
+    return found
+
+
+def draw(runs: Runs) -> Figure:
+    panels = {
+        cluster: {policy: [runs.of(row(policy, cluster), f"accuracy-{n}") for n in WORKERS] for policy in SERVERS}
+        for cluster in CLUSTERS
+    }
+    return lines(panels, WORKERS, "workers", "test accuracy", log=True)
+
+
+def mean_above(policy: str, cluster: str, found: Found) -> list[float]:
+    """Accuracy above BSP's, by seed: the mean over the numbers of workers."""
+    columns = [
+        (found.of(row(policy, cluster), f"accuracy-{n}"), found.of(row("bsp", cluster), f"accuracy-{n}"))
+        for n in WORKERS
+    ]
+    return [sum(ours[seed] - bsp[seed] for ours, bsp in columns) / len(WORKERS) for seed in range(len(columns[0][0]))]
+
+
+def as_good(policy: str, cluster: str) -> Fits:
+    return Fits(
+        f"{policy}, {cluster}: at most a point below bsp, in the mean over {', '.join(map(str, WORKERS))} workers",
+        {
+            Verdict.AGREES: "It steps at a rate that Paceline has translated for it.",
+            Verdict.CANNOT: "The mean is one to two points below, and the interval reaches to less than a point.",
+        },
+        lambda found: mean_above(policy, cluster, found),
+        -AS_GOOD,
+        inf,
+    )
+
+
+RECIPE = Recipe(
+    number="Without servers",
+    shows="accuracy of sgp, gosgd, broadcast and everyone against bsp and asp",
+    small=SMALL,
+    rows=list(ROWS),
+    columns={
+        **{f"accuracy-{count}": Column(f"accuracy, n = {count}") for count in WORKERS},
+        **{f"time-{count}": Column(f"time, n = {count}", ".0f") for count in WORKERS},
+    },
+    run=run,
+    draw=draw,
+    claims=[
+        *(as_good(*case) for case in product(("everyone", "sgp", "gosgd", "broadcast"), CLUSTERS)),
+        *(
+            Above(
+                f"HE1, {count} workers: everyone ends below asp, since it steps only when the slowest has pushed",
+                {Verdict.AGREES: "It makes about a tenth of the steps that it makes with equal workers."},
+                f"accuracy-{count}",
+                row("asp", "HE1"),
+                row("everyone", "HE1"),
+            )
+            for count in WORKERS
+        ),
+        *(
+            Above(
+                f"{cluster}, {count} workers: gosgd's models are looser, so it ends below sgp",
+                {
+                    Verdict.AGREES: "A model meets another now and then, instead of one in each step.",
+                    Verdict.CANNOT: "The mean of all models is scored, which hides how far four of them are apart.",
+                },
+                f"accuracy-{count}",
+                row("sgp", cluster),
+                row("gosgd", cluster),
+            )
+            for cluster, count in product(CLUSTERS, WORKERS)
+        ),
+        *(
+            Above(
+                f"HE1, {count} workers: {policy} waits for nothing, so it takes less time than sgp",
+                {Verdict.AGREES: "With sgp all wait for the slow one, since each waits for the one that sends to it."},
+                f"time-{count}",
+                row("sgp", "HE1"),
+                row(policy, "HE1"),
+            )
+            for policy, count in product(("gosgd", "broadcast"), WORKERS)
+        ),
+    ],
+    minutes=5,
+    seeds=8,
+)
