@@ -9,7 +9,7 @@ from paceline.core.coding.codec import Codec, codecs_that
 from paceline.core.coding.sparse_codec import SparseCodec
 from paceline.core.extension import SettingsRule
 from paceline.core.folders import PEERS
-from paceline.core.rules.rules_of_settings import Rules, is_plain
+from paceline.core.rules.rules_of_settings import Rules, goes_back, is_plain
 from paceline.core.settings.codec import FIRST_SHARE, can_warm_up
 from paceline.core.settings.config import Config
 from paceline.core.steps.optimizers.sgd import Sgd, is_sgd, steps_as_sgd
@@ -185,6 +185,10 @@ _PEERS = (
         "codec.pull", lambda config: not config.codec.pull_codec.lossless, "Leave it out", "codec.pull.name"
     ),
     _without_servers("loop", lambda config: config.loop is not None, "Leave it out"),
+    SettingsRule(
+        lambda peers, config: goes_back(config),
+        "divergence is set, but policy {policy.name} trains without servers, and such a run never goes back. Leave it out.",
+    ),
     _without_servers("on_lost_worker", lambda config: config.on_lost_worker != "shrink", "Set on_lost_worker=shrink"),
 )
 

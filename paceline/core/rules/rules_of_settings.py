@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from paceline.core.extension import SettingsRule
-from paceline.core.settings.config import Config, ScheduleConfig
+from paceline.core.settings.config import Config, DivergenceConfig, ScheduleConfig
 from paceline.core.steps.optimizers.sgd import is_sgd
 
 Rules = tuple[SettingsRule, ...]
@@ -149,6 +149,11 @@ def is_plain(config: Config) -> bool:
     return is_sgd(config.optimizer) and not options.get("momentum") and not options.get("weight_decay")
 
 
+def goes_back(config: Config) -> bool:
+    """Whether the run is told how to go back when it diverges (divergence)."""
+    return config.divergence.rollbacks > 0 and config.divergence != DivergenceConfig()
+
+
 def _has_parts(options: Mapping[str, Any]) -> bool:
     return bool(options.get("groups") or options.get("maximize"))
 
@@ -209,6 +214,10 @@ _UPDATES = (
             updates == "sparse" and (config.clip.norm is not None or config.clip.quantile is not None)
         ),
         "clip does not go with sparse updates; leave it out.",
+    ),
+    SettingsRule(
+        lambda updates, config: updates == "sparse" and goes_back(config),
+        "divergence is set, but a run with sparse updates never goes back: its steps are fitted. Leave it out.",
     ),
 )
 
