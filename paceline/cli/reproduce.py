@@ -1,21 +1,27 @@
 """`paceline reproduce`: the papers' tables and figures, made again."""
 
+import os
+import shlex
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli.arguments import Data
+from paceline.cli.arguments import Data, Sets, Yes
 from paceline.cli.exits import console, exits
-from paceline.core.errors import UsageError
+from paceline.core.errors import Stopped, UsageError
 from paceline.terminal import say
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console
 
+    from paceline.core.settings.config import Config
+    from paceline.local.outcome import Outcome
+    from paceline.local.run_folder import RunFolder
     from paceline.reproduce.making import Making
 
 
@@ -35,9 +41,11 @@ def reproduce(
         int | None, typer.Option(min=1, help="Runs of each row; the recipe's number if not given.")
     ] = None,
     data: Data = None,
+    sets: Sets = None,
     out: Annotated[
         Path, typer.Option(help="Folder of the results, which keeps what is finished; the page is next to it.")
     ] = Path("reproduction"),
+    yes: Yes = False,
 ) -> None:
     """Make a paper's tables and figures again, with its numbers next to ours. Can be broken off and goes on where it was."""
     with exits():
@@ -50,36 +58,83 @@ def reproduce(
             if what is None:
                 _show(console(), makings(out))
                 return
-            every = [Making(each, out, seeds, full, data) for each in wanted(what)]
-            lacking = {making.artefact.name: lacks for making in every if (lacks := making.lacks)}
+            if sets and not full:
+                raise UsageError(f"--set {sets[0]}: settings are for --full; the small size has its own.")
+            every = [Making(each, out, seeds, full, sets or ()) for each in wanted(what)]
+            for making in every if full else ():
+                making.check_full(data)
+            lacking = {making.artefact.name: lacks for making in every if not full and (lacks := making.lacks)}
             if what in lacking:
                 raise UsageError(f"{what} can't be made here. {lacking[what]}")
-            for making in every:
-                if making.artefact.name in lacking:
-                    say(f"{making.artefact.name} is left out: {lacking[making.artefact.name]}")
-                else:
-                    _make(making, console())
-            if not full:
-                say(f"The page is {write_page(out)}.")
+            try:
+                for making in every:
+                    if making.artefact.name in lacking:
+                        say(f"{making.artefact.name} is left out: {lacking[making.artefact.name]}")
+                    else:
+                        _make(making, _trained(making, data, sets or (), yes) if full else _shown(making, console()))
+            except (KeyboardInterrupt, Stopped):
+                say(f"Ended early. Finished runs are kept; this goes on: {_command()}", sys.stderr)
+                raise
+            say(f"The page is {write_page(out)}.")
 
 
-def _make(making: "Making", screen: "Console") -> None:
-    """Trains one and says what came out."""
-    from rich.progress import track
+def _command() -> str:
+    """As it was typed."""
+    return shlex.join(["paceline", *sys.argv[1:]])
 
-    artefact, runs = making.artefact, len(making.missing)
+
+def _make(making: "Making", runs: "Iterable[str]") -> None:
+    """Goes through these runs and says what came out."""
+    artefact = making.artefact
     say(f"{artefact.name}: {artefact.title}, {making.recipe.shows}")
-    last = time.monotonic()
-    for done, run in enumerate(
-        track(making.train(), artefact.name, runs, console=screen, disable=not screen.is_interactive)
-    ):
-        if not screen.is_interactive and time.monotonic() - last >= EVERY:
-            last = time.monotonic()
-            say(f"  {done + 1} of {runs} runs, the last one: {run}")
+    for _ in runs:
+        pass
     making.write()
     for claim, verdict in zip(making.recipe.claims, making.verdicts(), strict=True):
         say(f"  {verdict}: {claim.says}")
     say(f"  {making.seconds:.0f} s of runs; table, picture and JSON are in {making.folder}")
+
+
+def _shown(making: "Making", screen: "Console") -> "Iterator[str]":
+    """The runs of the small size, behind a bar or a line now and then."""
+    from rich.progress import track
+
+    runs, last = len(making.missing), time.monotonic()
+    for done, run in enumerate(
+        track(making.train(), making.artefact.name, runs, console=screen, disable=not screen.is_interactive)
+    ):
+        if not screen.is_interactive and time.monotonic() - last >= EVERY:
+            last = time.monotonic()
+            say(f"  {done + 1} of {runs} runs, the last one: {run}")
+        yield run
+
+
+def _trained(making: "Making", data: str | None, sets: "Sequence[str]", yes: bool) -> "Iterator[str]":
+    """The runs of the full size, each shown as `paceline run` shows it."""
+    from paceline.cli.run import finish
+    from paceline.local.capacity import refuse_too_many
+
+    def go(config: "Config", runs: Path) -> "tuple[RunFolder, Outcome]":
+        refuse_too_many(config, yes)
+        return finish(config, False, console(), runs=runs)
+
+    assert data is not None
+    runs = len(making.missing)
+    say(f"  {runs} of {len(making.keys)} runs are left. {_devices()}")
+    for done, run in enumerate(making.train_full(data, sets, go), 1):
+        say(f"  {done} of {runs}: {run}")
+        yield run
+
+
+def _devices() -> str:
+    """What full runs compute on."""
+    from paceline.local.gpus import DEVICES, VISIBLE, visible_gpus
+
+    gpus = visible_gpus(os.environ, DEVICES)
+    if gpus:
+        return f"Workers share {len(gpus)} visible GPU{'s' * (len(gpus) > 1)}: {', '.join(gpus)}."
+    seen = f"{VISIBLE} is {os.environ[VISIBLE]!r}" if VISIBLE in os.environ else f"there is no {DEVICES}/nvidia0"
+    return f"No GPU is visible ({seen}), so workers compute on {os.cpu_count()} CPU cores; expect it to take days or weeks."
 
 
 def _show(screen: "Console", every: "Sequence[Making]") -> None:
@@ -96,7 +151,12 @@ def _show(screen: "Console", every: "Sequence[Making]") -> None:
             verdicts = making.verdicts()
             result = ", ".join(f"{verdicts.count(each)} {each}" for each in dict.fromkeys(verdicts))
         table.add_row(
-            making.artefact.name, recipe.number, recipe.shows, recipe.full.partition(":")[0], f"{took:.1f}", result
+            making.artefact.name,
+            recipe.number,
+            recipe.shows,
+            recipe.full.needs.partition(":")[0] if recipe.full else "",
+            f"{took:.1f}",
+            result,
         )
     screen.print(table)
     say("Make one: paceline reproduce NAME; all of them: paceline reproduce all")

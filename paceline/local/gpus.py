@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+DEVICES = Path("/dev")
 _DEVICE = re.compile(r"nvidia(\d+)")
 
 

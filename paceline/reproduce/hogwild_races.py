@@ -12,8 +12,9 @@ from paceline.core.errors import PacelineError
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
-from paceline.reproduce.rcv1_runs import rows_like_rcv1
-from paceline.reproduce.recipe import Around, Figures
+from paceline.reproduce.rcv1_runs import NEEDS, rows_like_rcv1
+from paceline.reproduce.real_runs import trained
+from paceline.reproduce.recipe import Around, Figures, Full
 from paceline.result import Result
 
 MODES: Mapping[str, Mapping[str, Any]] = {
@@ -21,6 +22,7 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     "asynchronous": {"policy": {"name": "everyone", "merge": "overwrite"}, "svm": {"stop": "own"}},
 }
 """As published: all stop together, by the mean of their losses; or each by its own."""
+STOPPING = {"rule": "delta", "preset": "authors"}
 WORKERS = (1, 2, 4, 6, 8, 12)
 EXAMPLES = 3000
 BATCHES, PAUSE = 8, 0.002
@@ -67,16 +69,34 @@ def raced(around: Around, name: str, seed: int) -> Figures:
     from one epoch to the next."""
     mode, workers = ROWS[name]
     data = rows_like_rcv1(around.folder / f"rows-{seed}", seed, EXAMPLES)
-    wanted = settings(MODES[mode], data, workers, stopping={"rule": "delta", "preset": "authors"})
+    wanted = settings(MODES[mode], data, workers, stopping=STOPPING)
     wanted |= {"run": f"{mode}-{workers}-{seed}", "epochs": 100, "seed": seed}
     config = complete(wanted, preset="hogwild")
     place, config = open_run(config, fresh=True, runs=around.folder / "runs")
     outcome = run_local(config, place.path, lambda line: None)
     if outcome.exit_code:
         raise PacelineError(f"The run of '{name}' ended with exit code {outcome.exit_code}: {outcome.reason}.")
+    return _figures(Result(place.path), workers)
+
+
+def raced_in_full(around: Around, name: str, seed: int) -> Figures:
+    """The same on the real RCV1, a mini-batch a push, without pauses."""
+    mode, workers = ROWS[name]
+    own = {
+        "workers": workers,
+        "servers": 1,
+        "policy": MODES[mode]["policy"],
+        "svm.stop": MODES[mode]["svm"]["stop"],
+        "svm.stopping": STOPPING,
+        "seed": seed,
+    }
+    return _figures(trained(around, f"{name} seed{seed}", "hogwild", own), workers)
+
+
+def _figures(result: Result, workers: int) -> Figures:
+    place = RunFolder(result.folder)
     losses = [_losses(place, rank) for rank in range(workers)]
     epochs = max(map(len, losses))
-    result = Result(place.path)
     training, validation = (_means([[pair[which] for pair in each] for each in losses]) for which in (0, 1))
     return {
         "seconds": result.seconds,
@@ -92,11 +112,15 @@ def raced(around: Around, name: str, seed: int) -> Figures:
 
 
 def _losses(place: RunFolder, rank: int) -> list[tuple[float, float]]:
-    """Training and validation loss after each epoch of a worker, as its log has them."""
+    """Training and validation loss after each epoch of a worker, from its log; of an epoch that was made again, the last."""
     lines = place.log(f"worker-{rank}").read_text().splitlines()
     entries = [json.loads(line) for line in lines if line.startswith("{")]
-    return [(entry["loss"], entry["validation_loss"]) for entry in entries if entry.get("event") == "epoch"]
+    found = {each["epoch"]: (each["loss"], each["validation_loss"]) for each in entries if each.get("event") == "epoch"}
+    return [found[epoch] for epoch in sorted(found)]
 
 
 def _means(curves: Sequence[Sequence[float]]) -> list[float]:
     return [round(mean(values), 5) for values in zip(*curves, strict=False)]
+
+
+FULL = Full("The real RCV1 and one server, real processes, a mini-batch a push.", NEEDS, raced_in_full)

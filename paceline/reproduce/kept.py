@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ConfigError
+from paceline.local.gpus import DEVICES, visible_gpus
 from paceline.reproduce.recipe import Figures
 
 FORMAT = 1
@@ -41,6 +42,8 @@ class Kept:
         """Keeps a run: from now on it is not repeated."""
         if not self.about:
             self.about = {**self._what, "date": f"{datetime.now(UTC):%Y-%m-%d}", "cores": os.cpu_count()}
+            if gpus := visible_gpus(os.environ, DEVICES):
+                self.about["gpus"] = len(gpus)
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._file.write_text(json.dumps(self.about) + "\n")
         line = {"row": key[0], "seed": key[1], "seconds": round(seconds, 3), "figures": figures}

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +13,7 @@ from paceline.plot_style import png
 from paceline.reproduce import page
 from paceline.reproduce.artefacts import Artefact, known
 from paceline.reproduce.kept import Kept
-from paceline.reproduce.recipe import Around, Runs
+from paceline.reproduce.recipe import Around, Figures, Finish, Runs
 from paceline.reproduce.rule import Verdict
 
 RUNS, PICTURE, RESULT, TABLE = "runs.jsonl", "picture.png", "result.json", "table.txt"
@@ -23,30 +23,38 @@ class Making:
     """One table or figure in a folder of results."""
 
     def __init__(
-        self, artefact: Artefact, out: Path, seeds: int | None = None, full: bool = False, data: str | None = None
+        self,
+        artefact: Artefact,
+        out: Path,
+        seeds: int | None = None,
+        full: bool = False,
+        sets: Sequence[str] | None = None,
     ) -> None:
-        """`seeds`: runs of each row, the recipe's number if None. `full`: the paper's size, on its data set `data`. UsageError
-        where the recipe has no such size, or lacks the data."""
+        """`seeds`: runs of each row, the recipe's number if None. `full`: the paper's size. `sets`: the user's own settings at
+        this size; None: those of the finished runs. ConfigError: finished runs have others, or another version."""
         self.artefact = artefact
         self.recipe = artefact.recipe
-        if full:
-            self._check_full(data)
-        self._full, self._data = full, data
+        self.is_full = full
         self.seeds = self.recipe.seeds if seeds is None else seeds
         size = "full" if full else "small"
         self.folder = out / size / artefact.name
         trained = self.recipe.same_runs_as or artefact.name
         what = {"artefact": trained, "size": size, "version": self.recipe.version}
+        if full and sets is not None:
+            what["settings"] = list(sets)
         self.kept = Kept(out / size / trained / RUNS, what)
+        self._runs = out / size / artefact.paper / "runs"
 
-    def _check_full(self, data: str | None) -> None:
-        name, needs = self.artefact.name, self.recipe.full
-        if not needs:
+    def check_full(self, data: str | None) -> None:
+        """UsageError where there is no such size, or no such `data`."""
+        name, full = self.artefact.name, self.recipe.full
+        if full is None:
             raise UsageError(f"{name} has no --full size: {self.recipe.small} Leave out --full.")
+        without = f"Without --full it runs on what is here: {self.recipe.small}"
         if data is None:
-            raise UsageError(
-                f"{name} --full needs --data: {needs} Without --full it runs on what is here: {self.recipe.small}"
-            )
+            raise UsageError(f"{name} --full needs --data, {full.needs} {without}")
+        if "://" not in data and not Path(data).exists():
+            raise UsageError(f"{name} --full: there is no {data}. It needs {full.needs} {without}")
 
     @property
     def keys(self) -> list[tuple[str, int]]:
@@ -71,12 +79,20 @@ class Making:
     def train(self) -> Iterator[str]:
         """Trains what is missing; gives each run's name when it is kept."""
         with TemporaryDirectory(prefix="paceline-reproduce-") as folder:
-            around = Around(Path(folder), self._data, self._full)
-            for row, seed in self.missing:
-                start = time.perf_counter()
-                figures = self.recipe.run(around, row, seed)
-                self.kept.add((row, seed), figures, time.perf_counter() - start)
-                yield f"{row}, seed {seed}"
+            yield from self._train(self.recipe.run, Around(Path(folder)))
+
+    def train_full(self, data: str, sets: Sequence[str], finish: Finish) -> Iterator[str]:
+        """The same at the paper's size, with run folders next to the results. `data`, `sets`, `finish`: as in `Around`.
+        KeyboardInterrupt or Stopped leave a run in the middle; the next call goes on with it."""
+        assert self.recipe.full is not None
+        yield from self._train(self.recipe.full.run, Around(self._runs, data, sets, finish))
+
+    def _train(self, run: Callable[[Around, str, int], Figures], around: Around) -> Iterator[str]:
+        for row, seed in self.missing:
+            start = time.perf_counter()
+            figures = run(around, row, seed)
+            self.kept.add((row, seed), figures, time.perf_counter() - start)
+            yield f"{row}, seed {seed}"
 
     @property
     def runs(self) -> Runs:
@@ -84,7 +100,7 @@ class Making:
         if missing := self.missing:
             name = self.artefact.name
             raise ConfigError(f"{name} has {len(missing)} runs still to make: paceline reproduce {name}")
-        return Runs(self.recipe, self.seeds, self.kept.figures)
+        return Runs(self.recipe, self.seeds, self.kept.figures, self.is_full)
 
     def write(self) -> None:
         """Table, picture and JSON, next to the runs."""
@@ -125,13 +141,16 @@ class Making:
         return [claim.verdict(self.recipe.paper, runs) for claim in self.recipe.claims]
 
 
-def makings(out: Path) -> Sequence[Making]:
-    """Every table and figure, with as many seeds as all its rows have in this folder, or as its recipe has."""
+def makings(out: Path, full: bool = False) -> Sequence[Making]:
+    """Every table and figure, with as many seeds as all its rows have in this folder, or as its recipe has; at full size those
+    that have one."""
     found = []
     for artefact in known():
-        making = Making(artefact, out)
+        if full and artefact.recipe.full is None:
+            continue
+        making = Making(artefact, out, full=full)
         whole = [seed for row, seed in making.kept.figures if row == artefact.recipe.rows[-1]]
-        found.append(Making(artefact, out, len(whole)) if whole else making)
+        found.append(Making(artefact, out, len(whole), full) if whole else making)
     return found
 
 
@@ -139,7 +158,10 @@ def write_page(out: Path) -> Path:
     """The page of all that is in this folder, next to it."""
     path = out.with_suffix(".md")
     made = [
-        page.Made(each.artefact, each.runs, each.kept.about, each.seconds) for each in makings(out) if not each.missing
+        page.Made(each.artefact, each.runs, each.kept.about, each.seconds)
+        for full in (False, True)
+        for each in makings(out, full)
+        if not each.missing
     ]
     path.write_text(page.whole(made, known(), out.name))
     return path

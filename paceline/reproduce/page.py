@@ -13,7 +13,7 @@ from paceline.reproduce.claims import Claim
 from paceline.reproduce.recipe import Runs
 from paceline.reproduce.rule import RULE, Interval, of_mean
 
-SOURCES = "papers/sources"
+SOURCES, GPUS = "papers/sources", "run/gpu"
 HEAD = f"""# Reproduction: the papers' tables and figures
 
 Each table and figure that the five [papers]({SOURCES}.md) take their results from, made again
@@ -21,11 +21,33 @@ by `paceline reproduce`. The papers' numbers are next to ours. That command writ
 part says when its runs were made.
 
 The small size is for a machine with two cores. It has other data and other models than the papers,
-so their values can't be met there. What can be met is what they say about their values.
+so their values can't be met there. What can be met is what they say about their values. `--full`
+takes the papers' models, data and settings ([below](#the-full-size)). Its results come behind
+those of the small size.
 
 ## The rule
 
 """
+FULL = f"""## The full size
+
+<!-- not run: needs CIFAR-10, and days on GPUs -->
+```sh
+paceline reproduce shat/table-2 --full --data cifar-10-binary.tar.gz
+paceline reproduce sharding/table-2 --full --data cifar-10-binary.tar.gz --seeds 1 --set precision=bf16 --out in-bf16
+```
+
+This trains each run as `paceline run` does, on the GPUs that are visible ([GPUs]({GPUS}.md)). The
+runs are in `full/PAPER/runs` of the results' folder. Ctrl-C ends the present one in order, and the
+same command goes on with it. Finished runs are not repeated; the tables and figures of a paper
+share them. Of a finished run of [SHAT] only logs and scores stay, since its models have 100 to 500
+MB each. `--seeds 1` makes fewer runs.
+
+`--set` changes any setting that the table itself does not vary. Such results say so, and they don't
+mix with others: give another `--out`.
+
+Nobody has run this size to its end yet. On CPUs it takes weeks. Our tests start, end and go on with
+a run of each table and figure on made-up data, with a tiny model; and each of the papers' models
+makes a step."""
 NONE = "none yet"
 WIDTH = 100
 """Columns of prose."""
@@ -50,19 +72,28 @@ class Made:
 
 def whole(made: Sequence[Made], known: Sequence[Artefact], folder: str) -> str:
     """The page. `folder`: where the pictures are, as seen from it."""
-    done = {each.artefact.name: each for each in made}
+    done = {(each.artefact.name, each.runs.is_full): each for each in made}
+
+    def result(artefact: Artefact, is_full: bool) -> str:
+        found = done.get((artefact.name, is_full))
+        return found.verdicts if found else NONE
+
     lines = [
         HEAD + "\n\n".join(fill(paragraph, WIDTH) for paragraph in RULE),
         "",
+        FULL,
+        "",
         "## All of them",
         "",
-        "| name | paper | shows | result |",
-        "|---|---|---|---|",
+        "| name | paper | shows | small size | full size |",
+        "|---|---|---|---|---|",
     ]
     for each in known:
-        result = done[each.name].verdicts if each.name in done else NONE
-        lines.append(f"| `{each.name}` | {each.title} | {each.recipe.shows} | {result} |")
-    for paper, group in groupby(made, lambda each: each.artefact.paper):
+        full = result(each, True) if each.recipe.full else ""
+        lines.append(f"| `{each.name}` | {each.title} | {each.recipe.shows} | {result(each, False)} | {full} |")
+    names = [each.name for each in known]
+    ordered = sorted(made, key=lambda each: (names.index(each.artefact.name), each.runs.is_full))
+    for paper, group in groupby(ordered, lambda each: each.artefact.paper):
         lines += ["", f"## {PAPERS[paper]}"]
         for one in group:
             lines += ["", *_part(one, folder)]
@@ -71,11 +102,16 @@ def whole(made: Sequence[Made], known: Sequence[Artefact], folder: str) -> str:
 
 def _part(made: Made, folder: str) -> Iterator[str]:
     artefact, recipe, about = made.artefact, made.artefact.recipe, made.about
-    yield f"### {recipe.number}: {recipe.shows}"
+    full = recipe.full if made.runs.is_full else None
+    yield f"### {recipe.number}{' at full size' if full else ''}: {recipe.shows}"
     yield ""
-    made_by = f"`paceline reproduce {artefact.name} --seeds {made.runs.seeds}`"
-    took = f"{made.runs.seeds} seeds took {_duration(made.seconds)} on {about['cores']} cores, {about['date']}"
-    yield fill(f"{recipe.small} {took}: {made_by}.", WIDTH, break_long_words=False, break_on_hyphens=False)
+    own = "".join([" --full", *(f" --set {pair}" for pair in about.get("settings", ()))]) if full else ""
+    made_by = f"`paceline reproduce {artefact.name}{own} --seeds {made.runs.seeds}`"
+    on = f"{about['cores']} cores" + (f" and {about['gpus']} GPUs" if "gpus" in about else "")
+    took = "" if full else f" took {_duration(made.seconds)}"  # a run that went on later has no such time
+    took = f"{made.runs.seeds} seeds{took} on {on}, {about['date']}"
+    trains = full.trains if full else recipe.small
+    yield fill(f"{trains} {took}: {made_by}.", WIDTH, break_long_words=False, break_on_hyphens=False)
     yield ""
     yield f"![{recipe.number}]({folder}/{about['size']}/{artefact.name}/picture.png)"
     yield ""
@@ -116,7 +152,7 @@ def _claim(claim: Claim, runs: Runs) -> str:
         f"{ours.middle:.4g}{between}",
         "" if paper is None else f"{ours.middle - paper:+.3g}",
         f"**{verdict}**",
-        claim.why.get(verdict, ""),
+        "" if runs.is_full else claim.why.get(verdict, ""),
     ]
     return f"| {' | '.join(cells)} |"
 

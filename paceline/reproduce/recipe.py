@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.core.settings.config import Config
+from paceline.local.outcome import Outcome
+from paceline.local.run_folder import RunFolder
 from paceline.reproduce.claims import Claim, Found, Numbers
 
 if TYPE_CHECKING:
@@ -16,11 +19,19 @@ Figures = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a run has: a folder of its recipe's for shards and the like, and the paper's data set, if one was given."""
+    """What a run has. `folder`: for shards and the like; at full size for the runs of a paper, which stay there."""
 
     folder: Path
-    data: str | None = None
-    is_full: bool = False
+    data: str = ""
+    """At full size: the paper's data set."""
+    sets: Sequence[str] = ()
+    """At full size: the user's own settings, as `--set` takes them."""
+    finish: "Finish | None" = None
+    """At full size: trains what is left of a run."""
+
+
+Finish = Callable[[Config, Path], tuple[RunFolder, Outcome]]
+"""Trains a run in a folder of runs, or what is left of it, as `paceline run` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,17 @@ class Column:
 
     name: str
     form: str = ".4f"
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """The paper's own size, where that is another one. `run`: as a recipe's, with real processes."""
+
+    trains: str
+    """A sentence."""
+    needs: str
+    """Which data, a colon, and where one gets it: a sentence."""
+    run: Callable[[Around, str, int], Figures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +72,8 @@ class Recipe:
     """About, on two cores, without --full."""
     seeds: int = 5
     paper: Numbers = field(default_factory=dict)
-    full: str = ""
-    """What --full needs, and where one gets it: a sentence. Empty: there is no larger size."""
+    full: Full | None = None
+    """None: there is no larger size."""
     same_runs_as: str = ""
     """The artefact whose runs this one draws, too, where two show the same runs: they are made once."""
     lacks: Callable[[], str] = str
@@ -63,8 +85,11 @@ class Recipe:
 class Runs(Found):
     """What all runs of a recipe gave."""
 
-    def __init__(self, recipe: Recipe, seeds: int, known: Mapping[tuple[str, int], Figures]) -> None:
+    def __init__(
+        self, recipe: Recipe, seeds: int, known: Mapping[tuple[str, int], Figures], is_full: bool = False
+    ) -> None:
         self.recipe = recipe
+        self.is_full = is_full
         self.seeds = seeds
         self._known = known
 

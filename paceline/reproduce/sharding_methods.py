@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from paceline.core.settings.config import Config
+from paceline.data.manifest import Manifest
 from paceline.data.shards import open_shards
 from paceline.reproduce.claims import Above, Claim, MoreSpread, Numbers
 from paceline.reproduce.pictures import spreads
@@ -68,16 +69,19 @@ def measured(around: Around, name: str, config: Config) -> Figures:
     folder = around.folder / f"{name}-{config.seed}"
     problem = problem_of(config, folder)
     found = problem.measures(train(config, problem).model)
-    manifest = open_shards(folder).manifest
-    sizes = [manifest.shards[0].clusters[str(number)] for number in manifest.sparse]
     return {
         "training_loss": found["train_loss"],
         "training_accuracy": found["train_accuracy"],
         "validation_loss": found["test_loss"],
         "validation_accuracy": found["test_accuracy"],
-        "sparse": len(sizes),
-        "size": sum(sizes) / max(1, len(sizes)),
+        **sparse_of(open_shards(folder).manifest),
     }
+
+
+def sparse_of(manifest: Manifest) -> Figures:
+    """How many neighbourhoods were sparse, and their mean size (examples)."""
+    sizes = [manifest.shards[0].clusters[str(number)] for number in manifest.sparse]
+    return {"sparse": len(sizes), "size": sum(sizes) / max(1, len(sizes))}
 
 
 def run_of(every: Mapping[str, Method], task: str, model: str | None, data: str, epochs: int) -> Callable[..., Figures]:

@@ -7,7 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.cli.__main__ import app
+from paceline.core.errors import UsageError
+from paceline.local import capacity
 from paceline.reproduce import artefacts
+from paceline.reproduce.recipes.sharding import fig_7
 from paceline.reproduce.recipes.shat import fig_6
 
 
@@ -67,4 +70,39 @@ def test_mistakes_are_refused_before_anything_is_written(tmp_path: Path) -> None
     assert "has no --full size" in reproduce("sharding/fig-7", "--full")
     assert "exit code 64" in reproduce("sharding/fig-7", "--full")
     assert "exit code 0" not in reproduce("sharding/fig-7", "--seeds", "0")
+    assert "--set epochs=1: settings are for --full" in reproduce("sharding/fig-7", "--set", "epochs=1")
+    assert "shat/fig-4 --full needs --data, CIFAR-10: download cifar-10-binary" in reproduce("shat/fig-4", "--full")
+    absent = " ".join(reproduce("shat/fig-4", "--full", "--data", "absent").split())
+    assert "there is no absent. It needs CIFAR-10: download" in absent
+    assert "Without --full it runs on what is here: The digits" in absent
     assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(strategy: str, seed: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fig_7, "counts", ended)
+
+    told = reproduce("sharding/fig-7")
+
+    assert "Ended early. Finished runs are kept; this goes on: paceline" in told
+    assert "exit code 130" in told
+
+
+def test_a_full_run_says_what_it_computes_on_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise UsageError("no room")
+
+    monkeypatch.setattr(capacity, "refuse_too_many", refuse)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (tmp_path / "images").mkdir()
+
+    on_cpus = " ".join(reproduce("shat/fig-4", "--full", "--data", "images", "--seeds", "1").split())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    on_gpus = " ".join(reproduce("shat/fig-4", "--full", "--data", "images", "--seeds", "1").split())
+
+    assert "8 of 8 runs are left. No GPU is visible (CUDA_VISIBLE_DEVICES is ''), so workers compute on" in on_cpus
+    assert "expect it to take days or weeks" in on_cpus
+    assert "Workers share 2 visible GPUs: 4, 6." in on_gpus
+    assert "UsageError: no room" in on_gpus

@@ -204,7 +204,7 @@ def test_a_paper_and_all_are_many() -> None:
 
 def test_the_full_size_without_its_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"sharding/fig-7 has no --full size: .* Leave out --full"):
-        Making(quick(), tmp_path, full=True)
+        Making(quick(), tmp_path, full=True).check_full(None)
 
 
 def test_table_picture_json_and_page_are_written(tmp_path: Path) -> None:

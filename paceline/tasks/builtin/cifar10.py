@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 MEAN = np.array([0.4914, 0.4822, 0.4465], np.float32) * 255
 DEVIATION = np.array([0.2470, 0.2435, 0.2616], np.float32) * 255
+WHERE = (
+    "download cifar-10-binary.tar.gz (163 MiB) from https://www.cs.toronto.edu/~kriz/cifar.html and give it, packed "
+    "or unpacked,"
+)
 
 SETTINGS = cifar.RESNET_SETTINGS
 MODELS = cifar.models(classes=10)
@@ -23,11 +27,7 @@ MODEL_SETTINGS = cifar.MODEL_SETTINGS
 
 def data(path: str) -> Dataset:
     """uint8 images and labels 0 to 9 from the official binary files, with their test set; DataError: damaged files."""
-    where = (
-        "download cifar-10-binary.tar.gz (163 MiB) from https://www.cs.toronto.edu/~kriz/cifar.html and give it, packed "
-        "or unpacked,"
-    )
-    return read_cifar10(users_own(path, "CIFAR-10", where))
+    return read_cifar10(users_own(path, "CIFAR-10", WHERE))
 
 
 def prepare(

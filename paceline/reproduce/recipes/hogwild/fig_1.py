@@ -7,7 +7,7 @@ from math import log2
 from matplotlib.figure import Figure
 
 from paceline.reproduce.claims import Above, Fits, Found, Trend
-from paceline.reproduce.hogwild_races import MODES, ROWS, SMALL, WORKERS, raced, row
+from paceline.reproduce.hogwild_races import FULL, MODES, ROWS, SMALL, WORKERS, raced, row
 from paceline.reproduce.pictures import lines
 from paceline.reproduce.recipe import Column, Recipe, Runs
 from paceline.reproduce.rule import Verdict
@@ -92,6 +92,7 @@ RECIPE = Recipe(
             for mode in MODES
         ),
     ],
+    full=FULL,
     minutes=8,
     seeds=3,
 )

@@ -4,7 +4,7 @@ the training loss tends to zero" (III-C). The paper does not say with how many w
 from matplotlib.figure import Figure
 
 from paceline.reproduce.claims import Between, Fits, Found
-from paceline.reproduce.hogwild_races import SMALL, raced, row
+from paceline.reproduce.hogwild_races import FULL, SMALL, raced, row
 from paceline.reproduce.pictures import lines
 from paceline.reproduce.recipe import Column, Recipe, Runs
 from paceline.reproduce.rule import Verdict
@@ -54,6 +54,7 @@ RECIPE = Recipe(
         Fits("the validation loss falls smoothly", FALLS, rise, float("-inf"), SMOOTH),
         Between("the training loss tends to zero", ENDS, "last_training", ROW, 0, NEAR_ZERO, 0.0),
     ],
+    full=FULL,
     minutes=1,
     seeds=3,
     same_runs_as="hogwild/fig-1",

@@ -4,7 +4,7 @@ while each epoch in the asynchronous mode will be faster" (III-C): more epochs, 
 from matplotlib.figure import Figure
 
 from paceline.reproduce.claims import Above
-from paceline.reproduce.hogwild_races import SMALL, raced, row
+from paceline.reproduce.hogwild_races import FULL, SMALL, raced, row
 from paceline.reproduce.recipe import Column, Recipe, Runs
 from paceline.reproduce.recipes.hogwild.fig_2 import WORKERS, curves
 from paceline.reproduce.rule import Verdict
@@ -39,6 +39,7 @@ RECIPE = Recipe(
         Above("asynchronous takes more epochs", MORE, "epochs", ASYNCHRONOUS, SYNCHRONOUS),
         Above("an epoch is shorter when asynchronous", SHORTER, "epoch", SYNCHRONOUS, ASYNCHRONOUS),
     ],
+    full=FULL,
     minutes=2,
     seeds=3,
     same_runs_as="hogwild/fig-1",

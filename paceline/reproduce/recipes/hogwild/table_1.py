@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from paceline.reproduce.claims import Above, Trend
 from paceline.reproduce.pictures import lines
-from paceline.reproduce.rcv1_runs import BATCH, SMALL, trained
+from paceline.reproduce.rcv1_runs import BATCH, SMALL, full_of, trained
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 
@@ -58,6 +58,7 @@ RECIPE = Recipe(
             -1,
         ),
     ],
+    full=full_of(run),
     minutes=3,
     seeds=3,
 )

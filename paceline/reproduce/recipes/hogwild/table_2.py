@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from paceline.reproduce.claims import Above
 from paceline.reproduce.pictures import lines
-from paceline.reproduce.rcv1_runs import RATE, SMALL, trained
+from paceline.reproduce.rcv1_runs import RATE, SMALL, full_of, trained
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 
@@ -45,6 +45,7 @@ RECIPE = Recipe(
         for other in SIZES
         if other != 16
     ],
+    full=full_of(run),
     minutes=5,
     seeds=3,
 )

@@ -1,21 +1,25 @@
 """[Sharding] Fig. 1: training and validation loss of several runs of one small network, for each of which examples are dealt
 at random. "we notice the existence of variance between the loss values from the subsequent runs" (section I)."""
 
+from collections.abc import Mapping, Sequence
 from statistics import mean
 
 from matplotlib.figure import Figure
 
 from paceline.reproduce.claims import Fits, Found
 from paceline.reproduce.pictures import lines
-from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline.reproduce.recipes.sharding import table_2
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.sharding_methods import config_of
+from paceline.reproduce.sharding_on_cifar import NEEDS, TRAINS, run_of
 from paceline.reproduce.virtual_model import problem_of
 from paceline.reproduce.virtual_training import Training, training_of
 
 EPOCHS = 10
 ROW = "random"
+MODEL = "cnn"
+"""At full size: four layers."""
 LOSSES = {"training": "train_loss", "validation": "test_loss"}
 """What is drawn, and what measures it: the paper validates on the test images."""
 DIFFERENT = 0.01
@@ -39,6 +43,16 @@ def run(around: Around, name: str, seed: int) -> Figures:
                 curves[told].append(round(found[measure], 5))
 
     training_of(config, problem).run(watch)
+    return told_of(curves)
+
+
+def run_full(around: Around, name: str, seed: int) -> Figures:
+    scores = run_of(around, "cifar10", MODEL, name, {"name": name}, seed).history
+    return told_of({told: [each.metrics[measure] for each in scores] for told, measure in LOSSES.items()})
+
+
+def told_of(curves: Mapping[str, Sequence[float]]) -> Figures:
+    """The curves and where they end."""
     return {**curves, **{f"last_{told}": curve[-1] for told, curve in curves.items()}}
 
 
@@ -49,7 +63,9 @@ def draw(runs: Runs) -> Figure:
         }
         for told in LOSSES
     }
-    return lines(panels, range(1, EPOCHS + 1), "epochs", "loss", marks=False)
+    epochs = min(len(curve) for told in LOSSES for curve in runs.of(ROW, told))
+    panels = {title: {name: curve[:epochs] for name, curve in panel.items()} for title, panel in panels.items()}
+    return lines(panels, range(1, epochs + 1), "epochs", "loss", marks=False)
 
 
 def apart(told: str, found: Found) -> list[float]:
@@ -78,5 +94,6 @@ RECIPE = Recipe(
         for told in LOSSES
     ],
     minutes=1,
+    full=Full(TRAINS.format("A small CNN", "CIFAR-10"), NEEDS["cifar10"], run_full),
     version=2,
 )

@@ -2,6 +2,7 @@
 
 from paceline.reproduce.recipe import Recipe
 from paceline.reproduce.sharding_methods import COLUMNS, claims, draw, methods, numbers, run_of
+from paceline.reproduce.sharding_on_cifar import full_of
 from paceline.reproduce.tasks import digits_with_test
 
 ROWS = methods((20, 30, 40))
@@ -30,5 +31,6 @@ RECIPE = Recipe(
     paper=PAPER,
     claims=claims(VARIANCES, "distribution-aware, 30", "distribution-aware, 40"),
     minutes=2,
+    full=full_of(ROWS, "cifar10"),
     version=3,
 )

@@ -79,5 +79,6 @@ RECIPE = Recipe(
     ],
     minutes=table_2.RECIPE.minutes,
     same_runs_as="sharding/table-2",
+    full=table_2.RECIPE.full,
     version=table_2.RECIPE.version,
 )

@@ -2,6 +2,7 @@
 
 from paceline.reproduce.recipe import Recipe
 from paceline.reproduce.sharding_methods import COLUMNS, claims, draw, methods, numbers, run_of
+from paceline.reproduce.sharding_on_cifar import full_of
 from paceline.reproduce.tasks import classes_in_classes
 
 ROWS = methods((50, 100, 200))
@@ -33,5 +34,6 @@ RECIPE = Recipe(
     paper=PAPER,
     claims=claims(VARIANCES, "stratified", "distribution-aware, 200"),
     minutes=2,
+    full=full_of(ROWS, "cifar100"),
     version=2,
 )

@@ -1,15 +1,17 @@
 """[SHAT] Fig. 4: accuracy by epoch of ASP and of SHAT, for 2 to 16 workers. The paper has no numbers in its text; it says that
 SHAT always converges faster by epoch, and that the gap tends to become larger with the workers (section 4.2)."""
 
+from collections.abc import Sequence
 from itertools import product
 from math import log2
 from statistics import mean
 
 from matplotlib.figure import Figure
 
+from paceline.reproduce import shat_on_cifar
 from paceline.reproduce.claims import Above, Found, Trend
 from paceline.reproduce.pictures import lines
-from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.shat_on_digits import EPOCHS, METHODS, MODELS, config_of, problem
 from paceline.reproduce.virtual_training import curve_of
@@ -34,8 +36,18 @@ ROWS = {row(method, workers): (method, workers) for method, workers in product((
 def run(around: Around, name: str, seed: int) -> Figures:
     method, workers = ROWS[name]
     config = config_of(METHODS[method], workers, seed, MODELS[MODEL])
-    scores = curve_of(config, problem(around, config)).scores[:EPOCHS]
-    return {"mean": mean(scores), "last": scores[-1], "scores": scores}
+    return told(curve_of(config, problem(around, config)).scores[:EPOCHS])
+
+
+def run_full(around: Around, name: str, seed: int) -> Figures:
+    method, workers = ROWS[name]
+    result = shat_on_cifar.run_of(around, MODEL, method, METHODS[method], workers, seed)
+    return told(shat_on_cifar.curve_of(result).scores)
+
+
+def told(scores: Sequence[float]) -> Figures:
+    """Of the accuracies after each epoch."""
+    return {"mean": mean(scores), "last": scores[-1], "scores": list(scores)}
 
 
 def draw(runs: Runs) -> Figure:
@@ -46,7 +58,9 @@ def draw(runs: Runs) -> Figure:
         }
         for method in ("ASP", "SHAT")
     }
-    return lines(panels, range(1, EPOCHS + 1), "epochs", "test accuracy", marks=False)
+    epochs = min(len(values) for panel in panels.values() for values in panel.values())
+    panels = {title: {name: values[:epochs] for name, values in panel.items()} for title, panel in panels.items()}
+    return lines(panels, range(1, epochs + 1), "epochs", "test accuracy", marks=False)
 
 
 def gap(found: Found, name: str) -> list[float]:
@@ -80,4 +94,5 @@ RECIPE = Recipe(
         ),
     ],
     minutes=3,
+    full=Full(shat_on_cifar.TRAINS.format(MODEL), shat_on_cifar.NEEDS, run_full),
 )

@@ -3,12 +3,14 @@ slower (HE0, HE1, HE2). The paper has no numbers in its text; it says that the r
 loss because of the slow worker (section 4.3)."""
 
 from itertools import product
+from math import inf
 
 from matplotlib.figure import Figure
 
+from paceline.reproduce import shat_on_cifar
 from paceline.reproduce.claims import Between
 from paceline.reproduce.pictures import lines
-from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.shat_on_digits import EPOCHS, METHODS, MODELS, config_of, problem
 from paceline.reproduce.virtual_training import Curve, curve_of
@@ -41,12 +43,28 @@ def run(around: Around, name: str, seed: int) -> Figures:
         return curve_of(config, problem(around, config))
 
     found, equal = curve(CLUSTERS[cluster]), curve("")
+    return told(found, equal, EPOCHS)
+
+
+def run_full(around: Around, name: str, seed: int) -> Figures:
+    model, cluster = ROWS[name]
+
+    def curve(slow: str) -> Curve:
+        result = shat_on_cifar.run_of(around, model, "SHAT", METHODS["SHAT"], WORKERS, seed, slow)
+        return shat_on_cifar.curve_of(result)
+
+    return told(curve(CLUSTERS[cluster]), curve(""))
+
+
+def told(found: Curve, equal: Curve, epochs: int | None = None) -> Figures:
+    """Of a cluster's curve, compared with that of equal workers; the curve is cut after this many epochs."""
+    time, theirs = found.time_to(REACHED), equal.time_to(REACHED)
     return {
-        "time": found.time_to(REACHED),
-        "ratio": found.time_to(REACHED) / equal.time_to(REACHED),
+        "time": time,
+        "ratio": time / theirs if theirs < inf else inf,
         "last": found.scores[-1],
-        "times": found.times[:EPOCHS],
-        "scores": found.scores[:EPOCHS],
+        "times": found.times[:epochs],
+        "scores": found.scores[:epochs],
     }
 
 
@@ -65,7 +83,8 @@ def draw(runs: Runs) -> Figure:
         }
         for model in MODELS
     }
-    return lines(panels, places, "time (steps of an equal worker)", "test accuracy", marks=False)
+    unit = "s" if runs.is_full else "steps of an equal worker"
+    return lines(panels, places, f"time ({unit})", "test accuracy", marks=False)
 
 
 RECIPE = Recipe(
@@ -93,4 +112,5 @@ RECIPE = Recipe(
         for model, cluster in product(MODELS, ("HE0", "HE1", "HE2"))
     ],
     minutes=3,
+    full=Full(shat_on_cifar.TRAINS.format("ResNet-50 and VGG-16"), shat_on_cifar.NEEDS, run_full),
 )

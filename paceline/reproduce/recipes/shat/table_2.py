@@ -6,9 +6,10 @@ from math import log2
 
 from matplotlib.figure import Figure
 
+from paceline.reproduce import shat_on_cifar
 from paceline.reproduce.claims import Above, Found, Trend
 from paceline.reproduce.pictures import lines
-from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.shat_on_digits import METHODS, MODELS, config_of, problem
 from paceline.reproduce.virtual_training import train
@@ -66,6 +67,12 @@ def run(around: Around, name: str, seed: int) -> Figures:
     return found
 
 
+def run_full(around: Around, name: str, seed: int) -> Figures:
+    method, workers = ROWS[name]
+    runs = {model: shat_on_cifar.run_of(around, model, method, EVERY[method], workers, seed) for model in MODELS}
+    return {model: found.metrics["test_accuracy"] for model, found in runs.items()}
+
+
 def draw(runs: Runs) -> Figure:
     panels = {
         model: {method: [runs.of(row(method, count), model) for count in WORKERS] for method in METHODS}
@@ -119,4 +126,5 @@ RECIPE = Recipe(
         ),
     ],
     minutes=10,
+    full=Full(shat_on_cifar.TRAINS.format("ResNet-50 and VGG-16"), shat_on_cifar.NEEDS, run_full),
 )

@@ -1,0 +1,48 @@
+"""Runs at the papers' size: real processes, each run in a folder that stays, so that it goes on where it was broken off."""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+from paceline.core.errors import Stopped, UsageError, error_of
+from paceline.core.settings.config import Config
+from paceline.load_settings import parse_sets
+from paceline.local.read_config import complete
+from paceline.local.signals import CTRL_C
+from paceline.reproduce.recipe import Around
+from paceline.result import Result
+
+
+def trained(around: Around, name: str, preset: str, settings: Mapping[str, Any], keeps: bool = False) -> Result:
+    """The finished run of that name; trains it, or what is left of it. `settings`: by key, like data.strategy. `keeps`: its
+    shards and models stay, which are up to 2 GB; its logs and scores always do. UsageError: the user's own settings are among
+    these; PacelineError: the run failed; KeyboardInterrupt or Stopped: it was ended."""
+    config = config_of(around, name, preset, settings)
+    assert around.finish is not None
+    folder, outcome = around.finish(config, around.folder)
+    if outcome.exit_code == CTRL_C:
+        raise KeyboardInterrupt
+    if outcome.exit_code == Stopped.exit_code:
+        raise Stopped(f"Run '{folder.name}' was stopped.")
+    if outcome.exit_code:
+        logs = "" if outcome.refused else f" See {folder.path / 'logs'}."
+        raise error_of(outcome.exit_code)(f"Run '{folder.name}' ended: {outcome.reason}{logs}")
+    for each in (*folder.path.glob("server-*"), *([] if keeps else [folder.shards, folder.models])):
+        shutil.rmtree(each, ignore_errors=True)
+    return Result(folder.path)
+
+
+def config_of(around: Around, name: str, preset: str, settings: Mapping[str, Any]) -> Config:
+    """The preset with the recipe's settings on top, and the user's own. UsageError where both say the same."""
+    run = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    own = {**settings, "data.path": around.data, "run": run}
+    for pair, said in product(around.sets, own):
+        key = pair.partition("=")[0]
+        if f"{key}.".startswith(f"{said}.") or f"{said}.".startswith(f"{key}."):
+            raise UsageError(f"--set {pair}: the recipe itself says {said}. Leave this out.")
+    return complete(
+        parse_sets([*(f"{key}={json.dumps(value)}" for key, value in own.items()), *around.sets]), preset=preset
+    )

@@ -1,0 +1,268 @@
+"""--full: each recipe's own runs are started with real processes on made-up images, ended in the middle, and gone on with."""
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.errors import ConfigError, PacelineError, UsageError
+from paceline.core.settings.config import Config
+from paceline.data.cifar import PIXELS, TEST, TRAIN
+from paceline.local.forker import Forker
+from paceline.local.launcher import run_local
+from paceline.local.outcome import Outcome
+from paceline.local.run_folder import RunFolder, open_run
+from paceline.local.run_forkers import forking
+from paceline.reproduce.artefacts import known, wanted
+from paceline.reproduce.making import Making, write_page
+from paceline.reproduce.rcv1_runs import rows_like_rcv1
+from paceline.reproduce.recipe import Around
+from paceline.tasks.task import load_task
+from paceline.v1.run_service_pb2 import StatusReply
+from paceline.worker.training.model_and_gradient import Replica
+
+ROWS = {
+    "shat/table-2": "SHAT, n = 2",
+    "shat/fig-4": "SHAT, n = 2",
+    "shat/fig-5": "ResNet-50, HE0",
+    "sharding/fig-1": "random",
+    "sharding/table-2": "distribution-aware, 20",
+    "sharding/table-3": "distribution-aware, 20",
+    "sharding/table-4": "stratified",
+    "sharding/table-5": "random",
+    "hogwild/fig-1": "asynchronous, 2 workers",
+    "hogwild/fig-2": "synchronous, 6 workers",
+    "hogwild/fig-3": "synchronous, 6 workers",
+    "hogwild/table-1": "rate 0.01",
+    "hogwild/table-2": "S = 16",
+}
+"""One row of each recipe that has a full size."""
+SHORT = ("epochs=4", "batch_size=5", "schedule.milestones=[2,3]")
+SETS = {"shat": (*SHORT, "schedule.warmup_epochs=1"), "sharding": SHORT, "hogwild": ("epochs=3",)}
+
+
+def images(folder: Path, files: tuple[str, ...], labels: int) -> Path:
+    """CIFAR's own form: ten random images in each file."""
+    folder.mkdir()
+    for seed, name in enumerate(files):
+        content = np.random.default_rng(seed).integers(0, 256, (10, labels + PIXELS), dtype=np.uint8)
+        content[:, :labels] = np.arange(10)[:, None]
+        (folder / name).write_bytes(content.tobytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The stand-in for the data that an artefact needs."""
+    folder = tmp_path_factory.mktemp("data")
+    found = {
+        "CIFAR-10": images(folder / "ten", (*TRAIN, TEST), 1),
+        "CIFAR-100": images(folder / "hundred", ("train.bin", "test.bin"), 2),
+        "RCV1": rows_like_rcv1(folder / "rcv1", 0, 320),
+    }
+    return lambda name: str(found[full_of(name).needs.partition(":")[0]])
+
+
+def full_of(name: str):  # type: ignore[no-untyped-def]
+    return wanted(name)[0].recipe.full
+
+
+TINY = """
+from pathlib import Path
+from torch import nn
+from paceline.data.cifar import read_cifar10, read_cifar100
+from paceline.tasks.builtin.cifar10 import prepare
+
+def data(path):
+    has_hundred = (Path(path) / "train.bin").exists()
+    return has_hundred and read_cifar100(path, "fine") or read_cifar10(path)
+
+def model():
+    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 100))
+"""
+
+
+@dataclass
+class Small:
+    """Trains with a tiny model and two workers what was to be trained; the first run gets a Ctrl-C after its first push."""
+
+    task: Path
+    forkers: Mapping[str, Forker]
+    is_ended: bool
+    asked: list[Config] = field(default_factory=list)
+
+    def __call__(self, config: Config, runs: Path) -> tuple[RunFolder, Outcome]:
+        self.asked.append(config)
+        small: dict[str, Any] = {"servers": 1, "slow": {"all": "2x"}, "nominal_step": 0.2}
+        is_dense = config.updates == "dense"
+        if is_dense:
+            few = {"clusters": 4, "components": 5} if config.data.strategy.name == "distribution_aware" else {}
+            strategy = config.data.strategy.model_copy(update=few)
+            data = config.data.model_copy(update={"strategy": strategy})
+            small |= {"task": str(self.task), "model": None, "workers": 2, "data": data}
+        folder, config = open_run(config.model_copy(update=small), runs=runs)
+        if folder.facts().get("finished"):
+            return folder, Outcome(0)
+        forkers = self.forkers if is_dense else None
+        return folder, run_local(config, folder.path, lambda line: None, self.end, forkers=forkers)
+
+    def end(self, status: StatusReply, rate: float) -> None:
+        if self.is_ended and status.version:
+            self.is_ended = False
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool], Small]]:
+    """What trains; the processes of all runs are forked from the same."""
+    task = tmp_path_factory.mktemp("task") / "tiny.py"
+    task.write_text(TINY)
+    with forking(Config()) as forkers:
+        yield lambda is_ended: Small(task, forkers, is_ended)
+
+
+class OneRow(Making):
+    """One row of a recipe, once."""
+
+    @property
+    def keys(self) -> list[tuple[str, int]]:
+        return [(ROWS[self.artefact.name], 0)]
+
+
+def test_each_recipe_with_a_full_size_is_tried() -> None:
+    assert {each.name for each in known() if each.recipe.full} == set(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("shat/table-2", ["shat/fig-4"]),
+        ("shat/fig-5", []),
+        ("sharding/fig-1", []),
+        ("sharding/table-2", ["sharding/table-3"]),
+        ("sharding/table-4", []),
+        ("sharding/table-5", []),
+        ("hogwild/fig-1", []),
+        ("hogwild/fig-2", ["hogwild/fig-3"]),
+    ],
+)
+def test_a_full_run_ends_in_the_middle_and_goes_on(
+    name: str, others: list[str], small: Callable[[bool], Small], data: Callable[[str], str], tmp_path: Path
+) -> None:
+    sets = SETS[name.partition("/")[0]]
+    making = OneRow(wanted(name)[0], tmp_path, 1, True, sets)
+    first, second = small(True), small(False)
+    with pytest.raises(KeyboardInterrupt):
+        list(making.train_full(data(name), sets, first))
+    assert making.missing
+    assert list(making.train_full(data(name), sets, second)) == [f"{ROWS[name]}, seed 0"]
+
+    assert second.asked[0] == first.asked[0]
+    assert set(making.recipe.columns) <= set(making.kept.figures[ROWS[name], 0])
+    for other in others:
+        shared = OneRow(wanted(other)[0], tmp_path, 1, True, sets)
+        third = small(False)
+        list(shared.train_full(data(other), sets, third))
+        assert set(shared.recipe.columns) <= set(shared.kept.figures[ROWS[other], 0])
+        assert all(config in second.asked for config in third.asked)
+
+
+@pytest.mark.parametrize("name", ["hogwild/table-1", "hogwild/table-2"])
+def test_full_tables_of_hogwild_are_made_in_this_process(
+    name: str, data: Callable[[str], str], small: Callable[[bool], Small], tmp_path: Path
+) -> None:
+    making = OneRow(wanted(name)[0], tmp_path, 1, True, ["epochs=3"])
+    nobody = small(False)
+
+    assert list(making.train_full(data(name), ["epochs=3"], nobody)) == [f"{ROWS[name]}, seed 0"]
+    assert making.kept.figures[ROWS[name], 0]["epochs"] <= 3
+    assert not nobody.asked
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "wanted_of_it"),
+    [
+        (
+            "shat/fig-4",
+            "SHAT, n = 16",
+            {"model": "resnet50", "workers": 16, "servers": 4, "epochs": 250, "batch_size": 128, "budget": "total"},
+        ),
+        ("shat/fig-5", "VGG-16, HO", {"model": "vgg16", "workers": 8, "epochs": 250, "batch_size": 96}),
+        (
+            "sharding/table-2",
+            "random",
+            {"model": "resnet56", "workers": 12, "servers": 2, "epochs": 164, "batch": "global"},
+        ),
+        ("sharding/fig-1", "random", {"model": "cnn", "workers": 12, "servers": 2}),
+    ],
+)
+def test_a_full_run_has_the_papers_settings_and_its_model_steps(
+    name: str, row: str, wanted_of_it: dict[str, object], data: Callable[[str], str], tmp_path: Path
+) -> None:
+    asked: list[Config] = []
+
+    def finish(config: Config, runs: Path) -> tuple[RunFolder, Outcome]:
+        asked.append(config)
+        raise PacelineError("only asked")
+
+    with pytest.raises(PacelineError, match="only asked"):
+        full_of(name).run(Around(tmp_path, data(name), (), finish), row, 3)
+    (config,) = asked
+    assert {key: getattr(config, key) for key in wanted_of_it} == wanted_of_it
+    assert config.seed == 3
+
+    task = load_task(config.task, config.model)
+    train = task.data(config.data.path).train
+    step = Replica(task, "cpu", config.seed).gradient(train.features[:2], train.labels[:2], 0, np.random.default_rng(0))
+    assert step.finite
+
+
+@pytest.mark.parametrize(
+    ("pair", "told"),
+    [
+        ("workers=3", "the recipe itself says workers"),
+        ("policy.bound=3", "itself says policy"),
+        ("run=mine", "says run"),
+    ],
+)
+def test_a_setting_that_the_recipe_varies_is_refused(
+    pair: str, told: str, data: Callable[[str], str], small: Callable[[bool], Small], tmp_path: Path
+) -> None:
+    making = OneRow(wanted("shat/fig-4")[0], tmp_path, 1, True, [pair])
+
+    with pytest.raises(UsageError, match=f"--set {pair}: .*{told}"):
+        list(making.train_full(data("shat/fig-4"), [pair], small(False)))
+
+
+def test_a_failed_run_says_why_and_the_others_results_stay(
+    data: Callable[[str], str], small: Callable[[bool], Small], tmp_path: Path
+) -> None:
+    making = OneRow(wanted("shat/fig-4")[0], tmp_path, 1, True, [])
+
+    with pytest.raises(ConfigError, match=r"Run 'resnet-50-shat-n2-seed0' ended: batch_size is 128"):
+        list(making.train_full(data("shat/fig-4"), [], small(False)))
+    assert making.missing
+
+
+def test_full_results_are_apart_from_small_ones_and_from_those_with_other_settings(tmp_path: Path) -> None:
+    (artefact,) = wanted("hogwild/fig-3")
+    out = tmp_path / "results"
+    figures = {"epochs": 5.0, "epoch": 0.1, "last_training": 0.2, "last_validation": 0.3, "rise": 0.1}
+    figures |= {"training": [0.5, 0.2], "validation": [0.5, 0.3]}
+    making = Making(artefact, out, 3, True, ["epochs=3"])
+    for row, seed in making.keys:
+        making.kept.add((row, seed), figures, 1.0)
+    making.write()
+
+    assert Making(artefact, out, 3).missing
+    with pytest.raises(ConfigError, match=r"settings \['epochs=3'\]; this command makes .*settings \[\]"):
+        Making(artefact, out, 3, True, [])
+    text = write_page(out).read_text()
+    assert "### Fig. 3 at full size: loss by epoch, asynchronous" in text
+    assert "`paceline reproduce hogwild/fig-3 --full --set epochs=3 --seeds 3`" in " ".join(text.split())
+    assert "| none yet | 2 cannot tell |" in text
+    assert (out / "full" / "hogwild" / "fig-3" / "picture.png").is_file()
