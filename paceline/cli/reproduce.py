@@ -138,9 +138,18 @@ def _devices() -> str:
 
 
 def _show(screen: "Console", every: "Sequence[Making]") -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("name", "paper", "shows", "--full needs", "minutes", "last result", pad_edge=False, box=None)
+    table = Table(
+        Column("name", no_wrap=True),
+        "paper",
+        "shows",
+        "--full needs",
+        "minutes",
+        "last result",
+        pad_edge=False,
+        box=None,
+    )
     for making in every:
         recipe = making.recipe
         done = len(making.keys) - len(making.missing)

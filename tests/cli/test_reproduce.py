@@ -38,6 +38,12 @@ def test_without_a_name_all_are_listed_with_their_last_result() -> None:
     assert "agrees" in next(line for line in reproduce().splitlines() if line.startswith("sharding/fig-7"))
 
 
+def test_a_narrow_terminal_shows_the_names_whole_since_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = {line.split()[0] for line in reproduce().splitlines() if line.strip()}
+    assert {artefact.name for artefact in artefacts.known()} <= listed
+
+
 @pytest.fixture
 def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that can't have what one recipe needs."""
