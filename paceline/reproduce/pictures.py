@@ -22,7 +22,8 @@ def lines(
     marks: bool = True,
 ) -> Figure:
     """A panel for each title, with lines of means. Where there are marks, bars go from the lowest to the highest seed. `at`:
-    the places, or those of each panel and line. `log`: their axis is logarithmic, each place with its tick."""
+    the places, or those of each panel and line. `log`: their axis is logarithmic; each place has its tick
+    where all lines have the same."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(max(6.0, 4.6 * len(panels)) + 1.5, 3.8), layout="constrained")
         grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
@@ -40,8 +41,9 @@ def lines(
                     axes.plot(places, means, **form)
             axes.set_title(title)
             axes.set_xlabel(across)
-            if log and not isinstance(at, Mapping):
+            if log:
                 axes.set_xscale("log")
+            if log and not isinstance(at, Mapping):
                 axes.set_xticks(at, [f"{place:g}" for place in at])
                 axes.minorticks_off()
         grid[0].set_ylabel(up)

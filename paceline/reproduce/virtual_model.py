@@ -1,6 +1,8 @@
-"""A task's data and model for runs in virtual time: networks of linear layers and ReLUs, whose gradients are written out in
-numpy, since torch takes ten times as long for a few examples. The first weights and the shards are those of a real run."""
+"""A task's data and model for runs in virtual time. The gradients of a chain of linear layers and ReLUs are written out in
+numpy, since torch takes ten times as long for a few examples; other networks are torch's. The first weights and the shards are
+those of a real run."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,18 +10,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import nn
+from torch.func import functional_call
 
 from paceline.core.settings.config import Config
 from paceline.core.values import Vector
 from paceline.data.shards import Shard, open_shards
 from paceline.sharder.sharding import make_shards
 from paceline.tasks.task import Task, load_task
-from paceline.worker.training.model_and_gradient import Replica
+from paceline.worker.training.model_and_gradient import Replica, use_threads
 
 Array = npt.NDArray[Any]
 Part = tuple[Array, Array]
 """Inputs (N, D) and labels (N,) as a task's `prepare` gives them."""
+PARTS = ("train", "validation", "test")
 WORST_LOSS = 1e6
 """Of a model that is no number."""
 
@@ -46,12 +51,12 @@ class Problem:
         """Accuracy on the test examples, or R^2 of a regression (ratios)."""
         return self.net.score(self.net.outputs(weights, self.test[0]), self.test[1])
 
-    def measures(self, weights: Vector) -> dict[str, float]:
+    def measures(self, weights: Vector, of: Sequence[str] = PARTS) -> dict[str, float]:
         """Loss and score on each part, like train_loss and test_accuracy; a model that is no number has the worst ones."""
         found = {}
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
         for name, part in parts.items():
-            if part is None:
+            if part is None or name not in of:
                 continue
             inputs, labels = part
             with np.errstate(all="ignore"):
@@ -62,9 +67,36 @@ class Problem:
         return found
 
 
-class Net:
-    """Linear layers with ReLUs between them; the loss is the cross entropy, or the mean squared error where there is one
-    output. ValueError: another network."""
+class Net(ABC):
+    """A network whose weights are one vector. The loss is the cross entropy, or the mean squared error where there is one
+    output."""
+
+    is_regression: bool
+
+    @abstractmethod
+    def outputs(self, weights: Vector, inputs: Array) -> Array:
+        """Of each example: (N, outputs)."""
+
+    @abstractmethod
+    def gradient(self, weights: Vector, inputs: Array, labels: Array) -> Vector:
+        """Of the mean loss over the examples."""
+
+    def score(self, outputs: Array, labels: Array) -> float:
+        """Accuracy, or R^2 of a regression."""
+        if self.is_regression:
+            return float(1 - ((outputs[:, 0] - labels) ** 2).mean() / labels.var())
+        return float((outputs.argmax(1) == labels).mean())
+
+    def loss(self, outputs: Array, labels: Array) -> float:
+        """Mean cross entropy, or the mean squared error."""
+        if self.is_regression:
+            return float(((outputs[:, 0] - labels) ** 2).mean())
+        shifted = outputs - outputs.max(1, keepdims=True)
+        return float((np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), labels]).mean())
+
+
+class Chain(Net):
+    """Linear layers with ReLUs between them. ValueError: another network."""
 
     def __init__(self, model: nn.Module) -> None:
         layers = [layer for layer in model.modules() if not isinstance(layer, nn.Sequential | nn.Flatten)]
@@ -84,27 +116,12 @@ class Net:
         return found
 
     def outputs(self, weights: Vector, inputs: Array) -> Array:
-        """Of each example: (N, outputs)."""
         *hidden, (matrix, bias) = self._layers(weights)
         for other, shift in hidden:
             inputs = np.maximum(inputs @ other.T + shift, 0)
         return inputs @ matrix.T + bias
 
-    def score(self, outputs: Array, labels: Array) -> float:
-        """Accuracy, or R^2 of a regression."""
-        if self.is_regression:
-            return float(1 - ((outputs[:, 0] - labels) ** 2).mean() / labels.var())
-        return float((outputs.argmax(1) == labels).mean())
-
-    def loss(self, outputs: Array, labels: Array) -> float:
-        """Mean cross entropy, or the mean squared error."""
-        if self.is_regression:
-            return float(((outputs[:, 0] - labels) ** 2).mean())
-        shifted = outputs - outputs.max(1, keepdims=True)
-        return float((np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), labels]).mean())
-
     def gradient(self, weights: Vector, inputs: Array, labels: Array) -> Vector:
-        """Of the mean loss over the examples."""
         layers, seen = self._layers(weights), [inputs]
         for matrix, bias in layers[:-1]:
             seen.append(np.maximum(seen[-1] @ matrix.T + bias, 0))
@@ -130,6 +147,44 @@ class Net:
         return outputs
 
 
+class Other(Net):
+    """Any network of torch's, for classes. One thread computes it, so that its numbers are the same everywhere. ValueError: one
+    with buffers, which no push carries."""
+
+    is_regression = False
+
+    def __init__(self, model: nn.Module) -> None:
+        if any(True for _ in model.buffers()):
+            raise ValueError(f"{model} has buffers; in virtual time a network has weights alone.")
+        use_threads(1)
+        self._model = model
+        self._named = [(name, parameter.shape, parameter.numel()) for name, parameter in model.named_parameters()]
+
+    def _outputs(self, weights: torch.Tensor, inputs: Array) -> torch.Tensor:
+        parts = torch.split(weights, [length for *_, length in self._named])
+        named = {name: part.view(shape) for (name, shape, _), part in zip(self._named, parts, strict=True)}
+        found: torch.Tensor = functional_call(self._model, named, (torch.from_numpy(inputs),))
+        return found
+
+    def outputs(self, weights: Vector, inputs: Array) -> Array:
+        with torch.no_grad():
+            return self._outputs(torch.from_numpy(weights), inputs).numpy()
+
+    def gradient(self, weights: Vector, inputs: Array, labels: Array) -> Vector:
+        flat = torch.from_numpy(weights).requires_grad_()
+        loss = nn.functional.cross_entropy(self._outputs(flat, inputs), torch.from_numpy(labels))
+        found: Vector = torch.autograd.grad(loss, flat)[0].numpy()
+        return found
+
+
+def net_of(model: nn.Module) -> Net:
+    """What computes this network fastest."""
+    try:
+        return Chain(model)
+    except ValueError:
+        return Other(model)
+
+
 def problem_of(config: Config, folder: Path) -> Problem:
     """What this config trains; its shards lie in `folder`, or are written there."""
     task = load_task(config.task, config.model)
@@ -142,7 +197,7 @@ def problem_of(config: Config, folder: Path) -> Problem:
     inputs, labels = (np.concatenate(column)[once] for column in zip(*parts, strict=True))
     test = _prepared(task, shards.part("test"))
     validation = _prepared(task, shards.part("validation")) if config.data.validation else None
-    return Problem(Net(replica.model), replica.local.copy(), parts, test, validation, (inputs, labels))
+    return Problem(net_of(replica.model), replica.local.copy(), parts, test, validation, (inputs, labels))
 
 
 def _prepared(task: Task, shard: Shard) -> Part:

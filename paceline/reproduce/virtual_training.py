@@ -26,6 +26,7 @@ from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import Own, Policy, build_policy, is_served
 from paceline.core.values import Base, Dense, Empty, Outcome, Push, Reply, Vector, View
 from paceline.data.sampler import Sampler, steps_per_epoch
+from paceline.reproduce.links import LATENCY, Links
 from paceline.reproduce.timeline import Timeline
 from paceline.reproduce.virtual_model import Problem
 
@@ -49,6 +50,18 @@ class Trained:
     """Mean over all pushes (versions)."""
 
 
+@dataclass(slots=True)
+class Slow:
+    """One way in which a worker is slow at times."""
+
+    factor: float
+    """By what a step takes longer."""
+    probability: float
+    """That a step begins a spell."""
+    left: int = 0
+    """Steps of the present spell still to come."""
+
+
 @dataclass(slots=True, eq=False)
 class Worker:
     """One worker, between two events."""
@@ -60,22 +73,32 @@ class Worker:
     clip: Clip
     sampler: Sampler
     own: Own
-    slow: list[tuple[float, float]]
-    """By what a step takes longer, and how probably."""
+    slow: list[Slow]
     clock: int = 0
     gradient: Vector | None = None
     bases: list[Base] = field(default_factory=list)
     replies: list[tuple[int, Reply, Vector]] = field(default_factory=list)
     """By server, with the weights that came."""
+    ready: float = 0.0
+    """When its last push was with the chief, or its last gradient was computed."""
 
 
 class Training(ABC):
     """What trainings with and without servers have in common."""
 
-    def __init__(self, config: Config, problem: Problem) -> None:
+    def __init__(self, config: Config, problem: Problem, links: Links | None = None, spell: int = 1) -> None:
+        """`links`: None: a message takes as long whatever it holds. `spell`: steps that a worker is slow for, once it is."""
         self.config = config
         self.problem = problem
         self.time = Timeline()
+        self.waited = 0.0
+        """By all workers for others, without the way of messages (steps of an equal worker)."""
+        self.gradients = 0
+        """That workers have begun to compute."""
+        self.most_ahead = 0
+        """The largest lead over the slowest worker (clocks)."""
+        self._links = links
+        self._spell = spell
         self._random = Random(config.seed)
         self._asked = build_optimizer(config.optimizer)
         self._pool = pool_of(config)
@@ -103,7 +126,7 @@ class Training(ABC):
         sampler = Sampler(mine, config.worker_batch, self._steps, config.seed, name)
         policy, local = build_policy(config.policy), self.problem.first.copy()
         own = Own(local, self._optimizer, 0.0, local.copy() if policy.keeps_start else None)
-        slow = [slowness(who, how) for who, how in config.slow.items() if who in ("all", str(rank))]
+        slow = [Slow(*slowness(who, how)) for who, how in config.slow.items() if who in ("all", str(rank))]
         momentum = None if self._pool is None else self._pool.momentum(self._asked, policy)
         return Worker(name, rank, policy, momentum, Clip(config.clip), sampler, own, slow)
 
@@ -150,8 +173,10 @@ class Training(ABC):
         server, before = self._slices[number], self.view
         if number == 0:
             self._stale += server.version - push.base.version
+            worker.ready = self.time.now
         self._send(number, server.push(push))
         if number == 0:
+            self.most_ahead = max(self.most_ahead, server.clocks.lead(worker.name))
             self._run.counted(server.clocks, self.time.now)
             if self.view is not before:
                 self._publish()
@@ -161,7 +186,10 @@ class Training(ABC):
             values = reply.weights.values.copy()
             self._slices[number].release(reply.weights)
             worker = self.workers[int(reply.worker.rpartition("-")[2])]
-            self._carry(partial(self._answered, worker, number, reply, values))
+            if number == 0:
+                self.waited += self.time.now - worker.ready
+            way = f"server-{number}", worker.name
+            self._carry(partial(self._answered, worker, number, reply, values), way, len(values))
 
     def _answered(self, worker: Worker, number: int, reply: Reply, values: Vector) -> None:
         """A server's answer has come to a worker."""
@@ -179,8 +207,12 @@ class Training(ABC):
         else:
             self._begin(worker)
 
-    def _carry(self, action: partial[None]) -> None:
-        self.time.after(self._random.uniform(*WAY), action)
+    def _carry(self, action: partial[None], way: tuple[str, str], values: int) -> None:
+        """Brings a message with this number of values from one node to another."""
+        if self._links is None:
+            self.time.after(self._random.uniform(*WAY), action)
+        else:
+            self._links.carry(self.time, self._random.uniform(*LATENCY), way, values, action)
 
     def _parts(self, vector: Vector) -> list[Vector]:
         """What each server has of it, not copied; the chief of a run without servers has nothing."""
@@ -191,11 +223,15 @@ class Training(ABC):
         """The gradient of a mini-batch, its examples, and the time that it takes."""
         rows = worker.sampler.indices(position)
         time = self._random.uniform(*STEP)
-        for factor, probability in worker.slow:
-            if self._random.random() < probability:
-                time *= factor
+        for slow in worker.slow:
+            if not slow.left and self._random.random() < slow.probability:
+                slow.left = self._spell
+            if slow.left:
+                slow.left -= 1
+                time *= slow.factor
         if not len(rows):
             return None, 0, 0.0
+        self.gradients += 1
         inputs, labels = self.problem.shards[worker.rank]
         gradient = self.problem.net.gradient(local, inputs[rows], labels[rows])
         if worker.clip.limits:
@@ -223,8 +259,8 @@ class Training(ABC):
 class Served(Training):
     """As worker/training/between_pushes.py and worker/training/training_loop.py."""
 
-    def __init__(self, config: Config, problem: Problem) -> None:
-        super().__init__(config, problem)
+    def __init__(self, config: Config, problem: Problem, links: Links | None = None, spell: int = 1) -> None:
+        super().__init__(config, problem, links, spell)
         self._stepper = self.workers[0].policy.worker_optimizer(self._optimizer)
         for worker in self.workers:
             worker.own.slots = [] if self._stepper is None else self._stepper.new_slots(len(problem.first))
@@ -245,7 +281,7 @@ class Served(Training):
 
     def _speed(self, worker: Worker) -> float:
         """The fastest one has 1."""
-        means = [math.prod(1 + (factor - 1) * share for factor, share in each.slow) for each in self.workers]
+        means = [math.prod(1 + (slow.factor - 1) * slow.probability for slow in each.slow) for each in self.workers]
         return min(means) / means[worker.rank]
 
     def _computed(self, worker: Worker, examples: int) -> None:
@@ -265,7 +301,8 @@ class Served(Training):
                 self.view.number,
                 self.time.now,
             )
-            self._carry(partial(self._push, worker, number, push))
+            way = worker.name, f"server-{number}"
+            self._carry(partial(self._push, worker, number, push), way, 0 if part is None else length)
 
     def _take(self, worker: Worker, replies: Sequence[tuple[int, Reply, Vector]]) -> None:
         policy, locals_ = worker.policy, self._parts(worker.own.local)
@@ -294,8 +331,8 @@ class Served(Training):
 class Among(Training):
     """As worker/peers/peer_training_loop.py: the workers' models are their own, and the chief counts."""
 
-    def __init__(self, config: Config, problem: Problem) -> None:
-        super().__init__(config, problem)
+    def __init__(self, config: Config, problem: Problem, links: Links | None = None, spell: int = 1) -> None:
+        super().__init__(config, problem, links, spell)
         group, topology = Group(self.view.number, tuple(range(config.workers))), topology_of(config)
         self._members = {worker.rank: build_peer_policy(config.policy) for worker in self.workers}
         self._waiting: dict[int, int] = {}
@@ -312,12 +349,14 @@ class Among(Training):
 
     def _computed(self, worker: Worker, gradient: Vector | None, examples: int) -> None:
         self._waiting[worker.rank] = examples
+        worker.ready = self.time.now
         self._tell(self._members[worker.rank].step(gradient))
         self._look(worker.rank)
 
     def _tell(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            self._carry(partial(self._arrived, message))
+            way = f"worker-{message.sender}", f"worker-{message.to}"
+            self._carry(partial(self._arrived, message), way, len(message.values))
 
     def _arrived(self, message: Message) -> None:
         if message.to in self._members:
@@ -328,11 +367,12 @@ class Among(Training):
         """Lets the worker go on where nothing is missing any more."""
         if rank in self._waiting and not self._members[rank].waits_for():
             worker, examples = self.workers[rank], self._waiting.pop(rank)
+            self.waited += self.time.now - worker.ready
             worker.clock += 1
             push = Push(
                 worker.name, 1, worker.clock, Empty(0), examples, worker.bases[0], self.view.number, self.time.now
             )
-            self._carry(partial(self._push, worker, 0, push))
+            self._carry(partial(self._push, worker, 0, push), (worker.name, "server-0"), 0)
 
     def _take(self, worker: Worker, replies: Sequence[tuple[int, Reply, Vector]]) -> None:
         """Nothing but the rate, which all take."""
@@ -350,10 +390,10 @@ class Among(Training):
         return np.asarray(models.mean(axis=0), np.float32)
 
 
-def training_of(config: Config, problem: Problem) -> Training:
+def training_of(config: Config, problem: Problem, links: Links | None = None, spell: int = 1) -> Training:
     """This config's training in virtual time, before its first step."""
     kind = Served if is_served(config.policy) else Among
-    return kind(config, problem)
+    return kind(config, problem, links, spell)
 
 
 def train(config: Config, problem: Problem) -> Trained:
@@ -374,7 +414,7 @@ class Curve:
         """Scores where another epoch is over."""
         if training.epochs >= len(self.scores) + 1:
             self.times.append(training.time.now)
-            self.scores.append(training.problem.measures(training.model())["test_accuracy"])
+            self.scores.append(training.problem.measures(training.model(), ["test"])["test_accuracy"])
 
     def time_to(self, score: float) -> float:
         """When it had this score first; infinity where it never had."""

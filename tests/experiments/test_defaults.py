@@ -28,7 +28,7 @@ from experiments.defaults_table import compact, compared, full, references, summ
 from experiments.processes import Ran
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
-from paceline.reproduce.virtual_model import Net
+from paceline.reproduce.virtual_model import Chain
 from paceline.reproduce.virtual_training import Trained, train
 from paceline.tasks.task import load_task
 from paceline.worker.training.model_and_gradient import Replica
@@ -78,7 +78,7 @@ def test_the_written_out_gradient_is_torchs(name: str, folder: Path) -> None:
 @pytest.mark.parametrize("model", [nn.Conv2d(1, 1, 1), nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))])
 def test_another_network_is_refused(model: nn.Module) -> None:
     with pytest.raises(ValueError, match="is not a chain of linear layers and ReLUs"):
-        Net(model)
+        Chain(model)
 
 
 # trainings

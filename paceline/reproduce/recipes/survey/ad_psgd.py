@@ -1,0 +1,290 @@
+"""[Survey] AD-PSGD, comparison to other algorithms: AllReduce-SGD, D-PSGD, AD-PSGD and ASGD by epoch and by time, on fast and
+slow networks, with a slow worker and with a slow link. The paper has words only."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from math import inf
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from paceline.reproduce.claims import Above, Claim, Fits, Found
+from paceline.reproduce.links import Links
+from paceline.reproduce.pictures import lines
+from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.rule import Verdict
+from paceline.reproduce.survey_on_digits import DIGITS, REACHED, TASKS, WORKERS, config_of, measured
+
+ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
+    "AllReduce": {"name": "allreduce"},
+    "D-PSGD": {"name": "dpsgd"},
+    "AD-PSGD": {"name": "adpsgd"},
+    "ASGD": {"name": "asp"},
+}
+PERIOD = "ASGD, period 4"
+SERVED: Mapping[str, Mapping[str, Any]] = {"ASGD": ALGORITHMS["ASGD"], PERIOD: {"name": "downpour", "push_every": 4}}
+OTHERS = ("AllReduce", "D-PSGD", "ASGD")
+NETS = {"VGG": "connected", "ResNet": "convolutional"}
+"""What stands for the paper's: much and little communication for a step."""
+EPOCHS = 30
+SPEED = 500_000.0
+"""Of a fast link: it takes the larger network in .07, the smaller one in .01 of a step (values in a step's time)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """How fast its links and its workers are."""
+
+    speed: float = SPEED
+    slow: Mapping[str, str] = field(default_factory=dict)
+    slower: Mapping[str, float] = field(default_factory=dict)
+
+
+FAST, SLOW, HE1, HE2, LINK = "fast network", "slow network", "worker 10 x slower", "worker 100 x slower", "slow link"
+LAST = WORKERS - 1
+CLUSTERS = {
+    FAST: Cluster(),
+    SLOW: Cluster(SPEED / 10),
+    HE1: Cluster(slow={str(LAST): "10x"}),
+    HE2: Cluster(slow={str(LAST): "100x"}),
+    LINK: Cluster(slower={f"worker-{LAST}": 20.0}),
+}
+COUNTS = (2, 4, 8, 16)
+SIMILAR = 0.01
+"""Largest difference of accuracies that is called similar."""
+ROBUST = WORKERS / (WORKERS - 1) * 1.05
+"""What is called robust: one slow worker of eight costs at most its share of the speed, and a twentieth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row's runs."""
+
+    algorithm: str
+    net: str = "VGG"
+    cluster: str = FAST
+    workers: int = WORKERS
+
+    @property
+    def name(self) -> str:
+        count = "" if self.workers == WORKERS else f", n = {self.workers}"
+        return f"{self.net}, {self.cluster}: {self.algorithm}{count}"
+
+
+BIG = "more data"
+ROWS = {
+    row.name: row
+    for row in [
+        *(Row(name, net, cluster) for net, cluster, name in product(NETS, (FAST, SLOW), ALGORITHMS)),
+        *(Row(PERIOD, net, SLOW) for net in NETS),
+        *(Row(name, "VGG", cluster) for cluster, name in product((HE1, HE2, LINK), ALGORITHMS)),
+        *(Row("AD-PSGD", "ResNet", FAST, count) for count in COUNTS if count != WORKERS),
+        *(Row(name, BIG) for name in ("AllReduce", "D-PSGD", "AD-PSGD")),
+    ]
+}
+
+
+def run(around: Around, name: str, seed: int) -> Figures:
+    row = ROWS[name]
+    cluster = CLUSTERS[row.cluster]
+    config = config_of(
+        {**ALGORITHMS, **SERVED}[row.algorithm],
+        "fine" if row.net == BIG else NETS[row.net],
+        seed,
+        EPOCHS,
+        served=row.algorithm in SERVED,
+        workers=row.workers,
+        slow=cluster.slow,
+        task=TASKS / "classes_in_classes.py" if row.net == BIG else DIGITS,
+        data="fine" if row.net == BIG else "bundled",
+    )
+    return measured(around, config, Links(cluster.speed, cluster.slower))
+
+
+def draw(runs: Runs) -> Figure:
+    shown = {cluster: {name: Row(name, "VGG", cluster).name for name in ALGORITHMS} for cluster in (FAST, SLOW, HE1)}
+    panels = {
+        cluster: {name: list(zip(*runs.of(row, "scores"), strict=True)) for name, row in rows.items()}
+        for cluster, rows in shown.items()
+    }
+    places = {
+        cluster: {name: list(np.mean(runs.of(row, "times"), axis=0)) for name, row in rows.items()}
+        for cluster, rows in shown.items()
+    }
+    return lines(panels, places, "time (steps of an equal worker)", "test accuracy", log=True, marks=False)
+
+
+AGREES, CANNOT = Verdict.AGREES, Verdict.CANNOT
+SEEDS = "The seeds differ as much as the algorithms do."
+LIKE = {
+    AGREES: "All of them take the same steps on the mean of all workers' gradients or models.",
+    CANNOT: "The mean of eight models is scored, which is ahead early on though each of them is behind; the seeds differ.",
+}
+WORSE = {
+    AGREES: "Each of its gradients is seven versions old.",
+    CANNOT: "At this rate AllReduce's large mini-batch fails for one seed, which decides the mean.",
+}
+KEPT = {AGREES: "The averaged models meet as the run ends.", CANNOT: WORSE[CANNOT]}
+BIGGER = {
+    AGREES: "With more steps an epoch the differences are small: they show because a seed trains all on the same examples.",
+    CANNOT: SEEDS,
+}
+SOONER = {
+    "AllReduce": {AGREES: "All wait for all in each of 14 hops.", CANNOT: WORSE[CANNOT]},
+    "D-PSGD": {
+        AGREES: "A worker sends its model to two neighbours and waits for both of theirs; AD-PSGD has one partner a step.",
+        CANNOT: "Equal workers hardly wait for their neighbours, and messages travel beside the gradient under both.",
+    },
+    "ASGD": {AGREES: "All workers share the server's link, and its gradients are stale.", CANNOT: SEEDS},
+}
+BEST = {AGREES: "Nobody waits but for one answer, which travels beside the gradient."}
+LINEAR = {AGREES: "Messages travel beside the gradient; only those to the chief delay a step."}
+ROBUST_WHY = {
+    AGREES: "All others go on; only who has drawn the slow one as a partner waits.",
+    CANNOT: "The mean is within it, but scores of whole epochs make the time coarse.",
+}
+ORDERS = {
+    AGREES: "In lock-step all go at the slow worker's pace.",
+    CANNOT: "Ten times slower makes about ten times, which is where an order of magnitude begins.",
+}
+SUFFERS = {
+    AGREES: "All wait for what travels over the slow link; of AD-PSGD's workers only its neighbours do, at times.",
+    CANNOT: "Its model is small: even on the slow network the server's link is not yet full.",
+}
+PERIODS = {AGREES: "At the same rate, sums of four gradients that are seven pushes old diverge."}
+
+
+def difference(upper: Row, lower: Row, column: str) -> Callable[[Found], list[float]]:
+    """How far one row's figure is above another's, by seed."""
+
+    def figure(found: Found) -> list[float]:
+        pairs = zip(found.of(upper.name, column), found.of(lower.name, column), strict=True)
+        return [one - other for one, other in pairs]
+
+    return figure
+
+
+def ratio(upper: Row, lower: Row) -> Callable[[Found], list[float]]:
+    """How many times as long one row takes as another, by seed."""
+
+    def figure(found: Found) -> list[float]:
+        pairs = zip(found.of(upper.name, "time"), found.of(lower.name, "time"), strict=True)
+        return [one / other for one, other in pairs]
+
+    return figure
+
+
+def grows(name: str, net: str, cluster: str) -> Callable[[Found], list[float]]:
+    """How much more an algorithm's time grows from the fast network to this cluster than AD-PSGD's does (ratio)."""
+    its, ours = (ratio(Row(each, net, cluster), Row(each, net)) for each in (name, "AD-PSGD"))
+    return lambda found: [one - other for one, other in zip(its(found), ours(found), strict=True)]
+
+
+def lead(net: str, cluster: str) -> Callable[[Found], list[float]]:
+    """How far AD-PSGD's speed-up is above the best of the others."""
+    each = [difference(Row("AD-PSGD", net, cluster), Row(name, net, cluster), "speed-up") for name in OTHERS]
+    return lambda found: [min(leads) for leads in zip(*(figure(found) for figure in each), strict=True)]
+
+
+def slope(found: Found) -> list[float]:
+    """Of the speed-up over the number of workers."""
+    columns = zip(*(found.of(Row("AD-PSGD", "ResNet", FAST, count).name, "speed-up") for count in COUNTS), strict=True)
+    return [float(np.polyfit(COUNTS, column, 1)[0]) for column in columns]
+
+
+def by_epoch(net: str) -> Iterator[Claim]:
+    """Comparison, epochs."""
+    reference = Row("AllReduce", net)
+    for name in ("D-PSGD", "AD-PSGD"):
+        figure = difference(Row(name, net), reference, "mean")
+        yield Fits(f"{net}: {name} converges like AllReduce by epoch", LIKE, figure, -SIMILAR, SIMILAR)
+    for name in ("AllReduce", "D-PSGD", "AD-PSGD"):
+        says = f"{net}: ASGD converges worse than {name} by epoch"
+        yield Above(says, WORSE, "mean", Row(name, net).name, Row("ASGD", net).name)
+    figure = difference(Row("AD-PSGD", net), reference, "last")
+    yield Fits(f"{net}: AD-PSGD does not sacrifice accuracy", KEPT, figure, -SIMILAR, inf)
+
+
+def by_time(net: str, cluster: str) -> Iterator[Claim]:
+    """Comparison, run time."""
+    ours = Row("AD-PSGD", net, cluster)
+    for name in OTHERS:
+        says = f"{net}, {cluster}: AD-PSGD converges faster than {name} by time"
+        yield Above(says, SOONER[name], "time", Row(name, net, cluster).name, ours.name)
+    yield Fits(f"{net}, {cluster}: AD-PSGD has the best speed-up", BEST, lead(net, cluster), 0.0, inf)
+
+
+def robust(cluster: str) -> Fits:
+    """AD-PSGD's time against that on the fast network."""
+    ours = ratio(Row("AD-PSGD", "VGG", cluster), Row("AD-PSGD"))
+    return Fits(f"{cluster}: AD-PSGD's convergence is robust", ROBUST_WHY, ours, 0.0, ROBUST)
+
+
+RECIPE = Recipe(
+    number="AD-PSGD, comparison",
+    shows="AllReduce, D-PSGD, AD-PSGD and ASGD by epoch, by time, with a slow worker or link",
+    small="The digits with two convolutional networks, with (VGG) and without (ResNet) a large fully connected layer; made-up "
+    "data of 100 classes instead of ImageNet. 8 workers, 30 epochs, in virtual time with links of a known speed.",
+    rows=list(ROWS),
+    columns={
+        "mean": Column("accuracy, mean over the epochs"),
+        "last": Column("after the last epoch"),
+        "time": Column(f"time to accuracy {REACHED:g}", ".0f"),
+        "speed-up": Column("speed-up", ".2f"),
+        "waiting": Column("waiting for others", ".3f"),
+    },
+    run=run,
+    draw=draw,
+    claims=[
+        *(claim for net in NETS for claim in by_epoch(net)),
+        Fits(
+            "more data: AD-PSGD converges like AllReduce by epoch",
+            BIGGER,
+            difference(Row("AD-PSGD", BIG), Row("AllReduce", BIG), "mean"),
+            -SIMILAR,
+            SIMILAR,
+        ),
+        Above(
+            "more data: AD-PSGD converges better than D-PSGD by epoch",
+            BIGGER,
+            "mean",
+            Row("AD-PSGD", BIG).name,
+            Row("D-PSGD", BIG).name,
+        ),
+        *(claim for net, cluster in product(NETS, (FAST, SLOW)) for claim in by_time(net, cluster)),
+        Fits("n workers converge n times faster: slope of the speed-up", LINEAR, slope, 0.9, 1.1),
+        robust(HE2),
+        *(
+            Fits(
+                f"{cluster}: AD-PSGD is faster than {name} by orders of magnitude",
+                ORDERS,
+                ratio(Row(name, "VGG", cluster), Row("AD-PSGD", "VGG", cluster)),
+                10.0,
+                inf,
+            )
+            for cluster, name in product((HE1, HE2), ("AllReduce", "D-PSGD"))
+        ),
+        robust(LINK),
+        *(
+            Fits(f"slow link: {name} suffers more than AD-PSGD", SUFFERS, grows(name, "VGG", LINK), 0.0, inf)
+            for name in ("AllReduce", "D-PSGD")
+        ),
+        *(
+            Fits(f"{net}, slow network: ASGD suffers more than AD-PSGD", SUFFERS, grows("ASGD", net, SLOW), 0.0, inf)
+            for net in NETS
+        ),
+        *(
+            Above(
+                f"{net}, slow network: ASGD with a larger period is slower than AD-PSGD",
+                PERIODS,
+                "time",
+                Row(PERIOD, net, SLOW).name,
+                Row("AD-PSGD", net, SLOW).name,
+            )
+            for net in NETS
+        ),
+    ],
+    minutes=8,
+)
