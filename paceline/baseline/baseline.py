@@ -9,6 +9,7 @@ from pathlib import Path
 from paceline.baseline import split as splits
 from paceline.baseline.engine import ENGINES, STORAGES, Point, engine, has_executors
 from paceline.baseline.model import MODELS, model
+from paceline.baseline.read_csv import read_csv
 from paceline.baseline.split import Split
 from paceline.baseline.table import Table
 from paceline.core.errors import UsageError
@@ -73,24 +74,43 @@ def table(name: str) -> Table:
     known = names(TABLES)
     plain = name.removesuffix(LIKE)
     if plain not in known:
-        raise UsageError(f"No table is called {name!r}; expected {listed([each + LIKE for each in known])}.")
+        raise UsageError(f"No table is called {name!r}; expected {listed([*(each + LIKE for each in known), *known])}.")
     return find(TABLES, Table, plain)()
 
 
 class Baseline:
-    """The runs on one table, in a folder: a made-up table's data, split, what each training gave, and the logs."""
+    """The runs on one table, in a folder: both parts of its rows, what each training gave, and the logs."""
 
-    def __init__(self, name: str, rows: int, seed: int, folder: Path) -> None:
-        """ConfigError where the folder holds runs of something else."""
-        self.name, self.rows, self.seed, self.folder = name, rows, seed, folder
-        self._table = table(name)
-        self.kept = Kept(folder / "runs.jsonl", {"table": name, "rows": rows, "seed": seed, "version": VERSION})
+    def __init__(
+        self, name: str, rows: int, seed: int, folder: Path, data: str | None = None, label: str | None = None
+    ) -> None:
+        """`data`: the CSV of a real table, which has no -like; it counts with all its rows. `label`: another column than the
+        table's. UsageError, and ConfigError where the folder holds runs of something else."""
+        self.folder, self._rows, self._seed, self._data = folder, rows, seed, data
+        self._table, self._label = table(name), label
+        if name.endswith(LIKE) != (data is None):
+            plain = name.removesuffix(LIKE)
+            raise UsageError(f"{plain} needs --data, its CSV; {plain + LIKE} is made up and takes none.")
+        if label is not None and label not in (known := [self._table.label, *self._table.texts]):
+            raise UsageError(f"--label {label}: expected {listed(known)}.")
+        what: dict[str, object] = {
+            "table": name,
+            "rows": rows if data is None else "all",
+            "seed": seed,
+            "version": VERSION,
+        }
+        what |= {"data": data, "label": label or self._table.label}
+        self.kept = Kept(folder / "runs.jsonl", what)
 
     def split(self) -> Split:
-        """Its data, made first where it is missing."""
+        """Its rows, made up or read first where they are missing. DataError: the CSV has something wrong."""
         place = self.folder / "data"
         if not splits.is_written(place):
-            splits.make_up(self._table, self.rows, self.seed, place)
+            if self._data is None:
+                splits.make_up(self._table, self._rows, self._seed, place, self._label)
+            else:
+                label = self._label or self._table.label
+                splits.write(self._table, label, read_csv(self._table, label, self._data), self._seed, place)
         return Split.of(place)
 
     def missing(self, wanted: Wanted) -> list[Point]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from paceline.baseline.table import Table
+from paceline.core.errors import DataError
 
 TRAINING = 0.7
 """Share of the rows [Survey]."""
@@ -51,17 +52,17 @@ def is_written(folder: Path) -> bool:
     return (folder / DESCRIPTION).is_file()
 
 
-def make_up(table: Table, rows: int, seed: int, folder: Path) -> Split:
-    """A made-up table, split, in this folder."""
-    rng = np.random.default_rng(seed)
-    made = table.made_up(rows, rng)
-    return write(table, table.label, made.columns, seed, folder, made.best)
+def make_up(table: Table, rows: int, seed: int, folder: Path, label: str | None = None) -> Split:
+    """A made-up table, split, in this folder. Of another `label` than the table's the best accuracy is not known."""
+    made = table.made_up(rows, np.random.default_rng(seed))
+    return write(table, label or table.label, made.columns, seed, folder, None if label else made.best)
 
 
 def write(
     table: Table, label: str, columns: Mapping[str, Any], seed: int, folder: Path, best: float | None = None
 ) -> Split:
-    """Writes both parts of Arrow arrays of equal length; classes are numbered from the most frequent one on."""
+    """Writes both parts of Arrow arrays of equal length; classes are numbered from the most frequent one on. DataError where
+    there is one class only, or the test part alone has one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -76,14 +77,26 @@ def write(
     numbers = [name for name in table.numbers if name != label]
     found |= {name: pc.fill_null(columns[name], float("nan")) for name in numbers}
     counts = sorted(pc.value_counts(columns[label]).to_pylist(), key=lambda each: (-each["counts"], each["values"]))
-    classes = [each["values"] for each in counts]
+    classes = [str(each["values"]) for each in counts]
+    if len(classes) < 2:
+        raise DataError(f"All rows have {', '.join(classes) or 'no'} as {label}; expected two classes, or more.")
     found[LABEL] = pc.index_in(columns[label], pa.array(classes)).cast(pa.float64())
     whole = pa.table(found)
     is_train = np.random.default_rng([seed, 1]).random(len(whole)) < TRAINING
     parts = {"train": whole.filter(pa.array(is_train)), "test": whole.filter(pa.array(~is_train))}
+    _check_classes(classes, parts, label)
     split = Split(folder, texts, numbers, classes, len(parts["train"]), len(parts["test"]), best)
     _write(split, parts)
     return split
+
+
+def _check_classes(classes: Sequence[str], parts: Mapping[str, Any], label: str) -> None:
+    there = {name: set(np.unique(part[LABEL].to_numpy()).astype(int)) for name, part in parts.items()}
+    if alone := sorted(there["test"] - there["train"]):
+        raise DataError(
+            f"{label}: the class {classes[alone[0]]!r} has rows in the test part alone, so no model can learn it. Give "
+            "another --seed, or leave its rows out."
+        )
 
 
 def _parts(name: str, dates: Any) -> dict[str, Any]:

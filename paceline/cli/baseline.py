@@ -23,7 +23,16 @@ _MODELS, _ENGINES, _ENCODINGS = (names(f"paceline.baseline.{kind}") for kind in 
 
 
 def baseline(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help=f"What to train on: {listed(_TABLES)}, made up.")],
+    table: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE", help=f"What to train on: {', '.join(_TABLES)} (made up), or without -like and with --data."
+        ),
+    ],
+    data: Annotated[str | None, typer.Option(metavar="PATH", help="The CSV of a real table.")] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Another column of texts to tell than the table's own.")
+    ] = None,
     rows: Annotated[int, typer.Option(min=1000, help="Rows of a made-up table.")] = 300_000,
     model: Annotated[str, typer.Option(help=f"Which, with commas: {', '.join(_MODELS)}.")] = ",".join(_MODELS),
     engine: Annotated[
@@ -37,7 +46,7 @@ def baseline(
         str | None,
         typer.Option(help=f"How all models see texts, instead of the default of each: {', '.join(_ENCODINGS)}."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the made-up table and the split.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of a made-up table and of the split.")] = 0,
     out: Annotated[
         Path, typer.Option(help="Folder of the results, which keeps what is finished; one folder in it a table.")
     ] = Path("baselines"),
@@ -54,7 +63,8 @@ def baseline(
             if encode is not None and encode not in _ENCODINGS:
                 raise UsageError(f"--encode {encode}: expected {listed(_ENCODINGS)}.")
             wanted = Wanted(_words(model), _words(engine), _numbers(executors), _words(storage), encode)
-            made = Baseline(table, rows, seed, out / f"{table}-{rows}-{seed}")
+            parts = [table, *([] if data else [str(rows)]), str(seed), *([label.replace("/", "-")] if label else [])]
+            made = Baseline(table, rows, seed, out / "-".join(parts), data, label)
             wanted.check()
             missing = len(made.missing(wanted))
             for done, point in enumerate(made.train(wanted), 1):

@@ -176,7 +176,7 @@ def test_what_there_is_not_is_refused(what, told):
 
 
 def test_an_unknown_table_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="No table is called 'iris'; expected fire-like or h1b-like"):
+    with pytest.raises(UsageError, match="No table is called 'iris'; expected fire-like, h1b-like, fire or h1b"):
         Baseline("iris", 100, 0, tmp_path)
 
 
