@@ -124,7 +124,7 @@ LIKE = {
 }
 WORSE = {
     AGREES: "Each of its gradients is seven versions old.",
-    CANNOT: "At this rate AllReduce's large mini-batch fails for one seed, which decides the mean.",
+    CANNOT: "At this rate AllReduce's large mini-batch ends low for two of five seeds, which decide the mean.",
 }
 KEPT = {AGREES: "The averaged models meet as the run ends.", CANNOT: WORSE[CANNOT]}
 BIGGER = {
