@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from paceline.core.errors import Stopped, UsageError, error_of
+from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.load_settings import parse_sets
 from paceline.local.read_config import complete
@@ -33,6 +34,11 @@ def trained(around: Around, name: str, preset: str, settings: Mapping[str, Any],
     for each in (*folder.path.glob("server-*"), *([] if keeps else [folder.shards, folder.models])):
         shutil.rmtree(each, ignore_errors=True)
     return Result(folder.path)
+
+
+def by_epoch(result: Result) -> list[Score]:
+    """Its scores after each epoch, the last one for each; not those of the first weights."""
+    return list({score.epoch: score for score in result.history if score.epoch}.values())
 
 
 def config_of(around: Around, name: str, preset: str, settings: Mapping[str, Any]) -> Config:

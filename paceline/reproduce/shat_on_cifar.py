@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.reproduce.real_runs import trained
+from paceline.reproduce.real_runs import by_epoch, trained
 from paceline.reproduce.recipe import Around
 from paceline.reproduce.virtual_training import Curve
 from paceline.result import Result
@@ -30,5 +30,5 @@ def run_of(
 
 def curve_of(result: Result) -> Curve:
     """Its test accuracy after each epoch; the times are seconds."""
-    scores = result.history
+    scores = by_epoch(result)
     return Curve([each.seconds for each in scores], [each.metrics["test_accuracy"] for each in scores])

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from paceline.reproduce.claims import Fits, Found
 from paceline.reproduce.pictures import lines
+from paceline.reproduce.real_runs import by_epoch
 from paceline.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline.reproduce.recipes.sharding import table_2
 from paceline.reproduce.rule import Verdict
@@ -47,7 +48,7 @@ def run(around: Around, name: str, seed: int) -> Figures:
 
 
 def run_full(around: Around, name: str, seed: int) -> Figures:
-    scores = run_of(around, "cifar10", MODEL, name, {"name": name}, seed).history
+    scores = by_epoch(run_of(around, "cifar10", MODEL, name, {"name": name}, seed))
     return told_of({told: [each.metrics[measure] for each in scores] for told, measure in LOSSES.items()})
 
 
