@@ -150,7 +150,7 @@ def is_plain(config: Config) -> bool:
 
 
 def goes_back(config: Config) -> bool:
-    """Whether the run is told how to go back when it diverges (divergence)."""
+    """Whether settings say how the run goes back when it diverges (divergence)."""
     return config.divergence.rollbacks > 0 and config.divergence != DivergenceConfig()
 
 

@@ -135,12 +135,12 @@ SOONER = {
     "AllReduce": {AGREES: "All wait for all in each of 14 hops.", CANNOT: WORSE[CANNOT]},
     "D-PSGD": {
         AGREES: "A worker sends its model to two neighbours and waits for both of theirs; AD-PSGD has one partner a step.",
-        CANNOT: "Equal workers hardly wait for their neighbours, and messages travel beside the gradient under both.",
+        CANNOT: "Equal workers hardly wait for their neighbours, and messages travel while the gradient is computed under both.",
     },
     "ASGD": {AGREES: "All workers share the server's link, and its gradients are stale.", CANNOT: SEEDS},
 }
-BEST = {AGREES: "Nobody waits but for one answer, which travels beside the gradient."}
-LINEAR = {AGREES: "Messages travel beside the gradient; only those to the chief delay a step."}
+BEST = {AGREES: "Nobody waits but for one answer, which travels while the gradient is computed."}
+LINEAR = {AGREES: "Messages travel while the gradient is computed; only those to the chief delay a step."}
 ROBUST_WHY = {
     AGREES: "All others go on; only who has drawn the slow one as a partner waits.",
     CANNOT: "The mean is within it, but scores of whole epochs make the time coarse.",
