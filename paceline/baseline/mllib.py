@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from paceline.baseline.engine import Found, Point
 from paceline.baseline.split import Split
@@ -45,9 +47,10 @@ def trained(
     reader, writer = os.pipe()
     module = "paceline.baseline.mllib_process"
     command = [sys.executable, "-m", module, str(os.getpid()), str(writer), json.dumps(spec)]
-    with log.open("ab") as output, os.fdopen(reader) as lines:
+    with log.open("ab") as output, os.fdopen(reader) as lines, TemporaryDirectory(prefix="paceline-spark-") as home:
+        around = environment(Path(home))
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[writer], env=environment()
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[writer], env=around
         )
         os.close(writer)
         try:
@@ -63,7 +66,11 @@ def trained(
             process.wait()
 
 
-def environment() -> dict[str, str]:
-    """Of the process: without what is set for other uses of pyspark, and with this machine's own address."""
+def environment(home: Path) -> dict[str, str]:
+    """Of the process: without what is set for other uses of pyspark, and with this machine's own address. `home`: an empty
+    folder for Spark's home, of links to what is installed, since executors leave files in it."""
+    found = find_spec("pyspark")
+    for file in Path(str(found and found.origin)).parent.iterdir():
+        (home / file.name).symlink_to(file)
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
-    return plain | {"SPARK_LOCAL_IP": LOCAL}
+    return plain | {"SPARK_LOCAL_IP": LOCAL, "SPARK_HOME": str(home)}
