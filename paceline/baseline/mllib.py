@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from paceline.baseline.engine import Found, Point
 from paceline.baseline.split import Split
-from paceline.core.errors import PacelineError, error_classes
+from paceline.core.errors import ConfigError, PacelineError, error_classes
 from paceline.extras import is_installed, lacks
 
 MEMORY = 1024
@@ -22,26 +22,28 @@ LOCAL = "127.0.0.1"
 POINT, ERROR = "point", "error"
 
 
+def missing_spark() -> str:
+    """What to do where pyspark is not installed; empty where it is."""
+    if is_installed("pyspark"):
+        return ""
+    return f"{lacks('pyspark', 'Training with MLlib')} In a checkout: make spark."
+
+
 def check_spark() -> None:
     """ConfigError where pyspark is not installed."""
-    from paceline.core.errors import ConfigError
-
-    if not is_installed("pyspark"):
-        told = lacks("pyspark", "Training with MLlib")
-        raise ConfigError(f"{told} In a checkout: make spark. Without it: --engine sklearn.")
+    if missing := missing_spark():
+        raise ConfigError(f"{missing} Without it: --engine sklearn.")
 
 
 def trained(
-    master: str, memory: int, split: Split, points: Sequence[Point], log: Path, kill: bool = False
+    master: str, memory: int, split: Split, points: Sequence[Point], log: Path
 ) -> Iterator[tuple[Point, Found]]:
-    """Trains all points. `memory`: of driver and executors each (MiB). `kill`: one executor is killed in the middle of each
-    training. What Spark raised is raised here; the log says more."""
+    """Trains all points. `memory`: of driver and executors each (MiB). What Spark raised is raised here; the log says more."""
     spec = {
         "master": master,
         "memory": memory,
         "folder": str(split.folder),
         "points": [asdict(point) for point in points],
-        "kill": kill,
     }
     log.parent.mkdir(parents=True, exist_ok=True)
     reader, writer = os.pipe()

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from paceline.baseline import split as splits
 from paceline.baseline.baseline import LIKE, table
 from paceline.baseline.engine import STORAGES, Point, engine
+from paceline.baseline.mllib import missing_spark
 from paceline.baseline.scores import scores
 from paceline.baseline.split import Split
 from paceline.reproduce.claims import Above, Fits, Found
@@ -26,7 +27,8 @@ EXAMPLES = 60_000
 ENGINE = "local"
 SMALL = (
     f"Made-up tables of {EXAMPLES:,} rows like the paper's, whose real ones have millions. Executors are threads of one "
-    "process of Java. A seed draws the rows and the split."
+    "process of Java. A seed draws the rows and the split. The classes' shares, the strength of the signal and the indexes for "
+    "naive Bayes were chosen with the paper's order of the models in view, so that order is no evidence for it."
 )
 OWNER = "survey/table"
 
@@ -126,4 +128,5 @@ def figure(experiment: int, kind: str, letter: str) -> Recipe:
         minutes=6,
         seeds=3,
         same_runs_as=OWNER,
+        lacks=missing_spark,
     )

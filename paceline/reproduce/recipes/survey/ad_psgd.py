@@ -135,7 +135,7 @@ SOONER = {
     "AllReduce": {AGREES: "All wait for all in each of 14 hops.", CANNOT: WORSE[CANNOT]},
     "D-PSGD": {
         AGREES: "A worker sends its model to two neighbours and waits for both of theirs; AD-PSGD has one partner a step.",
-        CANNOT: "Equal workers hardly wait for their neighbours, and messages travel while the gradient is computed under both.",
+        CANNOT: "Equal workers hardly wait for their neighbours, and messages travel during the gradient under both.",
     },
     "ASGD": {AGREES: "All workers share the server's link, and its gradients are stale.", CANNOT: SEEDS},
 }
@@ -286,5 +286,5 @@ RECIPE = Recipe(
             for net in NETS
         ),
     ],
-    minutes=8,
+    minutes=11,
 )

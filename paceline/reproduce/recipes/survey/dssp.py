@@ -178,5 +178,5 @@ RECIPE = Recipe(
             for environment in ("mixed", "transient")
         ),
     ],
-    minutes=4,
+    minutes=10,
 )

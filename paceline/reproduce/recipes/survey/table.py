@@ -3,6 +3,7 @@ table accuracy; both are here."""
 
 from matplotlib.figure import Figure
 
+from paceline.baseline.mllib import missing_spark
 from paceline.reproduce.claims import Between, Fits, Found
 from paceline.reproduce.mllib_runs import CALLED, EXECUTORS, EXPERIMENTS, SMALL, row, trained
 from paceline.reproduce.pictures import spreads
@@ -73,4 +74,5 @@ RECIPE = Recipe(
     ],
     minutes=6,
     seeds=3,
+    lacks=missing_spark,
 )
