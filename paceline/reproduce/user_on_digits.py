@@ -1,11 +1,14 @@
 """What some of our own recipes have in common: a user who says what trains the digits well in one process, and a policy. The
 rest is the policy's default, and what Paceline makes of the settings for n workers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from paceline.core.settings.config import Config
-from paceline.reproduce.recipe import Around, Figures
+from paceline.reproduce.pictures import lines
+from paceline.reproduce.recipe import Around, Column, Figures, Runs
 from paceline.reproduce.virtual_model import Problem, problem_of
 from paceline.reproduce.virtual_training import train
 from paceline.tasks.task import load_config
@@ -13,6 +16,11 @@ from paceline.tasks.task import load_config
 EPOCHS = 10
 AS_GOOD = 0.01
 """Accuracy that a policy may end below another and be called as good."""
+WORKERS = (4, 8, 16)
+COLUMNS = {
+    **{f"accuracy-{count}": Column(f"accuracy, n = {count}") for count in WORKERS},
+    **{f"time-{count}": Column(f"time, n = {count}", ".0f") for count in WORKERS},
+}
 SMALL = "The digits, mini-batch 32, SGD .1 with momentum .9, 10 epochs, in virtual time."
 
 
@@ -43,3 +51,26 @@ def trained(around: Around, config: Config) -> Figures:
     of = problem(around, config)
     found = train(config, of)
     return {"accuracy": of.measures(found.model)["test_accuracy"], "time": found.time}
+
+
+def row(policy: str, cluster: str) -> str:
+    """The name of a policy's runs in a cluster."""
+    return f"{policy}, {cluster}"
+
+
+def by_workers(around: Around, policy: Mapping[str, Any], seed: int, servers: int = 1, slow: str = "") -> Figures:
+    """The figures of `COLUMNS` for one policy in one cluster."""
+    found: dict[str, Any] = {}
+    for workers in WORKERS:
+        config = config_of(policy, workers, seed, servers, slow)
+        found |= {f"{figure}-{workers}": number for figure, number in trained(around, config).items()}
+    return found
+
+
+def drawn(runs: Runs, policies: Iterable[str], clusters: Iterable[str]) -> Figure:
+    """Accuracy by workers: a panel for each cluster, a line for each policy."""
+    panels = {
+        cluster: {policy: [runs.of(row(policy, cluster), f"accuracy-{n}") for n in WORKERS] for policy in policies}
+        for cluster in clusters
+    }
+    return lines(panels, WORKERS, "workers", "test accuracy", log=True)

@@ -8,10 +8,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from paceline.reproduce.claims import Above, Fits, Found
-from paceline.reproduce.pictures import lines
-from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.recipe import Around, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
-from paceline.reproduce.user_on_digits import AS_GOOD, SMALL, config_of, trained
+from paceline.reproduce.user_on_digits import AS_GOOD, COLUMNS, SMALL, WORKERS, by_workers, drawn, row
 
 POLICIES: dict[str, dict[str, Any]] = {
     "BSP": {"name": "bsp"},
@@ -21,32 +20,17 @@ POLICIES: dict[str, dict[str, Any]] = {
     "DANA": {"name": "dana"},
 }
 CLUSTERS = {"HO": "", "HE0": "2x", "HE1": "10x", "HE2": "100x"}
-WORKERS = (4, 8, 16)
 MIDDLE = 8
-
-
-def row(policy: str, cluster: str) -> str:
-    return f"{policy}, {cluster}"
-
-
 ROWS = {row(policy, cluster): (policy, cluster) for policy, cluster in product(POLICIES, CLUSTERS)}
 
 
 def run(around: Around, name: str, seed: int) -> Figures:
     policy, cluster = ROWS[name]
-    found: dict[str, Any] = {}
-    for workers in WORKERS:
-        config = config_of(POLICIES[policy], workers, seed, slow=CLUSTERS[cluster])
-        found |= {f"{figure}-{workers}": number for figure, number in trained(around, config).items()}
-    return found
+    return by_workers(around, POLICIES[policy], seed, slow=CLUSTERS[cluster])
 
 
 def draw(runs: Runs) -> Figure:
-    panels = {
-        cluster: {policy: [runs.of(row(policy, cluster), f"accuracy-{n}") for n in WORKERS] for policy in POLICIES}
-        for cluster in CLUSTERS
-    }
-    return lines(panels, WORKERS, "workers", "test accuracy", log=True)
+    return drawn(runs, POLICIES, CLUSTERS)
 
 
 def above(found: Found, upper: str, lower: str, workers: int = MIDDLE) -> list[float]:
@@ -70,10 +54,7 @@ RECIPE = Recipe(
     shows="accuracy and time of K-buffered, DANA and backup against ASP and BSP",
     small=SMALL,
     rows=list(ROWS),
-    columns={
-        **{f"accuracy-{count}": Column(f"accuracy, n = {count}") for count in WORKERS},
-        **{f"time-{count}": Column(f"time, n = {count}", ".0f") for count in WORKERS},
-    },
+    columns=COLUMNS,
     run=run,
     draw=draw,
     claims=[

@@ -3,44 +3,27 @@ docs/choose/accuracy.md say of them. HE1 is [SHAT]'s cluster with one worker ten
 
 from itertools import product
 from math import inf
-from typing import Any
 
 from matplotlib.figure import Figure
 
 from paceline.reproduce.claims import Above, Fits, Found
-from paceline.reproduce.pictures import lines
-from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.recipe import Around, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
-from paceline.reproduce.user_on_digits import AS_GOOD, SMALL, config_of, trained
+from paceline.reproduce.user_on_digits import AS_GOOD, COLUMNS, SMALL, WORKERS, by_workers, drawn, row
 
 SERVERS = {"bsp": 1, "asp": 1, "everyone": 1, "sgp": 0, "gosgd": 0, "broadcast": 0}
 """Of each policy."""
 CLUSTERS = {"HO": "", "HE1": "10x"}
-WORKERS = (4, 8, 16)
-
-
-def row(policy: str, cluster: str) -> str:
-    return f"{policy}, {cluster}"
-
-
 ROWS = {row(policy, cluster): (policy, cluster) for policy, cluster in product(SERVERS, CLUSTERS)}
 
 
 def run(around: Around, name: str, seed: int) -> Figures:
     policy, cluster = ROWS[name]
-    found: dict[str, Any] = {}
-    for workers in WORKERS:
-        config = config_of({"name": policy}, workers, seed, SERVERS[policy], CLUSTERS[cluster])
-        found |= {f"{figure}-{workers}": number for figure, number in trained(around, config).items()}
-    return found
+    return by_workers(around, {"name": policy}, seed, SERVERS[policy], CLUSTERS[cluster])
 
 
 def draw(runs: Runs) -> Figure:
-    panels = {
-        cluster: {policy: [runs.of(row(policy, cluster), f"accuracy-{n}") for n in WORKERS] for policy in SERVERS}
-        for cluster in CLUSTERS
-    }
-    return lines(panels, WORKERS, "workers", "test accuracy", log=True)
+    return drawn(runs, SERVERS, CLUSTERS)
 
 
 def mean_above(policy: str, cluster: str, found: Found) -> list[float]:
@@ -70,10 +53,7 @@ RECIPE = Recipe(
     shows="accuracy of sgp, gosgd, broadcast and everyone against bsp and asp",
     small=SMALL,
     rows=list(ROWS),
-    columns={
-        **{f"accuracy-{count}": Column(f"accuracy, n = {count}") for count in WORKERS},
-        **{f"time-{count}": Column(f"time, n = {count}", ".0f") for count in WORKERS},
-    },
+    columns=COLUMNS,
     run=run,
     draw=draw,
     claims=[

@@ -286,5 +286,5 @@ RECIPE = Recipe(
             for net in NETS
         ),
     ],
-    minutes=11,
+    minutes=10,
 )

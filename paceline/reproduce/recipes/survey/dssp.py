@@ -178,5 +178,5 @@ RECIPE = Recipe(
             for environment in ("mixed", "transient")
         ),
     ],
-    minutes=10,
+    minutes=11,
 )
