@@ -77,14 +77,28 @@ def kills() -> str:
     head = ["policy", "retained", "rounds", "kills", "answered pushes", "lost", "counted twice", "rounds not good"]
     total = ["all", "", *(sum(int(row[index]) for row in rows) for index in range(2, len(head)))]
     seeds = ", ".join(f"{one['kind']} {one['seed']}" for one in every if not one["good"])
-    numbers: dict[str, list[str]] = {}
+    numbers: dict[str, list[int]] = {}
     for one in every:
-        numbers.setdefault(one["kind"], []).append(str(one["seed"]))
-    tried = "\n" + table(["policy", "seeds"], [[kind, ", ".join(each)] for kind, each in numbers.items()])
+        numbers.setdefault(one["kind"], []).append(one["seed"])
+    tried = "\n" + table(["policy", "seeds"], [[kind, in_steps(each)] for kind, each in numbers.items()])
     bad = f"\nSeeds of the rounds that were not good: {seeds}.\n" if seeds else ""
     return text("ROUNDS").format(workers=WORKERS, servers=SERVERS, batch=BATCH, on=named(every, ROOT)) + (
         "\n" + table(head, [*rows, total]) + tried + bad
     )
+
+
+def in_steps(seeds: Sequence[int]) -> str:
+    """The seeds, in order; three or more at equal distances as '5 to 33 by 7'."""
+    found, left = [], sorted(seeds)
+    while left:
+        run = left[:1]
+        while len(run) < len(left) and left[len(run)] - run[-1] == left[1] - left[0]:
+            run.append(left[len(run)])
+        step = run[1] - run[0] if len(run) > 2 else 0
+        run = run if step else run[:1]
+        found.append(f"{run[0]} to {run[-1]} by {step}" if step else str(run[0]))
+        left = left[len(run) :]
+    return ", ".join(found)
 
 
 def figures(rounds: Sequence[dict[str, Any]]) -> list[int]:
