@@ -117,6 +117,8 @@ def test_svm_trains_through_the_death_of_a_server_and_a_worker(namespace: str, t
     settings: dict[str, Any] = {
         "data": {"path": "/data/rcv1", "source": "server", "validation": 0.0},
         "epochs": 300,
+        "slow": {"all": "2x"},  # over a minute of pauses: a fast machine still trains when the fifth worker comes
+        "nominal_step": 0.01,
         "checkpoint": {"every": "2s"},
         "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.0, "weight_decay": 0.0},
         "svm": {"stop": "own"},
