@@ -23,8 +23,15 @@ from paceline.data.whole_file import replacing
 WEIGHTS, INTERCEPT = "weights", "intercept"
 LOSS = "loss_kind"
 """Where a model's file says among its metadata what it was trained with."""
-SOLVERS = {"hinge": "L2R_L1LOSS_SVC_DUAL", "logistic": "L2R_LR", "squared_hinge": "L2R_L2LOSS_SVC_DUAL"}
-"""What LIBLINEAR calls the training of each loss."""
+TOGETHER = "MCSVM_CS"
+"""What LIBLINEAR calls the training of several classes together. It knows no softmax; predictions of the two are alike."""
+SOLVERS = {
+    "hinge": "L2R_L1LOSS_SVC_DUAL",
+    "logistic": "L2R_LR",
+    "squared_hinge": "L2R_L2LOSS_SVC_DUAL",
+    "softmax": "L2R_LR",
+}
+"""What it calls the training of each loss; of two classes softmax is logistic."""
 EXPECTED = (
     "Expected safetensors with a tensor 'weights' (D,), as a run with sparse updates writes, or LIBLINEAR's text."
 )
@@ -127,8 +134,9 @@ def save_liblinear(path: Path, model: Parts | Vector, labels: Labels, loss: str,
     several = len(rows) > 1
     called = _whole(names, len(rows)) if several else list(reversed(labels.names))
     bias = 1 if len(parts.intercept) else -1
+    solver = TOGETHER if several and loss == "softmax" else SOLVERS[loss]
     header = (
-        f"solver_type {SOLVERS[loss]}\nnr_class {len(called)}\nlabel {' '.join(map(str, called))}\n"
+        f"solver_type {solver}\nnr_class {len(called)}\nlabel {' '.join(map(str, called))}\n"
         f"nr_feature {rows.shape[1]}\nbias {bias}\nw\n"
     )
     with replacing(path, "the model") as temporary, temporary.open("w", encoding="ascii") as stream:
@@ -267,9 +275,9 @@ def _labels(header: Mapping[str, str]) -> list[int]:
     for one class, or each of several, against the others."""
     if "label" not in header:
         raise ValueError(f"it is a model for {header['solver_type']}, which has no classes; expected a classifier")
-    if header["solver_type"] == "MCSVM_CS":
-        raise ValueError("it is a model for MCSVM_CS, with weights for each class; expected another solver")
     found = [int(label) for label in header["label"].split()]
+    if header["solver_type"] == TOGETHER and len(found) == 2:
+        raise ValueError(f"it is a model for {TOGETHER}, with weights for each class; expected another solver")
     if len(found) < 2 or header["nr_class"] != str(len(found)):
         raise ValueError(f"it has {header['nr_class']} classes and {len(found)} labels; expected two or more")
     return found

@@ -12,7 +12,7 @@ from paceline.core.linear.score import Hits, margins
 from paceline.core.values import Vector
 from paceline.data.files import ending
 from paceline.data.inputs import Inputs
-from paceline.data.linear_model import LOSS, Labels, LinearClassifier, read_linear_model
+from paceline.data.linear_model import LOSS, TOGETHER, Labels, LinearClassifier, read_linear_model
 from paceline.data.new_examples import NewExamples, is_rcv1, local, read_new
 from paceline.data.rcv1 import read_documents
 from paceline.data.row_weights import said_of, weights_beside
@@ -26,9 +26,9 @@ _SHOWN = 5
 
 def apply_linear(path: Path, file: str, wanted: Wanted) -> Report:
     """A label is the positive one where its margin, x.w + offset, is above 0; of more than two classes, the one whose margin
-    is largest. UsageError: probabilities of a model that was not trained with the logistic loss; others as for `predict`."""
+    is largest. UsageError: probabilities of a model whose loss gives none; others as for `predict`."""
     classifier, facts = read_linear_model(path), _facts(path)
-    if wanted.probabilities and facts.get(LOSS) != "logistic":
+    if wanted.probabilities and facts.get(LOSS) not in ("logistic", "softmax"):
         raise UsageError(
             f"--proba: {path} was trained with the loss {facts.get(LOSS, 'that its file does not name')}, which "
             "gives margins but no probabilities. Use --margins, or train with --set svm.objective.loss=logistic."
@@ -50,7 +50,7 @@ def apply_linear(path: Path, file: str, wanted: Wanted) -> Report:
         str(path),
         width,
         len(found),
-        _lines(names, called, found, wanted),
+        _lines(names, called, found, wanted, facts.get(LOSS) == "softmax"),
         counts,
         hits._asdict() if hits else {},
         unscored,
@@ -109,6 +109,8 @@ def _facts(path: Path) -> dict[str, str]:
     with path.open("rb") as stream:
         first = stream.readline(100)
     if first.startswith(b"solver_type"):
+        if TOGETHER.encode() in first:
+            return {}
         return {LOSS: "logistic" if first.split()[-1].rstrip().endswith((b"_LR", b"_LR_DUAL")) else "hinge"}
     with safe_open(path, "numpy") as opened:
         return opened.metadata() or {}
@@ -144,12 +146,16 @@ def _read(width: int, path: str, model: Path, inputs: Inputs | None) -> NewExamp
     return NewExamples(rows, labels, as_read=told, weights=weights)
 
 
-def _lines(names: tuple[str, ...], called: npt.NDArray[np.int64], found: Vector, wanted: Wanted) -> list[str]:
+def _lines(
+    names: tuple[str, ...], called: npt.NDArray[np.int64], found: Vector, wanted: Wanted, softmax: bool
+) -> list[str]:
     """The label of each example, with its margins behind it if wanted; or a CSV with the probabilities, those of more than
-    two classes made to sum up to 1, as LIBLINEAR does."""
+    two classes by softmax, or made to sum up to 1, as LIBLINEAR does."""
     labels = [names[place] for place in called.tolist()]
     if wanted.probabilities:
-        each = 1 / (1 + np.exp(-found.astype(np.float64)))
+        wide = found.astype(np.float64)
+        is_joint = softmax and len(names) > 2
+        each = np.exp(wide - wide.max(1, keepdims=True)) if is_joint else 1 / (1 + np.exp(-wide))
         each = np.hstack([1 - each, each]) if len(names) == 2 else each / each.sum(1, keepdims=True)
         rows = ([label, *map(digits, row)] for label, row in zip(labels, each.tolist(), strict=True))
         return csv_lines([("label", *names), *rows])

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
 
 from paceline.core.errors import ConfigError
 from paceline.core.linear.model import Examples, score
@@ -111,3 +113,19 @@ def test_a_rate_that_is_far_too_high_is_told() -> None:
     examples = Examples.of(csr_array(np.full((50, 2), 3.0, np.float32)), np.arange(50) % 2)
     with pytest.raises(ConfigError, match=r"not finite after epoch 1: training has diverged\. Lower lr"):
         train(examples, LocalSettings(lr=1e6, epochs=3, objective=Objective(lam=1e2)))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_train_softmax_as_well_as_scikit_learn_does(threads: int) -> None:
+    iris = load_iris()
+    examples = Examples.of(csr_array(iris.data.astype(np.float32)), iris.target, classes=3)
+    objective = Objective(loss="softmax", c=1)
+    falling = ScheduleConfig(name="polynomial", power=2)
+    settings = LocalSettings(
+        objective=objective, steps="fitted", intercept=True, classes=3, threads=threads, epochs=60, schedule=falling
+    )
+
+    found = score(examples, train(examples, settings).weights, objective, classes=3)
+
+    oracle = LogisticRegression(C=1, max_iter=1000).fit(iris.data, iris.target)
+    assert found.accuracy > oracle.score(iris.data, iris.target) - 0.03

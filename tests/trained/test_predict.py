@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from paceline.cli.__main__ import app
 from paceline.core.errors import DataError, DiskError, UsageError
 from paceline.data.inputs import Inputs
-from paceline.data.linear_model import Labels, Parts, save_liblinear, save_safetensors
+from paceline.data.linear_model import LOSS, Labels, Parts, save_liblinear, save_safetensors
 from paceline.trained.linear_predictions import file_labels
 from paceline.trained.predict import Report, Wanted, find_model, predict, write
 
@@ -238,6 +238,25 @@ def test_probabilities_of_several_classes_sum_up_to_one() -> None:
     assert [float(number) for number in numbers] == pytest.approx((each / each.sum()).tolist())
     with pytest.raises(UsageError, match="give only one of them"):
         predict("s.model", file(MANY), Wanted(True, True))
+
+
+def test_probabilities_of_a_softmax_model_are_its_own() -> None:
+    facts = {LOSS: "softmax"}
+    save_safetensors(Path("s.safetensors"), Parts(SEVERAL, np.zeros(3, np.float32)), Labels(), facts)
+
+    _, lines = predicted("s.safetensors", file(MANY), Wanted(probabilities=True))
+
+    each = np.exp([3.0, 0.0, -3.0])
+    assert [float(number) for number in lines[1].split(",")[1:]] == pytest.approx((each / each.sum()).tolist())
+
+
+def test_liblinears_text_of_a_softmax_model_has_its_classes_but_no_probabilities() -> None:
+    report, lines = predicted(of_several("softmax"), file(MANY))
+
+    assert lines == ["4", "5", "7", "5"]
+    assert report.score["accuracy"] == 0.75
+    with pytest.raises(UsageError, match="trained with the loss that its file does not name"):
+        predict("s.model", file(MANY), Wanted(probabilities=True))
 
 
 DOCUMENTS = "2286  1:2\n2287  2:1 3:4\n2290  1:-1\n"

@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from paceline.core.errors import ConfigError
-from paceline.core.linear.model import Examples, Fit, LinearModel, Longs, score
+from paceline.core.linear.linear_model import AnyModel, linear_model
+from paceline.core.linear.model import Examples, Fit, Longs, score
 from paceline.core.linear.objective import Objective
-from paceline.core.linear.one_vs_rest import OneVsRest, linear_model
 from paceline.core.linear.score import Score
 from paceline.core.linear.stopping import Stopping
 from paceline.core.settings.config import ScheduleConfig
@@ -139,5 +139,5 @@ class _Threads:
         for part in waiting:
             part.result()
 
-    def _run(self, model: LinearModel | OneVsRest, rows: Longs, lr: float) -> None:
+    def _run(self, model: AnyModel, rows: Longs, lr: float) -> None:
         model.step(self._examples, rows, self._settings.batch_size, lr)

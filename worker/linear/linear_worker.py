@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from paceline.core.errors import ConfigError
-from paceline.core.linear.model import Examples, Fit, LinearModel, Longs, score
-from paceline.core.linear.one_vs_rest import OneVsRest, linear_model
+from paceline.core.linear.linear_model import AnyModel, linear_model
+from paceline.core.linear.model import Examples, Fit, Longs, score
 from paceline.core.linear.sparse import distinct
 from paceline.core.linear.stopping import StoppingRule
 from paceline.core.slice.plan import make_plan
@@ -82,7 +82,7 @@ class Loop:
     def __init__(
         self,
         worker: LinearWorker,
-        model: LinearModel | OneVsRest,
+        model: AnyModel,
         fit: Fit | None,
         rows: Rows,
         sampler: Sampler,

@@ -14,24 +14,25 @@ from paceline.core.values import Places, Vector
 
 f32 = np.float32
 HINGE, LOGISTIC, SQUARED_HINGE = range(3)
-LOSSES = {"hinge": HINGE, "logistic": LOGISTIC, "squared_hinge": SQUARED_HINGE}
+LOSSES = {"hinge": HINGE, "logistic": LOGISTIC, "squared_hinge": SQUARED_HINGE, "softmax": LOGISTIC}
+"""Of two classes; there softmax is the logistic loss."""
 _longs = types.Array(types.int64, 1, "C", readonly=True, aligned=False)
 _features = types.Array(types.uint32, 1, "C", readonly=True, aligned=False)
 _features_out = types.Array(types.uint32, 1, "C", aligned=False)
 _flags = types.Array(types.boolean, 1, "C", readonly=True, aligned=False)
 _flags_out = types.Array(types.boolean, 1, "C", aligned=False)
-_rows_in = (_longs, _features, floats, floats, floats, _longs)
-_flag = types.boolean
+rows_in = (_longs, _features, floats, floats, floats, _longs)
+flag = types.boolean
 
 
-_AHEAD = 2
+AHEAD = 2
 """Rows that are asked for before their turn."""
 _LINE = 16
 """float32 values or features in a cache line."""
 
 
 @inner_kernel(nothing(_longs, _features, floats, _longs, types.int64))
-def _ask_for(starts: Longs, indices: Features, values: Vector, rows: Longs, at: int) -> None:
+def ask_for(starts: Longs, indices: Features, values: Vector, rows: Longs, at: int) -> None:
     """Begins to load rows[at], if there is one: half of the time of a pass in random order went into waiting for rows."""
     if at < len(rows):
         row = rows[at]
@@ -40,7 +41,7 @@ def _ask_for(starts: Longs, indices: Features, values: Vector, rows: Longs, at: 
             prefetch(values, j)
 
 
-@inner_kernel(types.float64(_longs, _features, floats, types.int64, floats, _flag))
+@inner_kernel(types.float64(_longs, _features, floats, types.int64, floats, flag))
 def _margin(starts: Longs, indices: Features, values: Vector, row: int, weights: Vector, intercept: bool) -> float:
     """x.w in four sums, since each addition waits for the one before it."""
     first, last = starts[row], starts[row + 1]
@@ -78,12 +79,12 @@ def _furthest(label: f32, margin: float, loss: int, length: float) -> float:
     return float((1.0 - label * margin) / length) if loss == HINGE else 0.5 / length
 
 
-@kernel(nothing(_longs, _features, floats, _longs, floats, _flag, floats_out))
+@kernel(nothing(_longs, _features, floats, _longs, floats, flag, floats_out))
 def find_margins(
     starts: Longs, indices: Features, values: Vector, rows: Longs, weights: Vector, intercept: bool, out: Vector
 ) -> None:
     for at in range(len(rows)):
-        _ask_for(starts, indices, values, rows, at + _AHEAD)
+        ask_for(starts, indices, values, rows, at + AHEAD)
         out[at] = _margin(starts, indices, values, rows[at], weights, intercept)
 
 
@@ -98,7 +99,7 @@ def add_support(
     count: int,
 ) -> int:
     for at in range(len(rows)):
-        _ask_for(starts, indices, values, rows, at + _AHEAD)
+        ask_for(starts, indices, values, rows, at + AHEAD)
         row = rows[at]
         for j in range(starts[row], starts[row + 1]):
             k = indices[j]
@@ -124,7 +125,7 @@ def rebase(places: Places, values: Vector, has: npt.NDArray[np.bool_], before: V
         before[k] = value
 
 
-@inner_kernel(nothing(*_rows_in, floats, floats, types.int64, _flag, floats_out))
+@inner_kernel(nothing(*rows_in, floats, floats, types.int64, flag, floats_out))
 def add_gradient(
     starts: Longs,
     indices: Features,
@@ -143,7 +144,7 @@ def add_gradient(
     pulls = own or decays[0] > 0
     last = len(weights) - 1
     for at in range(len(rows)):
-        _ask_for(starts, indices, values, rows, at + _AHEAD)
+        ask_for(starts, indices, values, rows, at + AHEAD)
         row = rows[at]
         slope = _slope(labels[row], _margin(starts, indices, values, row, weights, intercept), loss)
         if slope == 0 and not pulls:
@@ -156,7 +157,7 @@ def add_gradient(
             sums[last] += slope + decays[last if own else 0] * weights[last]
 
 
-@kernel(nothing(*_rows_in, scalar, floats_out, floats, types.int64, _flag))
+@kernel(nothing(*rows_in, scalar, floats_out, floats, types.int64, flag))
 def step_singly(
     starts: Longs,
     indices: Features,
@@ -175,7 +176,7 @@ def step_singly(
     pulls = own or decays[0] > 0
     last = len(weights) - 1
     for at in range(len(rows)):
-        _ask_for(starts, indices, values, rows, at + _AHEAD)
+        ask_for(starts, indices, values, rows, at + AHEAD)
         row = rows[at]
         slope = _slope(labels[row], _margin(starts, indices, values, row, weights, intercept), loss)
         if slope == 0 and not pulls:
@@ -189,7 +190,7 @@ def step_singly(
             weights[last] -= lr * (slope + decays[last if own else 0] * weights[last])
 
 
-@kernel(nothing(*_rows_in, types.int64, scalar, floats_out, floats, types.int64, _flag, _flag, floats_out))
+@kernel(nothing(*rows_in, types.int64, scalar, floats_out, floats, types.int64, flag, flag, floats_out))
 def step_batches(
     starts: Longs,
     indices: Features,
@@ -223,7 +224,7 @@ def step_batches(
             sums[last] = 0
 
 
-@kernel(nothing(*_rows_in, types.float64, floats_out, floats, floats, types.int64, _flag))
+@kernel(nothing(*rows_in, types.float64, floats_out, floats, floats, types.int64, flag))
 def step_fitted(
     starts: Longs,
     indices: Features,
@@ -243,7 +244,7 @@ def step_fitted(
     own, owed = len(decays) > 1, len(costs) > 1
     last = len(weights) - 1
     for at in range(len(rows)):
-        _ask_for(starts, indices, values, rows, at + _AHEAD)
+        ask_for(starts, indices, values, rows, at + AHEAD)
         row = rows[at]
         label, margin = labels[row], _margin(starts, indices, values, row, weights, intercept)
         slope = _slope(label, margin, loss)

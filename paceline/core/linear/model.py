@@ -8,21 +8,18 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from paceline.core.compiled import check_lengths
 from paceline.core.errors import ConfigError
 from paceline.core.linear.examples import Examples as Examples
-from paceline.core.linear.examples import Features, f32
 from paceline.core.linear.examples import Longs as Longs
+from paceline.core.linear.examples import f32
 from paceline.core.linear.linear_loops import (
     LOSSES,
     add_gradient,
-    add_support,
-    copy_at,
-    rebase,
     step_batches,
     step_fitted,
     step_singly,
 )
+from paceline.core.linear.moves import Moves, Support, sparse
 from paceline.core.linear.objective import Objective
 from paceline.core.linear.score import margins as margins
 from paceline.core.linear.score import score as score
@@ -87,9 +84,8 @@ class LinearModel:
         self._shares: Vector | None = None
         self._rates = np.empty(0, f32) if fit is None else fit.rates
         self._sums = np.zeros(len(weights), f32)
-        self._batch = _Support(len(weights))
-        self._moved = _Support(len(weights)) if tracks else None
-        self._before = np.empty(len(weights) if tracks else 0, f32)
+        self._batch = Support(len(weights))
+        self._moved = Moves(weights[None]) if tracks else None
 
     def gradient(self, examples: Examples, rows: Longs) -> Sparse:
         """The gradient of one batch, of features whose value is not 0; sum or mean as the objective says."""
@@ -102,7 +98,7 @@ class LinearModel:
         self._sums[places] = 0
         if self._is_mean:
             values /= f32(max(1, len(rows)))
-        return _sparse(places, values, len(self.weights))
+        return sparse(places, values, len(self.weights))
 
     def step(self, examples: Examples, rows: Longs, batch_size: int, lr: float) -> None:
         """One step w <- w - lr * gradient for every `batch_size` rows, in their order; the last batch may be smaller. Fitted
@@ -111,7 +107,7 @@ class LinearModel:
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}; expected 1 or more.")
         if self._moved is not None:
-            copy_at(self._moved.add(examples, rows, self._has_intercept(examples)), self.weights, self._before)
+            self._moved.begin(examples, rows, self._has_intercept(examples))
         given, how = (*examples[:5], rows), (self._loss, self._has_intercept(examples))
         if self._fit is not None:
             step_fitted(*given, lr / self._fit.length, self.weights, self._decays, self._rates, *how)
@@ -131,19 +127,14 @@ class LinearModel:
     def moves(self) -> Sparse:
         """What the steps since the last call have added to the weights; coordinates that did not change are left out.
         Weights that came in meanwhile (`rebase`) don't count."""
-        places = self._tracked().take()
-        moved = self.weights[places] - self._before[places]
-        if self._shares is not None:
-            moved /= self._shares[places]
-        return _sparse(places, moved, len(self.weights))
+        return self._tracked().take(self._shares)
 
     def rebase(self, places: Places, values: Vector) -> None:
         """Takes over weights of these features from outside, and puts on top what `moves` has not handed out yet.
         That they are features of the model is not checked."""
-        check_lengths(places, values)
-        rebase(places, values, self._tracked().has, self._before, self.weights)
+        self._tracked().rebase(places, values)
 
-    def _tracked(self) -> "_Support":
+    def _tracked(self) -> Moves:
         assert self._moved is not None, "a model that tells its moves needs tracks=True"
         return self._moved
 
@@ -154,34 +145,3 @@ class LinearModel:
 
     def _has_intercept(self, examples: Examples) -> bool:
         return len(self.weights) > examples.width
-
-
-class _Support:
-    """Which features some rows have."""
-
-    def __init__(self, width: int) -> None:
-        self.has = np.zeros(width, np.bool_)
-        self._found = np.empty(width, np.uint32)
-        self._count = 0
-
-    def add(self, examples: Examples, rows: Longs, intercept: bool) -> Features:
-        """Notes the rows' features, and the intercept. Returns those that are new, in no order."""
-        before = self._count
-        self._count = int(add_support(*examples[:3], rows, self.has, self._found, before))
-        if intercept and len(rows) and not self.has[-1]:
-            self.has[-1] = True
-            self._found[self._count] = len(self.has) - 1
-            self._count += 1
-        return self._found[before : self._count]
-
-    def take(self) -> Places:
-        """All features noted; then there are none."""
-        found = np.sort(self._found[: self._count]).astype(np.int64)
-        self.has[found] = False
-        self._count = 0
-        return found
-
-
-def _sparse(places: Places, values: Vector, width: int) -> Sparse:
-    changed = values != 0
-    return Sparse(places, values, width) if changed.all() else Sparse(places[changed], values[changed], width)

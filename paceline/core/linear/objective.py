@@ -1,7 +1,7 @@
 """What a linear model over sparse rows is trained to make small."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,10 @@ class Objective(BaseModel):
     decay_k * w_k. Its samples are summed over a batch, each at the weights before it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    loss: Literal["hinge", "logistic", "squared_hinge"] = Field(
-        "hinge", description="max(0, 1 - y z), log(1 + exp(-y z)), or the square of the first."
+    loss: Literal["hinge", "logistic", "squared_hinge", "softmax"] = Field(
+        "hinge",
+        description="max(0, 1 - y z), log(1 + exp(-y z)), the square of the first, or -log of a class's softmax, "
+        "all classes in one.",
     )
     c: float | None = Field(
         None,
@@ -46,10 +48,22 @@ class Objective(BaseModel):
         """The same with the lam that `c` gives for this number of training examples, or for the sum of their weights."""
         return self if self.c is None else self.model_copy(update={"lam": 1 / (self.c * (examples or 1))})
 
-    def losses(self, labels: Vector, margins: Vector) -> npt.NDArray[np.float64]:
+    def losses(self, labels: npt.NDArray[Any], margins: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Each sample's loss, without the pull."""
         agreement = labels.astype(np.float64) * margins
-        if self.loss == "logistic":
-            return np.logaddexp(0.0, -agreement)
-        short = np.maximum(0.0, 1.0 - agreement)
+        if self.loss in ("logistic", "softmax"):
+            found: npt.NDArray[np.float64] = np.logaddexp(0.0, -agreement)
+            return found
+        short: npt.NDArray[np.float64] = np.maximum(0.0, 1.0 - agreement)
         return short if self.loss == "hinge" else short**2
+
+    def losses_of_classes(self, labels: Vector, margins: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """The same of class numbers (N,) and margins (classes, N): each class against the rest, added up, or softmax."""
+        wide = margins.astype(np.float64)
+        if self.loss == "softmax":
+            most = wide.max(axis=0)
+            total: npt.NDArray[np.float64] = most + np.log(np.exp(wide - most).sum(axis=0))
+            return total - wide[labels.astype(np.int64), np.arange(len(labels))]
+        signs = np.where(labels == np.arange(len(wide))[:, None], 1, -1)
+        found: npt.NDArray[np.float64] = self.losses(signs, wide).sum(axis=0)
+        return found

@@ -53,12 +53,3 @@ class OneVsRest:
         for number, model in enumerate(self._models):
             mine = slice(cuts[number], cuts[number + 1])
             model.rebase(places[mine] - number * self._each, values[mine])
-
-
-def linear_model(
-    weights: Vector, classes: int, objective: Objective, decays: Vector, tracks: bool = False, fit: Fit | None = None
-) -> LinearModel | OneVsRest:
-    """The model for `classes` classes: one linear model for two, and one against the rest for more."""
-    if classes == 2:
-        return LinearModel(weights, objective, decays, tracks, fit)
-    return OneVsRest(weights, classes, objective, decays, tracks, fit)

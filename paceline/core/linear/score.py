@@ -51,7 +51,7 @@ class Score(NamedTuple):
     """How well weights do on some examples."""
 
     loss: float
-    """Mean of the samples' losses, by their weights; of more than two classes, the sum of their mean losses."""
+    """Mean of the samples' losses, by their weights; of more than two classes each against the rest, the sum of theirs."""
     penalty: float
     """lam / 2 * |w|^2."""
     accuracy: float
@@ -107,8 +107,7 @@ def score(
         found = margins(examples, weights, rows)
         return Score(_mean(objective.losses(labels, found), own), penalty, *Hits.of(labels, found, own))
     every = np.stack([margins(examples, each, rows) for each in np.split(weights, classes)])
-    signs = np.where(labels == np.arange(classes, dtype=f32)[:, None], f32(1), f32(-1))
-    loss = sum(_mean(losses, own) for losses in objective.losses(signs, every))
+    loss = _mean(objective.losses_of_classes(labels, every), own)
     return Score(loss, penalty, *Hits.of_classes(labels, every.argmax(axis=0), own))
 
 

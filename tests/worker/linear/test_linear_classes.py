@@ -37,11 +37,13 @@ def shards_of(source: Labelled, folder: Path) -> Shards:
     return open_shards(folder)
 
 
+@pytest.mark.parametrize("loss", ["squared_hinge", "softmax"])
 @pytest.mark.parametrize("policy", ["bsp", "asp"])
-def test_several_classes_are_trained_in_one_run_whatever_replies_bring(policy: str, tmp_path: Path) -> None:
+def test_several_classes_are_trained_in_one_run_whatever_replies_bring(policy: str, loss: str, tmp_path: Path) -> None:
     source, found = three(), []
     for pull in ("changed", "wanted"):
-        trial = Trial(config(policy, epochs=20, svm={**FITTED, "pull": pull, "validation": 0}), tmp_path / pull)
+        svm = {**FITTED, "objective": {"loss": loss, "c": 1.0}, "pull": pull, "validation": 0}
+        trial = Trial(config(policy, epochs=20, svm=svm), tmp_path / pull)
         trial.shards = shards_of(source, tmp_path / f"{pull}-shards")
         try:
             found.append(trial.start().finish())
