@@ -46,6 +46,13 @@ class Point:
         return ", ".join(parts)
 
 
+def in_turns(points: Sequence[Point], seed: int) -> list[Point]:
+    """The points of one session in the order of their training. Java gets faster as a session lasts, so memory and disk take
+    turns at coming first, from one number of executors to the next and from seed to seed."""
+    first = STORAGES[(points[0].executors + seed) % len(STORAGES)]
+    return sorted(points, key=lambda point: point.storage != first)
+
+
 class Engine(ABC):
     """One way; one file each."""
 

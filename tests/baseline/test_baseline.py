@@ -10,6 +10,7 @@ import pytest
 from paceline.baseline import split as splits
 from paceline.baseline.baseline import TABLES, Baseline, Wanted, table
 from paceline.baseline.encoding import MOST, encoding, index_arrays, number_arrays
+from paceline.baseline.engine import in_turns
 from paceline.baseline.model import MODELS
 from paceline.baseline.results import Results
 from paceline.baseline.scores import scores
@@ -173,6 +174,25 @@ def test_a_folder_of_another_table_is_refused(trained):
 def test_what_there_is_not_is_refused(what, told):
     with pytest.raises(UsageError, match=told):
         Wanted(**{"models": ["lr"], "engines": ["sklearn"], "executors": [1], "storages": ["memory"], **what})
+
+
+@pytest.mark.parametrize("kind", names(MODELS))
+def test_memory_and_disk_come_first_equally_often_over_executors_and_over_seeds(kind):
+    first = [
+        [in_turns(Wanted([kind], ["local"], [count], ["memory", "disk"]).points(), seed)[0].storage for count in (1, 2)]
+        for seed in range(2)
+    ]
+
+    assert first == [["disk", "memory"], ["memory", "disk"]]
+
+
+def test_taking_turns_keeps_trainings_with_the_same_features_together():
+    points = Wanted(names(MODELS), ["local"], [1], ["memory", "disk"]).points()
+    turned = in_turns(points, 0)
+
+    assert sorted(turned, key=points.index) == points
+    assert [point.storage for point in turned] == ["disk"] * 5 + ["memory"] * 5
+    assert [point.variant for point in turned[:5]] == [point.variant for point in points[:5]]
 
 
 def test_an_unknown_table_is_refused(tmp_path):
