@@ -7,9 +7,12 @@ from itertools import groupby, product
 from pathlib import Path
 
 from paceline.baseline import split as splits
+from paceline.baseline.encoding import ENCODINGS
 from paceline.baseline.engine import ENGINES, STORAGES, Point, engine, has_executors, in_turns
 from paceline.baseline.model import MODELS, model
 from paceline.baseline.read_csv import read_csv
+from paceline.baseline.read_shards import TABLE as SHARDS
+from paceline.baseline.read_shards import read_shards
 from paceline.baseline.split import Split
 from paceline.baseline.table import Table
 from paceline.core.errors import UsageError
@@ -18,6 +21,8 @@ from paceline.core.registry import find
 from paceline.reproduce.kept import Kept
 
 TABLES = "paceline.baseline.tables"
+GIVEN = "given"
+"""The encoding of shards."""
 LIKE = "-like"
 """What the name of a made-up table has behind that of the real one."""
 VERSION = 2
@@ -60,6 +65,14 @@ class Wanted:
             for variant in model(kind).variants
         ]
 
+    def check_features(self, split: Split) -> None:
+        """UsageError where a model does not take such features."""
+        if refused := [kind for kind in self.models if split.least < 0 and not model(kind).takes_negative]:
+            raise UsageError(
+                f"--model {refused[0]}: it takes no features below 0, and the shards have {split.least:g}. Leave it out: "
+                f"--model {','.join(each for each in names(MODELS) if model(each).takes_negative)}."
+            )
+
     def _places(self, name: str) -> Iterable[tuple[int, str]]:
         return product(self.executors, self.storages) if has_executors(name) else [(1, STORAGES[0])]
 
@@ -74,8 +87,18 @@ def table(name: str) -> Table:
     known = names(TABLES)
     plain = name.removesuffix(LIKE)
     if plain not in known:
-        raise UsageError(f"No table is called {name!r}; expected {listed([*(each + LIKE for each in known), *known])}.")
+        raise UsageError(
+            f"No table is called {name!r}; expected {listed([*(each + LIKE for each in known), *known, SHARDS])}."
+        )
     return find(TABLES, Table, plain)()
+
+
+def encoding_for(name: str, given: str | None) -> str | None:
+    """What the rows of the table of this name are encoded as: shards are encoded already. UsageError: not so."""
+    if given is not None and (name == SHARDS) != (given == GIVEN):
+        expected = GIVEN if name == SHARDS else listed([each for each in names(ENCODINGS) if each != GIVEN])
+        raise UsageError(f"--encode {given}: {name} takes {expected}.")
+    return GIVEN if name == SHARDS else given
 
 
 class Baseline:
@@ -84,14 +107,17 @@ class Baseline:
     def __init__(
         self, name: str, rows: int, seed: int, folder: Path, data: str | None = None, label: str | None = None
     ) -> None:
-        """`data`: the CSV of a real table, which has no -like; it counts with all its rows. `label`: another column than the
-        table's. UsageError, and ConfigError where the folder holds runs of something else."""
+        """`data`: the CSV of a real table, which has no -like, or the folder of shards; it counts with all its rows. `label`:
+        another column than the table's. UsageError, and ConfigError where the folder holds runs of something else."""
         self.folder, self._rows, self._seed, self._data = folder, rows, seed, data
-        self._table, self._label = table(name), label
-        if name.endswith(LIKE) != (data is None):
+        self._table, self._label = None if name == SHARDS else table(name), label
+        if self._table is None:
+            if data is None or label is not None:
+                raise UsageError(f"{SHARDS} needs --data, their folder, and takes no --label.")
+        elif name.endswith(LIKE) != (data is None):
             plain = name.removesuffix(LIKE)
             raise UsageError(f"{plain} needs --data, its CSV; {plain + LIKE} is made up and takes none.")
-        if label is not None and label not in (known := [self._table.label, *self._table.texts]):
+        elif label is not None and label not in (known := [self._table.label, *self._table.texts]):
             raise UsageError(f"--label {label}: expected {listed(known)}.")
         what: dict[str, object] = {
             "table": name,
@@ -99,14 +125,16 @@ class Baseline:
             "seed": seed,
             "version": VERSION,
         }
-        what |= {"data": data, "label": label or self._table.label}
+        what |= {"data": data, "label": label or (self._table and self._table.label)}
         self.kept = Kept(folder / "runs.jsonl", what)
 
     def split(self) -> Split:
-        """Its rows, made up or read first where they are missing. DataError: the CSV has something wrong."""
+        """Its rows, made up or read first where they are missing. DataError: the CSV or the shards have something wrong."""
         place = self.folder / "data"
         if not splits.is_written(place):
-            if self._data is None:
+            if self._table is None:
+                splits.write_given(read_shards(str(self._data)), place)
+            elif self._data is None:
                 splits.make_up(self._table, self._rows, self._seed, place, self._label)
             else:
                 label = self._label or self._table.label
@@ -122,6 +150,7 @@ class Baseline:
         missing = self.missing(wanted)
         if missing:
             split = self.split()
+            wanted.check_features(split)
         for (name, _), points in groupby(missing, lambda point: (point.engine, point.executors)):
             last = time.perf_counter()
             for point, found in engine(name).train(split, in_turns(list(points), self._seed), self.folder / "logs"):

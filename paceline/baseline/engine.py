@@ -13,7 +13,8 @@ from paceline.core.registry import find
 ENGINES = "paceline.baseline.engines"
 STORAGES = ("memory", "disk")
 Found = dict[str, Any]
-"""Of one training: confusion matrix, seconds of preparing, training and testing, CPU seconds of training, log loss or None."""
+"""Of one training: confusion matrix, seconds of preparing, training and testing, CPU seconds of training, log loss or
+None; of the engine `killed` also what a `Kill` says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,12 +36,14 @@ def check_spark() -> None:
 
 
 def trained(
-    master: str, memory: int, split: Split, points: Sequence[Point], log: Path
+    master: str, memory: int, split: Split, points: Sequence[Point], log: Path, kill: bool = False
 ) -> Iterator[tuple[Point, Found]]:
-    """Trains all points. `memory`: of driver and executors each (MiB). What Spark raised is raised here; the log says more."""
+    """Trains all points. `memory`: of driver and executors each (MiB). `kill`: an executor in the middle of each
+    training. What Spark raised is raised here; the log says more."""
     spec = {
         "master": master,
         "memory": memory,
+        "kill": kill,
         "folder": str(split.folder),
         "points": [asdict(point) for point in points],
     }

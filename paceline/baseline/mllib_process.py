@@ -6,6 +6,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import psutil
 
 from paceline.baseline.encoding import FEATURES, encoding
 from paceline.baseline.engine import Found, Point
+from paceline.baseline.kill import Kill, Killer, comparable, jobs_of
 from paceline.baseline.mllib import ERROR, POINT
 from paceline.baseline.split import LABEL, Split
 from paceline.core.errors import PacelineError
@@ -59,7 +62,8 @@ def train(spec: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Found]]:
                 if (point.kind, name) not in warm:
                     warm.add((point.kind, name))
                     point.model.mllib(1).fit(parts[0].sample(min(1.0, WARM / split.train_rows), seed=0))
-                yield given, {"preparing": preparing, **_trained(point, parts, len(split.classes))}
+                fitted, found = _killed(spark, point, parts[0]) if spec["kill"] else _fitted(point, parts[0])
+                yield given, {"preparing": preparing, **found, **_tested(point, fitted, parts[1], len(split.classes))}
             for part in parts:
                 part.unpersist()
 
@@ -78,12 +82,28 @@ def _prepared(spark: Any, split: Split, name: str, storage: str) -> list[Any]:
     return parts
 
 
-def _trained(point: Point, parts: list[Any], classes: int) -> Found:
-    train, test = parts
+def _fitted(point: Point, train: Any) -> tuple[Any, Found]:
     estimator = point.model.mllib(point.setting)
     start, cpu = time.perf_counter(), cpu_seconds()
     fitted = estimator.fit(train)
-    training, used = time.perf_counter() - start, cpu_seconds() - cpu
+    training, now = time.perf_counter() - start, cpu_seconds()
+    return fitted, {"training": training, "cpu": sum(used - cpu.get(pid, 0.0) for pid, used in now.items())}
+
+
+def _killed(spark: Any, point: Point, train: Any) -> tuple[Any, Found]:
+    """The same with an executor that dies, after a training in which none does. CPU seconds lack those of the dead one."""
+    (whole, _), jobs = jobs_of(spark, f"{point.name}, whole", lambda: _fitted(point, train))
+    with Killer(spark, point.name, jobs, point.executors) as killer:
+        (fitted, found), _ = jobs_of(spark, point.name, lambda: _fitted(point, train))
+    if not killer.job:
+        raise PacelineError(
+            f"{point.name}: the training was over before an executor could be killed. Give more --rows."
+        )
+    ours, other = (point.model.mllib_numbers(each) for each in (whole, fitted))
+    return fitted, {**found, "kill": asdict(Kill(killer.job, jobs, len(ours), comparable(ours, other)))}
+
+
+def _tested(point: Point, fitted: Any, test: Any, classes: int) -> Found:
     start = time.perf_counter()
     confusion = [[0] * classes for _ in range(classes)]
     answered = fitted.transform(test)
@@ -91,9 +111,7 @@ def _trained(point: Point, parts: list[Any], classes: int) -> Found:
         confusion[int(row[LABEL])][int(row["prediction"])] = row["count"]
     testing = time.perf_counter() - start
     return {
-        "training": training,
         "testing": testing,
-        "cpu": used,
         "confusion": confusion,
         "log_loss": _log_loss(answered) if point.model.tells_chances else None,
     }
@@ -105,11 +123,15 @@ def _log_loss(answered: Any) -> float:
     return float(MulticlassClassificationEvaluator(metricName="logLoss").evaluate(answered))
 
 
-def cpu_seconds() -> float:
-    """That this process and all that it has started have used, executors' too."""
+def cpu_seconds() -> dict[int, float]:
+    """That this process and all that it has started have used, executors' too, by process."""
+    found = {}
     own = psutil.Process()
-    times = [process.cpu_times() for process in (own, *own.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
+    for process in (own, *own.children(recursive=True)):
+        with suppress(psutil.Error):  # it has just ended
+            times = process.cpu_times()
+            found[process.pid] = times.user + times.system
+    return found
 
 
 if __name__ == "__main__":

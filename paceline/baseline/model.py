@@ -1,7 +1,7 @@
 """A model of MLlib's and the same of scikit-learn's."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from paceline.core.registry import find
@@ -16,12 +16,18 @@ class Model(ABC):
     """What its features are if nobody says otherwise."""
     variants: ClassVar[Mapping[str, float]]
     """What [Survey] has of it: its one setting, by the name of the row."""
+    takes_negative: ClassVar[bool] = True
+    """Whether features may be below 0."""
     tells_chances: ClassVar[bool] = False
     """Whether a log loss of its probabilities means something."""
 
     @abstractmethod
     def mllib(self, setting: float) -> Any:
         """An estimator of pyspark.ml, for columns `features` and `label`."""
+
+    @abstractmethod
+    def mllib_numbers(self, fitted: Any) -> Sequence[float]:
+        """All numbers of a fitted model of MLlib's."""
 
     @abstractmethod
     def sklearn(self, setting: float) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.baseline.baseline import Baseline, Wanted
 from paceline.baseline.engine import Found, Point, has_executors
+from paceline.baseline.kill import Kill
 from paceline.baseline.scores import scores
 from paceline.plot_style import png
 from paceline.reproduce.pictures import lines
@@ -98,6 +99,10 @@ class Results:
             seen.setdefault((point.engine, point.variant), (point.engine, point.variant, *cells))
         return list(seen.values())
 
+    def kills(self) -> list[str]:
+        """What became of each model in whose training an executor was killed."""
+        return [f"{point.name}: {Kill(**found['kill'])}." for point, found in self._found.items() if "kill" in found]
+
     def heading(self) -> list[str]:
         """What to compare the numbers with."""
         split = self._split
@@ -119,6 +124,7 @@ class Results:
             "PPV by class:",
             "",
             *_markdown(("engine", "model", *self._split.classes), self.classes()),
+            *[line for said in self.kills() for line in ("", said)],
         ]
 
     def plain(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.baseline.read_shards import Rows
 from paceline.baseline.table import Table
 from paceline.core.errors import DataError
 
@@ -19,6 +20,8 @@ FILES = 8
 MISSING_TEXT = "(none)"
 DATE_PARTS = ("month", "weekday", "hour")
 LABEL = "label"
+INDICES, VALUES = "indices", "values"
+"""Columns of rows that are given as vectors: lists of the features that are not 0, and of their values."""
 DESCRIPTION = "split.json"
 
 
@@ -34,6 +37,10 @@ class Split:
     test_rows: int
     best: float | None = None
     """The accuracy that no model can expect to pass, where the table is made up."""
+    width: int = 0
+    """Features of a row that is given as a vector; 0: rows have texts and numbers."""
+    least: float = 0.0
+    """The smallest value in such vectors."""
 
     @classmethod
     def of(cls, folder: Path) -> "Split":
@@ -76,10 +83,7 @@ def write(
     texts = list(found)
     numbers = [name for name in table.numbers if name != label]
     found |= {name: pc.fill_null(columns[name], float("nan")) for name in numbers}
-    counts = sorted(pc.value_counts(columns[label]).to_pylist(), key=lambda each: (-each["counts"], each["values"]))
-    classes = [str(each["values"]) for each in counts]
-    if len(classes) < 2:
-        raise DataError(f"All rows have {', '.join(classes) or 'no'} as {label}; expected two classes, or more.")
+    classes = _classes(columns[label], label)
     found[LABEL] = pc.index_in(columns[label], pa.array(classes)).cast(pa.float64())
     whole = pa.table(found)
     is_train = np.random.default_rng([seed, 1]).random(len(whole)) < TRAINING
@@ -88,6 +92,44 @@ def write(
     split = Split(folder, texts, numbers, classes, len(parts["train"]), len(parts["test"]), best)
     _write(split, parts)
     return split
+
+
+def write_given(parts: Mapping[str, Rows], folder: Path) -> Split:
+    """Writes the parts of a folder of shards, which are split already; otherwise as `write`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    label = "label of the shards"
+    classes = _classes(pa.array(np.concatenate([part.classes for part in parts.values()])), label)
+    made = {}
+    for name, part in parts.items():
+        features = part.features
+        features.sort_indices()
+        starts = pa.array(features.indptr.astype(np.int32))
+        made[name] = pa.table(
+            {
+                INDICES: pa.ListArray.from_arrays(starts, pa.array(features.indices.astype(np.int32))),
+                VALUES: pa.ListArray.from_arrays(starts, pa.array(features.data)),
+                LABEL: pc.index_in(pa.array(part.classes), pa.array(classes)).cast(pa.float64()),
+            }
+        )
+    _check_classes(classes, made, label)
+    least = min(0.0, *(float(part.features.data.min(initial=0)) for part in parts.values()))
+    rows, width = (len(made["train"]), len(made["test"])), parts["train"].features.shape[1]
+    split = Split(folder, [], [], classes, *rows, width=width, least=least)
+    _write(split, made)
+    return split
+
+
+def _classes(labels: Any, label: str) -> list[str]:
+    """From the most frequent one on."""
+    import pyarrow.compute as pc
+
+    counts = sorted(pc.value_counts(labels).to_pylist(), key=lambda each: (-each["counts"], each["values"]))
+    classes = [str(each["values"]) for each in counts]
+    if len(classes) < 2:
+        raise DataError(f"All rows have {', '.join(classes) or 'no'} as {label}; expected two classes, or more.")
+    return classes
 
 
 def _check_classes(classes: Sequence[str], parts: Mapping[str, Any], label: str) -> None:

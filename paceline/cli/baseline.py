@@ -26,10 +26,13 @@ def baseline(
     table: Annotated[
         str,
         typer.Argument(
-            metavar="TABLE", help=f"What to train on: {', '.join(_TABLES)} (made up), or without -like and with --data."
+            metavar="TABLE",
+            help=f"What to train on: {', '.join(_TABLES)} (made up), or without -like and with --data; shards, with --data.",
         ),
     ],
-    data: Annotated[str | None, typer.Option(metavar="PATH", help="The CSV of a real table.")] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The CSV of a real table, or a folder of shards.")
+    ] = None,
     label: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Another column of texts to tell than the table's own.")
     ] = None,
@@ -57,12 +60,14 @@ def baseline(
         from paceline.extras import needing
 
         with needing("paceline baseline"):
-            from paceline.baseline.baseline import Baseline, Wanted
+            from paceline.baseline.baseline import Baseline, Wanted, encoding_for
             from paceline.baseline.results import Results
 
             if encode is not None and encode not in _ENCODINGS:
                 raise UsageError(f"--encode {encode}: expected {listed(_ENCODINGS)}.")
-            wanted = Wanted(_words(model), _words(engine), _numbers(executors), _words(storage), encode)
+            wanted = Wanted(
+                _words(model), _words(engine), _numbers(executors), _words(storage), encoding_for(table, encode)
+            )
             parts = [table, *([] if data else [str(rows)]), str(seed), *([label.replace("/", "-")] if label else [])]
             made = Baseline(table, rows, seed, out / "-".join(parts), data, label)
             wanted.check()
@@ -100,5 +105,5 @@ def _show(results: "Results", screen: "Console", folder: Path) -> None:
     for cells in results.short():
         found.add_row(*cells)
     screen.print(found)
-    say("\n".join(results.heading()))
+    say("\n".join([*results.heading(), *results.kills()]))
     say(f"Table, picture and JSON are in {folder}")

@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 
 from paceline.baseline.baseline import Baseline, Wanted
-from paceline.baseline.encoding import encoding, index_arrays
+from paceline.baseline.encoding import encoding, index_arrays, labels
+from paceline.baseline.engine import Point
+from paceline.baseline.engines.standalone import master
+from paceline.baseline.kill import Kill
 from paceline.baseline.mllib import trained
 from paceline.baseline.mllib_process import train
 from paceline.baseline.model import MODELS
 from paceline.core.errors import ConfigError
 from paceline.core.folders import names
+from tests.support.small_shards import made
 
 pytest.importorskip("pyspark", reason="pyspark is not installed here: make spark")
 pytestmark = [
@@ -44,7 +48,8 @@ def mllib(baseline):
     """What this process's session gives, by the name of the variant."""
     points = Wanted(names(MODELS), ["local"], [1], ["memory"]).points()
     as_sent = [{name: getattr(point, name) for name in point.__slots__} for point in points]
-    spec = {"master": "local[1]", "memory": 1024, "folder": str(baseline.split().folder), "points": as_sent}
+    spec = {"master": "local[1]", "memory": 1024, "kill": False, "folder": str(baseline.split().folder)}
+    spec["points"] = as_sent
     return {point["variant"]: found for point, found in train(spec)}
 
 
@@ -73,6 +78,35 @@ def test_mllib_and_scikit_learn_agree(baseline, mllib, variant, features, apart)
     right, other = (np.trace(each) / np.sum(each) for each in (ours, mllib[variant]["confusion"]))
     assert other == pytest.approx(right, abs=apart)
     assert np.sum(ours) == np.sum(mllib[variant]["confusion"]) == baseline.split().test_rows
+
+
+def test_mllib_gets_the_features_of_shards(mllib, tmp_path):
+    from pyspark.ml import Pipeline
+    from pyspark.sql import SparkSession
+
+    made(tmp_path / "shards", is_sparse=True)
+    split = Baseline("shards", 0, 0, tmp_path / "out", str(tmp_path / "shards")).split()
+    train = SparkSession.getActiveSession().read.parquet(str(split.folder / "train"))
+    given = Pipeline(stages=encoding("given").stages(split)).fit(train).transform(train)
+    theirs = [(*row["features"].toArray(), row["label"]) for row in given.collect()]
+    ours = np.column_stack([encoding("given").arrays(split)[0].toarray(), labels(split)[0]])
+
+    assert sorted(theirs) == sorted(map(tuple, ours))
+
+
+@pytest.mark.timeout(600)
+def test_an_executor_that_is_killed_in_mid_training_changes_no_model(baseline, tmp_path):
+    point = Point("killed", "lr", "lr, 3 steps", "onehot", executors=2)
+    ((got, found),) = trained(master(2), 1024, baseline.split(), [point], tmp_path / "log", kill=True)
+    kill = Kill(**found["kill"])
+
+    assert got == point
+    assert 1 <= kill.jobs // 2 < kill.job
+    assert kill.numbers > 1_000
+    assert kill.apart is not None
+    assert kill.apart < 1e-12
+    assert np.sum(found["confusion"]) == baseline.split().test_rows
+    assert "code 137" in (tmp_path / "log").read_text()
 
 
 def test_a_spark_that_does_not_start_is_told(baseline, monkeypatch, tmp_path):

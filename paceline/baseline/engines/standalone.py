@@ -19,5 +19,9 @@ class Standalone(Engine):
 
     def train(self, split: Split, points: Sequence[Point], logs: Path) -> Iterator[tuple[Point, Found]]:
         count = points[0].executors
-        master = f"local-cluster[{count},1,{MEMORY}]"
-        return trained(master, MEMORY, split, points, logs / f"standalone-{count}.log")
+        return trained(master(count), MEMORY, split, points, logs / f"standalone-{count}.log")
+
+
+def master(count: int) -> str:
+    """Of a cluster with that many executors."""
+    return f"local-cluster[{count},1,{MEMORY}]"

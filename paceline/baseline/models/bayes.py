@@ -1,5 +1,6 @@
 """bayes: multinomial naive Bayes."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from paceline.baseline.model import Model
@@ -9,12 +10,16 @@ class Bayes(Model):
     """The setting is the smoothing: that many of each feature are added to those of each class."""
 
     encoding = "index"
+    takes_negative = False
     variants: ClassVar = {"bayes, smoothing 1": 1.0, "bayes, smoothing 500": 500.0}
 
     def mllib(self, setting: float) -> Any:
         from pyspark.ml.classification import NaiveBayes
 
         return NaiveBayes(modelType="multinomial", smoothing=setting)
+
+    def mllib_numbers(self, fitted: Any) -> Sequence[float]:
+        return [*fitted.pi.toArray(), *fitted.theta.toArray().ravel()]
 
     def sklearn(self, setting: float) -> Any:
         from sklearn.naive_bayes import MultinomialNB

@@ -1,5 +1,6 @@
 """lr: multinomial logistic regression by L-BFGS, without regularization, MLlib's default."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,9 @@ class Lr(Model):
         from pyspark.ml.classification import LogisticRegression
 
         return LogisticRegression(family="multinomial", maxIter=int(setting))
+
+    def mllib_numbers(self, fitted: Any) -> Sequence[float]:
+        return [*fitted.coefficientMatrix.toArray().ravel(), *fitted.interceptVector.toArray()]
 
     def sklearn(self, setting: float) -> Any:
         from sklearn.linear_model import LogisticRegression

@@ -1,9 +1,13 @@
 """tree: one decision tree."""
 
+import re
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from paceline.baseline.encoding import MOST
 from paceline.baseline.model import Model
+
+NUMBER = r"-?\d+(?:\.\d+)?(?:E-?\d+)?"
 
 
 class Tree(Model):
@@ -17,6 +21,10 @@ class Tree(Model):
         from pyspark.ml.classification import DecisionTreeClassifier
 
         return DecisionTreeClassifier(maxDepth=int(setting), maxBins=MOST + 28)
+
+    def mllib_numbers(self, fitted: Any) -> Sequence[float]:
+        _, branches = fitted.toDebugString.split("\n", 1)  # before it is a name that changes
+        return [float(number) for number in re.findall(NUMBER, branches)]
 
     def sklearn(self, setting: float) -> Any:
         from sklearn.tree import DecisionTreeClassifier
