@@ -52,6 +52,8 @@ class Wanted:
                     raise UsageError(f"--{what} {each}: expected {listed(known)}, or several with commas.")
         if not self.executors or min(self.executors) < 1:
             raise UsageError(f"--executors {','.join(map(str, self.executors))}: expected 1 or more, like 1,2.")
+        if not self.points():
+            raise UsageError(f"{' '.join(self.lacking())} Give another --model or --engine.")
 
     def points(self) -> list[Point]:
         """All trainings; those that share a session are next to each other, and in it those that share their features."""
@@ -62,6 +64,7 @@ class Wanted:
             for name in self.engines
             for executors, storage in self._places(name)
             for encoding, kind in kinds
+            if engine(name).trains(model(kind))
             for variant in model(kind).variants
         ]
 
@@ -72,6 +75,13 @@ class Wanted:
                 f"--model {refused[0]}: it takes no features below 0, and the shards have {split.least:g}. Leave it out: "
                 f"--model {','.join(each for each in names(MODELS) if model(each).takes_negative)}."
             )
+
+    def lacking(self) -> list[str]:
+        """Which engine has no such model, in lines for people."""
+        without = [
+            (name, [kind for kind in self.models if not engine(name).trains(model(kind))]) for name in self.engines
+        ]
+        return [f"{name} has no {listed(kinds)}: not trained." for name, kinds in without if kinds]
 
     def _places(self, name: str) -> Iterable[tuple[int, str]]:
         return product(self.executors, self.storages) if has_executors(name) else [(1, STORAGES[0])]

@@ -14,7 +14,7 @@ ENGINES = "paceline.baseline.engines"
 STORAGES = ("memory", "disk")
 Found = dict[str, Any]
 """Of one training: confusion matrix, seconds of preparing, training and testing, CPU seconds of training, log loss or
-None; of the engine `killed` also what a `Kill` says."""
+None; of some engines the seconds that processes took to start and to end, and of `killed` also what a `Kill` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,10 @@ class Engine(ABC):
 
     def check(self) -> None:  # noqa: B027 a library that everybody has
         """ConfigError where a library is missing that it needs."""
+
+    def trains(self, model: Model) -> bool:
+        """Whether it has such a model."""
+        return True
 
     @abstractmethod
     def train(self, split: Split, points: Sequence[Point], logs: Path) -> Iterator[tuple[Point, Found]]:

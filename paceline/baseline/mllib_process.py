@@ -51,7 +51,9 @@ def train(spec: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Found]]:
     split = Split.of(Path(spec["folder"]))
     memory = f"{spec['memory']}m"
     settings = {**SETTINGS, "spark.driver.memory": memory, "spark.executor.memory": memory}
+    begun = time.perf_counter()
     with spark_session(spec["master"], "paceline baseline", "MLlib", f"it is {spec['master']}", settings) as spark:
+        starting = time.perf_counter() - begun
         warm: set[tuple[str, str]] = set()
         for (name, storage), points in groupby(spec["points"], lambda point: (point["encoding"], point["storage"])):
             start = time.perf_counter()
@@ -63,7 +65,8 @@ def train(spec: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Found]]:
                     warm.add((point.kind, name))
                     point.model.mllib(1).fit(parts[0].sample(min(1.0, WARM / split.train_rows), seed=0))
                 fitted, found = _killed(spark, point, parts[0]) if spec["kill"] else _fitted(point, parts[0])
-                yield given, {"preparing": preparing, **found, **_tested(point, fitted, parts[1], len(split.classes))}
+                tested = _tested(point, fitted, parts[1], len(split.classes))
+                yield given, {"starting": starting, "preparing": preparing, **found, **tested}
             for part in parts:
                 part.unpersist()
 

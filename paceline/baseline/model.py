@@ -33,6 +33,10 @@ class Model(ABC):
     def sklearn(self, setting: float) -> Any:
         """An estimator of scikit-learn's."""
 
+    def paceline(self, setting: float) -> Mapping[str, Any] | None:
+        """Settings of a run of Paceline's on sparse rows; None: it has no such model."""
+        return None
+
 
 def model(name: str) -> Model:
     """ConfigError: there is none of this name."""

@@ -25,14 +25,16 @@ HEADER = (
     "accuracy",
     "PPV, weighted",
     "PPV, mean",
+    "log loss",
     "prepare (s)",
+    "start (s)",
     "train (s)",
     "speed-up",
     "test (s)",
     "CPU (s)",
 )
 
-SHORT = ("accuracy", "PPV, weighted", "train (s)", "speed-up", "test (s)", "CPU (s)")
+SHORT = ("accuracy", "PPV, weighted", "log loss", "train (s)", "speed-up", "CPU (s)")
 
 
 class Results:
@@ -84,7 +86,9 @@ class Results:
             f"{100 * found['accuracy']:.2f} %",
             f"{100 * found['ppv_weighted']:.2f} %",
             f"{100 * found['ppv_macro']:.2f} %",
+            "" if found["log_loss"] is None else f"{found['log_loss']:.4f}",
             f"{found['preparing']:.1f}",
+            f"{found['starting']:.1f}" if "starting" in found else "",
             f"{found['training']:.2f}",
             "" if speed_up is None else f"{speed_up:.2f}",
             f"{found['testing']:.2f}",

@@ -71,6 +71,8 @@ def baseline(
             parts = [table, *([] if data else [str(rows)]), str(seed), *([label.replace("/", "-")] if label else [])]
             made = Baseline(table, rows, seed, out / "-".join(parts), data, label)
             wanted.check()
+            if not as_json and (lacking := wanted.lacking()):
+                say("\n".join(lacking))
             missing = len(made.missing(wanted))
             for done, point in enumerate(made.train(wanted), 1):
                 if not as_json:

@@ -166,7 +166,8 @@ def test_a_folder_of_another_table_is_refused(trained):
     ("what", "told"),
     [
         ({"models": ["forest"]}, r"--model forest: expected bayes, lr or tree, or several with commas"),
-        ({"engines": ["yarn"]}, "--engine yarn: expected killed, local, sklearn or standalone"),
+        ({"engines": ["yarn"]}, "--engine yarn: expected killed, local, paceline, sklearn or standalone"),
+        ({"models": ["tree", "bayes"], "engines": ["paceline"]}, "paceline has no tree or bayes: not trained. Give"),
         ({"storages": ["tape"]}, "--storage tape: expected memory or disk"),
         ({"executors": [0]}, "--executors 0: expected 1 or more"),
         ({"executors": []}, "--executors : expected 1 or more"),
@@ -175,6 +176,14 @@ def test_a_folder_of_another_table_is_refused(trained):
 def test_what_there_is_not_is_refused(what, told):
     with pytest.raises(UsageError, match=told):
         Wanted(**{"models": ["lr"], "engines": ["sklearn"], "executors": [1], "storages": ["memory"], **what})
+
+
+def test_an_engine_trains_the_models_that_it_has_and_says_which_it_has_not():
+    wanted = Wanted(names(MODELS), ["paceline", "sklearn"], [1, 2], ["memory", "disk"])
+
+    assert {point.kind for point in wanted.points() if point.engine == "paceline"} == {"lr"}
+    assert len([point for point in wanted.points() if point.engine == "sklearn"]) == 5
+    assert wanted.lacking() == ["paceline has no bayes or tree: not trained."]
 
 
 @pytest.mark.parametrize("kind", names(MODELS))

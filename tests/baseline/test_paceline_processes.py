@@ -1,0 +1,57 @@
+"""The engine `paceline`: a real run on the rows of a split."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score
+
+from paceline.baseline import split as splits
+from paceline.baseline.baseline import Baseline, Wanted, table
+from paceline.baseline.engine import Point, engine
+from paceline.baseline.results import Results
+from paceline.core.errors import PacelineError
+
+WANTED = Wanted(["lr"], ["paceline", "sklearn"], [1], ["memory"])
+
+
+def test_a_run_is_as_good_as_scikit_learn_and_both_are_in_one_table(tmp_path):
+    baseline = Baseline("fire-like", 5_000, 0, tmp_path)
+    list(baseline.train(WANTED))
+    Results(baseline, WANTED).write()
+
+    told = json.loads((tmp_path / "results.json").read_text())
+    found = {(run["engine"], run["variant"]): run for run in told["runs"]}
+    own, other = (found[name, "lr, 20 steps"] for name in ("paceline", "sklearn"))
+    assert own["accuracy"] == pytest.approx(other["accuracy"], abs=0.03)
+    assert own["log_loss"] == pytest.approx(other["log_loss"], rel=0.1)
+    assert sum(map(sum, own["confusion"])) == told["test_rows"]
+    assert own["training"] > 0
+    assert own["cpu"] > 0
+    assert "| paceline | lr, 20 steps | onehot |" in (tmp_path / "table.txt").read_text()
+
+
+def test_a_run_that_fails_is_named_with_its_log(tmp_path, monkeypatch):
+    from paceline.baseline.models.lr import Lr
+
+    monkeypatch.setattr(Lr, "paceline", lambda self, setting: {"optimizer.lr": -1})
+    split = splits.make_up(table("fire-like"), 500, 0, tmp_path / "data")
+
+    with pytest.raises(PacelineError, match=r"paceline run ended with exit code 78\. Its log: .*paceline\.log"):
+        list(engine("paceline").train(split, [Point("paceline", "lr", "lr, 3 steps", "onehot")], tmp_path / "logs"))
+    assert "lr" in (tmp_path / "logs" / "paceline.log").read_text()
+
+
+def test_scores_are_those_of_scikit_learn():
+    from sklearn.metrics import confusion_matrix, log_loss
+
+    from paceline.baseline.engines.paceline import _confusion, _log_loss
+
+    rng = np.random.default_rng(0)
+    labels, margins = rng.integers(0, 3, 50), rng.normal(size=(50, 3)) * 5
+    chances = np.exp(margins) / np.exp(margins).sum(1, keepdims=True)
+
+    assert _log_loss(labels, margins) == pytest.approx(log_loss(labels, chances))
+    found = _confusion(labels, margins.argmax(1), 3)
+    assert found == confusion_matrix(labels, margins.argmax(1)).tolist()
+    assert np.trace(found) / 50 == accuracy_score(labels, margins.argmax(1))
