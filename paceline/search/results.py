@@ -147,12 +147,22 @@ class Results:
 
     @property
     def ranked(self) -> list[Row]:
-        """All that are scored, the best one first; those of a later round come before the others."""
-        sign = self._measure.sign
-        scores = [(row.mean(self.measure), row) for row in self.rows]
-        scored = [(row.round, sign * score, row) for row_score, row in scores if (score := row_score) is not None]
-        finite = [each for each in scored if math.isfinite(each[1])]
-        return [row for *_, row in sorted(finite, key=lambda each: each[:2], reverse=True)]
+        """All that are scored, the best one first; those of a later round come before the others, and of equal ones that
+        with the smaller loss."""
+        finite = [row for row in self.rows if (score := row.mean(self.measure)) is not None and math.isfinite(score)]
+        return sorted(finite, key=self._rank, reverse=True)
+
+    @property
+    def losses(self) -> list[float]:
+        """What a search makes small, of each row; infinity where it is not scored."""
+        scores = [row.mean(self.measure) for row in self.rows]
+        signed = [None if score is None else -self._measure.sign * score for score in scores]
+        return [math.inf if each is None or math.isnan(each) else each for each in signed]
+
+    def _rank(self, row: Row) -> tuple[float, ...]:
+        score, loss = row.mean(self.measure), row.mean(LOSS)
+        assert score is not None
+        return row.round, self._measure.sign * score, -math.inf if loss is None or math.isnan(loss) else -loss
 
     @property
     def cost(self) -> str | None:

@@ -143,6 +143,14 @@ def test_the_best_point_is_the_first_of_those_with_the_highest_accuracy():
     assert [point["best"] for point in results.plain()["points"]] == [False, True, False, False]
 
 
+def test_of_points_with_the_same_accuracy_the_one_with_the_smaller_loss_is_better():
+    losses = (2.0, 1.0, float("nan"), None)
+    scores = [{"test_accuracy": 0.9} | ({} if loss is None else {"test_loss": loss}) for loss in losses]
+    rows = [Row(number, {"seed": number}, [Measured(each, 1, 1)]) for number, each in enumerate(scores)]
+
+    assert [row.number for row in Results(rows).ranked] == [1, 0, 2, 3]
+
+
 def test_where_there_is_no_accuracy_the_lowest_loss_is_the_best():
     losses = (3.0, 1.0, float("nan"))
     rows = [Row(number, {"seed": number}, [Measured({"test_loss": loss}, 1, 1)]) for number, loss in enumerate(losses)]
