@@ -128,14 +128,14 @@ Sample = Annotated[
     str | None,
     typer.Option(
         metavar="SAMPLER",
-        help="Draw points instead of running all combinations: random, also from ranges like "
-        "--grid optimizer.lr=log:0.001..1 (extra search).",
+        help="Draw points instead of running all combinations: random, or tpe, which learns from results; also from "
+        "ranges like --grid optimizer.lr=log:0.001..1 (extra search).",
     ),
 ]
 Points = Annotated[int | None, typer.Option(help="How many points --sample draws.", min=1)]
 SampleSeed = Annotated[
     int | None,
-    typer.Option("--seed", help="Of --sample: the same seed draws the same points; default: 0.", min=0),
+    typer.Option("--seed", help="Of --sample: another seed draws other points; default: 0.", min=0),
 ]
 Cores = Annotated[
     int | None,

@@ -60,15 +60,25 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class Guided:
+    """That points are chosen one batch after the other, by what those before gave."""
+
+    points: int
+    """How many in all."""
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
-    """Every combination of the values is one point, unless points are drawn."""
+    """Every combination of the values is one point, unless points are drawn or chosen."""
 
     values: dict[str, list[Any]]
     """By key of the settings."""
     preset: str | None = None
     paper: tuple[Published, ...] = ()
     drawn: tuple[dict[str, Any], ...] | None = None
-    """A sample of the points."""
+    """A sample of the points; of a guided search, those chosen so far."""
+    guided: Guided | None = None
 
     @property
     def size(self) -> int | None:
@@ -91,6 +101,14 @@ class Grid:
             return
         for values in itertools.product(*self.values.values()):
             yield dict(zip(self.values, values, strict=True))
+
+    def ends(self) -> Iterator[dict[str, Any]]:
+        """A few points that have each value and both ends of each range, the other keys at their first ones."""
+        tried = {key: _tried(values) for key, values in self.values.items()}
+        first = {key: values[0] for key, values in tried.items()}
+        yield first
+        for key, values in tried.items():
+            yield from (first | {key: value} for value in values[1:])
 
     @property
     def varied(self) -> list[str]:
@@ -178,6 +196,11 @@ def _read_range(text: str, told: str) -> Range:
     if told.startswith("log:") and found[0] <= 0:
         raise UsageError(f"--grid {text}: a logarithmic range begins above 0; got {found[0]}.")
     return Range(found[0], found[1], told.startswith("log:"))
+
+
+def _tried(values: list[Any]) -> list[Any]:
+    only = values[0]
+    return [only.low, only.high] if isinstance(only, Range) else values
 
 
 def _at(settings: Any, key: str) -> Any:

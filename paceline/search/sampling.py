@@ -1,24 +1,26 @@
 """Points drawn from values and ranges, instead of every combination. Optuna has the samplers."""
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.errors import UsageError
 from paceline.extras import needing
-from paceline.search.grid import Grid, Range
+from paceline.search.grid import Grid, Guided, Range
 
 if TYPE_CHECKING:
-    from optuna import Trial
+    from optuna.distributions import BaseDistribution
 
-SAMPLERS = ("random",)
+SAMPLERS = ("random", "tpe")
 TRIES = 100
 """Draws for one point until it is none of those before."""
 
 
 def sampled(grid: Grid, how: str | None, points: int | None, seed: int | None) -> Grid:
-    """With points drawn from it, the same ones for the same arguments; as it is where nothing asks for that. UsageError
-    where options don't go together, or the grid has fewer points; ConfigError where Optuna is not installed."""
+    """With points drawn from it, the same ones for the same arguments, or guided where results choose the points;
+    as it is where nothing asks for that. UsageError where options don't go together, or the grid has fewer points;
+    ConfigError where Optuna is not installed."""
     ranges = [f"{key}={each}" for key, values in grid.values.items() for each in values if isinstance(each, Range)]
     if how is None:
         given = [f"--{name} {value}" for name, value in (("points", points), ("seed", seed)) if value is not None]
@@ -34,7 +36,18 @@ def sampled(grid: Grid, how: str | None, points: int | None, seed: int | None) -
     if whole is not None and points >= whole:
         raise UsageError(f"--points {points}: the grid has {whole} points; draw fewer, or leave --sample out.")
     with needing("--sample"):
-        return replace(grid, drawn=tuple(_drawn(grid, points, seed or 0)))
+        drawn = tuple(_drawn(grid, points, seed or 0))
+    return replace(grid, drawn=drawn) if how == "random" else replace(grid, drawn=(), guided=Guided(points, seed or 0))
+
+
+def space(grid: Grid) -> "dict[str, BaseDistribution]":
+    """The grid in Optuna's words: a list by places, in order where it has numbers that rise or fall."""
+    return {key: _distribution(values) for key, values in grid.values.items()}
+
+
+def point_of(grid: Grid, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The point that these parameters of the space stand for."""
+    return {key: _value(params[key], values) for key, values in grid.values.items()}
 
 
 def _drawn(grid: Grid, points: int, seed: int) -> list[dict[str, Any]]:
@@ -46,12 +59,12 @@ def _drawn(grid: Grid, points: int, seed: int) -> list[dict[str, Any]]:
     else:
         places = {key: range(len(values)) for key, values in grid.values.items()}
         sampler = optuna.samplers.GridSampler(places, seed)  # which takes none twice
-    study = optuna.create_study(sampler=sampler)
+    study, within = optuna.create_study(sampler=sampler), space(grid)
     found: list[dict[str, Any]] = []
     for _ in itertools.repeat(None, points * TRIES):
-        trial = study.ask()
-        point = {key: _value(trial, key, values) for key, values in grid.values.items()}
+        trial = study.ask(within)
         study.tell(trial, 0.0)
+        point = point_of(grid, trial.params)
         if point not in found:
             found.append(point)
         if len(found) == points:
@@ -59,10 +72,22 @@ def _drawn(grid: Grid, points: int, seed: int) -> list[dict[str, Any]]:
     raise UsageError(f"--points {points}: the ranges have only {len(found)} different points; draw fewer.")
 
 
-def _value(trial: "Trial", key: str, values: list[Any]) -> Any:
+def _distribution(values: list[Any]) -> "BaseDistribution":
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    only = values[0]
+    if isinstance(only, Range):
+        if only.is_whole:
+            return IntDistribution(int(only.low), int(only.high), log=only.log)
+        return FloatDistribution(only.low, only.high, log=only.log)
+    are_numbers = len(values) > 1 and all(type(each) in (int, float) for each in values)
+    if are_numbers and sorted(values) in (values, values[::-1]):
+        return IntDistribution(0, len(values) - 1)
+    return CategoricalDistribution(list(range(len(values))))
+
+
+def _value(param: Any, values: list[Any]) -> Any:
     only = values[0]
     if not isinstance(only, Range):
-        return values[trial.suggest_int(key, 0, len(values) - 1)]
-    if only.is_whole:
-        return trial.suggest_int(key, int(only.low), int(only.high), log=only.log)
-    return float(f"{trial.suggest_float(key, only.low, only.high, log=only.log):.6g}")
+        return values[param]
+    return param if only.is_whole else min(max(float(f"{param:.6g}"), only.low), only.high)

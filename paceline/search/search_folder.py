@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from paceline.local.run_folder import RunFolder, held, open_run
 
 FORMAT = 1
 """Of search.json and what it stands for; a search that names none has the first one."""
+CHOSEN = "chosen.json"
 SEARCHES = Path("searches")
 """Under the working folder; each search that was given no other folder has one in it."""
 
@@ -35,6 +36,23 @@ class SearchFolder:
     @property
     def points(self) -> Path:
         return self.path / "points"
+
+    @property
+    def _chosen(self) -> Path:
+        return self.path / CHOSEN
+
+    def chosen(self) -> list[dict[str, Any]]:
+        """The points that a guided search has chosen so far. ConfigError where the file is damaged."""
+        if not self._chosen.exists():
+            return []
+        try:
+            return [dict(point) for point in json.loads(self._chosen.read_text())]
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"Can't read {self._chosen}: {error}. Start the search over with --fresh.") from error
+
+    def write_chosen(self, points: Sequence[Mapping[str, Any]]) -> None:
+        """DiskError where it can't be written."""
+        self.write(self._chosen, "the points", (json.dumps(list(points)) + "\n").encode())
 
     def run(self, name: str) -> RunFolder:
         """The folder of one of its runs."""
@@ -109,7 +127,7 @@ def _empty(folder: SearchFolder) -> None:
     for part in (folder.points, folder.path / "shards"):
         if part.exists():
             shutil.rmtree(part)
-    for file in (folder.manifest, *folder.path.glob("results.*")):
+    for file in (folder.manifest, folder.path / CHOSEN, *folder.path.glob("results.*")):
         file.unlink(missing_ok=True)
 
 

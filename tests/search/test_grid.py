@@ -10,7 +10,7 @@ from paceline.load_settings import load
 from paceline.local.read_config import read_config
 from paceline.presets import paper_grids
 from paceline.search.grid import read_grid, read_paper_grid
-from paceline.search.search import points_of
+from paceline.search.points import points_of
 
 
 def read(sets):

@@ -60,8 +60,10 @@ def test_a_path_to_the_folder_above_is_a_value():
         ("seed=0,1", None, None, 1, r"--seed 1 is for a sample: add --sample random"),
         ("seed=0,1", None, 5, None, r"--points 5 is for a sample"),
         ("workers=1..4", None, None, None, r"--grid workers=1\.\.4 is for a sample"),
-        ("workers=1..4", "sobol", 2, None, r"--sample sobol: expected random"),
+        ("workers=1..4", "sobol", 2, None, r"--sample sobol: expected random or tpe"),
         ("workers=1..4", "random", None, None, r"how many points shall it draw\? Add --points 20"),
+        ("workers=1..4", "tpe", None, None, r"how many points shall it draw\? Add --points 20"),
+        ("seed=0,1", "tpe", 2, None, r"--points 2: the grid has 2 points; draw fewer"),
         ("seed=0,1", "random", 2, None, r"--points 2: the grid has 2 points; draw fewer"),
     ],
 )
