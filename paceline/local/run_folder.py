@@ -23,6 +23,7 @@ from paceline.core.stored_format import check_format
 from paceline.data.whole_file import replacing
 from paceline.load_settings import differences, read_yaml, write_yaml
 from paceline.own_extensions import KEPT, by_name
+from paceline.tasks.missing_data import refuse_missing_data
 
 if TYPE_CHECKING:
     from paceline.rpc.auth import Credentials
@@ -259,8 +260,8 @@ def open_run(
     config: Config, fresh: bool = False, runs: Path = RUNS, given: Mapping[str, Any] | None = None
 ) -> tuple[RunFolder, Config]:
     """The folder that the config's `run` names, new or to be resumed, and the config with its name in it. ConfigError
-    where the folder holds another run; `fresh` empties it first. `given`: of a script's run all that was said, since its
-    config holds defaults, too, until the script has described it."""
+    where the folder holds another run; `fresh` empties it first. What the task says where a new run's data is not there.
+    `given`: of a script's run all that was said, since its config holds defaults, too, until the script has described it."""
     name = config.run or new_name(config, runs)
     config = config.model_copy(update={"run": name})
     folder = RunFolder(runs / name)
@@ -272,6 +273,8 @@ def open_run(
                 shutil.rmtree(folder.path)
         if folder.config.exists():
             _check_same(folder.checked(), config, given)
+        else:
+            refuse_missing_data(config)
         _fill(folder, config, given)
     except OSError as error:
         raise DiskError(

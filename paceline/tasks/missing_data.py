@@ -1,0 +1,23 @@
+"""Data that is not there is refused before anything is started."""
+
+from pathlib import Path
+
+from paceline.core.settings.config import Config
+from paceline.data.files import BUNDLED
+from paceline.own_files import is_own
+
+
+def refuse_missing_data(config: Config) -> None:
+    """Raises what the task itself says of `data.path` where that names local files and one of them is not there. Of a user's
+    task, whose paths may be any words, only those with a '/' are looked at."""
+    paths = config.data.path.split(",")
+    if config.is_script or not any(_is_missing(path, is_own(config.task)) for path in paths):
+        return
+    from paceline.tasks.task import load_task  # here: runs the task's file, which nobody else needs in this process
+
+    load_task(config.task, config.model, config.svm.positive).data(config.data.path)
+
+
+def _is_missing(path: str, is_own_task: bool) -> bool:
+    is_file = "/" in path or not (is_own_task or path == BUNDLED or path.isdecimal())
+    return is_file and "://" not in path and not Path(path).exists()
