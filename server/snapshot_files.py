@@ -38,10 +38,10 @@ class SnapshotFiles:
         self._say = say
         self.passed_over = 0
         """Damaged snapshots that `newest` has found."""
-        self.rounds: dict[int, int] = {}
-        """The versions of the snapshots that were written in rounds, by their numbers."""
         self.versions: dict[int, int] = {}
-        """Those of all readable ones, by their numbers."""
+        """Of all readable snapshots, by their numbers."""
+        self._in_rounds: set[int] = set()
+        """The numbers of those that were written in rounds."""
         self.spared = 0
         """The version of one that is not removed, however old it is; 0: of none."""
         self.good: frozenset[int] = frozenset()
@@ -54,15 +54,15 @@ class SnapshotFiles:
             self._save(number, plan, state)
         except OSError as error:
             raise DiskError(f"Can't write a snapshot to {self._folder}: {error}. The older ones are intact.") from error
-        rounds = {**self.rounds, number: state.table["version"]} if state.table.get("rounds") else self.rounds
-        versions = {**self.versions, number: int(state.table["version"])}
+        self.versions[number] = int(state.table["version"])
+        if state.table.get("rounds"):
+            self._in_rounds.add(number)
         for old in sorted(self.numbers())[: -self._keep]:
-            is_spared = self.spared and rounds.get(old) == self.spared
-            if not is_spared and versions.get(old) not in self.good:
+            version = self.versions.get(old)
+            is_spared = self.spared and old in self._in_rounds and version == self.spared
+            if not is_spared and version not in self.good:
                 self._remove_both(old)
-        left = self.numbers()
-        self.versions = {of: version for of, version in versions.items() if of in left}
-        self.rounds = {of: version for of, version in rounds.items() if of in left}
+        self._forget({*self.versions} - {*self.numbers()})
 
     def newest(self) -> tuple[SlicePlan, SliceState] | None:
         """The newest intact state; None before there is one. Logs each damaged one that it skips. Raises DataError if all are
@@ -91,21 +91,29 @@ class SnapshotFiles:
     def go_back(self, version: int) -> tuple[SlicePlan, SliceState] | None:
         """The newest intact state of this version that was written in rounds; removes newer ones. None if there is none; logs
         it if it is damaged."""
-        for number in sorted((number for number, of in self.rounds.items() if of == version), reverse=True):
+        for number in sorted((each for each in self._in_rounds if self.versions[each] == version), reverse=True):
             try:
                 found = self._load(number)
             except TooNew:
                 raise
             except DAMAGES as error:
                 self._say("snapshot is damaged", snapshot=number, why=str(error))
-                self.rounds = {of: each for of, each in self.rounds.items() if of != number}
+                self._in_rounds.remove(number)
                 continue
             for newer in [each for each in self.numbers() if each > number]:
                 self._remove_both(newer)
-            self.rounds = {of: each for of, each in self.rounds.items() if of <= number}
-            self.versions = {of: each for of, each in self.versions.items() if of <= number}
+            self._forget({each for each in self.versions if each > number})
             return found
         return None
+
+    @property
+    def rounds(self) -> set[int]:
+        """The versions of snapshots that were written in rounds."""
+        return {self.versions[number] for number in self._in_rounds}
+
+    def _forget(self, numbers: set[int]) -> None:
+        self.versions = {number: of for number, of in self.versions.items() if number not in numbers}
+        self._in_rounds -= numbers
 
     def good_weights(self, version: int) -> SliceState | None:
         """The newest intact state of this version, or of the next older one, whose weights are all finite. Changes nothing;
@@ -167,7 +175,7 @@ class SnapshotFiles:
             self._left(path)
         tables = {number: table for number in self.numbers() if (table := self._table(number)) is not None}
         self.versions = {number: int(table["version"]) for number, table in tables.items()}
-        self.rounds = {number: self.versions[number] for number, table in tables.items() if table.get("rounds")}
+        self._in_rounds = {number for number, table in tables.items() if table.get("rounds")}
 
     def _save(self, number: int, plan: SlicePlan, state: SliceState) -> None:
         """Data and manifest are on the medium under temporary names first; so a data file without any manifest, which only

@@ -84,7 +84,7 @@ class StateFolder:
     @property
     def round_versions(self) -> set[int]:
         """Versions of the snapshots that were written in rounds."""
-        return {*self._snapshots.rounds.values()}
+        return self._snapshots.rounds
 
     def go_back(self, version: int) -> tuple[SlicePlan, SliceState] | None:
         """The newest intact snapshot of this version, written in rounds; removes those that are newer and begins another
