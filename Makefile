@@ -142,18 +142,10 @@ bench: setup ## speed as ratios to other systems, each part in one interleaved r
 	-$(BIN)/python -m benchmarks.links # for Linux and root only
 	$(if $(DATA),$(BIN)/python -m benchmarks.ddp --data $(DATA))
 
-experiments: setup ## tables of all policies and of sharding strategies, [Hogwild] with leaving workers (DATA= for CIFAR-10 too; hours)
-	$(BIN)/python -m experiments.policies
+experiments: setup ## what is beside the recipes of `paceline reproduce`: defaults against plain torch, the SVM against scikit-learn, scripts (hours)
 	$(BIN)/python -m experiments.defaults
-	$(BIN)/python -m experiments.codecs
-	$(BIN)/python -m experiments.survey
-	$(if $(DATA),$(BIN)/python -m experiments.codecs --task experiments/small_cifar10.py --data $(DATA) --epochs 5)
-	$(BIN)/python -m experiments.sharding
-	$(BIN)/python -m experiments.sharding --data 8
-	$(BIN)/python -m experiments.hogwild
 	$(BIN)/python -m experiments.linear
-	$(BIN)/python -m experiments.actors_processes
-	$(if $(DATA),$(BIN)/python -m experiments.policies bsp ssp:3 asp shat kbuffered --task cifar10 --data $(DATA) --model cnn --epochs 3)
+	$(BIN)/python -m experiments.scripts
 
 protos: setup ## the stubs in paceline/v1, from protos/
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos

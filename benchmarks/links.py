@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 
 from benchmarks import report
-from experiments.processes import SERVERS, Ran, run
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
 from paceline.exits import exits, run_command
 from paceline.load_settings import load
 from paceline.reproduce.network import UNLIMITED
+from paceline.reproduce.processes import SERVERS, Ran, run
 from paceline.tasks.task import load_task
 
 TASK = str(Path(__file__).with_name("wide_digits.py"))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from experiments.defaults_cells import NETWORKS, TORCH, Cell, Found, Kept, config_of, plain, torch_cells, user_of
 from experiments.defaults_table import beside, full
-from experiments.processes import run
 from paceline.core.settings.config import Config
+from paceline.reproduce.processes import run
 
 SAMPLE = ("bsp", "ssp", "asp", "shat", "kbuffered", "local_sgd", "easgd", "adpsgd")
 POLICIES = ("bsp", "ssp", "asp", "shat", "kbuffered", "local_sgd")

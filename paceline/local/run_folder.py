@@ -260,7 +260,7 @@ def open_run(
     config: Config, fresh: bool = False, runs: Path = RUNS, given: Mapping[str, Any] | None = None
 ) -> tuple[RunFolder, Config]:
     """The folder that the config's `run` names, new or to be resumed, and the config with its name in it. ConfigError
-    where the folder holds another run; `fresh` empties it first. What the task says where a new run's data is not there.
+    where the folder holds another run; `fresh` empties it first. What the task says where a new run's data does not exist.
     `given`: of a script's run all that was said, since its config holds defaults, too, until the script has described it."""
     name = config.run or new_name(config, runs)
     config = config.model_copy(update={"run": name})

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf, sqrt
+from math import inf, nan, sqrt
 from statistics import mean, stdev, variance
 
 CONFIDENCE = 0.95
@@ -52,6 +52,8 @@ def of_variances(upper: Sequence[float], lower: Sequence[float]) -> Interval:
     """Of the ratio of two samples' variances."""
     from scipy import stats
 
+    if min(len(upper), len(lower)) < 2:
+        return Interval(nan, 0.0, inf)  # one run has no variance
     if min(len(upper), len(lower)) < FEWEST or not variance(lower):
         return Interval(variance(upper) / variance(lower) if variance(lower) else inf, 0.0, inf)
     middle = variance(upper) / variance(lower)

@@ -1,4 +1,4 @@
-"""Data that is not there is refused before anything is started."""
+"""Data that does not exist is refused before anything is started."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from paceline.own_files import is_own
 
 
 def refuse_missing_data(config: Config) -> None:
-    """Raises what the task itself says of `data.path` where that names local files and one of them is not there. Of a user's
+    """Raises what the task itself says of `data.path` where that names local files and one of them does not exist. Of a user's
     task, whose paths may be any words, only those with a '/' are looked at."""
     paths = config.data.path.split(",")
     if config.is_script or not any(_is_missing(path, is_own(config.task)) for path in paths):

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from benchmarks.links import Cell, Found, judged, main, planned, rates, seconds_per_step, seconds_to, settings
-from experiments.cluster import Outcome
-from experiments.processes import Ran, Worked
 from paceline.core.errors import UsageError
 from paceline.core.run.scoring import Score
 from paceline.reproduce import network
 from paceline.reproduce.network import UNLIMITED, Command, Network, Node, Traffic, commands, missing, nodes, traffic
+from paceline.reproduce.processes import Outcome, Ran, Worked
 
 FAST, SLOW = 1e9, 5e7
 
@@ -109,7 +108,7 @@ def test_a_runs_figures_are_means_over_all_steps() -> None:
         Worked(30, 6.0, 1.0, Traffic(30_000_000, 60_000_000)),
         Worked(10, 6.0, 5.0, Traffic(10_000_000, 20_000_000)),
     ]
-    ran = Ran(Outcome({"test_accuracy": 0.8}, 6.0, 0.0, 0.0, scores), workers)
+    ran = Ran(Outcome({"test_accuracy": 0.8}, 6.0, scores), workers)
     assert judged(ran, 0.9) == Found(0.3, 3.0, 4.0, 0.8)
     assert judged(ran, 0.95).reached is None
 

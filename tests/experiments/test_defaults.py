@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from experiments import defaults_processes
-from experiments.cluster import Outcome
 from experiments.defaults import POLICIES, main
 from experiments.defaults_cells import (
     NETWORKS,
@@ -25,9 +24,9 @@ from experiments.defaults_cells import (
     run_cell,
 )
 from experiments.defaults_table import compact, compared, full, references, summary
-from experiments.processes import Ran
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
+from paceline.reproduce.processes import Outcome, Ran
 from paceline.reproduce.virtual_model import Chain
 from paceline.reproduce.virtual_training import Trained, train
 from paceline.tasks.task import load_task
@@ -226,4 +225,4 @@ def test_the_transformer_learns_a_task_with_an_answer() -> None:
 
 
 def ran(score: float) -> Ran:
-    return Ran(Outcome({"test_accuracy": score}, 1.0, 0.0, 0.0, []), [])
+    return Ran(Outcome({"test_accuracy": score}, 1.0, []), [])

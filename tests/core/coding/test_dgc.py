@@ -166,10 +166,9 @@ def test_a_policy_that_a_run_switches_to_must_go_with_momentum_as_well() -> None
 def test_a_run_of_the_digits_with_servers_learns() -> None:
     """Past the warm-up, with one value in a hundred."""
     pytest.importorskip("torch")
-    from experiments.cluster import run
-    from experiments.policies import base_config
+    from paceline.reproduce.processes import run
+    from paceline.reproduce.recipes.ours.codecs import config_of
 
     codec = {"push": "topk", "momentum": 0.9, "warmup_epochs": 2}
-    config = base_config("digits", None, None, 2, 5, 0.0, "ho", {"name": "bsp"}, ["optimizer.lr=0.02"], codec)
 
-    assert run(config).metrics["test_accuracy"] > 0.85
+    assert run(config_of(codec, workers=2, epochs=5)).outcome.metrics["test_accuracy"] > 0.85

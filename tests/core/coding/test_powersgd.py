@@ -222,9 +222,9 @@ def test_a_rank_that_can_not_be_is_refused(rank: object) -> None:
 
 def test_a_run_of_the_digits_with_servers_learns() -> None:
     pytest.importorskip("torch")
-    from experiments.cluster import run
-    from experiments.policies import base_config
+    from paceline.reproduce.processes import run
+    from paceline.reproduce.recipes.ours.codecs import config_of
 
-    outcome = run(base_config("digits", None, None, 2, 3, 0.0, "ho", {"name": "bsp"}, [], {"push": "powersgd"}))
+    found = run(config_of({"push": "powersgd"}, workers=2, epochs=3))
 
-    assert outcome.metrics["test_accuracy"] > 0.85
+    assert found.outcome.metrics["test_accuracy"] > 0.85

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.actors_processes import TASK, main
 from paceline.core.errors import ConfigError
 from paceline.core.values import Vector
 from paceline.reproduce.actors_virtual import (
+    ASP,
     HIDDEN,
     LENGTH,
     SHAPES,
@@ -21,10 +21,13 @@ from paceline.reproduce.actors_virtual import (
     gradient,
     outputs,
 )
+from paceline.reproduce.recipes.ours import actors_in_processes
+from paceline.reproduce.recipes.ours.actors_in_processes import compared
 from paceline.reproduce.xor_runs import FORMS, RATES, best, broadcast, setting_of
 from paceline.tasks.task import load_task
 from paceline.worker.training.model_and_gradient import Replica
 
+TASK = str(actors_in_processes.TASK)
 CORNERS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)
 LABELS = np.array([0, 1, 1, 0])
 
@@ -186,13 +189,10 @@ def test_the_best_of_the_rates_is_kept(form: str) -> None:
 
 # real processes
 @pytest.mark.timeout(240)
-def test_real_processes_stand_beside_the_virtual_ones(tmp_path: Path, capsys: Any) -> None:
-    main(tmp_path, 2, 150, [0.05], 1.0)
+def test_real_processes_end_where_the_virtual_ones_do(tmp_path: Path) -> None:
+    central, decentral = (compared(tmp_path, each, 0, 2, 150) for each in (ASP, broadcast(0.05, "gradient")))
 
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
-    central, decentral = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows[1:])
-    assert (central[0], decentral[0]) == ("centralised", "tau 0.05")
-    assert central[3] == central[4] == "1,359"
-    for row in (central, decentral):
-        assert float(row[1]) == pytest.approx(float(row[2]), abs=0.02)
-    assert float(decentral[3].replace(",", "")) == pytest.approx(float(decentral[4].replace(",", "")), rel=0.3)
+    assert central["updates"] == central["virtual-updates"] == 1359
+    for found in (central, decentral):
+        assert found["error"] == pytest.approx(found["virtual-error"], abs=0.02)
+    assert decentral["updates"] == pytest.approx(decentral["virtual-updates"], rel=0.3)

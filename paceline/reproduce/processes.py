@@ -1,5 +1,5 @@
-"""A whole run in separate processes, forked in a moment. They work in parallel, and their links have a known speed where that
-is asked for (paceline/reproduce/network.py)."""
+"""A whole run in separate processes, forked in a moment: its start takes a second. They work in parallel, and their links have
+a known speed where that is asked for (paceline/reproduce/network.py)."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -11,7 +11,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from experiments.cluster import Outcome, outcome_of
+from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.data.shards import open_shards
 from paceline.reproduce.network import Network, Traffic, traffic
@@ -29,6 +29,18 @@ SERVERS = "servers"
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run gave."""
+
+    metrics: dict[str, float]
+    """Of the final score."""
+    seconds: float
+    """Training time."""
+    history: list[Score]
+    """Every score, the final one last."""
+
+
+@dataclass(frozen=True, slots=True)
 class Worked:
     """What one worker did."""
 
@@ -43,7 +55,7 @@ class Worked:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What one run gave."""
+    """What one run gave, and its workers."""
 
     outcome: Outcome
     workers: list[Worked]
@@ -57,7 +69,7 @@ def run(config: Config, rates: Mapping[str, float] | None = None) -> Ran:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         make_shards(config, folder / "shards")
         network = None if rates is None else stack.enter_context(Network(rates))
-        team = stack.enter_context(Team({} if network is None else network.nodes, "experiments.warm"))
+        team = stack.enter_context(Team({} if network is None else network.nodes, "paceline.reproduce.warm"))
         addresses: list[str] = []
         for index in range(config.server_processes):
             team.start(f"server-{index}", SERVERS, _serve, config, index, folder / str(index), addresses[:1])
@@ -77,7 +89,14 @@ def _serve(pipe: "Connection[Any, Any]", host: str, config: Config, index: int, 
     server.start()
     pipe.send(f"{host}:{server.port}")
     pipe.recv()
-    pipe.send(outcome_of(server))
+    pipe.send(_outcome_of(server))
+
+
+def _outcome_of(server: Server) -> Outcome:
+    """What the run of this chief gave."""
+    assert server.chief is not None
+    scores = list(server.chief.run.scoring.scores)
+    return Outcome(scores[-1].metrics, scores[-1].seconds, scores)
 
 
 def _work(

@@ -1,0 +1,172 @@
+"""Two workers leave a run and one joins it ([Hogwild] II-D): what docs/papers/hogwild.md says of it. Real processes; SIGTERM to
+two of four workers at a quarter of the examples, and another worker at half of them, which replaces one."""
+
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import closing
+from itertools import product
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from paceline.core.errors import PacelineError
+from paceline.local.child_environment import child_environment
+from paceline.local.children import Child, end_all
+from paceline.local.launcher import run_local
+from paceline.local.read_config import complete
+from paceline.local.run_folder import RunFolder, open_run
+from paceline.reproduce.claims import Fits, Found
+from paceline.reproduce.hogwild_races import MODES, settings
+from paceline.reproduce.pictures import spreads
+from paceline.reproduce.rcv1_runs import rows_like_rcv1
+from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
+from paceline.reproduce.rule import Verdict
+from paceline.result import Result
+from paceline.sharder.sharding import make_shards
+from paceline.v1.run_service_pb2 import StatusReply
+
+EVERY: Mapping[str, Mapping[str, Any]] = {**MODES, "hogwild": {"policy": {"name": "asp"}, "svm": {"stop": "own"}}}
+"""As published; and every push at once."""
+CALM, CHANGING = "undisturbed", "two leave, one joins"
+WORKERS, LEAVERS, JOINER = 4, ("worker-1", "worker-2"), 4
+LEAVE, JOIN = 0.25, 0.5
+"""When they do, as shares of the examples that the run is to count."""
+EXAMPLES, EPOCHS = 3000, 15
+ROUNDS = 1024
+"""Examples of two rounds: what may be counted beyond the end."""
+
+
+def row(mode: str, kind: str) -> str:
+    return f"{mode}, {kind}"
+
+
+ROWS = {row(mode, kind): (mode, kind) for mode, kind in product(EVERY, (CALM, CHANGING))}
+
+
+def run(around: Around, name: str, seed: int) -> Figures:
+    mode, kind = ROWS[name]
+    data = rows_like_rcv1(around.folder / f"rows-{seed}", seed, EXAMPLES)
+    place = trained(around.folder, settings(EVERY[mode], data, WORKERS), f"{mode}-{len(kind)}-{seed}", seed, kind)
+    result, last = Result(place.path), place.last_status()
+    return {
+        "beyond": last["examples"] - last["budget"],
+        "seconds": result.seconds,
+        "accuracy": 100 * result.metrics["test_accuracy"],
+        "loss": result.metrics["test_loss"],
+    }
+
+
+def trained(folder: Path, own: Mapping[str, Any], name: str, seed: int, kind: str, epochs: int = EPOCHS) -> RunFolder:
+    """The finished run. PacelineError: it failed."""
+    wanted = {**own, "run": name, "epochs": epochs, "seed": seed, "checkpoint": {"every": 60.0}}
+    place, config = open_run(complete(wanted, preset="hogwild"), fresh=True, runs=folder / "runs")
+    shards = folder / f"shards-{seed}"
+    make_shards(config, shards)
+    with closing(Disturbance(place, shards)) as disturbance:
+        watch = disturbance.watch if kind == CHANGING else lambda status, rate: None
+        outcome = run_local(config, place.path, lambda line: None, watch, shards=shards)
+    if outcome.exit_code:
+        raise PacelineError(f"Run {place.name} ended with exit code {outcome.exit_code}: {outcome.reason}.")
+    return place
+
+
+class Disturbance:
+    """Tells two workers to leave and starts another, at shares of the run's examples."""
+
+    def __init__(self, place: RunFolder, shards: Path) -> None:
+        self._place = place
+        self._shards = shards
+        self._have_left = False
+        self._joiner: Child | None = None
+
+    def watch(self, status: StatusReply, rate: float) -> None:
+        """Acts on what the chief says. PacelineError where the worker that was to join has failed."""
+        if self._joiner is not None and self._joiner.poll():
+            raise PacelineError(f"{self._joiner.name} {self._joiner.how_it_ended()}. It said:{self._joiner.tail()}")
+        if status.phase != "training" or not status.budget:
+            return
+        if not self._have_left and status.examples >= LEAVE * status.budget:
+            self._have_left = True
+            for worker in LEAVERS:
+                os.kill(self._place.facts()["pids"][worker], signal.SIGTERM)
+        if self._joiner is None and status.examples >= JOIN * status.budget:
+            self._joiner = self._join()
+
+    def close(self) -> None:
+        """No process is left after this."""
+        if self._joiner is not None:
+            end_all([self._joiner])
+
+    def _join(self) -> Child:
+        name, place = f"worker-{JOINER}", self._place
+        told = {
+            "config": place.config,
+            "rank": JOINER,
+            "shards": self._shards,
+            "servers": ",".join(place.facts()["servers"]),
+            "token-file": place.token,
+        }
+        command = ["-m", "paceline.worker", *(str(word) for key, said in told.items() for word in (f"--{key}", said))]
+        child = Child(name, "worker", command, place.log(name), child_environment(1))
+        child.start()
+        return child
+
+
+def draw(runs: Runs) -> Figure:
+    shown = ("accuracy", "seconds")
+    return spreads({RECIPE.columns[name].name: {row: runs.of(row, name) for row in ROWS} for name in shown})
+
+
+def change(mode: str, found: Found) -> list[float]:
+    """How far the accuracy is above that of the undisturbed run, by seed (points)."""
+    columns = (found.of(row(mode, kind), "accuracy") for kind in (CHANGING, CALM))
+    return [one - other for one, other in zip(*columns, strict=True)]
+
+
+RECIPE = Recipe(
+    number="Leaving workers",
+    shows="examples, time and accuracy when two of four workers leave and one joins",
+    small=f"{EXAMPLES:,} made-up rows like RCV1's, one server, {WORKERS} workers, {EPOCHS} epochs, as real processes.",
+    rows=list(ROWS),
+    columns={
+        "beyond": Column("examples counted beyond the end", ".0f"),
+        "seconds": Column("seconds", ".1f"),
+        "accuracy": Column("accuracy (%)", ".2f"),
+        "loss": Column("loss"),
+    },
+    run=run,
+    draw=draw,
+    claims=[
+        *(
+            Fits(
+                f"{mode}: two leave and one joins, and the run counts its examples, at most two rounds more",
+                {
+                    Verdict.AGREES: "Those who are left take more of them; what is under way at the end is counted, too.",
+                    Verdict.CANNOT: "How much is under way at the end differs from run to run.",
+                },
+                lambda found, mode=mode: found.of(row(mode, CHANGING), "beyond"),  # type: ignore[misc]
+                0,
+                ROUNDS,
+            )
+            for mode in EVERY
+        ),
+        *(
+            Fits(
+                f"{mode}: two leave and one joins, and accuracy is at most a point lower",
+                {
+                    Verdict.AGREES: "A shard that nobody has any more is a quarter of rows that are much alike.",
+                    Verdict.CANNOT: "Runs this short end while accuracy still jumps: the seeds differ by more than a point.",
+                },
+                lambda found, mode=mode: change(mode, found),  # type: ignore[misc]
+                -1.0,
+                inf,
+            )
+            for mode in EVERY
+        ),
+    ],
+    minutes=4,
+    seeds=3,
+)
