@@ -13,9 +13,10 @@ SETTINGS: dict[str, Any] = {
     "optimizer": {"name": "sgd", "lr": 2.0, "momentum": 0.0, "weight_decay": 0.0},
     "schedule": {"name": "polynomial", "power": 2.0, "lr_scale": "none"},
     "data": {"validation": 0.0, "test": 0.0},
-    "svm": {"steps": "fitted", "intercept": True, "batches": 128, "average_last": 0.25},
+    "svm": {"steps": "fitted", "intercept": True, "average_last": 0.25},
 }
-"""Few large pushes, since such models have few weights."""
+PUSHES, MOST = 100, 128
+"""Pushes of an epoch at least, and mini-batches of one at most: a few large pushes, since such models have few weights."""
 FEATURES, LABELS = "features.npz", "labels.npy"
 
 
@@ -35,3 +36,8 @@ def write(folder: Path, features: Any, labels: Any) -> None:
 
     save_npz(folder / FEATURES, csr_array(features, dtype=np.float32), compressed=False)
     np.save(folder / LABELS, labels)
+
+
+def batches(rows: int) -> int:
+    """Mini-batches of a push, for this many rows."""
+    return max(1, min(MOST, rows // (PUSHES * int(SETTINGS["batch_size"]))))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
 
+from paceline.baseline import rows_task
 from paceline.baseline import split as splits
 from paceline.baseline.baseline import Baseline, Wanted, table
 from paceline.baseline.engine import Point, engine
@@ -15,7 +16,7 @@ from paceline.core.errors import PacelineError
 WANTED = Wanted(["lr"], ["paceline", "sklearn"], [1], ["memory"])
 
 
-def test_a_run_is_as_good_as_scikit_learn_and_both_are_in_one_table(tmp_path):
+def test_a_run_is_at_least_as_good_as_scikit_learn_and_both_are_in_one_table(tmp_path):
     baseline = Baseline("fire-like", 5_000, 0, tmp_path)
     list(baseline.train(WANTED))
     Results(baseline, WANTED).write()
@@ -23,8 +24,8 @@ def test_a_run_is_as_good_as_scikit_learn_and_both_are_in_one_table(tmp_path):
     told = json.loads((tmp_path / "results.json").read_text())
     found = {(run["engine"], run["variant"]): run for run in told["runs"]}
     own, other = (found[name, "lr, 20 steps"] for name in ("paceline", "sklearn"))
-    assert own["accuracy"] == pytest.approx(other["accuracy"], abs=0.03)
-    assert own["log_loss"] == pytest.approx(other["log_loss"], rel=0.1)
+    assert own["accuracy"] > other["accuracy"] - 0.02
+    assert own["log_loss"] < 1.02 * other["log_loss"]
     assert sum(map(sum, own["confusion"])) == told["test_rows"]
     assert own["training"] > 0
     assert own["cpu"] > 0
@@ -40,6 +41,10 @@ def test_a_run_that_fails_is_named_with_its_log(tmp_path, monkeypatch):
     with pytest.raises(PacelineError, match=r"paceline run ended with exit code 78\. Its log: .*paceline\.log"):
         list(engine("paceline").train(split, [Point("paceline", "lr", "lr, 3 steps", "onehot")], tmp_path / "logs"))
     assert "lr" in (tmp_path / "logs" / "paceline.log").read_text()
+
+
+def test_a_small_table_has_a_hundred_pushes_an_epoch_and_a_large_one_large_pushes():
+    assert [rows_task.batches(rows) for rows in (100, 3_200, 210_000, 5_000_000)] == [1, 2, 128, 128]
 
 
 def test_scores_are_those_of_scikit_learn():

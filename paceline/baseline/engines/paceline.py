@@ -45,7 +45,7 @@ class Paceline(Engine):
                 preparing = time.perf_counter() - start
                 for point in (point for point in points if point.encoding == name):
                     start, cpu = time.perf_counter(), _cpu_seconds()
-                    told = _run(point.model.paceline(point.setting) or {}, Path(made), logs / LOG)
+                    told = _run(_settings(point, split), Path(made), logs / LOG)
                     whole, used = time.perf_counter() - start, _cpu_seconds() - cpu
                     start = time.perf_counter()
                     margins = _margins(csr_array(test), Path(made) / told["model"])
@@ -63,6 +63,10 @@ class Paceline(Engine):
                             "log_loss": _log_loss(other, margins),
                         },
                     )
+
+
+def _settings(point: Point, split: Split) -> Mapping[str, Any]:
+    return {"svm.batches": rows_task.batches(split.train_rows), **(point.model.paceline(point.setting) or {})}
 
 
 def _run(settings: Mapping[str, Any], folder: Path, log: Path) -> Mapping[str, Any]:
