@@ -34,6 +34,13 @@ def test_two_seeds_tell_nothing() -> None:
     assert value(of_mean([5.0, 6.0]), 5, 6) is Verdict.CANNOT
 
 
+def test_one_seed_has_no_variance_and_tells_nothing() -> None:
+    found = of_variances([1.0], [2.0])
+
+    assert (found.low, found.high) == (0.0, inf)
+    assert direction(found, 1, zero=1.0) is Verdict.CANNOT
+
+
 def test_the_interval_of_a_ratio_of_variances_is_fishers() -> None:
     found = of_variances([0.0, 2.0, 4.0, 6.0, 8.0], [0.0, 1.0, 2.0, 3.0, 4.0])
 

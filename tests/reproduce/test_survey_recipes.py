@@ -16,7 +16,8 @@ from paceline.reproduce.recipes.survey import ad_psgd, dssp
 from paceline.reproduce.survey_on_digits import REACHED, config_of, measured
 from paceline.reproduce.timeline import Timeline
 from paceline.reproduce.virtual_model import Other, Problem, problem_of
-from paceline.reproduce.virtual_training import Training, training_of
+from paceline.reproduce.virtual_training import training_of
+from paceline.reproduce.virtual_workers import Training
 
 
 # links

@@ -13,7 +13,8 @@ from paceline.reproduce.claims import Above, Between
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.virtual_model import Problem, problem_of
-from paceline.reproduce.virtual_training import Served, Worker
+from paceline.reproduce.virtual_servers import Served
+from paceline.reproduce.virtual_workers import Worker
 from paceline.tasks.task import load_config
 
 WORKERS, SLOW = 4, 3

@@ -15,7 +15,8 @@ from paceline.reproduce.rule import Verdict
 from paceline.reproduce.sharding_methods import config_of
 from paceline.reproduce.sharding_on_cifar import NEEDS, TRAINS, run_of
 from paceline.reproduce.virtual_model import problem_of
-from paceline.reproduce.virtual_training import Training, training_of
+from paceline.reproduce.virtual_training import training_of
+from paceline.reproduce.virtual_workers import Training
 
 EPOCHS = 10
 ROW = "random"
