@@ -127,7 +127,7 @@ def figure(experiment: int, kind: str, letter: str) -> Recipe:
             ),
         ],
         minutes=6,
-        seeds=3,
+        seeds=4,
         same_runs_as=OWNER,
         lacks=missing_spark,
     )

@@ -73,6 +73,6 @@ RECIPE = Recipe(
         above("tree", "lr", row(2, EXECUTORS[-1]), TREE_ABOVE),
     ],
     minutes=6,
-    seeds=3,
+    seeds=4,
     lacks=missing_spark,
 )
