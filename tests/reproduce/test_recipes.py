@@ -86,6 +86,8 @@ class MadeUp(Runs):
         ("sharding/fig-7", "random"),
         ("ours/clipping", "deep, clip.norm 1"),
         ("ours/without-servers", "sgp, HO"),
+        ("ours/policies", "local_sgd, dynamic, HE1"),
+        ("ours/hidden-strata", "distribution_aware, 8 rare"),
     ],
 )
 def test_a_run_gives_its_figures_and_gives_them_again(name: str, row: str, tmp_path: Path) -> None:
