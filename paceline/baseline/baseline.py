@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paceline.baseline import split as splits
 from paceline.baseline.encoding import ENCODINGS
-from paceline.baseline.engine import ENGINES, STORAGES, Point, engine, has_executors, in_turns
+from paceline.baseline.engine import ENGINES, NO_CLUSTER, STORAGES, Cluster, Point, engine, has_executors, in_turns
 from paceline.baseline.model import MODELS, model
 from paceline.baseline.read_csv import read_csv
 from paceline.baseline.read_shards import TABLE as SHARDS
@@ -23,6 +23,7 @@ from paceline.reproduce.kept import Kept
 TABLES = "paceline.baseline.tables"
 GIVEN = "given"
 """The encoding of shards."""
+SUBMIT = "submit"
 LIKE = "-like"
 """What the name of a made-up table has behind that of the real one."""
 VERSION = 2
@@ -40,6 +41,7 @@ class Wanted:
     storages: Sequence[str]
     encoding: str | None = None
     """Of all models, instead of the default of each."""
+    cluster: Cluster = NO_CLUSTER
 
     def __post_init__(self) -> None:
         for what, given, known in (
@@ -50,6 +52,12 @@ class Wanted:
             for each in given:
                 if each not in known:
                     raise UsageError(f"--{what} {each}: expected {listed(known)}, or several with commas.")
+        if bool(self.cluster.master) != (SUBMIT in self.engines):
+            raise UsageError(
+                "--engine submit goes with --master, like --master spark://host:7077; neither without the other."
+            )
+        if wrong := [each for each in self.cluster.settings if not self.cluster.master or "=" not in each]:
+            raise UsageError(f"--conf {wrong[0]}: expected NAME=VALUE, a setting of Spark's, together with --master.")
         if not self.executors or min(self.executors) < 1:
             raise UsageError(f"--executors {','.join(map(str, self.executors))}: expected 1 or more, like 1,2.")
         if not self.points():
@@ -89,7 +97,7 @@ class Wanted:
     def check(self) -> None:
         """ConfigError where an engine lacks its library."""
         for name in self.engines:
-            engine(name).check()
+            engine(name, self.cluster).check()
 
 
 def table(name: str) -> Table:
@@ -163,7 +171,9 @@ class Baseline:
             wanted.check_features(split)
         for (name, _), points in groupby(missing, lambda point: (point.engine, point.executors)):
             last = time.perf_counter()
-            for point, found in engine(name).train(split, in_turns(list(points), self._seed), self.folder / "logs"):
+            for point, found in engine(name, wanted.cluster).train(
+                split, in_turns(list(points), self._seed), self.folder / "logs"
+            ):
                 now = time.perf_counter()
                 self.kept.add((point.name, 0), found, now - last)
                 last = now

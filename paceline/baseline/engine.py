@@ -54,9 +54,23 @@ def in_turns(points: Sequence[Point], seed: int) -> list[Point]:
     return sorted(points, key=lambda point: point.storage != first)
 
 
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where Spark is, for the engine `submit`."""
+
+    master: str = ""
+    settings: Sequence[str] = ()
+    """Spark's own, each as NAME=VALUE."""
+
+
+NO_CLUSTER = Cluster()
+
+
 class Engine(ABC):
     """One way; one file each."""
 
+    cluster: Cluster = NO_CLUSTER
+    """As the command says."""
     has_executors: ClassVar[bool] = False
     """Whether numbers of executors and kinds of storage make a difference."""
 
@@ -73,9 +87,11 @@ class Engine(ABC):
         folder for what a library has to say."""
 
 
-def engine(name: str) -> Engine:
+def engine(name: str, cluster: Cluster = NO_CLUSTER) -> Engine:
     """ConfigError: there is none of this name."""
-    return find(ENGINES, Engine, name)()
+    found = find(ENGINES, Engine, name)()
+    found.cluster = cluster
+    return found
 
 
 def has_executors(name: str) -> bool:

@@ -1,8 +1,7 @@
-"""The process that trains with MLlib: `python -m paceline.baseline.mllib_process PARENT FD SPEC`. It writes a line of JSON to
-the pipe FD for each training, and one for an error."""
+"""The process that trains with MLlib: `python -m paceline.baseline.mllib_process PARENT PIPE SPEC`. It writes a line of
+JSON to the pipe for each training, and one for an error."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -16,15 +15,14 @@ import psutil
 
 from paceline.baseline.encoding import FEATURES, encoding
 from paceline.baseline.engine import Found, Point
-from paceline.baseline.kill import Kill, Killer, comparable, jobs_of
-from paceline.baseline.mllib import ERROR, POINT
+from paceline.baseline.kill import PATIENCE, Kill, Killer, comparable, jobs_of
+from paceline.baseline.mllib import ERROR, NO_PARENT, POINT
 from paceline.baseline.split import LABEL, Split
-from paceline.core.errors import PacelineError
+from paceline.core.errors import ConfigError, PacelineError
 from paceline.local.end_with_parent import end_with
 from paceline.sharder.spark_session import spark_session
 
 SETTINGS = {
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.files.minPartitionNum": "8",  # a task for each file of a small table
     "spark.sql.files.openCostInBytes": "65536",
     "spark.sql.shuffle.partitions": "8",
@@ -36,9 +34,10 @@ WARM = 2_000
 
 def main() -> None:
     """As the module's docstring says."""
-    parent, pipe, spec = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
-    end_with(parent)
-    with os.fdopen(pipe, "w", buffering=1) as lines:
+    parent, pipe, spec = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
+    if parent != NO_PARENT:
+        end_with(int(parent))
+    with pipe.open("w", buffering=1) as lines:
         try:
             for point, found in train(spec):
                 lines.write(json.dumps({POINT: point, **found}) + "\n")
@@ -49,10 +48,12 @@ def main() -> None:
 def train(spec: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Found]]:
     """Each point and what it gave; features are made once for neighbours with the same encoding and storage."""
     split = Split.of(Path(spec["folder"]))
-    memory = f"{spec['memory']}m"
-    settings = {**SETTINGS, "spark.driver.memory": memory, "spark.executor.memory": memory}
+    settings, master = {**SETTINGS, **spec["settings"]}, spec["master"]
+    told = "it is --master" if master is None else f"it is {master}"
     begun = time.perf_counter()
-    with spark_session(spec["master"], "paceline baseline", "MLlib", f"it is {spec['master']}", settings) as spark:
+    with spark_session(master, "paceline baseline", "MLlib", told, settings) as spark:
+        if spec.get("executors"):
+            _wait_for(spark, spec["executors"])
         starting = time.perf_counter() - begun
         warm: set[tuple[str, str]] = set()
         for (name, storage), points in groupby(spec["points"], lambda point: (point["encoding"], point["storage"])):
@@ -69,6 +70,18 @@ def train(spec: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Found]]:
                 yield given, {"starting": starting, "preparing": preparing, **found, **tested}
             for part in parts:
                 part.unpersist()
+
+
+def _wait_for(spark: Any, count: int) -> None:
+    """ConfigError where the cluster does not give as many executors."""
+    of = spark.sparkContext._jsc.sc()
+    until = time.monotonic() + PATIENCE
+    while (there := of.getExecutorMemoryStatus().size() - 1) < count:
+        if time.monotonic() > until:
+            raise ConfigError(
+                f"{there} of {count} executors came in {PATIENCE:.0f} s. Give fewer --executors, or the cluster more room."
+            )
+        time.sleep(0.2)
 
 
 def _prepared(spark: Any, split: Split, name: str, storage: str) -> list[Any]:

@@ -92,7 +92,7 @@ class Results:
             f"{found['training']:.2f}",
             "" if speed_up is None else f"{speed_up:.2f}",
             f"{found['testing']:.2f}",
-            f"{found['cpu']:.1f}",
+            "" if found["cpu"] is None else f"{found['cpu']:.1f}",
         )
 
     def classes(self) -> list[Sequence[str]]:

@@ -1,5 +1,6 @@
 """`paceline baseline`: [Survey]'s baselines, models of Spark's MLlib next to scikit-learn's."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,8 +40,18 @@ def baseline(
     rows: Annotated[int, typer.Option(min=1000, help="Rows of a made-up table.")] = 300_000,
     model: Annotated[str, typer.Option(help=f"Which, with commas: {', '.join(_MODELS)}.")] = ",".join(_MODELS),
     engine: Annotated[
-        str, typer.Option(help=f"Who trains, with commas: {', '.join(_ENGINES)} (docs/choose/baselines.md).")
-    ] = "local,sklearn",
+        str | None,
+        typer.Option(
+            help=f"Who trains, with commas: {', '.join(_ENGINES)} (docs/choose/baselines.md); default: local,sklearn, or "
+            "submit,sklearn with --master."
+        ),
+    ] = None,
+    master: Annotated[
+        str, typer.Option(metavar="URL", help="Of spark-submit, for the engine submit, like spark://host:7077.")
+    ] = "",
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's, for spark-submit; repeatable.")
+    ] = None,
     executors: Annotated[str, typer.Option(help="Numbers of Spark's executors, with commas.")] = "1,2",
     storage: Annotated[
         str, typer.Option(help="Where Spark keeps the features, with commas: memory, disk.")
@@ -61,14 +72,22 @@ def baseline(
 
         with needing("paceline baseline"):
             from paceline.baseline.baseline import Baseline, Wanted, encoding_for
+            from paceline.baseline.engine import Cluster
             from paceline.baseline.results import Results
 
             if encode is not None and encode not in _ENCODINGS:
                 raise UsageError(f"--encode {encode}: expected {listed(_ENCODINGS)}.")
             wanted = Wanted(
-                _words(model), _words(engine), _numbers(executors), _words(storage), encoding_for(table, encode)
+                _words(model),
+                _words(engine or ("submit,sklearn" if master else "local,sklearn")),
+                _numbers(executors),
+                _words(storage),
+                encoding_for(table, encode),
+                Cluster(master, conf or ()),
             )
-            parts = [table, *([] if data else [str(rows)]), str(seed), *([label.replace("/", "-")] if label else [])]
+            parts = [table, *([] if data else [str(rows)]), str(seed)]
+            parts += [label.replace("/", "-")] if label else []
+            parts += [re.sub(r"[^\w.]+", "-", master).strip("-")] if master else []
             made = Baseline(table, rows, seed, out / "-".join(parts), data, label)
             wanted.check()
             if not as_json and (lacking := wanted.lacking()):

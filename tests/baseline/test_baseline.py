@@ -10,8 +10,9 @@ import pytest
 from paceline.baseline import split as splits
 from paceline.baseline.baseline import TABLES, Baseline, Wanted, table
 from paceline.baseline.encoding import MOST, encoding, index_arrays, number_arrays
-from paceline.baseline.engine import in_turns
+from paceline.baseline.engine import Cluster, in_turns
 from paceline.baseline.kill import Kill, comparable
+from paceline.baseline.mllib import spark_submit
 from paceline.baseline.model import MODELS
 from paceline.baseline.results import Results
 from paceline.baseline.scores import scores
@@ -166,11 +167,18 @@ def test_a_folder_of_another_table_is_refused(trained):
     ("what", "told"),
     [
         ({"models": ["forest"]}, r"--model forest: expected bayes, lr or tree, or several with commas"),
-        ({"engines": ["yarn"]}, "--engine yarn: expected killed, local, paceline, sklearn or standalone"),
+        ({"engines": ["yarn"]}, "--engine yarn: expected killed, local, paceline, sklearn, standalone or submit"),
         ({"models": ["tree", "bayes"], "engines": ["paceline"]}, "paceline has no tree or bayes: not trained. Give"),
         ({"storages": ["tape"]}, "--storage tape: expected memory or disk"),
         ({"executors": [0]}, "--executors 0: expected 1 or more"),
         ({"executors": []}, "--executors : expected 1 or more"),
+        ({"engines": ["submit"]}, "--engine submit goes with --master, like --master spark://host:7077"),
+        ({"cluster": Cluster("yarn")}, "--engine submit goes with --master"),
+        (
+            {"cluster": Cluster("", ["a=b"])},
+            "--conf a=b: expected NAME=VALUE, a setting of Spark's, together with --master",
+        ),
+        ({"cluster": Cluster("yarn", ["memory"]), "engines": ["submit"]}, "--conf memory: expected NAME=VALUE"),
     ],
 )
 def test_what_there_is_not_is_refused(what, told):
@@ -230,6 +238,17 @@ def test_without_pyspark_the_extra_and_make_spark_are_named(monkeypatch):
 
     with pytest.raises(ConfigError, match=r"pip install 'paceline\[spark\]'.* make spark\. .*--engine sklearn"):
         Wanted(["lr"], ["local"], [1], ["memory"]).check()
+
+
+def test_spark_submit_is_that_of_spark_home_then_that_of_the_path(monkeypatch, tmp_path):
+    (tmp_path / "spark-submit").write_text("")
+    (tmp_path / "spark-submit").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    assert spark_submit() == tmp_path / "spark-submit"
+
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert str(spark_submit()) == "/opt/spark/bin/spark-submit"
 
 
 def test_one_seed_a_folder(tmp_path: Path):

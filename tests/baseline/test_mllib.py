@@ -8,10 +8,10 @@ import pytest
 
 from paceline.baseline.baseline import Baseline, Wanted
 from paceline.baseline.encoding import encoding, index_arrays, labels
-from paceline.baseline.engine import Point
+from paceline.baseline.engine import Cluster, Point
 from paceline.baseline.engines.standalone import master
 from paceline.baseline.kill import Kill
-from paceline.baseline.mllib import trained
+from paceline.baseline.mllib import submitted, trained
 from paceline.baseline.mllib_process import train
 from paceline.baseline.model import MODELS
 from paceline.core.errors import ConfigError
@@ -48,7 +48,7 @@ def mllib(baseline):
     """What this process's session gives, by the name of the variant."""
     points = Wanted(names(MODELS), ["local"], [1], ["memory"]).points()
     as_sent = [{name: getattr(point, name) for name in point.__slots__} for point in points]
-    spec = {"master": "local[1]", "memory": 1024, "kill": False, "folder": str(baseline.split().folder)}
+    spec = {"master": "local[1]", "settings": {}, "kill": False, "folder": str(baseline.split().folder)}
     spec["points"] = as_sent
     return {point["variant"]: found for point, found in train(spec)}
 
@@ -107,6 +107,17 @@ def test_an_executor_that_is_killed_in_mid_training_changes_no_model(baseline, t
     assert kill.apart < 1e-12
     assert np.sum(found["confusion"]) == baseline.split().test_rows
     assert "code 137" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.timeout(600)
+def test_spark_submit_trains_the_model_that_a_session_of_ours_does(baseline, mllib, tmp_path):
+    cluster = Cluster("local-cluster[1,1,1024]", ["spark.driver.host=127.0.0.1"])
+    point = Point("submit", "lr", "lr, 3 steps", "onehot", executors=1)
+    ((got, found),) = submitted(cluster, baseline.split(), [point], tmp_path / "log")
+
+    assert got == point
+    assert found["confusion"] == mllib["lr, 3 steps"]["confusion"]
+    assert found["cpu"] is None
 
 
 def test_a_spark_that_does_not_start_is_told(baseline, monkeypatch, tmp_path):

@@ -1,0 +1,20 @@
+"""submit: MLlib by spark-submit on the cluster of --master: a Spark master, Kubernetes, or another that Spark knows."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from paceline.baseline.engine import Engine, Found, Point
+from paceline.baseline.mllib import check_spark, submitted
+from paceline.baseline.split import Split
+
+
+class Submit(Engine):
+    """The driver is on this machine. Executors have a core each, and the memory that Spark's settings say."""
+
+    has_executors = True
+
+    def check(self) -> None:
+        check_spark()
+
+    def train(self, split: Split, points: Sequence[Point], logs: Path) -> Iterator[tuple[Point, Found]]:
+        return submitted(self.cluster, split, points, logs / f"submit-{points[0].executors}.log")
