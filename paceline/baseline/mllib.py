@@ -69,7 +69,13 @@ def submitted(cluster: Cluster, split: Split, points: Sequence[Point], log: Path
         "spark.cores.max": str(count),
     }
     given = [f"{name}={value}" for name, value in settings.items()] + list(cluster.settings)
-    spec = _spec(split, points) | {"master": None, "settings": {}, "kill": False, "executors": count}
+    spec = _spec(split, points) | {
+        "master": None,
+        "settings": {},
+        "kill": False,
+        "executors": count,
+        "called": cluster.master,
+    }
     with TemporaryDirectory(prefix="paceline-spark-") as home:
         script = Path(home) / "mllib.py"
         script.write_text(f"from {PROCESS} import main\n\nmain()\n")

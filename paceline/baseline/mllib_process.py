@@ -49,7 +49,7 @@ def train(spec: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Found]]:
     """Each point and what it gave; features are made once for neighbours with the same encoding and storage."""
     split = Split.of(Path(spec["folder"]))
     settings, master = {**SETTINGS, **spec["settings"]}, spec["master"]
-    told = "it is --master" if master is None else f"it is {master}"
+    told = f"it is {spec.get('called', master)}"
     begun = time.perf_counter()
     with spark_session(master, "paceline baseline", "MLlib", told, settings) as spark:
         if spec.get("executors"):
