@@ -4,9 +4,12 @@ import os
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from pyarrow import csv
 
-from paceline.baseline.baseline import Baseline, Wanted
+from paceline.baseline.baseline import Baseline, Wanted, table
 from paceline.baseline.encoding import encoding, index_arrays, labels
 from paceline.baseline.engine import Cluster, Point
 from paceline.baseline.engines.standalone import master
@@ -14,6 +17,7 @@ from paceline.baseline.kill import Kill
 from paceline.baseline.mllib import submitted, trained
 from paceline.baseline.mllib_process import train
 from paceline.baseline.model import MODELS
+from paceline.baseline.read_csv import read_csv
 from paceline.core.errors import ConfigError
 from paceline.core.folders import names
 from tests.support.small_shards import made
@@ -92,6 +96,31 @@ def test_mllib_gets_the_features_of_shards(mllib, tmp_path):
     ours = np.column_stack([encoding("given").arrays(split)[0].toarray(), labels(split)[0]])
 
     assert sorted(theirs) == sorted(map(tuple, ours))
+
+
+@pytest.mark.parametrize("name", ["h1b", "fire"])
+def test_spark_reads_the_cells_of_a_csv_that_our_reader_does(mllib, tmp_path, name):
+    from pyspark.sql import SparkSession
+    from pyspark.sql.functions import col, date_format
+
+    kind, file = table(name), tmp_path / "table.csv"
+    columns = kind.made_up(500, np.random.default_rng(0)).columns
+    for date in kind.dates:
+        columns[date] = pc.strftime(pa.array(columns[date]), format=kind.date_form)
+    csv.write_csv(pa.table(columns), file)
+    kinds = dict.fromkeys(kind.numbers, "double") | dict.fromkeys(kind.dates, "timestamp")
+    schema = ", ".join(f"`{each}` {kinds.get(each, 'string')}" for each in columns)
+    reader = SparkSession.getActiveSession().read.option("timestampFormat", "MM/dd/yyyy hh:mm:ss a")
+    shown = [
+        date_format(col(f"`{each}`"), "yyyy-MM-dd HH:mm:ss") if each in kind.dates else col(f"`{each}`")
+        for each in columns
+    ]
+    theirs = reader.csv(str(file), schema=schema, header=True, mode="FAILFAST").select(shown).collect()
+    ours = read_csv(kind, kind.label, str(file))
+    ours |= {each: pc.strftime(ours[each], format="%Y-%m-%d %H:%M:%S") for each in kind.dates}
+
+    assert sum(ours[each].null_count for each in columns) > 20
+    assert [tuple(row) for row in theirs] == list(zip(*(ours[each].to_pylist() for each in columns), strict=True))
 
 
 @pytest.mark.timeout(600)
