@@ -146,6 +146,7 @@ experiments: setup ## what is beside the recipes of `paceline reproduce`: defaul
 	$(BIN)/python -m experiments.defaults
 	$(BIN)/python -m experiments.linear
 	$(BIN)/python -m experiments.scripts
+	$(BIN)/python -m experiments.halving
 
 protos: setup ## the stubs in paceline/v1, from protos/
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tools.protos
