@@ -1,8 +1,11 @@
 """The engine `paceline`: a real run on the rows of a split."""
 
 import json
+from contextlib import suppress
+from threading import Event, Thread
 
 import numpy as np
+import psutil
 import pytest
 from sklearn.metrics import accuracy_score
 
@@ -10,6 +13,7 @@ from paceline.baseline import rows_task
 from paceline.baseline import split as splits
 from paceline.baseline.baseline import Baseline, Wanted, table
 from paceline.baseline.engine import Point, engine
+from paceline.baseline.models.lr import Lr
 from paceline.baseline.results import Results
 from paceline.core.errors import PacelineError
 
@@ -32,9 +36,38 @@ def test_a_run_is_at_least_as_good_as_scikit_learn_and_both_are_in_one_table(tmp
     assert "| paceline | lr, 20 steps | onehot |" in (tmp_path / "table.txt").read_text()
 
 
-def test_a_run_that_fails_is_named_with_its_log(tmp_path, monkeypatch):
-    from paceline.baseline.models.lr import Lr
+def kill_a_worker(log, is_over):
+    """Kills worker-1 of this process's run once the log says that it trains."""
+    while not is_over.wait(0.05):
+        if log.exists() and "\ntraining " in log.read_text():
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    if any(file.path.endswith("worker-1.log") for file in process.open_files()):
+                        process.kill()
+                        return
 
+
+def test_a_worker_that_is_killed_in_mid_training_costs_no_accuracy(tmp_path, monkeypatch):
+    settings = {"epochs": 60, "svm.objective.loss": "softmax", "svm.objective.lam": 0}
+    monkeypatch.setattr(Lr, "paceline", lambda self, setting: settings)
+    split = splits.make_up(table("fire-like"), 5_000, 0, tmp_path / "data")
+    point, is_over, logs = Point("paceline", "lr", "lr, 20 steps", "onehot"), Event(), tmp_path / "killed"
+    ((_, whole),) = engine("paceline").train(split, [point], tmp_path / "whole")
+    killer = Thread(target=kill_a_worker, args=(logs / "paceline.log", is_over))
+    killer.start()
+    try:
+        ((_, killed),) = engine("paceline").train(split, [point], logs)
+    finally:
+        is_over.set()
+        killer.join()
+
+    assert (logs / "paceline.log").read_text().count("worker-1 was killed (SIGKILL)") == 1
+    right, other = (np.trace(found["confusion"]) / split.test_rows for found in (whole, killed))
+    assert other == pytest.approx(right, abs=0.02)
+    assert killed["log_loss"] == pytest.approx(whole["log_loss"], rel=0.03)
+
+
+def test_a_run_that_fails_is_named_with_its_log(tmp_path, monkeypatch):
     monkeypatch.setattr(Lr, "paceline", lambda self, setting: {"optimizer.lr": -1})
     split = splits.make_up(table("fire-like"), 500, 0, tmp_path / "data")
 
