@@ -33,8 +33,10 @@ def config_of(
     slow: Mapping[str, str] | None = None,
     task: Path = DIGITS,
     data: str = "bundled",
+    warm_up: float = 0.0,
 ) -> Config:
-    """The settings of one run. `served`: with one server, or without; `slow`: which workers are slow, like {7: 10x}."""
+    """The settings of one run. `served`: with one server, or without; `slow`: which workers are slow, like {7: 10x};
+    `warm_up` in epochs."""
     return load_config(
         overrides={
             "task": str(task),
@@ -44,6 +46,7 @@ def config_of(
             "batch": "worker",
             "epochs": epochs,
             "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 1e-4},
+            "schedule": {"warmup_epochs": warm_up},
             "policy": dict(policy),
             "workers": workers,
             "servers": int(served),
