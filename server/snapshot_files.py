@@ -38,9 +38,9 @@ class SnapshotFiles:
         self._say = say
         self.passed_over = 0
         """Damaged snapshots that `newest` has found."""
-        self.versions: dict[int, int] = {}
-        """Of all readable snapshots, by their numbers."""
-        self._in_rounds: set[int] = set()
+        self.versions: Mapping[int, int] = {}
+        """Of all readable snapshots, by their numbers. Replaced, never changed: another thread may read it meanwhile."""
+        self._in_rounds: frozenset[int] = frozenset()
         """The numbers of those that were written in rounds."""
         self.spared = 0
         """The version of one that is not removed, however old it is; 0: of none."""
@@ -54,9 +54,9 @@ class SnapshotFiles:
             self._save(number, plan, state)
         except OSError as error:
             raise DiskError(f"Can't write a snapshot to {self._folder}: {error}. The older ones are intact.") from error
-        self.versions[number] = int(state.table["version"])
+        self.versions = {**self.versions, number: int(state.table["version"])}
         if state.table.get("rounds"):
-            self._in_rounds.add(number)
+            self._in_rounds |= {number}
         for old in sorted(self.numbers())[: -self._keep]:
             version = self.versions.get(old)
             is_spared = self.spared and old in self._in_rounds and version == self.spared
@@ -98,7 +98,7 @@ class SnapshotFiles:
                 raise
             except DAMAGES as error:
                 self._say("snapshot is damaged", snapshot=number, why=str(error))
-                self._in_rounds.remove(number)
+                self._in_rounds -= {number}
                 continue
             for newer in [each for each in self.numbers() if each > number]:
                 self._remove_both(newer)
@@ -108,8 +108,9 @@ class SnapshotFiles:
 
     @property
     def rounds(self) -> set[int]:
-        """The versions of snapshots that were written in rounds."""
-        return {self.versions[number] for number in self._in_rounds}
+        """The versions of snapshots that were written in rounds. Any thread may ask."""
+        versions = self.versions
+        return {versions[number] for number in self._in_rounds if number in versions}
 
     def _forget(self, numbers: set[int]) -> None:
         self.versions = {number: of for number, of in self.versions.items() if number not in numbers}
@@ -175,7 +176,7 @@ class SnapshotFiles:
             self._left(path)
         tables = {number: table for number in self.numbers() if (table := self._table(number)) is not None}
         self.versions = {number: int(table["version"]) for number, table in tables.items()}
-        self._in_rounds = {number for number, table in tables.items() if table.get("rounds")}
+        self._in_rounds = frozenset(number for number, table in tables.items() if table.get("rounds"))
 
     def _save(self, number: int, plan: SlicePlan, state: SliceState) -> None:
         """Data and manifest are on the medium under temporary names first; so a data file without any manifest, which only

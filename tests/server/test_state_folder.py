@@ -76,6 +76,19 @@ def test_the_common_snapshot_of_rounds_is_kept_however_old_it_is(tmp_path: Path)
     store.close()
 
 
+def test_who_reads_the_versions_is_not_disturbed_by_a_snapshot_that_another_thread_writes(tmp_path: Path) -> None:
+    store = StateFolder(tmp_path, keep=1, say=Said())
+    in_rounds = [dataclasses.replace(state, table=state.table | {"rounds": True}) for state in map(state_at, (4, 5))]
+    store.save_snapshot(PLAN, in_rounds[0])
+    begun = [iter(table) for table in (store._snapshots.versions, store._snapshots._in_rounds)]
+
+    store.save_snapshot(PLAN, in_rounds[1])
+
+    assert [list(table) for table in begun] == [[1], [1]]
+    assert store.round_versions == {5}
+    store.close()
+
+
 def test_snapshots_that_a_diverged_run_may_go_back_to_are_kept_however_old_they_are(tmp_path: Path) -> None:
     store = StateFolder(tmp_path, keep=2, say=Said())
     for version in range(6):
