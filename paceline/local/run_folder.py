@@ -260,7 +260,7 @@ def open_run(
     config: Config, fresh: bool = False, runs: Path = RUNS, given: Mapping[str, Any] | None = None
 ) -> tuple[RunFolder, Config]:
     """The folder that the config's `run` names, new or to be resumed, and the config with its name in it. ConfigError
-    where the folder holds another run; `fresh` empties it first. What the task says where a new run's data does not exist.
+    where the folder holds another run; `fresh` empties it first. Before that, what the task says of a new run's missing data.
     `given`: of a script's run all that was said, since its config holds defaults, too, until the script has described it."""
     name = config.run or new_name(config, runs)
     config = config.model_copy(update={"run": name})
@@ -268,13 +268,13 @@ def open_run(
     try:
         if folder.path.exists():
             _check_is_run(folder)
+        if fresh or not folder.config.exists():
+            refuse_missing_data(config)
         if fresh and folder.config.exists():
             with folder.locked():
                 shutil.rmtree(folder.path)
         if folder.config.exists():
             _check_same(folder.checked(), config, given)
-        else:
-            refuse_missing_data(config)
         _fill(folder, config, given)
     except OSError as error:
         raise DiskError(
