@@ -24,6 +24,7 @@ from paceline.search.jobs import own_cores
 from paceline.search.points import Point, point_of, points_of
 from paceline.search.results import Results, measure_by
 from paceline.search.search_folder import SEARCHES, SearchFolder, open_search
+from paceline.tasks.missing_data import refuse_missing_data
 from paceline.terminal import show
 
 PICTURE = "results.png"
@@ -72,6 +73,8 @@ def search(
     path = out or SEARCHES / new_name(first, SEARCHES)
     cores = cores or len(own_cores())
     count = grid.guided.points if grid.guided else len(rounds[0])
+    for config in {each.data.path: each for each in unfinished(points, SearchFolder(path), fresh)}.values():
+        refuse_missing_data(config)
     if engine != "local":
         _refuse_too_many(unfinished(points, SearchFolder(path), fresh or grid.guided is not None), cores, yes)
     with open_search(path, what, fresh) as folder:

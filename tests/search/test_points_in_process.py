@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paceline.core.errors import ConfigError, UsageError
+from paceline.core.errors import ConfigError, DataError, UsageError
 from paceline.core.settings.config import Config
 from paceline.data.rcv1_like import rcv1_like, write_svmlight
 from paceline.local.read_config import read_config
@@ -55,6 +55,16 @@ def test_a_point_is_there_as_a_run_is_and_not_trained_again(data: Path, capsys: 
     assert result.history[-1].epoch == 3
     assert again[1]["points"][1]["test_accuracy"] == result.metrics["test_accuracy"]
     assert "2 of 2 runs are finished already" in capsys.readouterr().out
+
+
+def test_missing_data_is_told_before_the_folder_is_made(data: Path) -> None:
+    with pytest.raises(DataError, match=r"Can't read .*/nowhere: No such file"):
+        go(data.with_name("nowhere"), "seed=0,1")
+    assert not (data.parent / "out").exists()
+
+    go(data, "seed=0,1")
+    data.unlink()
+    assert go(data, "seed=0,1")[0] == 0, "nothing is left to train"
 
 
 def test_a_search_that_goes_on_asks_for_the_runs_that_are_left(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
