@@ -77,7 +77,7 @@ class Grid:
     preset: str | None = None
     paper: tuple[Published, ...] = ()
     drawn: tuple[dict[str, Any], ...] | None = None
-    """A sample of the points; of a guided search, those chosen so far."""
+    """A sample of the points; empty where results choose them."""
     guided: Guided | None = None
 
     @property

@@ -154,10 +154,11 @@ class Results:
 
     @property
     def losses(self) -> list[float]:
-        """What a search makes small, of each row; infinity where it is not scored."""
+        """What a search makes small, of each row; infinity where it has no finite score."""
         scores = [row.mean(self.measure) for row in self.rows]
-        signed = [None if score is None else -self._measure.sign * score for score in scores]
-        return [math.inf if each is None or math.isnan(each) else each for each in signed]
+        return [
+            -self._measure.sign * score if score is not None and math.isfinite(score) else math.inf for score in scores
+        ]
 
     def _rank(self, row: Row) -> tuple[float, ...]:
         score, loss = row.mean(self.measure), row.mean(LOSS)

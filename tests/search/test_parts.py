@@ -1,6 +1,7 @@
 """The parts of a search: its folder, its processes within a budget of cores, its results and its pictures."""
 
 import csv
+import math
 import os
 import signal
 from dataclasses import asdict, replace
@@ -149,6 +150,13 @@ def test_of_points_with_the_same_accuracy_the_one_with_the_smaller_loss_is_bette
     rows = [Row(number, {"seed": number}, [Measured(each, 1, 1)]) for number, each in enumerate(scores)]
 
     assert [row.number for row in Results(rows).ranked] == [1, 0, 2, 3]
+
+
+def test_what_a_search_makes_small_is_infinite_without_a_finite_score():
+    scores = (0.9, float("nan"), float("inf"))
+    rows = [Row(number, {}, [Measured({"test_accuracy": score}, 1, 1)]) for number, score in enumerate(scores)]
+
+    assert Results([*rows, row(3, error="it burst")]).losses == [-0.9, math.inf, math.inf, math.inf]
 
 
 def test_where_there_is_no_accuracy_the_lowest_loss_is_the_best():
