@@ -73,8 +73,8 @@ class Killer:
     def _kill(self) -> None:
         while not self._over.wait(EVERY):
             begun = len(self._tracker.getJobIdsForGroup(self._group))
-            if begun > self._jobs // 2:
-                executors()[0].kill()
+            if begun > self._jobs // 2 and (running := executors()):
+                running[0].kill()
                 self.job = begun
                 return
 
