@@ -123,10 +123,18 @@ class Baseline:
     """The runs on one table, in a folder: both parts of its rows, what each training gave, and the logs."""
 
     def __init__(
-        self, name: str, rows: int, seed: int, folder: Path, data: str | None = None, label: str | None = None
+        self,
+        name: str,
+        rows: int,
+        seed: int,
+        folder: Path,
+        data: str | None = None,
+        label: str | None = None,
+        settings: Sequence[str] = (),
     ) -> None:
         """`data`: the CSV of a real table, which has no -like, or the folder of shards; it counts with all its rows. `label`:
-        another column than the table's. UsageError, and ConfigError where the folder holds runs of something else."""
+        another column than the table's; `settings`: Spark's, as in `Cluster`. UsageError, and ConfigError where the folder
+        holds runs of something else."""
         self.folder, self._rows, self._seed, self._data = folder, rows, seed, data
         self._table, self._label = None if name == SHARDS else table(name), label
         if self._table is None:
@@ -143,7 +151,11 @@ class Baseline:
             "seed": seed,
             "version": VERSION,
         }
-        what |= {"data": data, "label": label or (self._table and self._table.label)}
+        what |= {
+            "data": data,
+            "label": label or (self._table and self._table.label),
+            "conf": " ".join(settings) or None,
+        }
         self.kept = Kept(folder / "runs.jsonl", what)
 
     def split(self) -> Split:

@@ -88,7 +88,7 @@ def baseline(
             parts = [table, *([] if data else [str(rows)]), str(seed)]
             parts += [label.replace("/", "-")] if label else []
             parts += [re.sub(r"[^\w.]+", "-", master).strip("-")] if master else []
-            made = Baseline(table, rows, seed, out / "-".join(parts), data, label)
+            made = Baseline(table, rows, seed, out / "-".join(parts), data, label, conf or ())
             wanted.check()
             if not as_json and (lacking := wanted.lacking()):
                 say("\n".join(lacking))

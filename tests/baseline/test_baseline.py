@@ -163,6 +163,11 @@ def test_a_folder_of_another_table_is_refused(trained):
         Baseline("h1b-like", 5_000, 0, trained)
 
 
+def test_a_folder_of_runs_with_other_settings_of_spark_is_refused(trained):
+    with pytest.raises(ConfigError, match=r"conf None; this command makes .*conf spark\.executor\.memory=4g.*--out"):
+        Baseline("fire-like", 5_000, 0, trained, settings=["spark.executor.memory=4g"])
+
+
 @pytest.mark.parametrize(
     ("what", "told"),
     [
