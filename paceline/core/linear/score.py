@@ -51,7 +51,7 @@ class Score(NamedTuple):
     """How well weights do on some examples."""
 
     loss: float
-    """Mean of the samples' losses, by their weights; of more than two classes each against the rest, the sum of theirs."""
+    """Mean of the samples' losses, by their weights; of more than two classes those of `Objective.losses_of_classes`."""
     penalty: float
     """lam / 2 * |w|^2."""
     accuracy: float
