@@ -18,6 +18,7 @@ from paceline.baseline.engine import Engine, Found, Point
 from paceline.baseline.model import Model
 from paceline.baseline.split import Split
 from paceline.core.errors import PacelineError
+from paceline.core.linear.objective import Objective
 from paceline.data.linear_model import read_linear_model
 
 WORKERS, SERVERS = 2, 1
@@ -100,8 +101,7 @@ def _confusion(labels: Any, answers: Any, classes: int) -> list[list[int]]:
 
 
 def _log_loss(labels: Any, margins: Any) -> float:
-    shifted = margins - margins.max(1, keepdims=True)
-    return float(np.mean(np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), labels]))
+    return float(Objective(loss="softmax").losses_of_classes(labels, margins.T).mean())
 
 
 def _cpu_seconds() -> float:
