@@ -67,7 +67,7 @@ def draw(runs: Runs) -> Figure:
     return spreads({"test accuracy": {row: runs.of(row, "accuracy") for row in CODECS}})
 
 
-def cost(codec: str, found: Found) -> list[float]:
+def above_none(codec: str, found: Found) -> list[float]:
     """Accuracy above that without a codec, by seed."""
     columns = (found.of(row, "accuracy") for row in (codec, NONE))
     return [coded - plain for coded, plain in zip(*columns, strict=True)]
@@ -89,7 +89,7 @@ RECIPE = Recipe(
                     Verdict.AGREES: "What a push leaves out is small, or is sent with the next ones.",
                     Verdict.CANNOT: "The mean is near none's, and the seeds differ by a point.",
                 },
-                lambda found, codec=codec: cost(codec, found),  # type: ignore[misc]
+                lambda found, codec=codec: above_none(codec, found),  # type: ignore[misc]
                 -AS_GOOD,
                 inf,
             )

@@ -49,7 +49,8 @@ ROWS = {row(mode, kind): (mode, kind) for mode, kind in product(EVERY, (CALM, CH
 def run(around: Around, name: str, seed: int) -> Figures:
     mode, kind = ROWS[name]
     data = rows_like_rcv1(around.folder / f"rows-{seed}", seed, EXAMPLES)
-    place = trained(around.folder, settings(EVERY[mode], data, WORKERS), f"{mode}-{len(kind)}-{seed}", seed, kind)
+    called = f"{mode}-{'changing' if kind == CHANGING else 'calm'}-{seed}"
+    place = trained(around.folder, settings(EVERY[mode], data, WORKERS), called, seed, kind)
     result, last = Result(place.path), place.last_status()
     return {
         "beyond": last["examples"] - last["budget"],

@@ -84,7 +84,7 @@ def slower(policy: str, other: str, found: Found, cluster: str = "HE1") -> list[
     return [one / base for one, base in zip(*times, strict=True)]
 
 
-def below(policy: str, found: Found) -> list[float]:
+def above_bsp(policy: str, found: Found) -> list[float]:
     """Accuracy above BSP's between equal workers, by seed."""
     columns = (found.of(row(name, "HO"), "accuracy") for name in (policy, "bsp"))
     return [ours - bsp for ours, bsp in zip(*columns, strict=True)]
@@ -141,7 +141,7 @@ RECIPE = Recipe(
                     Verdict.AGREES: "Rate and momentum are translated, so that a step means what it does in one process.",
                     Verdict.CANNOT: "The mean is less than a point below, and the seeds differ by more.",
                 },
-                lambda found, policy=policy: below(policy, found),  # type: ignore[misc]
+                lambda found, policy=policy: above_bsp(policy, found),  # type: ignore[misc]
                 -AS_GOOD,
                 inf,
             )
@@ -150,7 +150,7 @@ RECIPE = Recipe(
         Fits(
             "ensemble: with equal workers it ends more than a point below bsp",
             {Verdict.AGREES: "Its gradients are of the workers' own models, which move away from the servers'."},
-            lambda found: below("ensemble", found),
+            lambda found: above_bsp("ensemble", found),
             -1.0,
             -AS_GOOD,
         ),
