@@ -256,6 +256,14 @@ def test_spark_submit_is_that_of_spark_home_then_that_of_the_path(monkeypatch, t
     assert str(spark_submit()) == "/opt/spark/bin/spark-submit"
 
 
+def test_a_spark_home_without_spark_submit_is_told_before_anything_starts(monkeypatch, tmp_path):
+    monkeypatch.setattr("paceline.baseline.engines.submit.check_spark", lambda: None)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+
+    with pytest.raises(ConfigError, match=r"There is no .*/bin/spark-submit\. Set SPARK_HOME"):
+        Wanted(["lr"], ["submit"], [1], ["memory"], cluster=Cluster("yarn")).check()
+
+
 def test_one_seed_a_folder(tmp_path: Path):
     first, second = (splits.make_up(table("fire-like"), 500, seed, tmp_path / str(seed)) for seed in (0, 1))
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from paceline.baseline.engine import Engine, Found, Point
-from paceline.baseline.mllib import check_spark, submitted
+from paceline.baseline.mllib import check_spark, spark_submit, submitted
 from paceline.baseline.split import Split
+from paceline.core.errors import ConfigError
 
 
 class Submit(Engine):
@@ -15,6 +16,10 @@ class Submit(Engine):
 
     def check(self) -> None:
         check_spark()
+        if not (program := spark_submit()).is_file():
+            raise ConfigError(
+                f"There is no {program}. Set SPARK_HOME to Spark's folder, or leave it unset for pyspark's own."
+            )
 
     def train(self, split: Split, points: Sequence[Point], logs: Path) -> Iterator[tuple[Point, Found]]:
         return submitted(self.cluster, split, points, logs / f"submit-{points[0].executors}.log")
