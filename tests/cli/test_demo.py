@@ -93,7 +93,11 @@ def test_the_lesson_is_told_in_the_numbers_of_the_runs() -> None:
     assert "SSP took 0.50 of BSP's time" in random
 
 
-def test_cifar_is_trained_under_every_policy_for_one_epoch(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cifar_is_trained_under_every_policy_for_one_epoch(
+    console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cifar.tar.gz").touch()
     files = SimpleNamespace(settings={}, data=lambda path: SimpleNamespace(train=range(1000)))
     monkeypatch.setattr(demo, "load_task", lambda name: files)
     runs = Runs()
