@@ -22,8 +22,8 @@ _UNSORTED = "sorted and unique"
 MAX_BYTES = 4 << 30
 """Most that the examples may take as dense rows (bytes): a few wide sparse lines would fill any disk."""
 MAX_INDEX = (1 << 31) - 1
-_NUMBER = rb"[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?+"
-_PLAIN = re.compile(rb"(?:" + _NUMBER + rb"(?:[ \t]++\d++:" + _NUMBER + rb")*+[ \t\r]*+(?:\n|\Z))++")
+_NUMBER = rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_PLAIN_LINE = re.compile(rb"^" + _NUMBER + rb"(?:[ \t]+\d+:" + _NUMBER + rb")*[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 """Lines of numbers alone, no comment, no query, none empty."""
 _LINE = re.compile(rb"(?m)^(?=[ \t]*[^\s#])")
 """Where a line begins that holds an example."""
@@ -194,7 +194,7 @@ def _parsed(block: bytes) -> tuple[Any, Array]:
 
 def _plain(block: bytes) -> tuple[_Rows, Array] | None:
     """The same bits, of lines of numbers whose indices rise; None for all others."""
-    if _PLAIN.fullmatch(block) is None:
+    if not block or _PLAIN_LINE.sub(b"", block):
         return None
     lengths = np.array([line.count(b":") for line in block.removesuffix(b"\n").split(b"\n")])
     numbers = np.fromstring(block.replace(b":", b" ").decode(), sep=" ")

@@ -80,7 +80,14 @@ def unpack(content: bytes, folder: Path) -> None:
                         f"The head sent {member.name!r}, which is not a plain file or is too large; nothing was "
                         "started."
                     )
-                tar.extract(member, folder, filter="data")
+                place = (folder / member.name).resolve()
+                if not place.is_relative_to(folder.resolve()):
+                    raise DataError(f"The head sent {member.name!r}, which lies elsewhere; nothing was started.")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                sent = tar.extractfile(member)
+                assert sent is not None, "a plain file has content"
+                place.write_bytes(sent.read())
+                place.chmod(member.mode & 0o755 | 0o600)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise DataError(f"The files that the head sent can't be unpacked in {folder}: {error}.") from error
     for file in (folder / SETTINGS, folder / GIVEN):

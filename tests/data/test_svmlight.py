@@ -57,7 +57,20 @@ def test_plain_lines_are_read_as_scikit_learn_reads_them_to_the_bit():
 
 @pytest.mark.parametrize(
     "line",
-    ["1 2:1 1:1", "1 2:1 2:1", "1 # 2:1", "", "1 qid:3 1:1", "1 2", "1 2:", "1 1:nan", "1 9999999999:1", "1:2 3:4"],
+    [
+        "1 2:1 1:1",
+        "1 2:1 2:1",
+        "1 # 2:1",
+        "",
+        "1 qid:3 1:1",
+        "1 2",
+        "1 2:",
+        "1e",
+        "1 2: 3",
+        "1 1:nan",
+        "1 9999999999:1",
+        "1:2 3:4",
+    ],
 )
 def test_lines_that_are_not_plain_are_left_to_scikit_learn(line: str):
     assert svmlight._plain(f"1 1:1\n{line}\n-1 3:4\n".encode()) is None
