@@ -8,12 +8,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from paceline.core.errors import PacelineError
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
 from paceline.local.run_folder import RunFolder, open_run
 from paceline.reproduce.rcv1_runs import NEEDS, rows_like_rcv1
-from paceline.reproduce.real_runs import trained
+from paceline.reproduce.real_runs import check_finished, trained
 from paceline.reproduce.recipe import Around, Figures, Full
 from paceline.result import Result
 
@@ -74,8 +73,7 @@ def raced(around: Around, name: str, seed: int) -> Figures:
     config = complete(wanted, preset="hogwild")
     place, config = open_run(config, fresh=True, runs=around.folder / "runs")
     outcome = run_local(config, place.path, lambda line: None)
-    if outcome.exit_code:
-        raise PacelineError(f"The run of '{name}' ended with exit code {outcome.exit_code}: {outcome.reason}.")
+    check_finished(place, outcome)
     return _figures(Result(place.path), workers)
 
 

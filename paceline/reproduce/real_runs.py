@@ -11,7 +11,9 @@ from paceline.core.errors import Stopped, UsageError, error_of
 from paceline.core.run.scoring import Score
 from paceline.core.settings.config import Config
 from paceline.load_settings import parse_sets
+from paceline.local.outcome import Outcome
 from paceline.local.read_config import complete
+from paceline.local.run_folder import RunFolder
 from paceline.local.signals import CTRL_C
 from paceline.reproduce.recipe import Around
 from paceline.result import Result
@@ -24,6 +26,14 @@ def trained(around: Around, name: str, preset: str, settings: Mapping[str, Any],
     config = config_of(around, name, preset, settings)
     assert around.finish is not None
     folder, outcome = around.finish(config, around.folder)
+    check_finished(folder, outcome)
+    for each in (*folder.path.glob("server-*"), *([] if keeps else [folder.shards, folder.models])):
+        shutil.rmtree(each, ignore_errors=True)
+    return Result(folder.path)
+
+
+def check_finished(folder: RunFolder, outcome: Outcome) -> None:
+    """KeyboardInterrupt or Stopped: the run was ended; the PacelineError of its exit code: it failed."""
     if outcome.exit_code == CTRL_C:
         raise KeyboardInterrupt
     if outcome.exit_code == Stopped.exit_code:
@@ -31,9 +41,6 @@ def trained(around: Around, name: str, preset: str, settings: Mapping[str, Any],
     if outcome.exit_code:
         logs = "" if outcome.refused else f" See {folder.path / 'logs'}."
         raise error_of(outcome.exit_code)(f"Run '{folder.name}' ended: {outcome.reason}{logs}")
-    for each in (*folder.path.glob("server-*"), *([] if keeps else [folder.shards, folder.models])):
-        shutil.rmtree(each, ignore_errors=True)
-    return Result(folder.path)
 
 
 def by_epoch(result: Result) -> list[Score]:

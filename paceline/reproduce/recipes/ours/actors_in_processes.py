@@ -13,7 +13,6 @@ from urllib.request import urlopen
 import numpy as np
 from matplotlib.figure import Figure
 
-from paceline.core.errors import PacelineError
 from paceline.core.settings.config import Options
 from paceline.local.launcher import run_local
 from paceline.local.read_config import complete
@@ -21,6 +20,7 @@ from paceline.local.run_folder import RunFolder, open_run
 from paceline.reproduce.actors_virtual import ASP, LENGTH, SERVERS, Centralised, Decentralised, Setting
 from paceline.reproduce.claims import Above, Between, Fits, Found
 from paceline.reproduce.pictures import lines
+from paceline.reproduce.real_runs import check_finished
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.xor_runs import DELAY, FORMS, broadcast
@@ -56,7 +56,7 @@ def compared(folder: Path, policy: Options, seed: int, workers: int = WORKERS, e
 
 
 def _real(folder: Path, workers: int, examples: int, policy: Options, seed: int) -> tuple[float, float]:
-    """PacelineError: the run failed."""
+    """PacelineError: the run failed; KeyboardInterrupt or Stopped: it was ended."""
     is_central = policy == ASP
     tau = "" if is_central else f"-tau-{policy.options['tau']:g}".replace(".", "-")
     settings: dict[str, Any] = {
@@ -76,8 +76,7 @@ def _real(folder: Path, workers: int, examples: int, policy: Options, seed: int)
     place, config = open_run(complete(settings), fresh=True, runs=folder)
     with _Counted(place, workers) as counted:
         outcome = run_local(config, place.path, lambda line: None)
-    if outcome.exit_code:
-        raise PacelineError(f"Run {place.name} ended with exit code {outcome.exit_code}: {outcome.reason}.")
+    check_finished(place, outcome)
     pulled = (examples + 1) * LENGTH  # of each worker: the first weights, and what each push is answered with
     return outcome.metrics["test_squared_error"], pulled if is_central else counted.mean
 

@@ -22,6 +22,7 @@ from paceline.reproduce.claims import Fits, Found
 from paceline.reproduce.hogwild_races import MODES, settings
 from paceline.reproduce.pictures import spreads
 from paceline.reproduce.rcv1_runs import rows_like_rcv1
+from paceline.reproduce.real_runs import check_finished
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.result import Result
@@ -61,7 +62,7 @@ def run(around: Around, name: str, seed: int) -> Figures:
 
 
 def trained(folder: Path, own: Mapping[str, Any], name: str, seed: int, kind: str, epochs: int = EPOCHS) -> RunFolder:
-    """The finished run. PacelineError: it failed."""
+    """The finished run. PacelineError: it failed; KeyboardInterrupt or Stopped: it was ended."""
     wanted = {**own, "run": name, "epochs": epochs, "seed": seed, "checkpoint": {"every": 60.0}}
     place, config = open_run(complete(wanted, preset="hogwild"), fresh=True, runs=folder / "runs")
     shards = folder / f"shards-{seed}"
@@ -69,8 +70,7 @@ def trained(folder: Path, own: Mapping[str, Any], name: str, seed: int, kind: st
     with closing(Disturbance(place, shards)) as disturbance:
         watch = disturbance.watch if kind == CHANGING else lambda status, rate: None
         outcome = run_local(config, place.path, lambda line: None, watch, shards=shards)
-    if outcome.exit_code:
-        raise PacelineError(f"Run {place.name} ended with exit code {outcome.exit_code}: {outcome.reason}.")
+    check_finished(place, outcome)
     return place
 
 
