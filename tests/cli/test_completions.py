@@ -66,7 +66,9 @@ def test_settings_come_with_what_they_mean():
 def test_behind_the_dot_of_an_extension_come_its_name_and_the_options_of_all_that_can_stand_there():
     lr = Sgd.model_fields["lr"].description
 
-    assert completions.settings("optimizer.l") == [("optimizer.lr=", f"adagrad, adam, adamw, rmsprop, sgd: {lr}")]
+    assert completions.settings("optimizer.lr") == [
+        ("optimizer.lr=", f"adagrad, adam, adamw, ftrl, rmsprop, sgd: {lr}")
+    ]
     policy = dict(completions.settings("policy."))
     assert policy["policy.bound="].startswith("ssp: ")
     assert policy["policy.tau="].startswith("easgd, broadcast: "), "with servers and without"
@@ -83,7 +85,7 @@ def test_behind_the_dot_of_an_extension_come_its_name_and_the_options_of_all_tha
 
 
 def test_bash_puts_no_blank_behind_a_key_for_two_proposals_have_it_in_common(tmp_path):
-    found = completed("paceline run digits --set optimizer.l", tmp_path)
+    found = completed("paceline run digits --set optimizer.lr", tmp_path)
     assert found.split() == ["optimizer.lr=", "optimizer.lr=VALUE"]
 
 

@@ -7,6 +7,7 @@ from paceline.core.errors import BadPush, ConfigError, DataError
 from paceline.core.linear.linear_model import linear_model
 from paceline.core.linear.model import Examples, Fit, score
 from paceline.core.settings.config import Config
+from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import push_batches
 from paceline.core.values import Sparse, Vector
 from paceline.data.linear_labels import check_labels
@@ -58,9 +59,16 @@ def _stepped(config: Config, data: LinearData, width: int) -> Vector:
     decays = config.svm.objective.decays(data.counts)
     model = linear_model(weights, data.classes, data.objective, decays, tracks=True, fit=fit)
     size, rate = config.worker_batch * push_batches(config), float(config.optimizer.options["lr"])
-    for start in range(0, min(len(rows), STEPS * size), size):
-        model.step(examples, rows[start : start + size], config.worker_batch, rate)
-        moved = model.moves()
+    optimizer = build_optimizer(config.optimizer)
+    slots = optimizer.new_slots(width) if optimizer.sparse else []
+    for number, start in enumerate(range(0, min(len(rows), STEPS * size), size), start=1):
+        batch = rows[start : start + size]
+        if optimizer.sparse:
+            moved = model.gradient(examples, batch)
+            optimizer.step_at(weights, moved, 1.0, slots, number)
+        else:
+            model.step(examples, batch, config.worker_batch, rate)
+            moved = model.moves()
         if not np.isfinite(moved.values).all():
             raise diverged()
         _check_wire(config, moved)

@@ -1,4 +1,5 @@
-"""A worker that trains a linear model over sparse rows: it pushes the changes of its batches [Hogwild]."""
+"""A worker that trains a linear model over sparse rows: it pushes the changes of its batches [Hogwild], or gradients for the
+servers' optimizer."""
 
 import math
 import time
@@ -12,9 +13,10 @@ from paceline.core.linear.model import Examples, Fit, Longs, score
 from paceline.core.linear.sparse import distinct
 from paceline.core.linear.stopping import StoppingRule
 from paceline.core.slice.plan import make_plan
+from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import build_policy, push_batches
 from paceline.core.sync.policy_in_force import PolicyInForce
-from paceline.core.values import Base, Places, Vector
+from paceline.core.values import Base, Places, Sparse, Vector
 from paceline.data.linear_model import shapes_of
 from paceline.data.sampler import Sampler
 from paceline.data.shards import Shards
@@ -106,6 +108,9 @@ class Loop:
         self._rule: StoppingRule | None = None
         if self._config.svm.stopping is not None and self._config.svm.stop == "own":
             self._rule = self._config.svm.stopping.build(float(self._config.optimizer.options["lr"]))
+        self._gradient: Sparse | None = None
+        """Of the newest batches, where the servers step."""
+        self._servers_step = build_optimizer(self._config.optimizer).sparse
         self._sent: Step | None = None
         """The push that is answered next."""
         self._began = time.monotonic()
@@ -143,14 +148,16 @@ class Loop:
     def _compute(self, clock: int, rows: Longs, delay: Callable[[int], None]) -> None:
         self._progress.enter("compute")
         began = time.monotonic()
-        if len(rows):
+        if self._servers_step:
+            self._gradient = self._model.gradient(self._examples, rows)
+        elif len(rows):
             self._model.step(self._examples, rows, self._config.worker_batch, self._client.lr)
         delay(clock)
         self._progress.computed(len(rows), time.monotonic() - began)
 
     def _push(self, clock: int, rows: Longs, bases: Sequence[Base]) -> Callable[[], list[Answer]]:
         """Sends what has changed since the last push. `bases`: the weights that it was computed on."""
-        moved = self._model.moves()
+        moved = self._model.moves() if self._gradient is None else self._gradient
         if not np.isfinite(moved.values).all():
             raise diverged()
         self._sent = Step(moved.values, math.nan, len(rows), True)

@@ -54,9 +54,7 @@ class Moves:
         moved = self._weights[:, features] - self._before[:, features]
         if shares is not None:
             moved /= shares[features]
-        classes, each = self._weights.shape
-        places = (features + each * np.arange(classes)[:, None]).reshape(-1)
-        return sparse(places, moved.reshape(-1), self._weights.size)
+        return sparse_of_classes(features, moved, self._weights.shape[1])
 
     def rebase(self, places: Places, values: Vector) -> None:
         """Takes over weights from outside, and puts on top what `take` has not handed out yet. Places rise where there are
@@ -71,6 +69,12 @@ class Moves:
             mine = slice(cuts[number], cuts[number + 1])
             own = self._before[number], self._weights[number]
             rebase(places[mine] - number * each, values[mine], self._support.has, *own)
+
+
+def sparse_of_classes(features: Places, values: Vector, each: int) -> Sparse:
+    """As `sparse`, of values (classes, features) of the same features in each class; `each`: a class's weights."""
+    places = (features + each * np.arange(len(values))[:, None]).reshape(-1)
+    return sparse(places, values.reshape(-1), len(values) * each)
 
 
 def sparse(places: Places, values: Vector, width: int) -> Sparse:

@@ -1,5 +1,7 @@
 """A linear model of several classes: for each of them weights that tell it from all others, trained in one go."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from paceline.core.linear.examples import Examples, Longs
@@ -33,17 +35,29 @@ class OneVsRest:
         for model in self._models:
             model.join(shares)
 
+    def gradient(self, examples: Examples, rows: Longs) -> Sparse:
+        """As in `LinearModel`, of every class; labels are class numbers."""
+        seen = self._against(examples)
+        return self._joined([model.gradient(own, rows) for model, own in zip(self._models, seen, strict=True)])
+
     def step(self, examples: Examples, rows: Longs, batch_size: int, lr: float) -> None:
         """As in `LinearModel`, for every class in turn; labels are class numbers."""
-        if self._of is not examples:
-            self._of = examples
-            self._seen = [examples.against(number) for number in range(len(self._models))]
-        for model, own in zip(self._models, self._seen, strict=True):
+        for model, own in zip(self._models, self._against(examples), strict=True):
             model.step(own, rows, batch_size, lr)
 
     def moves(self) -> Sparse:
         """As in `LinearModel`."""
-        found = [model.moves() for model in self._models]
+        return self._joined([model.moves() for model in self._models])
+
+    def _against(self, examples: Examples) -> list[Examples]:
+        """The examples as each class sees them, made once."""
+        if self._of is not examples:
+            self._of = examples
+            self._seen = [examples.against(number) for number in range(len(self._models))]
+        return self._seen
+
+    def _joined(self, found: Sequence[Sparse]) -> Sparse:
+        """One update, of those of all classes."""
         places = np.concatenate([one.places + number * self._each for number, one in enumerate(found)])
         return Sparse(places, np.concatenate([one.values for one in found]), len(self.weights))
 

@@ -5,9 +5,9 @@ import numpy as np
 from paceline.core.errors import ConfigError
 from paceline.core.linear.examples import Examples, Longs, f32
 from paceline.core.linear.model import Fit
-from paceline.core.linear.moves import Moves
+from paceline.core.linear.moves import Moves, Support, sparse_of_classes
 from paceline.core.linear.objective import Objective
-from paceline.core.linear.softmax_loops import step_softmax_batches, step_softmax_fitted
+from paceline.core.linear.softmax_loops import add_softmax_gradient, step_softmax_batches, step_softmax_fitted
 from paceline.core.values import Places, Sparse, Vector
 
 
@@ -37,6 +37,7 @@ class Softmax:
         self._rates = np.empty(0, f32) if fit is None else fit.rates
         self._chances = np.empty(classes)
         self._sums = np.zeros(self._rows.shape, f32)
+        self._batch = Support(each)
         self._moved = Moves(self._rows) if tracks else None
 
     def join(self, shares: Vector | None) -> None:
@@ -44,6 +45,21 @@ class Softmax:
         if self._fit is not None:
             self._shares = shares
             self._rates = self._fit.rates if shares is None else self._fit.rates * shares
+
+    def gradient(self, examples: Examples, rows: Longs) -> Sparse:
+        """As in `LinearModel`; labels are class numbers."""
+        each = self._rows.shape[1]
+        examples.check_fits(each)
+        rows, intercept = examples.within(rows), each > examples.width
+        self._batch.add(examples, rows, intercept)
+        own = (self._rows, self._decays, intercept, self._chances, self._sums)
+        add_softmax_gradient(*examples[:5], rows, *own)
+        features = self._batch.take()
+        values = self._sums[:, features]
+        self._sums[:, features] = 0
+        if self._is_mean:
+            values /= f32(max(1, len(rows)))
+        return sparse_of_classes(features, values, each)
 
     def step(self, examples: Examples, rows: Longs, batch_size: int, lr: float) -> None:
         """As in `LinearModel`; labels are class numbers."""

@@ -35,6 +35,36 @@ def _find_chances(
         chances[c] /= total
 
 
+@inner_kernel(nothing(*rows_in, _classes_out, floats, flag, _doubles_out, _classes_out))
+def add_softmax_gradient(
+    starts: Longs,
+    indices: Features,
+    values: Vector,
+    labels: Vector,
+    costs: Vector,
+    rows: Longs,
+    weights: Vector,
+    decays: Vector,
+    intercept: bool,
+    chances: Doubles,
+    sums: Vector,
+) -> None:
+    """sums <- sums + the gradients of the rows; `chances` (classes,) is scratch."""
+    own, owed = len(decays) > 1, len(costs) > 1
+    last = weights.shape[1] - 1
+    for at in range(len(rows)):
+        ask_for(starts, indices, values, rows, at + AHEAD)
+        row = rows[at]
+        _find_chances(starts, indices, values, row, weights, intercept, chances)
+        for c in range(len(chances)):
+            slope = f32(chances[c] - (labels[row] == c)) * costs[row if owed else 0]
+            for j in range(starts[row], starts[row + 1]):
+                k = indices[j]
+                sums[c, k] += slope * values[j] + decays[k if own else 0] * weights[c, k]
+            if intercept:
+                sums[c, last] += slope + decays[last if own else 0] * weights[c, last]
+
+
 @kernel(nothing(*rows_in, types.int64, scalar, _classes_out, floats, flag, flag, _doubles_out, _classes_out))
 def step_softmax_batches(
     starts: Longs,
@@ -53,21 +83,10 @@ def step_softmax_batches(
     sums: Vector,
 ) -> None:
     """A step for each batch. `sums` (as the weights) is 0 before and after; `chances` (classes,) is scratch."""
-    own, owed = len(decays) > 1, len(costs) > 1
     last = weights.shape[1] - 1
     for start in range(0, len(rows), batch_size):
         batch = rows[start : start + batch_size]
-        for at in range(len(batch)):
-            ask_for(starts, indices, values, batch, at + AHEAD)
-            row = batch[at]
-            _find_chances(starts, indices, values, row, weights, intercept, chances)
-            for c in range(len(chances)):
-                slope = f32(chances[c] - (labels[row] == c)) * costs[row if owed else 0]
-                for j in range(starts[row], starts[row + 1]):
-                    k = indices[j]
-                    sums[c, k] += slope * values[j] + decays[k if own else 0] * weights[c, k]
-                if intercept:
-                    sums[c, last] += slope + decays[last if own else 0] * weights[c, last]
+        add_softmax_gradient(starts, indices, values, labels, costs, batch, weights, decays, intercept, chances, sums)
         rate = lr / f32(len(batch)) if is_mean else lr
         for at in range(len(batch)):
             row = batch[at]

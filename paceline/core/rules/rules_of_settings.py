@@ -6,6 +6,7 @@ from typing import Any
 
 from paceline.core.extension import SettingsRule
 from paceline.core.settings.config import Config, DivergenceConfig, ScheduleConfig
+from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.steps.optimizers.sgd import is_sgd
 
 Rules = tuple[SettingsRule, ...]
@@ -149,6 +150,11 @@ def is_plain(config: Config) -> bool:
     return is_sgd(config.optimizer) and not options.get("momentum") and not options.get("weight_decay")
 
 
+def steps_sparsely(config: Config) -> bool:
+    """Whether the servers step with the optimizer on sparse gradients."""
+    return build_optimizer(config.optimizer).sparse
+
+
 def goes_back(config: Config) -> bool:
     """Whether settings say how the run goes back when it diverges (divergence)."""
     return config.divergence.rollbacks > 0 and config.divergence != DivergenceConfig()
@@ -198,9 +204,10 @@ _UPDATES = (
         "optimizer.maximize.",
     ),
     SettingsRule(
-        lambda updates, config: updates == "sparse" and not is_plain(config),
+        lambda updates, config: updates == "sparse" and not is_plain(config) and not steps_sparsely(config),
         "optimizer is {optimizer.name} {optimizer.options}, but sparse updates are plain SGD steps of the workers; set "
-        "optimizer.name=sgd, optimizer.momentum=0 and optimizer.weight_decay=0 (svm.objective.lam regularises).",
+        "optimizer.name=sgd, optimizer.momentum=0 and optimizer.weight_decay=0 (svm.objective.lam regularises), or take "
+        "optimizer.name=ftrl.",
     ),
     SettingsRule(
         lambda updates, config: (
@@ -271,6 +278,11 @@ _LOCAL = (
     SettingsRule(
         lambda command, config: bool(config.schedule.warmup_epochs),
         "schedule.warmup_epochs is set, but `paceline local` has no warm-up; leave it out.",
+    ),
+    SettingsRule(
+        lambda command, config: config.updates == "sparse" and steps_sparsely(config),
+        "optimizer {optimizer.name} steps on servers, and `paceline local` has none. Set optimizer.name=sgd, or take "
+        "`paceline run`.",
     ),
     SettingsRule(
         lambda command, config: config.stopping is not None,

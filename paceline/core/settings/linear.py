@@ -85,11 +85,12 @@ class SvmConfig(Section):
         """Whether a stopping rule looks at the loss at the end of this epoch (from 0) of `epochs`."""
         return self.stopping is not None and self.stopping.looks_at(epoch, epochs, self.steps == "fitted")
 
-    def own_batches(self, workers: int, batch_size: int, is_lock_step: bool) -> int:
-        """The mini-batches of a push if `batches` does not set them."""
+    def own_batches(self, workers: int, batch_size: int, each: bool) -> int:
+        """The mini-batches of a push if `batches` does not set them. `each`: a push of plain steps or gradients is of one,
+        since workers wait for one another, or since servers step."""
         if self.steps == "fitted":
             return max(1, FITTED_PUSH // (workers * batch_size))
-        return 1 if is_lock_step else max(1, min(16, 32 // workers))
+        return 1 if each else max(1, min(16, 32 // workers))
 
     def mean_from(self, epochs: int) -> float | None:
         """The first of `epochs` epochs whose versions the mean takes in; None if there is no mean."""

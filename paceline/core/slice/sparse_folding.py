@@ -18,8 +18,8 @@ from paceline.core.values import Dense, Places, Published, Push, Sparse, Vector
 
 class SparseFolding:
     """A `Folding` of updates that name their places. A push is a change that its worker has made, learning rate included, and
-    is added as it is; pushes of one round are summed, not averaged [Hogwild]. Work grows with the places of a push,
-    memory with the slice's length."""
+    is added as it is; with an optimizer for sparse gradients it is a gradient, which steps its places alone. Pushes of
+    one round are summed, not averaged [Hogwild]. Work grows with the places of a push, memory with the slice's length."""
 
     _current: Published
     """One array, which this folding alone changes in place, even while others read it."""
@@ -66,13 +66,20 @@ class SparseFolding:
         values = self._current.values
         if self._mean is not None and self._mean.goes_on(self._epoch):
             before = values[update.places]
-            add_at(values, update, factor)
+            self._change(values, update, factor)
             self._mean.note(update.places, values[update.places] - before)
         else:
-            add_at(values, update, factor)
+            self._change(values, update, factor)
         self._clocks.version += 1
         self._current = Published(self._clocks.version, values)
         self._changes.note(self._clocks.version, update.places)
+
+    def _change(self, values: Vector, update: Sparse, factor: float) -> None:
+        half = self._half
+        if half.optimizer.sparse:
+            half.optimizer.step_at(values, update, factor, half.slots, half.steps)
+        else:
+            add_at(values, update, factor)
 
     @property
     def _epoch(self) -> float:

@@ -13,7 +13,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.extension import SettingsRule, stem_of
 from paceline.core.settings.config import Options
 from paceline.core.steps.momentum import WorkerMomentum
-from paceline.core.values import Vector
+from paceline.core.values import Sparse, Vector
 
 PACKAGE = "paceline.core.steps.optimizers"
 
@@ -58,6 +58,8 @@ class Optimizer(BaseModel, ABC):
     """As in the config: the stem of its file; of a user's file its path, of a package's the name of the entry point."""
     adaptive: ClassVar[bool] = True
     """Whether its steps are as long for small gradients as for large ones."""
+    sparse: ClassVar[bool] = False
+    """Whether workers of a linear model push gradients, with which the servers step by this; otherwise they push moves."""
     usual_rate: ClassVar[float] = 0.01
     """A rate that most models bear."""
     rules: ClassVar[tuple[SettingsRule, ...]] = ()
@@ -148,6 +150,16 @@ class Optimizer(BaseModel, ABC):
         """Writes the next weights to `out`, which may be `weights`, and changes the slots. `scale` makes the gradient
         what it should be (1 / examples of a sum); `lr` is this step's learning rate; `steps` counts the slice's steps,
         this one included."""
+
+    def step_at(self, weights: Vector, update: Sparse, scale: float, slots: Sequence[Vector], steps: int) -> None:
+        """A step at the optimizer's own rate of the weights that a sparse gradient names, in place, at a cost that follows
+        these alone; the others as in `step`."""
+        places = update.places
+        own, memory = weights[places], [slot[places] for slot in slots]
+        self.step(own, own, update.values, scale, self.lr, memory, steps)
+        weights[places] = own
+        for slot, stepped in zip(slots, memory, strict=True):
+            slot[places] = stepped
 
 
 class OwnSteps(Protocol):

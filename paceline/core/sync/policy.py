@@ -16,7 +16,7 @@ from paceline.core.settings.config import Config, Options
 from paceline.core.steps.effective import Scaled
 from paceline.core.steps.groups import Grouping
 from paceline.core.steps.layout import Stretch
-from paceline.core.steps.optimizer import Optimizer, OwnSteps
+from paceline.core.steps.optimizer import Optimizer, OwnSteps, build_optimizer
 from paceline.core.sync.clocks import Clocks
 from paceline.core.values import AS_SET, Manner, Outcome, Push, Vector, Verdict
 
@@ -287,8 +287,8 @@ def policies_that(fit: Callable[[type[Policy]], bool]) -> str:
 
 def push_batches(config: Config) -> int:
     """Mini-batches behind one sparse push."""
-    in_step = build_policy(config.policy).lock_step
-    return config.svm.batches or config.svm.own_batches(config.workers, config.worker_batch, in_step)
+    each = build_policy(config.policy).lock_step or build_optimizer(config.optimizer).sparse
+    return config.svm.batches or config.svm.own_batches(config.workers, config.worker_batch, each)
 
 
 def from_shorthand(text: str) -> dict[str, Any]:

@@ -63,6 +63,22 @@ def test_a_step_of_each_batch_goes_against_the_slope_of_the_loss(reduce: Any, ba
     assert model.weights == pytest.approx(weights, abs=1e-5)
 
 
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_the_gradient_of_a_batch_is_the_slope_of_the_loss(reduce: Any) -> None:
+    costs = np.random.default_rng(2).uniform(0.5, 2, 12).astype(f32)
+    (examples, dense), objective = made(costs), Objective(loss="softmax", lam=0.1, reduce=reduce)
+    model, rows = Softmax(first_weights(), 3, objective, np.array([0.1], f32)), np.array([7, 2, 11])
+
+    for _ in range(2):  # nothing is left of the first
+        found = model.gradient(examples, rows)
+        spread = np.zeros(18)
+        spread[found.places] = found.values
+
+        expected = slope(first_weights().astype(float), examples, dense, objective, rows)
+        assert spread == pytest.approx(expected / (3 if reduce == "mean" else 1), abs=1e-5)
+        assert (np.diff(found.places) > 0).all()
+
+
 def test_the_loss_is_the_log_loss_of_the_chances() -> None:
     examples, dense = made()
     powers = np.exp(dense @ first_weights().astype(float).reshape(3, 6).T)

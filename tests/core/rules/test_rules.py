@@ -41,6 +41,7 @@ KINDS: tuple[tuple[str, str, type], ...] = (
 )
 PLAIN = "optimizer={name: sgd, lr: 0.1, momentum: 0, weight_decay: 0}"
 SPARSE = ("policy=asp", "updates=sparse", PLAIN)
+GRADIENTS = ("policy=asp", "updates=sparse", "optimizer=ftrl")
 ALONE = ("servers=0", "policy=dpsgd")
 TOPK = "codec.push={name: topk, share: 0.01}"
 RATED = "schedule.lr_scale=none"
@@ -127,6 +128,7 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     (LOCAL, ("policy=asp", PLAIN), "updates=dense", "updates=sparse"),
     (LOCAL, SPARSE, "stopping={rule: window}", "stopping=null"),
     (LOCAL, SPARSE, "schedule={warmup_epochs: 1, warmup_start: 0.5}", "schedule.warmup_epochs=0"),
+    (LOCAL, ("policy=asp", "updates=sparse"), "optimizer=ftrl", PLAIN),
     (SEARCH, ("policy=asp", PLAIN), "updates=dense", "updates=sparse"),
     # extensions' own
     ("policy backup", ("policy=backup", "workers=4"), "policy.backups=4", "policy.backups=3"),
@@ -136,6 +138,9 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("policy ensemble", ("policy=ensemble",), "optimizer=adam", "optimizer=sgd"),
     ("policy everyone", (PLAIN, "policy=everyone", "policy.merge=overwrite"), "updates=dense", "updates=sparse"),
     ("policy local_sgd", ("schedule.lr_scale=adascale",), "policy=local_sgd", "policy=bsp"),
+    ("optimizer ftrl", ("policy=asp",), "optimizer=ftrl", "optimizer=adagrad"),
+    ("optimizer ftrl", GRADIENTS, "svm.steps=fitted", "svm.steps=plain"),
+    ("optimizer ftrl", GRADIENTS, "schedule.name=cosine", "schedule.name=constant"),
     ("optimizer sgd", ("optimizer={name: sgd, nesterov: true}",), "optimizer.momentum=0", "optimizer.momentum=0.5"),
     ("codec threshold", ("codec.push={name: threshold, tau: 1}",), "codec.push.share=0.1", "codec.push.tau=2"),
 )

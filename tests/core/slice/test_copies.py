@@ -10,6 +10,7 @@ from paceline.core.slice import copies as copies_module
 from paceline.core.slice.copies import Copies
 from paceline.core.slice.sparse_folding import SparseFolding
 from paceline.core.steps.optimizers.adam import Adam
+from paceline.core.steps.optimizers.ftrl import Ftrl
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.values import Sparse
 from tests.support.one_slice import OneSlice
@@ -58,7 +59,12 @@ CASES: dict[str, Callable[[], OneSlice]] = {
     "rounds": lambda: OneSlice("bsp", NAMES, [0.0] * 10, MOMENTUM),
     "a sum": lambda: OneSlice("kbuffered", NAMES, [0.0] * 10, MOMENTUM, k=3),
     "sparse": lambda: SparseSlice("asp", NAMES, [0.0] * 10, per_epoch=1),
+    "ftrl": lambda: SparseSlice("asp", NAMES, [0.0] * 10, Ftrl(lr=0.5), per_epoch=1),
 }
+
+
+HELD = {"a sum": "gathered", "sparse": "lag", "ftrl": "lag"}
+"""What else is in the snapshot."""
 
 
 @pytest.mark.parametrize("copied", range(7))
@@ -81,7 +87,7 @@ def test_a_snapshot_is_of_its_moment_wherever_folds_break_in(case: str, copied: 
     assert [slot.tolist() for slot in taken.state.slots] == [slot.tolist() for slot in before.slots]
     for name in ("gathered", "lag"):
         found, expected = getattr(taken.state, name), getattr(before, name)
-        assert (found is None) == (expected is None) == (name != {"a sum": "gathered", "sparse": "lag"}.get(case))
+        assert (found is None) == (expected is None) == (name != HELD.get(case))
         assert found is None or found.tolist() == expected.tolist()
     assert one.slice.state().weights.tolist() != before.weights.tolist()
     one.slice.release(taken.weights)

@@ -133,6 +133,12 @@ def test_workers_that_wait_for_one_another_push_after_each_mini_batch(policy, ba
     assert push_batches(config) == batches
 
 
+def test_workers_push_the_gradient_of_each_mini_batch_where_servers_step():
+    config = Config(task="svm", updates="sparse", policy=Options(name="asp"), optimizer=Options(name="ftrl"))
+
+    assert push_batches(config) == 1
+
+
 def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
     """What lock-step training must give: each round every worker's batches from the same weights and at the
     rate that came with these, then the sum as it is."""

@@ -1,0 +1,116 @@
+"""FTRL-Proximal of a linear model with real servers and workers in this process."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.errors import ConfigError
+from paceline.core.linear.model import Examples, LinearModel, score
+from paceline.core.settings.config import Config, Options
+from paceline.core.steps.optimizer import build_optimizer
+from paceline.core.sync.policy import push_batches
+from paceline.data.sampler import Sampler, steps_per_epoch
+from paceline.data.shards import Shards
+from paceline.local.linear_without_servers import settings_of
+from paceline.local.read_config import read_config
+from paceline.worker.checking.check_linear import check_linear
+from paceline.worker.linear.linear_rows import LinearData
+from tests.worker.linear.test_linear_classes import FITTED, three
+from tests.worker.linear.test_linear_classes import shards_of as shards_of_three
+from tests.worker.linear.test_linear_worker import Trial, config, made, shards_of
+
+D = 60
+LOGISTIC: dict[str, Any] = {"objective": {"loss": "logistic", "lam": 0.0}, "validation": 0}
+LINE = ("svm.steps=plain", "schedule.name=constant", "svm.objective={loss: logistic, c: null, lam: 0}")
+
+
+def stepped(policy: str, l1: float, **settings: Any) -> Config:
+    found = config(policy, **{"svm": LOGISTIC, **settings})
+    return found.model_copy(update={"optimizer": Options(name="ftrl", lr=0.3, l1=l1)})
+
+
+def finished(config: Config, folder: Path, shards: Shards | None = None) -> tuple[np.ndarray, Trial]:
+    trial = Trial(config, folder)
+    if shards is not None:
+        trial.shards = shards
+    try:
+        return trial.start().finish(), trial
+    finally:
+        trial.close()
+
+
+def sequential(config: Config, shards: Shards, rounds: int) -> np.ndarray:
+    """What lock-step must give: each round a step on the sum of both workers' gradients."""
+    own, batch = LinearData(config, shards), config.worker_batch * push_batches(config)
+    lens = own.epoch_lens()
+    steps = steps_per_epoch(lens, [[place] for place in range(len(lens))], batch)
+    data = [own.rows([place]) for place in range(config.workers)]
+    samplers = [
+        Sampler(own.sizes([place]), batch, steps, config.seed, f"worker-{place}", lens[place])
+        for place in range(config.workers)
+    ]
+    weights, optimizer = np.zeros(D, np.float32), build_optimizer(config.optimizer)
+    slots, decays = optimizer.new_slots(D), config.svm.objective.decays(shards.feature_counts)
+    for clock in range(1, rounds + 1):
+        total = np.zeros(D, np.float32)
+        for (examples, _, train, _), sampler in zip(data, samplers, strict=True):
+            model = LinearModel(weights, config.svm.objective, decays)
+            found = model.gradient(examples, train[sampler.indices(clock)])
+            total[found.places] += found.values
+        there = np.flatnonzero(total)
+        own_slots, near = [slot[there] for slot in slots], weights[there]
+        optimizer.step(near, near, total[there], 1.0, optimizer.lr, own_slots, clock)
+        weights[there] = near
+        for slot, after in zip(slots, own_slots, strict=True):
+            slot[there] = after
+    return weights
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_lock_step_is_the_step_on_the_sum_of_all_gradients_bit_for_bit(batches: int, tmp_path: Path) -> None:
+    run = stepped("bsp", 1.0, svm={**LOGISTIC, "batches": batches})
+
+    weights, trial = finished(run, tmp_path)
+
+    np.testing.assert_array_equal(weights, sequential(run, trial.shards, trial.status.version))
+    assert 0 < (weights == 0).sum() < D
+
+
+def test_l1_makes_weights_exactly_0_without_waiting_too(tmp_path: Path) -> None:
+    examples: Any = Examples.of(made().features, made().labels)
+
+    without, _ = finished(stepped("asp", 0.0, epochs=10), tmp_path / "without")
+    weak, _ = finished(stepped("asp", 3.0, epochs=10), tmp_path / "weak")
+    strong, _ = finished(stepped("asp", 1e6, epochs=10), tmp_path / "strong")
+
+    assert not (without == 0).any()
+    assert 0 < (weak == 0).sum() < D
+    assert score(examples, weak, stepped("asp", 0).svm.objective).accuracy > 0.85
+    assert not strong.any()
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "softmax"])
+def test_several_classes_are_trained_by_gradients_too(loss: str, tmp_path: Path) -> None:
+    svm = {**FITTED, "steps": "plain", "objective": {"loss": loss, "c": 1.0}, "validation": 0, "pull": "wanted"}
+    source = three()
+    run = stepped("bsp", 0.01, epochs=20, svm=svm)
+
+    weights, _ = finished(run, tmp_path, shards_of_three(source, tmp_path / "three"))
+
+    examples: Any = Examples.of(source.features, source.labels, classes=3)
+    assert score(examples, weights, run.svm.objective, classes=3).f1 > 0.95
+
+
+def test_a_run_is_checked_before_it_starts(tmp_path: Path) -> None:
+    check_linear(stepped("bsp", 1.0), shards_of(tmp_path, 2))
+
+
+def test_the_tasks_own_settings_are_refused_with_what_to_set() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)Set svm\.steps=plain\..*Set schedule\.name=constant"):
+        read_config("svm", sets=["optimizer.name=ftrl"])
+    found = read_config("svm", sets=["optimizer={name: ftrl, l1: 10}", *LINE])
+    assert build_optimizer(found.optimizer).sparse
+    with pytest.raises(ConfigError, match="optimizer ftrl steps on servers, and `paceline local` has none"):
+        settings_of(found, 1, False)
