@@ -13,6 +13,7 @@ from paceline.core.rules.check_rules import refuse
 from paceline.core.rules.rules_of_settings import LOCAL
 from paceline.core.run.best_model import result
 from paceline.core.settings.config import Config
+from paceline.core.steps.optimizer import build_optimizer
 from paceline.data.costs import costs_of, counted
 from paceline.data.dataset import Dataset, PartName, is_sparse
 from paceline.data.inputs import Inputs
@@ -111,7 +112,7 @@ def settings_of(config: Config, threads: int, average: bool, classes: int = 2) -
         steps=config.svm.steps,
         intercept=config.svm.intercept,
         classes=classes,
-        lr=float(config.optimizer.options["lr"]),
+        lr=build_optimizer(config.optimizer).lr,
         schedule=config.schedule,
         batch_size=config.batch_size,
         epochs=config.epochs,

@@ -58,7 +58,7 @@ def _stepped(config: Config, data: LinearData, width: int) -> Vector:
     fit = Fit.of(examples, config.svm.intercept) if config.svm.steps == "fitted" else None
     decays = config.svm.objective.decays(data.counts)
     model = linear_model(weights, data.classes, data.objective, decays, tracks=True, fit=fit)
-    size, rate = config.worker_batch * push_batches(config), float(config.optimizer.options["lr"])
+    size = config.worker_batch * push_batches(config)
     optimizer = build_optimizer(config.optimizer)
     slots = optimizer.new_slots(width) if optimizer.sparse else []
     for number, start in enumerate(range(0, min(len(rows), STEPS * size), size), start=1):
@@ -67,7 +67,7 @@ def _stepped(config: Config, data: LinearData, width: int) -> Vector:
             moved = model.gradient(examples, batch)
             optimizer.step_at(weights, moved, 1.0, slots, number)
         else:
-            model.step(examples, batch, config.worker_batch, rate)
+            model.step(examples, batch, config.worker_batch, optimizer.lr)
             moved = model.moves()
         if not np.isfinite(moved.values).all():
             raise diverged()

@@ -105,12 +105,13 @@ class Loop:
         self._fit = fit
         self._members = 1
         self._join(self._config.workers)
+        optimizer = build_optimizer(self._config.optimizer)
         self._rule: StoppingRule | None = None
         if self._config.svm.stopping is not None and self._config.svm.stop == "own":
-            self._rule = self._config.svm.stopping.build(float(self._config.optimizer.options["lr"]))
+            self._rule = self._config.svm.stopping.build(optimizer.lr)
         self._gradient: Sparse | None = None
         """Of the newest batches, where the servers step."""
-        self._servers_step = build_optimizer(self._config.optimizer).sparse
+        self._servers_step = optimizer.sparse
         self._sent: Step | None = None
         """The push that is answered next."""
         self._began = time.monotonic()

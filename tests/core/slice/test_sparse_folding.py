@@ -10,6 +10,7 @@ from paceline.core.linear.sparse import Changes, decode_places, distinct, encode
 from paceline.core.settings.config import Options, ScheduleConfig
 from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.slice.sparse_folding import SparseFolding
+from paceline.core.steps.optimizers.ftrl import Ftrl
 from paceline.core.values import Base, Outcome, Places, Sparse
 from paceline.load_settings import load
 from tests.support.one_slice import OneSlice
@@ -253,6 +254,30 @@ def test_a_snapshot_keeps_what_is_counted(policy: str):
     if policy == "everyone":
         one.push("b", update=change(_6=1))
         assert [weights(one)[5], weights(one)[6]] == [1, 1]
+
+
+def test_a_restarted_slice_goes_on_with_what_ftrl_remembers():
+    ended = []
+    for restarts in (False, True):
+        one = slice_of("asp", optimizer=Ftrl(lr=0.5, l1=0.25))
+        one.push("a", update=change(_1=1, _5=-2))
+        if restarts:
+            one.restart()
+        one.push("b", update=change(_1=1, _2=0.2))
+        ended.append(weights(one))
+
+    assert ended[0] == ended[1]
+    assert np.flatnonzero(ended[0]).tolist() == [1, 5]
+
+
+def test_a_round_of_gradients_makes_one_step_on_their_sum():
+    rounds, alone = slice_of("bsp", optimizer=Ftrl(lr=0.5)), slice_of("asp", optimizer=Ftrl(lr=0.5))
+    rounds.push("a", update=change(_1=1, _3=2))
+    rounds.push("b", update=change(_1=2))
+    alone.push("a", update=change(_1=3, _3=2))
+
+    assert weights(rounds) == weights(alone)
+    assert rounds.slice.version == 1
 
 
 def test_a_pull_is_a_copy():

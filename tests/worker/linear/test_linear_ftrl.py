@@ -91,6 +91,18 @@ def test_l1_makes_weights_exactly_0_without_waiting_too(tmp_path: Path) -> None:
     assert not strong.any()
 
 
+def test_each_worker_may_stop_by_its_own_loss_without_a_rate_in_the_settings(tmp_path: Path) -> None:
+    run = stepped(
+        "asp", 0.1, epochs=200, svm={**LOGISTIC, "validation": 0.2, "stopping": {"rule": "cs449", "preset": "authors"}}
+    )
+    run = run.model_copy(update={"optimizer": Options(name="ftrl")})
+
+    weights, trial = finished(run, tmp_path)
+
+    assert weights.any()
+    assert all(said.has("the validation loss has settled; leaving") for said in trial.said)
+
+
 @pytest.mark.parametrize("loss", ["squared_hinge", "softmax"])
 def test_several_classes_are_trained_by_gradients_too(loss: str, tmp_path: Path) -> None:
     svm = {**FITTED, "steps": "plain", "objective": {"loss": loss, "c": 1.0}, "validation": 0, "pull": "wanted"}
@@ -103,8 +115,11 @@ def test_several_classes_are_trained_by_gradients_too(loss: str, tmp_path: Path)
     assert score(examples, weights, run.svm.objective, classes=3).f1 > 0.95
 
 
-def test_a_run_is_checked_before_it_starts(tmp_path: Path) -> None:
-    check_linear(stepped("bsp", 1.0), shards_of(tmp_path, 2))
+def test_a_run_is_checked_before_it_starts_with_or_without_a_rate(tmp_path: Path) -> None:
+    shards = shards_of(tmp_path, 2)
+
+    for optimizer in (Options(name="ftrl", l1=1.0), Options(name="sgd", momentum=0.0, weight_decay=0.0)):
+        check_linear(stepped("bsp", 1.0).model_copy(update={"optimizer": optimizer}), shards)
 
 
 def test_the_tasks_own_settings_are_refused_with_what_to_set() -> None:
