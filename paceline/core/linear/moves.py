@@ -1,5 +1,8 @@
 """What steps have moved since somebody last asked, and which features the rows of these steps have."""
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 
 from paceline.core.compiled import check_lengths
@@ -64,11 +67,16 @@ class Moves:
         if classes == 1:
             rebase(places, values, self._support.has, self._before[0], self._weights[0])
             return
-        cuts = np.searchsorted(places, np.arange(classes + 1) * each)
-        for number in range(classes):
-            mine = slice(cuts[number], cuts[number + 1])
-            own = self._before[number], self._weights[number]
-            rebase(places[mine] - number * each, values[mine], self._support.has, *own)
+        rows = zip(by_class(places, values, classes, each), self._before, self._weights, strict=True)
+        for (features, given), before, weights in rows:
+            rebase(features, given, self._support.has, before, weights)
+
+
+def by_class(places: Places, values: Vector, classes: int, each: int) -> Iterator[tuple[Places, Vector]]:
+    """The features and values of each class in turn; places rise. `each`: a class's weights."""
+    cuts = np.searchsorted(places, np.arange(classes + 1) * each)
+    for number, (first, end) in enumerate(pairwise(cuts)):
+        yield places[first:end] - number * each, values[first:end]
 
 
 def sparse_of_classes(features: Places, values: Vector, each: int) -> Sparse:

@@ -6,6 +6,7 @@ import numpy as np
 
 from paceline.core.linear.examples import Examples, Longs
 from paceline.core.linear.model import Fit, LinearModel
+from paceline.core.linear.moves import by_class
 from paceline.core.linear.objective import Objective
 from paceline.core.values import Places, Sparse, Vector
 
@@ -63,7 +64,6 @@ class OneVsRest:
 
     def rebase(self, places: Places, values: Vector) -> None:
         """As in `LinearModel`; places rise."""
-        cuts = np.searchsorted(places, np.arange(len(self._models) + 1) * self._each)
-        for number, model in enumerate(self._models):
-            mine = slice(cuts[number], cuts[number + 1])
-            model.rebase(places[mine] - number * self._each, values[mine])
+        parts = by_class(places, values, len(self._models), self._each)
+        for model, (features, given) in zip(self._models, parts, strict=True):
+            model.rebase(features, given)

@@ -22,18 +22,22 @@ WORKERS = 8
 LOCK_STEP = ("bsp", "allreduce", "dpsgd", "sgp")
 BOUNDED = ("ssp:3", "dssp")
 FREE = (
-    *(
-        "asp",
-        "downpour, push_every 4",
-        "shat",
-        "shat_root",
-        "ensemble",
-        "kbuffered",
-        "everyone",
-        "rennala",
-        "delay_threshold",
-    ),
-    *("staleness_aware", "dc_asgd", "dana", "easgd:4", "adpsgd", "gosgd", "broadcast"),
+    "asp",
+    "downpour, push_every 4",
+    "shat",
+    "shat_root",
+    "ensemble",
+    "kbuffered",
+    "everyone",
+    "rennala",
+    "delay_threshold",
+    "staleness_aware",
+    "dc_asgd",
+    "dana",
+    "easgd:4",
+    "adpsgd",
+    "gosgd",
+    "broadcast",
 )
 ROUNDS = ("backup", "local_sgd, dynamic", "diloco, dynamic")
 OPTIONS: dict[str, dict[str, Any]] = {
