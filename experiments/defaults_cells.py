@@ -17,9 +17,9 @@ from paceline.core.steps.effective import cautioned
 from paceline.core.sync.policy import build_policy, from_shorthand, is_served
 from paceline.data.sampler import Sampler, steps_per_epoch
 from paceline.data.shards import open_shards
-from paceline.reproduce.virtual_model import Problem, problem_of
-from paceline.reproduce.virtual_training import train
 from paceline.sharder.sharding import make_shards
+from paceline.simulator.problem import Problem, problem_of
+from paceline.simulator.training import train
 from paceline.tasks.task import load_config, load_task
 
 TORCH = "plain torch"

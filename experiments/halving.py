@@ -15,11 +15,11 @@ import typer
 
 from paceline.exits import run_command
 from paceline.local.read_config import read_config
-from paceline.reproduce.virtual_model import problem_of
-from paceline.reproduce.virtual_training import training_of
-from paceline.reproduce.virtual_workers import Training
 from paceline.search.grid import pairs, read_grid
 from paceline.search.halving import budgets, kept
+from paceline.simulator.problem import problem_of
+from paceline.simulator.training import training_of
+from paceline.simulator.workers import Training
 
 GRID = (
     "optimizer.lr=0.4,0.2,0.1,0.05",

@@ -20,7 +20,7 @@ from paceline.core.slice.plan import make_plan
 from paceline.core.steps.optimizers.sgd import plain_sgd
 from paceline.core.sync.policy import Own, build_policy
 from paceline.core.values import Base, Dense, Places, Push, Seat, Vector, View
-from paceline.reproduce.timeline import Timeline
+from paceline.simulator.timeline import Timeline
 
 SHAPES = (("0.weight", (2, 2)), ("0.bias", (2,)), ("2.weight", (1, 2)), ("2.bias", (1,)))
 """Of the model in examples/actors_xor.py."""

@@ -5,8 +5,8 @@ from typing import Any
 
 from paceline.reproduce.real_runs import by_epoch, trained
 from paceline.reproduce.recipe import Around
-from paceline.reproduce.virtual_training import Curve
 from paceline.result import Result
+from paceline.simulator.training import Curve
 from paceline.tasks.builtin import cifar10
 
 PRESETS = {"ResNet-50": "shat", "VGG-16": "shat-vgg16"}

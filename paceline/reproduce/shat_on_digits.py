@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.core.settings.config import Config
 from paceline.reproduce.recipe import Around
-from paceline.reproduce.virtual_model import Problem, problem_of
+from paceline.simulator.problem import Problem, problem_of
 from paceline.tasks.task import load_config
 
 MODELS = {"ResNet-50": "deep", "VGG-16": "wide"}

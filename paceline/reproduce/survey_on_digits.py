@@ -9,10 +9,10 @@ from statistics import mean
 from typing import Any
 
 from paceline.core.settings.config import Config
-from paceline.reproduce.links import Links
 from paceline.reproduce.recipe import Around, Figures
-from paceline.reproduce.virtual_model import problem_of
-from paceline.reproduce.virtual_training import Curve, training_of
+from paceline.simulator.links import Links
+from paceline.simulator.problem import problem_of
+from paceline.simulator.training import Curve, training_of
 from paceline.tasks.task import load_config
 
 TASKS = Path(__file__).parent / "tasks"

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from paceline.core.settings.config import Config
 from paceline.reproduce.pictures import lines
 from paceline.reproduce.recipe import Around, Column, Figures, Runs
-from paceline.reproduce.virtual_model import Problem, problem_of
-from paceline.reproduce.virtual_training import train
+from paceline.simulator.problem import Problem, problem_of
+from paceline.simulator.training import train
 from paceline.tasks.task import load_config
 
 EPOCHS = 10

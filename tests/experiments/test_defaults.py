@@ -27,9 +27,9 @@ from experiments.defaults_table import compact, compared, full, references, summ
 from paceline.core.errors import UsageError
 from paceline.core.settings.config import Config
 from paceline.reproduce.processes import Outcome, Ran
-from paceline.reproduce.virtual_model import Chain
-from paceline.reproduce.virtual_training import train
-from paceline.reproduce.virtual_workers import Trained
+from paceline.simulator.problem import Chain
+from paceline.simulator.training import train
+from paceline.simulator.workers import Trained
 from paceline.tasks.task import load_task
 from paceline.worker.training.model_and_gradient import Replica
 

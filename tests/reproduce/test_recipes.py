@@ -20,7 +20,7 @@ from paceline.reproduce.recipes.actors import fig_3
 from paceline.reproduce.recipes.sharding import fig_7, table_2
 from paceline.reproduce.sharding_methods import config_of
 from paceline.reproduce.tasks import classes_in_classes
-from paceline.reproduce.virtual_model import problem_of
+from paceline.simulator.problem import problem_of
 from tests.support.tree import ROOT
 
 NUMBERED = {

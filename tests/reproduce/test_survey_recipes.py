@@ -10,14 +10,14 @@ import pytest
 from torch import nn
 
 from paceline.core.settings.config import Config
-from paceline.reproduce.links import Links
 from paceline.reproduce.recipe import Around
 from paceline.reproduce.recipes.survey import ad_psgd, dssp
 from paceline.reproduce.survey_on_digits import REACHED, config_of, measured
-from paceline.reproduce.timeline import Timeline
-from paceline.reproduce.virtual_model import Other, Problem, problem_of
-from paceline.reproduce.virtual_training import training_of
-from paceline.reproduce.virtual_workers import Training
+from paceline.simulator.links import Links
+from paceline.simulator.problem import Other, Problem, problem_of
+from paceline.simulator.timeline import Timeline
+from paceline.simulator.training import training_of
+from paceline.simulator.workers import Training
 
 
 # links

@@ -11,7 +11,7 @@ from paceline.reproduce.pictures import lines
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.shat_on_digits import METHODS, config_of, problem
-from paceline.reproduce.virtual_training import train
+from paceline.simulator.training import train
 
 NETWORKS = ("wide", "deep")
 CLIPS = {"no clipping": {}, "clip.norm 1": {"norm": 1.0}, "clip.quantile .5": {"quantile": 0.5}}

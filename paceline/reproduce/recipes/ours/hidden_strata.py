@@ -16,8 +16,8 @@ from paceline.reproduce.claims import Above, Between, Fits, MoreSpread
 from paceline.reproduce.pictures import spreads
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
-from paceline.reproduce.virtual_model import problem_of
-from paceline.reproduce.virtual_training import train
+from paceline.simulator.problem import problem_of
+from paceline.simulator.training import train
 from paceline.tasks.task import load_config, load_task
 
 EXAMPLES = Path(__file__).parents[4] / "examples"

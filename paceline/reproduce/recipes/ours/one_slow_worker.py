@@ -12,9 +12,9 @@ from paceline.plot_style import COLOURS, FAINT, STYLE
 from paceline.reproduce.claims import Above, Between
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
-from paceline.reproduce.virtual_model import Problem, problem_of
-from paceline.reproduce.virtual_servers import Served
-from paceline.reproduce.virtual_workers import Worker
+from paceline.simulator.problem import Problem, problem_of
+from paceline.simulator.servers import Served
+from paceline.simulator.workers import Worker
 from paceline.tasks.task import load_config
 
 WORKERS, SLOW = 4, 3

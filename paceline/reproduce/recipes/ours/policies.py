@@ -16,7 +16,7 @@ from paceline.reproduce.claims import Fits, Found
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.user_on_digits import AS_GOOD, SMALL, config_of, problem, row
-from paceline.reproduce.virtual_training import training_of
+from paceline.simulator.training import training_of
 
 WORKERS = 8
 LOCK_STEP = ("bsp", "allreduce", "dpsgd", "sgp")

@@ -10,7 +10,7 @@ from paceline.reproduce.pictures import lines
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.shat_on_digits import METHODS, config_of, problem
-from paceline.reproduce.virtual_training import train
+from paceline.simulator.training import train
 
 WORKERS = (2, 4, 8)
 RATE, MOMENTUM, EPOCHS = 0.002, 0.9, 20

@@ -14,9 +14,9 @@ from paceline.reproduce.recipes.sharding import table_2
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.sharding_methods import config_of
 from paceline.reproduce.sharding_on_cifar import NEEDS, TRAINS, run_of
-from paceline.reproduce.virtual_model import problem_of
-from paceline.reproduce.virtual_training import training_of
-from paceline.reproduce.virtual_workers import Training
+from paceline.simulator.problem import problem_of
+from paceline.simulator.training import training_of
+from paceline.simulator.workers import Training
 
 EPOCHS = 10
 ROW = "random"

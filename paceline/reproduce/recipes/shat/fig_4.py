@@ -14,7 +14,7 @@ from paceline.reproduce.pictures import lines
 from paceline.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.shat_on_digits import EPOCHS, METHODS, MODELS, config_of, problem
-from paceline.reproduce.virtual_training import curve_of
+from paceline.simulator.training import curve_of
 
 WORKERS = (2, 4, 8, 16)
 MODEL = "ResNet-50"

@@ -13,7 +13,7 @@ from paceline.reproduce.pictures import lines
 from paceline.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.shat_on_digits import EPOCHS, METHODS, MODELS, config_of, problem
-from paceline.reproduce.virtual_training import Curve, curve_of
+from paceline.simulator.training import Curve, curve_of
 
 CLUSTERS = {"HO": "", "HE0": "2x", "HE1": "10x", "HE2": "100x"}
 WORKERS = 8

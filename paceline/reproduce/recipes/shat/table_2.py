@@ -12,7 +12,7 @@ from paceline.reproduce.pictures import lines
 from paceline.reproduce.recipe import Around, Column, Figures, Full, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.shat_on_digits import METHODS, MODELS, config_of, problem
-from paceline.reproduce.virtual_training import train
+from paceline.simulator.training import train
 
 WORKERS = (2, 4, 8, 16)
 PAPER = {

@@ -11,11 +11,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from paceline.reproduce.claims import Above, Claim, Fits, Found
-from paceline.reproduce.links import Links
 from paceline.reproduce.pictures import lines
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.reproduce.survey_on_digits import DIGITS, REACHED, TASKS, WORKERS, config_of, measured
+from paceline.simulator.links import Links
 
 ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
     "AllReduce": {"name": "allreduce"},

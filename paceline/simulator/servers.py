@@ -9,9 +9,9 @@ import numpy as np
 from paceline.core import kernels
 from paceline.core.settings.config import Config
 from paceline.core.values import Base, Dense, Empty, Outcome, Push, Reply, Vector
-from paceline.reproduce.links import Links
-from paceline.reproduce.virtual_model import Problem
-from paceline.reproduce.virtual_workers import Training, Worker
+from paceline.simulator.links import Links
+from paceline.simulator.problem import Problem
+from paceline.simulator.workers import Training, Worker
 
 
 class Served(Training):

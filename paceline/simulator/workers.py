@@ -22,9 +22,9 @@ from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.sync.policy import Own, Policy, build_policy
 from paceline.core.values import Base, Push, Reply, Vector, View
 from paceline.data.sampler import Sampler, steps_per_epoch
-from paceline.reproduce.links import LATENCY, Links
-from paceline.reproduce.timeline import Timeline
-from paceline.reproduce.virtual_model import Problem
+from paceline.simulator.links import LATENCY, Links
+from paceline.simulator.problem import Problem
+from paceline.simulator.timeline import Timeline
 
 STEP = (0.8, 1.2)
 """Shortest and longest time of an equal worker's step; 1 is the unit of time."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from paceline.reproduce.recipe import Around
 from paceline.reproduce.shat_on_digits import METHODS, config_of, problem
-from paceline.reproduce.virtual_training import train
+from paceline.simulator.training import train
 
 
 def test_workers_clip_their_gradients(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from paceline.core.peers.peer_policy import Group, Message, build_peer_policy
 from paceline.core.peers.peer_run import topology_of
 from paceline.core.settings.config import Config
 from paceline.core.values import Empty, Push, Reply, Vector
-from paceline.reproduce.links import Links
-from paceline.reproduce.virtual_model import Problem
-from paceline.reproduce.virtual_workers import Training, Worker
+from paceline.simulator.links import Links
+from paceline.simulator.problem import Problem
+from paceline.simulator.workers import Training, Worker
 
 
 class Among(Training):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paceline.reproduce.timeline import Timeline
+from paceline.simulator.timeline import Timeline
 
 LATENCY = (0.002, 0.02)
 """Of a message whose values take time on links."""

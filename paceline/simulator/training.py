@@ -1,16 +1,16 @@
 """A whole training in virtual time: the real slices, policies and membership, real gradients, and workers that take as long
-as the settings say. `virtual_workers` has what is the same with servers (`virtual_servers`) and without (`virtual_peers`)."""
+as the settings say. `workers` has what is the same with servers (`servers`) and without (`peers`)."""
 
 import math
 from dataclasses import dataclass, field
 
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import is_served
-from paceline.reproduce.links import Links
-from paceline.reproduce.virtual_model import Problem
-from paceline.reproduce.virtual_peers import Among
-from paceline.reproduce.virtual_servers import Served
-from paceline.reproduce.virtual_workers import Trained, Training
+from paceline.simulator.links import Links
+from paceline.simulator.peers import Among
+from paceline.simulator.problem import Problem
+from paceline.simulator.servers import Served
+from paceline.simulator.workers import Trained, Training
 
 
 def training_of(config: Config, problem: Problem, links: Links | None = None, spell: int = 1) -> Training:
