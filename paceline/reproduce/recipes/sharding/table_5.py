@@ -1,7 +1,7 @@
 """[Sharding] Table V: final loss and accuracy on CIFAR-100 by its 100 fine labels."""
 
 from paceline.reproduce.recipe import Recipe
-from paceline.reproduce.sharding_methods import COLUMNS, claims, draw, methods, numbers, run_of
+from paceline.reproduce.sharding_methods import COLUMNS, SEEDS, claims, draw, methods, numbers, run_of
 from paceline.reproduce.sharding_on_cifar import full_of
 from paceline.reproduce.tasks import classes_in_classes
 
@@ -34,6 +34,7 @@ RECIPE = Recipe(
     paper=PAPER,
     claims=claims(VARIANCES, "stratified", "distribution-aware, 200"),
     minutes=2,
+    seeds=SEEDS,
     full=full_of(ROWS, "cifar100"),
     version=2,
 )

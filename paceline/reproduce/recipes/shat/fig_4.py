@@ -94,5 +94,6 @@ RECIPE = Recipe(
         ),
     ],
     minutes=3,
+    seeds=20,
     full=Full(shat_on_cifar.TRAINS.format(MODEL), shat_on_cifar.NEEDS, run_full),
 )

@@ -112,5 +112,6 @@ RECIPE = Recipe(
         for model, cluster in product(MODELS, ("HE0", "HE1", "HE2"))
     ],
     minutes=3,
+    seeds=20,
     full=Full(shat_on_cifar.TRAINS.format("ResNet-50 and VGG-16"), shat_on_cifar.NEEDS, run_full),
 )
