@@ -106,6 +106,7 @@ class RunServicer(RunServiceServicer):
                 terms=terms,
                 fastest=self._chief.run.workers.fastest,
                 peers=self._peers(),
+                seconds=self._chief.run.phases.seconds(time.monotonic()),
             )
 
     def Validated(self, request: pb.ValidatedRequest, context: Any) -> pb.ValidatedReply:

@@ -71,6 +71,14 @@ Slow = Annotated[
         help="Slow workers down: 2=10x for worker 2, all=10x@5% for random steps, or a cluster: he0, he1, he2, random.",
     ),
 ]
+Fault = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        metavar="FAULT",
+        help="Let something go wrong: 'kill server-0@30s', 'freeze worker-2@10s:20s', 'link worker-1=10Mbit,50ms,1%'.",
+    ),
+]
 Name = Annotated[
     str | None,
     typer.Option(

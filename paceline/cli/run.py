@@ -17,8 +17,10 @@ from paceline.core.settings.config import Config
 from paceline.core.steps.effective import told
 from paceline.core.sync.policy import build_policy
 from paceline.local.begin_early import Begun
+from paceline.local.faults import Inflicted
 from paceline.local.forker import Forker
 from paceline.local.launcher import run_local
+from paceline.local.lost_pushes import Lost
 from paceline.local.others import Others
 from paceline.local.outcome import Outcome
 from paceline.local.run_folder import RUNS, RunFolder, open_run
@@ -93,6 +95,8 @@ def finish(
             scored=facts.get("scored", {}),
             warnings=[RunWarning(**each) for each in facts.get("warnings", [])],
             recovery=Recovery(**facts.get("recovery", {})),
+            faults=[Inflicted.of(each) for each in facts.get("faults", [])],
+            lost=None if facts.get("lost") is None else Lost(**facts["lost"]),
         )
     resumed = "resuming" if facts else "starting"
     size = f"workers {config.workers}, servers {config.servers}"
@@ -139,11 +143,18 @@ def summary(config: Config, folder: RunFolder, outcome: Outcome) -> list[str]:
         *_loading(config, folder),
         f"Curves: tensorboard --logdir {folder.path}",
         *([f"Recovered: {outcome.recovery}"] if str(outcome.recovery) else []),
+        *_faults(outcome),
         *standing(outcome.warnings),
         *next_lines(config, folder, [each for each in outcome.warnings if not each.passed], outcome.metrics),
         *([f"Scores: {by_split(outcome.metrics, outcome.scored)}"] if outcome.metrics else []),
         result(outcome.metrics, outcome.measure) if config.evaluate_every else _UNSCORED,
     ]
+
+
+def _faults(outcome: Outcome) -> list[str]:
+    """What was to go wrong, what it cost, and what was lost by it."""
+    lost = [] if outcome.lost is None else [f"Lost: {outcome.lost}"]
+    return ["Faults:", *(f"    {each}" for each in outcome.faults), *lost] if outcome.faults else []
 
 
 def _best(config: Config) -> str:

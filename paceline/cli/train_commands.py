@@ -15,6 +15,7 @@ from paceline.cli.arguments import (
     Device,
     Engine,
     Epochs,
+    Fault,
     Folds,
     Fresh,
     Grid,
@@ -52,6 +53,7 @@ class Training:
     policy: Policy = None
     sets: Sets = None
     slow: Slow = None
+    faults: Fault = None
     name: Name = None
     log: Log = None
 
@@ -63,6 +65,7 @@ class Training:
             "policy": self.policy,
             "sets": self.sets or [],
             "slow": self.slow or [],
+            "faults": self.faults or [],
             "run": self.name,
             "log": self.log or [],
         }

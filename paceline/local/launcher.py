@@ -12,9 +12,11 @@ from pathlib import Path
 from paceline.callback import Callback
 from paceline.core.errors import OutOfMemory, PacelineError
 from paceline.core.settings.config import Config
+from paceline.local.faults import Faults
 from paceline.local.forker import Forker
 from paceline.local.frozen_servers import FrozenServers
 from paceline.local.launch_settings import LaunchSettings
+from paceline.local.lost_pushes import lost_pushes
 from paceline.local.others import NoOthers, Others
 from paceline.local.outcome import Outcome
 from paceline.local.own_records import OwnRecords
@@ -138,6 +140,10 @@ class _Launch:
         self._recoveries = Recoveries()
         self._progress = Progress()
         self.outcome.recovery = self._recoveries.sum
+        kept = folder.facts().get("faults", [])
+        self._faults = Faults(config.faults, kept, say, lambda found: own.note(faults=found))
+        self._answered: dict[str, int] = {}
+        """The newest clock of each worker that the chief has answered."""
         self._processes = Processes(
             folder,
             own,
@@ -147,6 +153,7 @@ class _Launch:
             forkers=forkers,
             others=others,
             frozen=FrozenServers(config.lease, folder.ports),
+            faults=self._faults,
             objects=objects,
             is_unheard=lambda: config.is_script and described(folder.server(0)) is None,
             has_begun=self._has_begun,
@@ -165,6 +172,7 @@ class _Launch:
         self._records.begin(self._config)
         self._watch(self._chief)
         self.outcome.exit_code = 0
+        self._processes.thaw()
         self._processes.let_end(FAREWELL, self._config.is_script)
 
     def _note_launch(self) -> None:
@@ -204,7 +212,9 @@ class _Launch:
         if self._chief is not None:
             self._chief.close()
         out = self.outcome
+        out.faults = self._faults.end(out.figures)
         if out.exit_code == 0:
+            out.lost = lost_pushes(self._folder, self._answered) if out.faults and self._config.servers else None
             for folder in (self._folder.copies(), self._folder.residuals):
                 shutil.rmtree(folder, ignore_errors=True)
         self._own.note(
@@ -217,6 +227,8 @@ class _Launch:
             seconds=out.seconds,
             reason=out.reason,
             recovery=asdict(out.recovery),
+            faults=[asdict(each) for each in out.faults],
+            lost=None if out.lost is None else asdict(out.lost),
             warnings=[asdict(each) for each in out.warnings],
             pids={},
         )
@@ -229,6 +241,7 @@ class _Launch:
         alone_since: float | None = None
         while True:
             status, now = server.status(), time.monotonic()
+            self._faults.hear(None if status is None else status.seconds, now)
             if status is not None:
                 self._note(status)
                 if status.phase == "finished":
@@ -255,6 +268,8 @@ class _Launch:
         for line in [*self._recoveries.of(status, time.monotonic()), *self._news.of(out.warnings)]:
             self._say(line)
         out.scores = chief_status.scores(status)
+        for worker in status.workers:
+            self._answered[worker.worker] = max(worker.clock, self._answered.get(worker.worker, 0))
         out.figures |= {worker.worker: dict(worker.figures) for worker in status.workers if worker.figures}
         if out.scores and out.scores[-1].final:
             final = out.scores[-1]

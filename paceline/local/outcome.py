@@ -6,6 +6,8 @@ from paceline.callback import End
 from paceline.core.errors import PacelineError, Stopped, error_of
 from paceline.core.run.scoring import Score
 from paceline.core.run.warnings import RunWarning
+from paceline.local.faults import Inflicted
+from paceline.local.lost_pushes import Lost
 from paceline.local.signals import CTRL_C
 from paceline.watch.recoveries import Recovery
 
@@ -36,6 +38,10 @@ class Outcome:
     """What went wrong although the run went on, oldest first."""
     recovery: Recovery = field(default_factory=Recovery)
     """What servers came back from, and what workers did again because of it."""
+    faults: list[Inflicted] = field(default_factory=list)
+    """What became of the faults that the settings name."""
+    lost: Lost | None = None
+    """Of a finished run with faults and servers: pushes that are missing at its end."""
     refused: bool = False
     """Whether a mistake ended it before anything was learned."""
 

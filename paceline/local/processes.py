@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from paceline.core.errors import ConfigError, DataError, DiskError, PacelineError, UsageError
 from paceline.local.children import Child, end_all
+from paceline.local.faults import Faults
 from paceline.local.forker import Forker
 from paceline.local.frozen_servers import FrozenServers
 from paceline.local.others import Others
@@ -49,6 +50,7 @@ class Processes:
         forkers: Mapping[str, Forker],
         others: Others,
         frozen: FrozenServers,
+        faults: Faults,
         objects: int | None,
         is_unheard: Callable[[], bool],
         has_begun: Callable[[], bool],
@@ -71,6 +73,7 @@ class Processes:
         self._waits = ""
         """What all wait for, as the run's folder says."""
         self._frozen = frozen
+        self._faults = faults
         self._disk_failed: dict[str, float] = {}
         """When the disk has ended a process last."""
         self._restart_at: dict[str, float] = {}
@@ -132,9 +135,14 @@ class Processes:
             self._tell_printed()
             time.sleep(0.05)
 
+    def thaw(self) -> None:
+        """What a fault has frozen goes on, so that it can end."""
+        self._faults.thaw(self._children)
+
     def end(self) -> None:
         """None is left after this."""
         self._frozen.close()
+        self.thaw()
         end_all(self._children, self._signals.hurry, self._say)
         self._tell_printed()
 
@@ -164,6 +172,7 @@ class Processes:
             self._waits = waits
             self._own.note(waits=waits)
         self._frozen.end_frozen(self._children, time.monotonic())
+        self._faults.inflict(self._children, time.monotonic())
         for child in self._children:
             code = child.poll()
             if code is None or child.given_up or (code == 0 and child.role != "server"):

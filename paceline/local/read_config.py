@@ -29,6 +29,7 @@ def read_config(
     policy: str | None = None,
     sets: Sequence[str] = (),
     slow: Sequence[str] = (),
+    faults: Sequence[str] = (),
     epochs: int | None = None,
     data: str | None = None,
     run: str | None = None,
@@ -51,7 +52,7 @@ def read_config(
         "loop": loop,
     }
     pairs += [_pair(key, value) for key, value in flags.items() if value is not None]
-    pairs += [*_slow_pairs(slow), *_log_pairs(log)]
+    pairs += [*_slow_pairs(slow), *_list_pairs("faults", faults), *_list_pairs("loggers", log)]
     try:
         return complete(parse_sets([*pairs, *sets]), path, preset)
     except ConfigError as error:
@@ -71,6 +72,7 @@ def read_launch(
     policy: str | None = None,
     sets: Sequence[str] = (),
     slow: Sequence[str] = (),
+    faults: Sequence[str] = (),
     run: str | None = None,
     log: Sequence[str] = (),
 ) -> tuple[Config, dict[str, Any]]:
@@ -82,7 +84,8 @@ def read_launch(
     flags = {"workers": workers or processes_here(), "servers": servers, "policy": policy, "run": run}
     pairs = [_pair("task", script), _pair("data.source", "script"), _pair("arguments", list(arguments))]
     pairs += [_pair(key, value) for key, value in flags.items() if value is not None]
-    overrides = parse_sets([*pairs, *_slow_pairs(slow), *_log_pairs(log), *sets])
+    pairs += [*_slow_pairs(slow), *_list_pairs("faults", faults), *_list_pairs("loggers", log)]
+    overrides = parse_sets([*pairs, *sets])
     config = load(None, overrides)
     check_own(config)
     check_loggers(config)
@@ -154,8 +157,8 @@ def _slow_pairs(texts: Sequence[str]) -> list[str]:
     return [_pair(f"slow.{who}", how) for who, _, how in found]
 
 
-def _log_pairs(names: Sequence[str]) -> list[str]:
-    return [_pair("loggers", list(names))] if names else []
+def _list_pairs(key: str, texts: Sequence[str]) -> list[str]:
+    return [_pair(key, list(texts))] if texts else []
 
 
 def use_keys(folder: Path) -> None:

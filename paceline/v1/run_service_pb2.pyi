@@ -320,12 +320,15 @@ class HeartbeatReply(_message.Message):
     TERMS_FIELD_NUMBER: _builtins.int
     FASTEST_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
     phase: _builtins.str
     """The run's phase, as in JoinReply."""
     view: _builtins.int
     """The newest membership view."""
     fastest: _builtins.float
     """Examples per second of computation of the fastest member; 0 while nobody has said."""
+    seconds: _builtins.float
+    """Training time of the run so far (seconds)."""
     @_builtins.property
     def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Term of each server that the chief knows of, by index; 0 where it does not."""
@@ -342,10 +345,11 @@ class HeartbeatReply(_message.Message):
         terms: _abc.Iterable[_builtins.int] | None = ...,
         fastest: _builtins.float = ...,
         peers: _abc.Iterable[Global___Peer] | None = ...,
+        seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fastest", b"fastest", "peers", b"peers", "phase", b"phase", "terms", b"terms", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fastest", b"fastest", "peers", b"peers", "phase", b"phase", "seconds", b"seconds", "terms", b"terms", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

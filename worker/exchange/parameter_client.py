@@ -10,6 +10,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry
 
 from paceline.core.errors import Behind, Fenced, PacelineError, Stopped, TryAgain
+from paceline.core.fault import faults_of
 from paceline.core.slice.plan import SlicePlan
 from paceline.core.sync.policy_in_force import PolicyInForce
 from paceline.core.values import AS_SET, Base, Dense, Manner, Update, Vector
@@ -18,6 +19,7 @@ from paceline.rpc.lane.traffic import Traffic
 from paceline.rpc.memory import retained_bytes
 from paceline.rpc.retries import backoff
 from paceline.v1 import parameter_service_pb2 as pb
+from paceline.worker.exchange.emulated_link import EmulatedLink, LinkedTransport
 from paceline.worker.exchange.link_with_retries import Link
 from paceline.worker.surroundings import Surroundings
 
@@ -49,6 +51,9 @@ class ParameterClient:
         transports = [
             open_transport(config.transport, address, around.credentials, traffic) for address in around.addresses
         ]
+        self.emulated = EmulatedLink(faults_of(config.faults, around.name), around.stop.wait)
+        if self.emulated:
+            transports = [LinkedTransport(transport, self.emulated) for transport in transports]
         self.links = [
             Link(index, transport, around, plan, on_retry, retain * plan.lengths[index] // max(1, plan.total))
             for index, transport in enumerate(transports)

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from paceline.core.errors import Behind, ConfigError, Fenced, Stopped
+from paceline.core.fault import LINK_SECONDS
 from paceline.core.run.common_snapshots import Returns
 from paceline.core.run.warnings import OTHER_BITS
 from paceline.core.settings.config import Config
@@ -212,6 +213,9 @@ class Member(ABC):
         if self.client.replayed:
             self.progress.has_replayed(self.client.replayed)
         self.client.catch_up(reply.terms)
+        if self.client.emulated:
+            self.client.emulated.hear(reply.seconds)
+            self.progress.figure(**{LINK_SECONDS: self.client.emulated.waited})
 
     def _slowness(self, place: int) -> Slowness:
         return Slowness(self.config.slow, place, self.config.nominal_step, self.config.seed, self._stop.wait)

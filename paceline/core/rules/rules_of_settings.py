@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from paceline.core.extension import SettingsRule
+from paceline.core.fault import faults_of, strangers
 from paceline.core.settings.config import Config, DivergenceConfig, ScheduleConfig
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.core.steps.optimizers.sgd import is_sgd
@@ -30,6 +31,19 @@ _SLOW = (
         lambda slow, config: bool(_strangers(slow, config.workers)),
         "slow: there is no worker {who}; {workers} workers count from 0. Name one of them, or 'all'.",
         {"who": lambda slow, config: _strangers(slow, config.workers)[0]},
+    ),
+)
+_FAULTS = (
+    SettingsRule(
+        lambda faults, config: bool(_unknown(config)),
+        "faults: there is no {who} in a run of {workers} workers and {servers} servers, which count from 0. Name a process "
+        "that the run has.",
+        {"who": lambda faults, config: _unknown(config)[0]},
+    ),
+    SettingsRule(
+        lambda faults, config: not config.servers and bool(_links(config)),
+        "faults: {link} is emulated between a worker and servers, but servers is 0. Set servers=1 or more, or leave it out.",
+        {"link": lambda faults, config: _links(config)[0]},
     ),
 )
 _DATA = (
@@ -58,6 +72,16 @@ _PLAN = (
         "plan.slices=memorywise.",
     ),
 )
+
+
+def _unknown(config: Config) -> list[str]:
+    """Processes that are to fail, and that the run does not have."""
+    return strangers(config.faults, config.server_processes, config.workers)
+
+
+def _links(config: Config) -> list[str]:
+    """Faults that happen on a worker's way to servers."""
+    return [fault.text for fault in faults_of(config.faults) if not fault.signals]
 
 
 def _strangers(slow: Mapping[str, str], workers: int) -> list[str]:
@@ -300,6 +324,7 @@ SETTINGS: Mapping[str, Rules] = {
     "start_when": _START_WHEN,
     "lease": _LEASE,
     "slow": _SLOW,
+    "faults": _FAULTS,
     "data": (*_DATA, *_SCRIPT),
     "plan": _PLAN,
     "schedule": _SCHEDULE,

@@ -16,18 +16,19 @@ from paceline.core.extension import Named as Named
 from paceline.core.extension import Options as Options
 from paceline.core.extension import Section as Section
 from paceline.core.extension import named as named
+from paceline.core.fault import fault_list, faults_of
 from paceline.core.settings.codec import CodecConfig as CodecConfig
 from paceline.core.settings.divergence import DivergenceConfig as DivergenceConfig
 from paceline.core.settings.linear import SvmConfig as SvmConfig
 from paceline.core.settings.ports import port_range
 from paceline.core.settings.slow import expand, slowness
 from paceline.core.settings.stopping import StoppingConfig as StoppingConfig
+from paceline.core.units import seconds as seconds
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """Names of processes and of built-in tasks; valid as hosts and label values on Kubernetes, too."""
 RUN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 """Names of runs: folders, and label values on Kubernetes, which takes just these (no object there has a run's name)."""
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def checked_name(value: Any) -> Any:
@@ -37,16 +38,6 @@ def checked_name(value: Any) -> Any:
             f"got {value!r}; a name has 1 to 63 letters, digits and inner '-', '_' and '.', like 'digits-ssp'."
         )
     return value
-
-
-def seconds(value: Any) -> Any:
-    """'500ms', '5s', '10m' or '1h' as seconds; plain numbers are seconds already."""
-    if not isinstance(value, str):
-        return value
-    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h)?\s*", value)
-    if not match:
-        raise ValueError(f"got {value!r}; a duration looks like 500ms, 5s, 10m or 1h.")
-    return float(match[1]) * _UNITS[match[2] or "s"]
 
 
 Name = Annotated[str, BeforeValidator(checked_name)]
@@ -271,6 +262,11 @@ class Config(Section):
         "he0, he1, he2, random.",
     )
     nominal_step: Seconds = Field(0.02, description="A step's length that `slow` multiplies (seconds).")
+    faults: tuple[str, ...] = Field(
+        (),
+        description="What is to go wrong on purpose: 'kill server-0@30s', 'freeze worker-2@10s:20s', 'link "
+        "worker-1=10Mbit,50ms,1%' (see docs/failures/faults.md).",
+    )
     restarts: int = Field(
         3,
         ge=0,
@@ -299,6 +295,17 @@ class Config(Section):
     def _can_be_read(cls, value: dict[str, str]) -> dict[str, str]:
         for who, how in value.items():
             slowness(who, how)
+        return value
+
+    @field_validator("faults", mode="before")
+    @classmethod
+    def _one_a_fault(cls, value: Any) -> Any:
+        return fault_list(value)
+
+    @field_validator("faults")
+    @classmethod
+    def _are_faults(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        faults_of(value)
         return value
 
     @property

@@ -50,6 +50,8 @@ PAIRS: tuple[tuple[str, tuple[str, ...], str | None, str], ...] = (
     ("start_when", ("workers=4",), "start_when=5", "start_when=4"),
     ("lease", ("heartbeat=2",), "lease=3.9", "lease=4"),
     ("slow", ("workers=4",), "slow={'4': 10x}", "slow={'3': 10x}"),
+    ("faults", ("workers=4",), "faults=[kill worker-4@3s]", "faults=[kill worker-3@3s]"),
+    ("faults", ALONE, "faults=[link worker-1=10Mbit]", "faults=[freeze worker-1@1s:2s]"),
     ("data", ("data.test=0.5",), "data.validation=0.5", "data.validation=0.4"),
     ("data", ("workers=4",), "data.shards=3", "data.shards=4"),
     ("data", ("workers=2", "data.shards=3"), "data.weights=[1, 2]", "data.weights=[1, 1, 2]"),
