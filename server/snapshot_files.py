@@ -70,7 +70,7 @@ class SnapshotFiles:
         numbers = sorted(self.numbers(), reverse=True)
         for number in numbers:
             try:
-                return self._load(number)
+                return self.load(number)
             except TooNew:
                 raise
             except DAMAGES as error:
@@ -93,7 +93,7 @@ class SnapshotFiles:
         it if it is damaged."""
         for number in sorted((each for each in self._in_rounds if self.versions[each] == version), reverse=True):
             try:
-                found = self._load(number)
+                found = self.load(number)
             except TooNew:
                 raise
             except DAMAGES as error:
@@ -122,7 +122,7 @@ class SnapshotFiles:
         older = [(of, number) for number, of in self.versions.items() if of <= version]
         for _, number in sorted(older, reverse=True):
             try:
-                state = self._load(number)[1]
+                state = self.load(number)[1]
                 if bool(np.isfinite(state.weights).all()):
                     return state
                 self._say("snapshot has weights that are not finite, trying the one before", snapshot=number)
@@ -215,7 +215,7 @@ class SnapshotFiles:
             raise
         self._disk.sync_folder(self._folder)
 
-    def _load(self, number: int) -> tuple[SlicePlan, SliceState]:
+    def load(self, number: int) -> tuple[SlicePlan, SliceState]:
         manifest, _ = self.checked(number)
         data = self.data(number)
         arrays = load_file(data)

@@ -2,13 +2,19 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from paceline.cli import completions
+from paceline.cli.arguments import Json, TokenFile
 from paceline.cli.exits import exits, print_json
+from paceline.core.errors import UsageError
 from paceline.terminal import say
+from paceline.tls_option import Tls
+
+if TYPE_CHECKING:
+    from paceline.trained.run_weights import Source
 
 TRAINED = typer.Argument(
     metavar="RUN",
@@ -17,6 +23,35 @@ TRAINED = typer.Argument(
 )
 Best = Annotated[
     bool, typer.Option("--best", help="Use the version with the best validation score instead of the final one.")
+]
+
+
+LiveRun = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN]",
+        help="A run that trains or has ended: its name, or the path of its folder.",
+        autocompletion=completions.runs,
+    ),
+]
+ServerAddresses = Annotated[
+    str | None,
+    typer.Option(
+        "--servers",
+        metavar="HOST:PORT,...",
+        help="Instead of RUN: gRPC address of every server in order, for a run on other machines; {} stands for 0, 1, ...",
+    ),
+]
+SettingsFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE.yaml", help="With --servers: that run's settings.")
+]
+ShardsFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--shards",
+        metavar="DIR",
+        help="With --servers: that run's shards, for linear models, BatchNorm and the names of classes.",
+    ),
 ]
 
 
@@ -90,3 +125,58 @@ def export(
         from paceline.trained.run_model import Trained
 
         say(str(write(Trained(find_run(run)), file, "best" if best else "last")))
+
+
+def pull(
+    run: LiveRun = None,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE.safetensors", help="File to write.")] = Path(
+        "model.safetensors"
+    ),
+    version: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="An older version, of which the run still has a snapshot.")
+    ] = None,
+    best: Best = False,
+    servers: ServerAddresses = None,
+    config: SettingsFile = None,
+    token_file: TokenFile = None,
+    tls: Tls = None,
+    shards: ShardsFolder = None,
+    as_json: Json = False,
+) -> None:
+    """Write the newest version of a run's model to a file, also while it trains.
+
+    Of a run that goes on it is what the servers have now, in lock-step one version of all slices; of one that has ended, the
+    final model."""
+    with exits():
+        from paceline.trained.pull import Asked
+        from paceline.trained.pull import pull as go
+
+        found = go(_source(run, servers, config, token_file, tls, shards), out, Asked(version, best))
+        print_json(found.plain()) if as_json else say("\n".join(found.told()))
+
+
+def _source(
+    run: str | None,
+    servers: str | None,
+    config: Path | None,
+    token_file: Path | None,
+    tls: Path | None,
+    shards: Path | None,
+) -> "Source":
+    """The run of that name, which knows its own servers, token and keys, or the one at these addresses."""
+    from paceline.trained.run_weights import Source
+
+    if (run is None) == (servers is None):
+        raise UsageError("Whose model? Name the run, or give --servers HOST:PORT,... and --config FILE.yaml.")
+    if run is not None:
+        if config is not None or shards is not None:
+            raise UsageError("--config and --shards belong to --servers; the run that you name knows its own.")
+        from paceline.local.run_folder import find_run
+
+        return Source.of_folder(find_run(run))
+    if config is None:
+        raise UsageError("--servers needs --config FILE.yaml, the settings of that run.")
+    from paceline.rpc.auth import read_credentials
+
+    assert servers is not None
+    return Source.elsewhere(config, servers, read_credentials(token_file, tls), shards)

@@ -62,7 +62,8 @@ class Link:
         self._plan = plan
         self._transport = transport
         self._worker = around.name
-        self._deadline = around.deadline
+        self.deadline = around.deadline
+        """When calls that nobody answers are given up (time.monotonic seconds)."""
         self._stop = around.stop
         self._say = around.say
         self._on_retry = on_retry
@@ -121,7 +122,7 @@ class Link:
             with self._keeping:
                 self.retained.clear()
         self.incarnation = incarnation
-        reply = retried(self.resume, self._deadline, f"server {self.index}", self._stop, self._say)
+        reply = retried(self.resume, self.deadline, f"server {self.index}", self._stop, self._say)
         if self.owed is not None:
             self._go_on_owing(self.owed, reply.clock)
         return reply
@@ -195,7 +196,7 @@ class Link:
                     self.resume()  # the server may not know the plan yet
                 raise
 
-        retried(send, self._deadline, f"server {self.index}", self._stop, self._say)
+        retried(send, self.deadline, f"server {self.index}", self._stop, self._say)
 
     def pull(self, version: int | None, target: Vector, is_patient: bool = True, mean: bool = False) -> int:
         """Weights of `version` (None, or where it is not kept any more: the newest) into the flat model; returns which.
@@ -393,7 +394,7 @@ class Link:
         """Counts a temporary failure; ServersGone if no time is left for another attempt."""
         self.retries += 1
         self._on_retry(error.status)
-        if time.monotonic() > self._deadline:
+        if time.monotonic() > self.deadline:
             raise ServersGone(f"Server {self.index} did not answer until the run's deadline: {error}") from error
 
     def _took(self, head: pb.PullHead, opened: "_Opened | None" = None) -> int:

@@ -105,6 +105,11 @@ class ParameterClient:
         """Receives the model into `target`; returns the version of each slice. `mean`: as in `Link.pull`."""
         return self._everywhere(lambda link: link.pull(version, target, is_patient, mean))
 
+    def give_up_at(self, deadline: float) -> None:
+        """Calls that nobody answers end with ServersGone from then on (time.monotonic seconds)."""
+        for link in self.links:
+            link.deadline = deadline
+
     def push_pull(
         self,
         clock: int,

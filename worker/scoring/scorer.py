@@ -23,6 +23,7 @@ from paceline.data.dataset import Array, Rows, is_class_label
 from paceline.data.shards import Shards
 from paceline.rpc.view_messages import switch_value
 from paceline.v1 import run_service_pb2 as pb
+from paceline.worker.exchange.newest_version import pull_newest
 from paceline.worker.exchange.parameter_client import ParameterClient
 from paceline.worker.membership.calls_to_chief import ChiefClient
 from paceline.worker.surroundings import Surroundings
@@ -37,9 +38,6 @@ Rank = tuple[float, float]
 _WORST: Rank = (float("-inf"), float("-inf"))
 _CALIBRATION = 2000
 """Training examples that BatchNorm statistics are estimated on, and training accuracy is measured on."""
-_AHEAD = (0, 4, 16)
-"""Versions ahead of the newest that are asked for, one try after the other, until all slices give the same one: the
-newest itself where rounds are slow, or over; later ones where rounds are so quick that it has gone meanwhile."""
 _MOST_METRICS, _LONGEST = 20, 60
 """Metrics of a task that Prometheus hears of, and letters of their names."""
 _STRANGE = re.compile(r"[^\w+.-]", re.ASCII)
@@ -175,13 +173,8 @@ class Scorer(ABC):
     def _pull(self) -> list[int]:
         """Pulls one exact version of all slices in rounds, otherwise each slice's newest; returns the versions. If the run
         averages, pulls the mean of the versions up to it."""
-        mean = self._average_from is not None
-        versions = self._client.pull(self._model, mean=mean)
-        for ahead in _AHEAD if self._in_force.policy.rounds else ():
-            if len(set(versions)) == 1:
-                break
-            versions = self._client.pull(self._model, max(versions) + ahead, is_patient=False, mean=mean)
-        return versions
+        is_in_rounds, has_mean = bool(self._in_force.policy.rounds), self._average_from is not None
+        return pull_newest(self._client, self._model, is_in_rounds, has_mean)
 
     def _keep(self, metrics: dict[str, float], measure: str, due: pb.EvaluateReply) -> None:
         """Has the model written: the final one as the last, and as the best one what is best on the validation data."""
@@ -210,7 +203,7 @@ class Scorer(ABC):
 
 def open_splits(shards: Shards, seed: int) -> Splits:
     """The data of each split; of the training data a fixed sample."""
-    found: Splits = {"train": shards.rows(_sample(shards, seed))}
+    found: Splits = {"train": shards.rows(sample_rows(shards, seed))}
     for name in shards.manifest.parts:
         shards.verify(name)
         part = shards.part(name)
@@ -220,12 +213,12 @@ def open_splits(shards: Shards, seed: int) -> Splits:
 
 def split_weights(shards: Shards, seed: int) -> dict[str, Array]:
     """The weights of the same examples, of those splits that have some."""
-    found = {"train": shards.weights(_sample(shards, seed))}
+    found = {"train": shards.weights(sample_rows(shards, seed))}
     found |= {name: shards.part(name).weights for name in shards.manifest.parts}
     return {name: weights for name, weights in found.items() if weights is not None}
 
 
-def _sample(shards: Shards, seed: int) -> Rows:
+def sample_rows(shards: Shards, seed: int) -> Rows:
     """The training examples that are scored, as rising positions in the shards laid end to end: all, or some of those that
     count."""
     found = np.arange(sum(shards.manifest.sizes))
