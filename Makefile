@@ -68,7 +68,7 @@ test: setup spark ## all tests (those of the spark engine only where there is Ja
 mutants: setup ## each defect of tests/mutants/mutants.yaml planted in a copy, where the tests named with it must fail
 	$(BIN)/python -m tests.mutants
 
-schedules: setup ## 500 runs in virtual time for each of eight kinds, in which servers die (SEED=, SCHEDULES=)
+schedules: setup ## 500 runs in virtual time for each of nine kinds, in which servers die (SEED=, SCHEDULES=)
 	$(BIN)/python -m tests.chaos schedules --number $(or $(SCHEDULES),500) $(if $(SEED),--seed $(SEED))
 
 chaos: setup ## hours of faults, then the reliability report (KINDS= ROUNDS= SCHEDULES= SOAK=seconds; SEED= replays rounds)

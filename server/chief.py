@@ -181,13 +181,12 @@ class Chief:
                 self._save()
         self._versions.bring_good_weights()
         with self.changed:
-            self.run.divergence.reported(0, self._versions.stored)
+            self.run.divergence.reported(0, self._versions.stored, self._versions.spared)
             self.run.look_after_good(time.monotonic())
             self.run.give_up(self.clocks(), time.monotonic())
             self._warn()
             self.settle()
-            if self.run.divergence.is_on:
-                self._versions.spare(self.run.divergence.spared(0))
+            self._versions.spare(self.run.divergence.spared(0))
             if self.run.name_snapshot(self._driver.clocks.version, self._snapshots.pause, time.monotonic()):
                 self._driver.keep_rounds_open(common.due)
             self._versions.heard(common.due, common.newest or 0)

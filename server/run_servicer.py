@@ -152,7 +152,7 @@ class RunServicer(RunServiceServicer):
                 chief.starts[request.server] = start_value(request.start)
             chief.acknowledged(request.server, request.term, request.view, request.switch, request.gone)
             chief.reported(request.server, request.kept, request.due, request.back)
-            chief.run.divergence.reported(request.server, request.stored)
+            chief.run.divergence.reported(request.server, request.stored, request.spared)
             chief.compare(request.version)
             # a server that changes its policy or writes a snapshot reports at once when it is done
             is_busy = chief.run.policy_change.is_under_way or not common.is_written

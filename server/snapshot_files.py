@@ -45,7 +45,7 @@ class SnapshotFiles:
         self.spared = 0
         """The version of one that is not removed, however old it is; 0: of none."""
         self.good: frozenset[int] = frozenset()
-        """Versions of others that are not removed."""
+        """Versions of others that are not removed: those that a start finds, until somebody says which."""
 
     def save(self, plan: SlicePlan, state: SliceState) -> None:
         """Saves a state and removes what is older than the newest `keep`. A DiskError leaves the older ones unchanged."""
@@ -177,6 +177,7 @@ class SnapshotFiles:
         tables = {number: table for number in self.numbers() if (table := self._table(number)) is not None}
         self.versions = {number: int(table["version"]) for number, table in tables.items()}
         self._in_rounds = frozenset(number for number, table in tables.items() if table.get("rounds"))
+        self.good = frozenset(self.versions.values())
 
     def _save(self, number: int, plan: SlicePlan, state: SliceState) -> None:
         """Data and manifest are on the medium under temporary names first; so a data file without any manifest, which only

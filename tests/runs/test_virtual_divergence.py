@@ -1,6 +1,7 @@
 """Runs that diverge, in virtual time: all slices go back to good weights, the rate is halved, and training goes on, or the run
 gives up after the stated number."""
 
+import random
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,36 @@ import pytest
 from paceline.core.run.phases import RunPhase
 from paceline.core.run.run import Run
 from paceline.core.settings.divergence import DivergenceConfig
+from paceline.core.steps.optimizer import Optimizer
 from paceline.core.steps.optimizers.sgd import Sgd
 from paceline.core.values import Vector
+from tests.conftest import Ledger
 from tests.support.virtual import Cluster, make_config
+from tests.support.virtual_chaos import DROPPING, PLAIN, chaotic, check_ledger
 from tests.support.virtual_time import Task
 
 POLICIES = ("bsp", "ssp:1", "asp", "kbuffered:2", "shat", "local_sgd:2", "easgd:2")
+TROUBLES: tuple[tuple[str, ...], ...] = (
+    (),
+    ("crash",),
+    ("replace",),
+    ("silence",),
+    ("join", "leave"),
+    ("all leave",),
+    ("stop",),
+    ("restart",),
+    ("chief restart",),
+    ("old restart",),
+    ("restart", "chief restart"),
+    ("join", "leave", "crash", "replace"),
+    ("chief restart", "replace", "leave"),
+    ("restart", "join", "replace", "silence", "leave"),
+    ("restart", "join", "replace", "stop"),
+)
+"""What else happens to runs that diverge."""
+CHAOTIC = ("bsp", "ssp:1", "asp", "kbuffered:2", "shat", "local_sgd:2", "backup", "dana")
+SEEDS = 1
+"""Schedules for each of these policies and each kind of trouble; `make schedules` runs more."""
 CURVE = 10.0
 """Of the loss: plain steps diverge from a rate of 2 / CURVE on."""
 LENGTH = 64
@@ -145,3 +170,61 @@ def test_a_change_of_policy_keeps_the_rate() -> None:
 def test_a_setting_that_makes_no_sense_is_refused(key: str, value: Any) -> None:
     with pytest.raises(ValueError, match=key):
         DivergenceConfig(**{key: value})
+
+
+# at random moments
+@pytest.mark.parametrize("trouble", TROUBLES, ids="+".join)
+@pytest.mark.parametrize("policy", CHAOTIC)
+def test_a_run_that_diverges_keeps_every_promise_whatever_else_happens(
+    policy: str, trouble: tuple[str, ...], ledger: Ledger
+) -> None:
+    for seed in range(SEEDS):
+        run_schedule(seed, policy, trouble, ledger)
+
+
+def run_schedule(seed: int, policy: str, trouble: tuple[str, ...], optimizer: Optimizer) -> Cluster:
+    """One run that diverges once or more; AssertionError that names it where a promise breaks."""
+    rng = random.Random(f"{seed} {policy} {trouble}")
+    kind = rng.choice(["diverge", "diverge", "too fast"])
+    settings = {"heartbeat": rng.choice([0.2, 0.5]), "schedule": {"lr_scale": "none"}}
+    divergence = {"rollbacks": rng.choice([1, 2, 3]), "factor": 0.5}
+    cluster = chaotic(
+        seed, policy, (kind, *trouble), optimizer, rounds=40, clocks=1024, divergence=divergence, **settings
+    )
+    try:
+        cluster.until_finished(900.0)
+        check_returns(cluster)
+        name = cluster.config.policy.name
+        check_ledger(
+            cluster,
+            is_lossless=not any("restart" in what for what in trouble),
+            may_drop=name in DROPPING,
+            is_plain=name in PLAIN,
+        )
+    except Exception as error:
+        raise AssertionError(f"seed {seed}, diverging, {policy}, {kind}+{'+'.join(trouble)}: {error}") from error
+    return cluster
+
+
+def check_returns(cluster: Cluster) -> None:
+    """The rate is lowered once for each return, and on all slices; all go back to the same snapshots; the run ends as it
+    says."""
+    run, factor, most = cluster.run, cluster.config.divergence.factor, cluster.config.divergence.rollbacks
+    assert run.divergence.done <= most, "it went back more often than it may"
+    view = run.membership.view
+    assert view.made == view.switch, "a return never ended"
+    orders: dict[int, Any] = {}
+    for server in cluster.servers:
+        for change, found in server.went_back:
+            assert change.rate == factor**change.number, f"the rate after return {change.number} is {change.rate}"
+            assert orders.setdefault(change.number, change) == change, "slices followed different orders"
+            assert found == change.back[server.index], f"server {server.index} took {found} of {change.back}"
+            is_level = len(set(change.back)) == 1
+            assert is_level or not run.membership.rounds, f"in lock-step they went back to versions {change.back}"
+        assert server.switch_number == run.divergence.done, f"server {server.index} did not go back"
+        made = server.slice.switch
+        assert (made.rate if made is not None else 1) == run.divergence.rate, f"the rate of server {server.index}"
+    assert sorted(orders) == list(range(1, run.divergence.done + 1))
+    gave_up = "so it could not go back" in run.reason or f"divergence.rollbacks={most}" in run.reason
+    assert gave_up or run.reason.startswith(("the budget of epochs is spent", "asked to")), run.reason
+    assert gave_up <= (run.divergence.done == most or run.divergence.good is None), "it gave up too early"

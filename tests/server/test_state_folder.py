@@ -98,6 +98,12 @@ def test_snapshots_that_a_diverged_run_may_go_back_to_are_kept_however_old_they_
 
     again = StateFolder(tmp_path, keep=2, say=Said())
     assert again.versions == store.versions == [0, 2, 4, 5]
+
+    again.save_snapshot(PLAN, state_at(6))
+    assert again.versions == [0, 2, 4, 5, 6], "nobody has said yet which ones are good"
+    again.spare_good([2])
+    again.save_snapshot(PLAN, state_at(7))
+    assert again.versions == [2, 6, 7]
     again.close()
 
 

@@ -105,7 +105,7 @@ class Cluster(Network):
             self.run.common_snapshots.soon(self.now)
         self.run.other_servers.acknowledged(server.index, term, known.view, known.switch, known.gone)
         self.run.common_snapshots.reported(server.index, known.kept, known.due, known.back)
-        self.run.divergence.reported(server.index, known.stored)
+        self.run.divergence.reported(server.index, known.stored, known.spared)
         self._maybe_release()
         self._maybe_switched()
         self._calls[server.index] = known, box
@@ -169,11 +169,10 @@ class Cluster(Network):
                     first.deliver(first.slice.keep_rounds_open(open_from))
             self._report_own()
         first.versions.bring_good_weights()
-        self.run.divergence.reported(0, first.versions.stored)
+        self.run.divergence.reported(0, first.versions.stored, first.versions.spared)
         self.run.look_after_good(self.now)
         self.run.give_up(first.slice.clocks, self.now)
-        if self.run.divergence.is_on:
-            first.versions.spare(self.run.divergence.spared(0))
+        first.versions.spare(self.run.divergence.spared(0))
         if self.run.name_snapshot(first.slice.version, _SNAPSHOTS, self.now):
             first.deliver(first.slice.keep_rounds_open(common.due))
         first.versions.heard(common.due, common.newest or 0)

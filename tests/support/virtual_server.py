@@ -72,6 +72,10 @@ class BookedSlice(ModelSlice):
         """Number of a change of policy, the slice's version then, and whether all members were level with it; in this life."""
         self.first: SliceState | None = None
         """What the newest policy began with."""
+        self.good: Kept | None = None
+        """The snapshot that the slice was handed last, for a run that diverges."""
+        self.went_back: list[tuple[Switch, int | None]] = []
+        """Returns to older weights, and the version of these (None: there were none); of all lives."""
 
     @property
     def folds(self) -> list[tuple[str, int] | NDArray[np.intp]]:
@@ -86,6 +90,10 @@ class BookedSlice(ModelSlice):
             is_level = all(self.clocks.progress(worker) == self.version for worker in self.clocks.members)
             self.begun.append((self.switch.number, self.version, is_level))
             self.first = self.state()
+            if self.switch.back:
+                self.went_back.append((self.switch, self.good.version if self.good is not None else None))
+                if self.good is not None:
+                    self.folding.folds = list(self.good.folds)
 
 
 @dataclass
@@ -93,8 +101,12 @@ class Kept:
     """A snapshot on disk."""
 
     state: SliceState
-    folds: int
+    folds: list[Any]
     """Folds that it holds."""
+
+    @property
+    def version(self) -> int:
+        return int(self.state.table["version"])
 
 
 @dataclass
@@ -106,6 +118,8 @@ class Folder:
     snapshots: list[Kept] = field(default_factory=list)
     spared: int = 0
     spared_good: list[int] = field(default_factory=list)
+    good: Kept | None = None
+    """What `good_weights` has found last."""
 
     @property
     def versions(self) -> list[int]:
@@ -115,8 +129,9 @@ class Folder:
         self.spared_good = sorted(versions)
 
     def good_weights(self, version: int) -> SliceState | None:
-        found = [kept.state for kept in self.snapshots if kept.state.table["version"] <= version]
-        return copy.deepcopy(found[-1]) if found else None
+        found = [kept for kept in self.snapshots if kept.version <= version]
+        self.good = found[-1] if found else None
+        return copy.deepcopy(self.good.state) if self.good is not None else None
 
     @property
     def round_versions(self) -> set[int]:
@@ -180,6 +195,9 @@ class Server(SliceSnapshots):
         self.keeps_snapshots = True
         self.plan: SlicePlan = cluster.plan
         self.boxes: dict[str, Box] = {}
+        self.went_back: list[tuple[Switch, int | None]] = []
+        self.counted_under: dict[tuple[str, int], int] = {}
+        """By worker and clock: the change of policy that the push was computed under."""
         self.rounds: list[tuple[float, int]] = []
         """When which version came."""
         self.worst_lead = 0
@@ -198,6 +216,7 @@ class Server(SliceSnapshots):
         cluster, policy = self.cluster, build_policy(self.cluster.config.policy)
         length, is_sparse = cluster.plan.lengths[self.index], cluster.config.updates == "sparse"
         self.slice = BookedSlice(length, policy, cluster.optimizer, self.term, is_sparse)
+        self.slice.went_back = self.went_back
         self._clocks = self.slice.clocks
 
     def begin(self) -> None:
@@ -217,6 +236,8 @@ class Server(SliceSnapshots):
             replies = self.slice.push(push)
             is_used = push.clock > clock and entry.outcome is not Outcome.DROPPED
             assert made == switches or not is_used, f"{push.worker} {push.clock} of {switches} was used under {made}"
+            if push.clock > clock:
+                self.counted_under[push.worker, push.clock] = switches
             return replies
 
         self._answer(push.worker, box, counted)
@@ -311,6 +332,7 @@ class Server(SliceSnapshots):
         return self.slice.lacks_weights
 
     def hold(self, number: int, state: SliceState | None) -> None:
+        self.slice.good = self.folder.good
         self.deliver(self.slice.hold(number, state))
 
     @property
@@ -335,7 +357,7 @@ class Server(SliceSnapshots):
                 self._write(taken)
 
     def _take(self, model_slice: ModelSlice) -> Taken:
-        self._folds_taken = len(self.slice.folds)
+        self._folds_taken = list(self.slice.folds)
         return super()._take(model_slice)
 
     def _take_named_soon(self) -> None:
@@ -375,11 +397,11 @@ class Server(SliceSnapshots):
 
     def go_back(self, plan: SlicePlan, state: SliceState, term: int) -> None:
         """As SliceDriver.go_back."""
-        view, before = self._view, self.slice
+        view = self._view
         self._open()
         self.slice.view(view)
         self._restore(state)
-        self.slice.folding.folds = before.folds[: self.folder.snapshots[-1].folds]
+        self.slice.folding.folds = list(self.folder.snapshots[-1].folds)
         self._is_taking = False
         self._last = None
         self.boxes = {}
@@ -398,10 +420,10 @@ class Server(SliceSnapshots):
         self.is_up = True
         self.folder.term += 1
         self.folder.spared = 0
-        self.folder.spared_good = []
-        before, newest = self.slice, self.folder.snapshots[-1]
+        self.folder.spared_good = self.folder.versions
+        newest = self.folder.snapshots[-1]
         self._open()
         self._restore(copy.deepcopy(newest.state))
-        self.slice.folding.folds = before.folds[: newest.folds]
+        self.slice.folding.folds = list(newest.folds)
         self.begin()
         self.cluster.server_is_back(self)

@@ -37,8 +37,12 @@ class Divergence:
         self._margin = _REPORTS * config.heartbeat
         self._stored: dict[int, frozenset[int]] = {}
         """By server: the versions of its snapshots on disk."""
+        self._spared: dict[int, frozenset[int]] = {}
+        """By server: the versions that it has confirmed to keep."""
         self.good: Point | None = None
         """Where a run that diverges goes back to."""
+        self._first: Point | None = None
+        """What becomes good, while nothing is, once all servers have confirmed to keep it."""
         self._next: Point | None = None
         """What becomes good if all stays well."""
         self._since = 0.0
@@ -47,28 +51,33 @@ class Divergence:
         """How often the run has gone back."""
 
     # which snapshots are good
-    def reported(self, server: int, stored: Collection[int]) -> None:
-        """A server says which versions it has on disk."""
+    def reported(self, server: int, stored: Collection[int], spared: Collection[int]) -> None:
+        """A server says which versions it has on disk, and which of them it keeps however old they are."""
         self._stored[server] = frozenset(stored)
+        self._spared[server] = frozenset(spared)
 
     def look(self, is_well: bool, rounds: bool, epoch: float, now: float) -> None:
         """Time passes. `is_well`: the run trains, and no member has reported a bad step since its last good one."""
         if not self._most:
             return
-        if self._next is not None and not (is_well and self._are_stored(self._next)):
+        if self.good is not None and self._is_gone(self.good):  # all servers went back to a common snapshot before it
+            self.good = None
+        if self._next is not None and (not is_well or self._is_gone(self._next)):
             self._next = None
         if self.good is None:
-            self.good = self._choose(rounds, epoch, min)
+            self._choose_first(rounds, epoch)
         if not is_well or (self._next is not None and now - self._since < self._margin):
             return
         if self._next is not None:
+            if not self._is_safe(self._next):
+                return
             self.good = self._next
         self._next = self._choose(rounds, epoch, max)
         self._since = now
 
     def spared(self, server: int) -> list[int]:
         """The versions of this server's snapshots that must not be removed."""
-        points = (point for point in (self.good, self._next) if point is not None)
+        points = (point for point in (self.good, self._first, self._next) if point is not None)
         return sorted({point.versions[server] for point in points})
 
     def _choose(self, rounds: bool, epoch: float, pick: Callable[[Collection[int]], int]) -> Point | None:
@@ -81,8 +90,22 @@ class Divergence:
         versions = tuple(pick(each) for each in stored)
         return Point(versions, epoch if any(versions) else 0.0)
 
-    def _are_stored(self, point: Point) -> bool:
-        return all(point.versions[server] in self._stored.get(server, ()) for server in self._servers)
+    def _choose_first(self, rounds: bool, epoch: float) -> None:
+        if self._first is None or self._is_gone(self._first):
+            self._first = self._choose(rounds, epoch, min)
+        if self._first is not None and self._is_safe(self._first):
+            self.good, self._first = self._first, None
+
+    def _is_gone(self, point: Point) -> bool:
+        """Whether a server says that it lacks its snapshot."""
+        return any(point.versions[server] not in stored for server, stored in self._stored.items())
+
+    def _is_safe(self, point: Point) -> bool:
+        """Whether every server has its snapshot and will keep it."""
+        return all(
+            point.versions[server] in self._stored.get(server, frozenset()) & self._spared.get(server, frozenset())
+            for server in self._servers
+        )
 
     # going back
     @property
@@ -104,6 +127,11 @@ class Divergence:
             times = "once" if self.done == 1 else f"{self.done} times"
             return f"it went back {times}, to a learning rate x {self.rate:.4g} (divergence.rollbacks={self._most})"
         return "" if self.good is not None else "no snapshot of every server was on disk, so it could not go back"
+
+    @property
+    def may_find(self) -> bool:
+        """Whether no snapshot is good yet, but one may soon be: some server has not said which it has, or that it keeps it."""
+        return self.good is None and (self._first is not None or len(self._stored) < len(self._servers))
 
     def go_back(self) -> tuple[Point, str]:
         """Counts a return to the good snapshots; returns these, and what is said of it."""

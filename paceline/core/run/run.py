@@ -176,14 +176,19 @@ class Run:
         only examples that are learned from count."""
         if not self._is_steady:
             return
+        self.look_after_good(now)
         seats, refusal = self.membership.view.seats, self.divergence.refusal
         diverged = self.warnings.diverged(seats) if self.divergence.is_on else ""
         if diverged and not refusal:
             self._roll_back(diverged, clocks)
-        elif diverged and self.divergence.good is None and self.phases.seconds(now) < _FIRST_SNAPSHOT:
+        elif diverged and self._may_go_back_soon(now):
             return
         elif why := self.warnings.hopeless(seats) or (diverged if self.divergence.done else ""):
             self.stop(f"{why}; {refusal}" if self.divergence.is_on else why, clocks, now)
+
+    def _may_go_back_soon(self, now: float) -> bool:
+        found = self.divergence
+        return found.may_find or (found.good is None and self.phases.seconds(now) < _FIRST_SNAPSHOT)
 
     def _roll_back(self, why: str, clocks: Clocks) -> None:
         epoch = self.budget.epochs

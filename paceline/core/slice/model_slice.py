@@ -109,7 +109,8 @@ class ModelSlice:
     def pull(self, version: int | None = None, mean: bool = False) -> Published | None:
         """The weights of `version` (None: the current ones), pinned; None before they have come. `mean`: the mean of the
         versions up to this one instead, if the slice keeps it."""
-        if self.phase is not Phase.SERVING or (version is not None and version > self.version):
+        is_ready = self.phase is Phase.SERVING and not self._policy_switch.is_late
+        if not is_ready or (version is not None and version > self.version):
             return None
         found = self.folding.pull(version, mean)
         if found is None:
@@ -181,6 +182,8 @@ class ModelSlice:
         """Counts a push once: no reply yet, its own, or everyone's. NotYet: repeat later. A push of an older term counts as
         computed on today's weights: versions of two terms can't be compared."""
         self._admission.check(push, self.phase)
+        if self._policy_switch.is_late:
+            raise NotYet("The slice waits for the older weights that the run has gone back to.")
         clocks, folding, policy = self.clocks, self.folding, self._half.policy
         if push.clock <= clocks.entry(push.worker).clock:
             return self.ask(push.worker, push.incarnation, push.clock, push.time)

@@ -33,6 +33,13 @@ class PolicySwitch:
         view = self._clocks.view
         return next((each for each in (view.made, view.switch) if each is not None and self._lacks(each)), None)
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the others have made a change while this server was away, and its older weights are not here yet: those that
+        are here are of no use to anybody."""
+        made = self._clocks.view.made
+        return made is not None and self._lacks(made)
+
     def _lacks(self, change: Switch) -> bool:
         return bool(change.back) and self._half.is_new(change) and self._held[0] < change.number
 

@@ -14,9 +14,11 @@ def watching(**settings: Any) -> Divergence:
 
 
 def looked(found: Divergence, *stored: set[int], now: float, is_well: bool = True, rounds: bool = False) -> Divergence:
-    for server, versions in enumerate(stored):
-        found.reported(server, versions)
-    found.look(is_well, rounds, now / 10, now)
+    """After the servers have reported, heard what to keep, and reported again."""
+    for _ in range(2):
+        for server, versions in enumerate(stored):
+            found.reported(server, versions, set(found.spared(server)) & versions)
+        found.look(is_well, rounds, now / 10, now)
     return found
 
 
@@ -60,6 +62,45 @@ def test_a_snapshot_that_is_gone_does_not_become_good() -> None:
 
     assert found.good is not None
     assert found.good.versions == (0, 0)
+
+
+def test_a_snapshot_does_not_become_good_before_its_server_has_confirmed_to_keep_it() -> None:
+    found = looked(watching(), {0, 4}, {0, 5}, now=1.0)
+    found.reported(0, {0, 4}, {0, 4})
+    found.reported(1, {0, 5}, {0})
+    found.look(True, False, 0.4, 4.0)
+    assert found.good is not None
+    assert found.good.versions == (0, 0)
+
+    found.reported(1, {0, 5}, {0, 5})
+    found.look(True, False, 0.5, 5.0)
+    assert found.good.versions == (4, 5)
+
+
+def test_a_run_waits_for_servers_that_have_not_said_yet_what_they_have_and_keep() -> None:
+    found = watching()
+    found.reported(0, {0}, {0})
+    found.look(True, False, 0.1, 1.0)
+    assert found.may_find
+
+    found.reported(1, {0}, set())
+    found.look(True, False, 0.1, 1.0)
+    assert found.may_find
+
+    found.reported(1, {0}, {0})
+    found.look(True, False, 0.1, 1.0)
+    assert not found.may_find
+    assert found.good is not None
+
+
+def test_where_all_servers_went_back_behind_it_another_snapshot_becomes_good() -> None:
+    found = looked(watching(), {2, 4}, {2, 4}, now=1.0, rounds=True)
+    looked(found, {2, 4}, {2, 4}, now=4.0, rounds=True)
+    assert found.good is not None
+    assert found.good.versions == (4, 4)
+
+    looked(found, {2}, {2}, now=5.0, rounds=True)
+    assert found.good.versions == (2, 2)
 
 
 def test_it_gives_up_after_the_stated_number_and_says_how_often_it_went_back() -> None:

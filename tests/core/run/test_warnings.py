@@ -329,6 +329,8 @@ def test_a_run_that_can_not_learn_any_more_stops_and_says_why() -> None:
     for worker in MEMBERS:
         figures = {"unusable_row": 40.0, "unusable_longest": 40.0}
         run.beat(worker, 1, WorkerReport(50, "compute", 0.1, figures), 1.0)
+    for server in range(run.config.servers):
+        run.divergence.reported(server, (), ())
     run.give_up(clocks, 1.0)
     before = run.phase  # a server may still be writing its first weights
     run.give_up(clocks, 2.0)

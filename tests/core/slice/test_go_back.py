@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from paceline.core.errors import NotYet
 from paceline.core.settings.config import ScheduleConfig
 from paceline.core.slice.state import SliceState
 from paceline.core.steps.optimizers.sgd import Sgd
@@ -92,3 +93,17 @@ def test_a_slice_that_comes_back_from_a_snapshot_of_it_has_its_rate_and_what_was
     assert (again.slice.lacks_weights, again.slice.switch) == (None, BACK)
     assert (again.slice.clocks.discarded, again.slice.lr) == (8, one.slice.lr)
     assert np.array_equal(again.slice.folding.current().values, one.slice.folding.current().values)
+
+
+def test_a_slice_that_was_away_takes_and_gives_nothing_before_the_older_weights_are_here() -> None:
+    one, state = trained()
+    one.slice.view(View(one.slice.clocks.view.number + 1, {"a": Seat(1, 20)}, 4, made=BACK))
+    assert one.slice.lacks_weights == BACK
+    assert one.slice.pull() is None
+    with pytest.raises(NotYet, match="waits for the older weights"):
+        one.push("a", 1.0, examples=4)
+
+    one.slice.hold(1, state)
+
+    assert one.slice.switch == BACK
+    assert one.slice.pull() is not None
