@@ -100,6 +100,11 @@ class Wanted:
             engine(name, self.cluster).check()
 
 
+def papers_models() -> list[str]:
+    """The models of [Survey]."""
+    return [name for name in names(MODELS) if model(name).of_survey]
+
+
 def table(name: str) -> Table:
     """The table of this name, with -like or without. UsageError: there is none."""
     known = names(TABLES)

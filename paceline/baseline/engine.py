@@ -14,7 +14,8 @@ ENGINES = "paceline.baseline.engines"
 STORAGES = ("memory", "disk")
 Found = dict[str, Any]
 """Of one training: confusion matrix, seconds of preparing, training and testing, CPU seconds of training, log loss or
-None; of some engines the seconds that processes took to start and to end, and of `killed` also what a `Kill` says."""
+None, how many weights are not 0 or None; of some engines the seconds that processes took to start and to end, and of
+`killed` also what a `Kill` says."""
 
 
 @dataclass(frozen=True, slots=True)

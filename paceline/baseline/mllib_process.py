@@ -17,6 +17,7 @@ from paceline.baseline.encoding import FEATURES, encoding
 from paceline.baseline.engine import Found, Point
 from paceline.baseline.kill import PATIENCE, Kill, Killer, comparable, jobs_of
 from paceline.baseline.mllib import ERROR, NO_PARENT, POINT
+from paceline.baseline.scores import not_zero
 from paceline.baseline.split import LABEL, Split
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.local.end_with_parent import end_with
@@ -67,7 +68,8 @@ def train(spec: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Found]]:
                     point.model.mllib(1).fit(parts[0].sample(min(1.0, WARM / split.train_rows), seed=0))
                 fitted, found = _killed(spark, point, parts[0]) if spec["kill"] else _fitted(point, parts[0])
                 tested = _tested(point, fitted, parts[1], len(split.classes))
-                yield given, {"starting": starting, "preparing": preparing, **found, **tested}
+                weights = not_zero(point.model.mllib_weights(fitted))
+                yield given, {"starting": starting, "preparing": preparing, **found, **tested, "weights": weights}
             for part in parts:
                 part.unpersist()
 

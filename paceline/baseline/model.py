@@ -15,7 +15,9 @@ class Model(ABC):
     encoding: ClassVar[str]
     """What its features are if nobody says otherwise."""
     variants: ClassVar[Mapping[str, float]]
-    """What [Survey] has of it: its one setting, by the name of the row."""
+    """Its one setting, by the name of the row; those of [Survey] where that has the model."""
+    of_survey: ClassVar[bool] = True
+    """Whether [Survey] has it; others are trained only where they are asked for."""
     takes_negative: ClassVar[bool] = True
     """Whether features may be below 0."""
     tells_chances: ClassVar[bool] = False
@@ -29,12 +31,20 @@ class Model(ABC):
     def mllib_numbers(self, fitted: Any) -> Sequence[float]:
         """All numbers of a fitted model of MLlib's."""
 
-    @abstractmethod
-    def sklearn(self, setting: float) -> Any:
-        """An estimator of scikit-learn's."""
+    def mllib_weights(self, fitted: Any) -> Any:
+        """Of a linear model of MLlib's, without intercepts; None: it is none."""
+        return None
 
-    def paceline(self, setting: float) -> Mapping[str, Any] | None:
-        """Settings of a run of Paceline's on sparse rows; None: it has no such model."""
+    @abstractmethod
+    def sklearn(self, setting: float, rows: int) -> Any:
+        """An estimator of scikit-learn's. `rows`: of the training part."""
+
+    def sklearn_weights(self, fitted: Any) -> Any:
+        """As `mllib_weights`."""
+        return None
+
+    def paceline(self, setting: float, rows: int) -> Mapping[str, Any] | None:
+        """Settings of a run of Paceline's on sparse rows; None: it has no such model. `rows`: as of `sklearn`."""
         return None
 
 

@@ -26,6 +26,7 @@ HEADER = (
     "PPV, weighted",
     "PPV, mean",
     "log loss",
+    "weights",
     "prepare (s)",
     "start (s)",
     "train (s)",
@@ -34,7 +35,9 @@ HEADER = (
     "CPU (s)",
 )
 
-SHORT = ("accuracy", "PPV, weighted", "log loss", "train (s)", "speed-up", "CPU (s)")
+SHORT = ("accuracy", "PPV, weighted", "log loss", "weights", "train (s)", "speed-up", "CPU (s)")
+WHERE_THEY_DIFFER = ("weights", "speed-up")
+"""Columns that a terminal has only where two of their cells say different things."""
 
 
 class Results:
@@ -68,11 +71,14 @@ class Results:
         """Of the table, row by row."""
         return [self._row(point, found) for point, found in self._found.items()]
 
-    def short(self) -> list[Sequence[str]]:
-        """Of a table that fits on a terminal: who trained what, and the columns of `SHORT`."""
-        return [
-            (", ".join(filter(None, (row[0], *row[3:5]))), row[1], *(row[HEADER.index(name)] for name in SHORT))
-            for row in self.cells()
+    def short(self) -> tuple[Sequence[str], list[Sequence[str]]]:
+        """A table that fits on a terminal: names of `SHORT`, and rows of who trained what, and these columns."""
+        rows = self.cells()
+        told = {name: {row[HEADER.index(name)] for row in rows} - {""} for name in SHORT}
+        kept = [name for name in SHORT if name not in WHERE_THEY_DIFFER or len(told[name]) > 1]
+        return kept, [
+            (", ".join(filter(None, (row[0], *row[3:5]))), row[1], *(row[HEADER.index(name)] for name in kept))
+            for row in rows
         ]
 
     def _row(self, point: Point, found: Found) -> Sequence[str]:
@@ -87,6 +93,7 @@ class Results:
             f"{100 * found['ppv_weighted']:.2f} %",
             f"{100 * found['ppv_macro']:.2f} %",
             "" if found["log_loss"] is None else f"{found['log_loss']:.4f}",
+            "" if found.get("weights") is None else f"{found['weights']:,}",
             f"{found['preparing']:.1f}",
             f"{found['starting']:.1f}" if "starting" in found else "",
             f"{found['training']:.2f}",

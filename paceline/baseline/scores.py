@@ -6,6 +6,11 @@ from typing import Any
 import numpy as np
 
 
+def not_zero(weights: Any) -> int | None:
+    """How many of a linear model's weights are not 0; None where it has none."""
+    return None if weights is None else int(np.count_nonzero(weights))
+
+
 def scores(confusion: Sequence[Sequence[int]]) -> Mapping[str, Any]:
     """Accuracy and PPV (precision): of each class, their mean, and their mean weighted by the classes' rows. `confusion`: rows
     by class and answer. The PPV of a class that was never the answer is None; in means it counts as 0, as in scikit-learn."""

@@ -38,7 +38,9 @@ def baseline(
         str | None, typer.Option(metavar="COLUMN", help="Another column of texts to tell than the table's own.")
     ] = None,
     rows: Annotated[int, typer.Option(min=1000, help="Rows of a made-up table.")] = 300_000,
-    model: Annotated[str, typer.Option(help=f"Which, with commas: {', '.join(_MODELS)}.")] = ",".join(_MODELS),
+    model: Annotated[
+        str | None, typer.Option(help=f"Which, with commas: {', '.join(_MODELS)}; default: the paper's.")
+    ] = None,
     engine: Annotated[
         str | None,
         typer.Option(
@@ -71,14 +73,14 @@ def baseline(
         from paceline.extras import needing
 
         with needing("paceline baseline"):
-            from paceline.baseline.baseline import Baseline, Wanted, encoding_for
+            from paceline.baseline.baseline import Baseline, Wanted, encoding_for, papers_models
             from paceline.baseline.engine import Cluster
             from paceline.baseline.results import Results
 
             if encode is not None and encode not in _ENCODINGS:
                 raise UsageError(f"--encode {encode}: expected {listed(_ENCODINGS)}.")
             wanted = Wanted(
-                _words(model),
+                papers_models() if model is None else _words(model),
                 _words(engine or ("submit,sklearn" if master else "local,sklearn")),
                 _numbers(executors),
                 _words(storage),
@@ -116,14 +118,13 @@ def _show(results: "Results", screen: "Console", folder: Path) -> None:
     from rich import box
     from rich.table import Table
 
-    from paceline.baseline.results import SHORT
-
     found = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in ("who", "model"):
         found.add_column(name)
-    for name in SHORT:
+    columns, rows = results.short()
+    for name in columns:
         found.add_column(name, justify="right")
-    for cells in results.short():
+    for cells in rows:
         found.add_row(*cells)
     screen.print(found)
     say("\n".join([*results.heading(), *results.kills()]))

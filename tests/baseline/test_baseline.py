@@ -1,6 +1,7 @@
 """Made-up tables, the split, features, scikit-learn's models, and what is kept and told of them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from paceline.baseline import split as splits
-from paceline.baseline.baseline import TABLES, Baseline, Wanted, table
+from paceline.baseline.baseline import TABLES, Baseline, Wanted, papers_models, table
 from paceline.baseline.encoding import MOST, encoding, index_arrays, number_arrays
 from paceline.baseline.engine import Cluster, in_turns
 from paceline.baseline.kill import Kill, comparable
@@ -128,7 +129,7 @@ def test_ppv_is_the_share_of_right_answers():
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     baseline = Baseline("fire-like", 5_000, 0, folder)
-    assert len(list(baseline.train(ALL))) == 5
+    assert len(list(baseline.train(ALL))) == 7
     return folder
 
 
@@ -158,6 +159,23 @@ def test_table_picture_and_json_are_written(trained):
     assert sum(map(sum, told["runs"][0]["confusion"])) == told["test_rows"]
 
 
+def test_only_the_papers_models_are_trained_where_none_is_named():
+    assert papers_models() == ["bayes", "lr", "tree"]
+
+
+def test_more_l1_leaves_fewer_weights_and_the_terminal_has_their_numbers_where_they_differ(trained):
+    results = Results(Baseline("fire-like", 5_000, 0, trained), ALL)
+    weights = {run["variant"]: run["weights"] for run in results.plain()["runs"]}
+
+    assert weights["lr, 20 steps"] > weights["lr, L1 0.0001"] > weights["lr, L1 0.001"] > 20
+    assert weights["tree, depth 5"] is None
+    columns, rows = results.short()
+    assert list(columns) == ["accuracy", "PPV, weighted", "log loss", "weights", "train (s)", "CPU (s)"]
+    assert {row[5] for row in rows if row[1] == "lr, L1 0.001"} == {str(weights["lr, L1 0.001"])}
+    own, _ = Results(Baseline("fire-like", 5_000, 0, trained), replace(ALL, models=papers_models())).short()
+    assert "weights" not in own
+
+
 def test_a_folder_of_another_table_is_refused(trained):
     with pytest.raises(ConfigError, match="holds runs of format 1, table fire-like, rows 5000"):
         Baseline("h1b-like", 5_000, 0, trained)
@@ -171,7 +189,7 @@ def test_a_folder_of_runs_with_other_settings_of_spark_is_refused(trained):
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ({"models": ["forest"]}, r"--model forest: expected bayes, lr or tree, or several with commas"),
+        ({"models": ["forest"]}, r"--model forest: expected bayes, l1, lr or tree, or several with commas"),
         ({"engines": ["yarn"]}, "--engine yarn: expected killed, local, paceline, sklearn, standalone or submit"),
         ({"models": ["tree", "bayes"], "engines": ["paceline"]}, "paceline has no tree or bayes: not trained. Give"),
         ({"storages": ["tape"]}, "--storage tape: expected memory or disk"),
@@ -194,8 +212,8 @@ def test_what_there_is_not_is_refused(what, told):
 def test_an_engine_trains_the_models_that_it_has_and_says_which_it_has_not():
     wanted = Wanted(names(MODELS), ["paceline", "sklearn"], [1, 2], ["memory", "disk"])
 
-    assert {point.kind for point in wanted.points() if point.engine == "paceline"} == {"lr"}
-    assert len([point for point in wanted.points() if point.engine == "sklearn"]) == 5
+    assert {point.kind for point in wanted.points() if point.engine == "paceline"} == {"l1", "lr"}
+    assert len([point for point in wanted.points() if point.engine == "sklearn"]) == 7
     assert wanted.lacking() == ["paceline has no bayes or tree: not trained."]
 
 
@@ -214,8 +232,8 @@ def test_taking_turns_keeps_trainings_with_the_same_features_together():
     turned = in_turns(points, 0)
 
     assert sorted(turned, key=points.index) == points
-    assert [point.storage for point in turned] == ["disk"] * 5 + ["memory"] * 5
-    assert [point.variant for point in turned[:5]] == [point.variant for point in points[:5]]
+    assert [point.storage for point in turned] == ["disk"] * 7 + ["memory"] * 7
+    assert [point.variant for point in turned[:7]] == [point.variant for point in points[:7]]
 
 
 def test_models_of_other_sizes_are_not_comparable():

@@ -74,7 +74,12 @@ def test_mllib_makes_the_features_that_scikit_learn_gets(baseline, mllib):
 
 @pytest.mark.parametrize(
     ("variant", "features", "apart"),
-    [("bayes, smoothing 1", "index", 0.002), ("tree, depth 5", "index", 0.03), ("lr, 20 steps", "onehot", 0.01)],
+    [
+        ("bayes, smoothing 1", "index", 0.002),
+        ("tree, depth 5", "index", 0.03),
+        ("lr, 20 steps", "onehot", 0.01),
+        ("lr, L1 0.001", "onehot", 0.01),
+    ],
 )
 def test_mllib_and_scikit_learn_agree(baseline, mllib, variant, features, apart):
     ours = baseline.kept.figures[f"sklearn, {variant}, {features}", 0]["confusion"]
@@ -82,6 +87,14 @@ def test_mllib_and_scikit_learn_agree(baseline, mllib, variant, features, apart)
     right, other = (np.trace(each) / np.sum(each) for each in (ours, mllib[variant]["confusion"]))
     assert other == pytest.approx(right, abs=apart)
     assert np.sum(ours) == np.sum(mllib[variant]["confusion"]) == baseline.split().test_rows
+
+
+def test_mllib_and_scikit_learn_make_as_many_weights_0_by_l1(baseline, mllib):
+    ours = baseline.kept.figures["sklearn, lr, L1 0.001, onehot", 0]
+
+    assert mllib["lr, L1 0.001"]["weights"] == pytest.approx(ours["weights"], rel=0.25)
+    assert mllib["lr, L1 0.001"]["log_loss"] == pytest.approx(ours["log_loss"], rel=0.01)
+    assert ours["weights"] < mllib["lr, 20 steps"]["weights"] / 5
 
 
 def test_mllib_gets_the_features_of_shards(mllib, tmp_path):

@@ -36,6 +36,18 @@ def test_a_run_is_at_least_as_good_as_scikit_learn_and_both_are_in_one_table(tmp
     assert "| paceline | lr, 20 steps | onehot |" in (tmp_path / "table.txt").read_text()
 
 
+def test_the_servers_l1_leaves_about_the_weights_that_scikit_learns_does(tmp_path):
+    split = splits.make_up(table("fire-like"), 5_000, 0, tmp_path / "data")
+    own, other = (
+        found
+        for name in ("paceline", "sklearn")
+        for _, found in engine(name).train(split, [Point(name, "l1", "lr, L1 0.001", "onehot")], tmp_path)
+    )
+
+    assert own["log_loss"] == pytest.approx(other["log_loss"], rel=0.05)
+    assert own["weights"] == pytest.approx(other["weights"], rel=0.5)
+
+
 def kill_a_worker(log, is_over):
     """Kills worker-1 of this process's run once the log says that it trains."""
     while not is_over.wait(0.05):
@@ -49,7 +61,7 @@ def kill_a_worker(log, is_over):
 
 def test_a_worker_that_is_killed_in_mid_training_costs_no_accuracy(tmp_path, monkeypatch):
     settings = {"epochs": 60, "svm.objective.loss": "softmax", "svm.objective.lam": 0}
-    monkeypatch.setattr(Lr, "paceline", lambda self, setting: settings)
+    monkeypatch.setattr(Lr, "paceline", lambda self, setting, rows: settings)
     split = splits.make_up(table("fire-like"), 5_000, 0, tmp_path / "data")
     point, is_over, logs = Point("paceline", "lr", "lr, 20 steps", "onehot"), Event(), tmp_path / "killed"
     ((_, whole),) = engine("paceline").train(split, [point], tmp_path / "whole")
@@ -68,7 +80,7 @@ def test_a_worker_that_is_killed_in_mid_training_costs_no_accuracy(tmp_path, mon
 
 
 def test_a_run_that_fails_is_named_with_its_log(tmp_path, monkeypatch):
-    monkeypatch.setattr(Lr, "paceline", lambda self, setting: {"optimizer.lr": -1})
+    monkeypatch.setattr(Lr, "paceline", lambda self, setting, rows: {"optimizer.lr": -1})
     split = splits.make_up(table("fire-like"), 500, 0, tmp_path / "data")
 
     with pytest.raises(PacelineError, match=r"paceline run ended with exit code 78\. Its log: .*paceline\.log"):

@@ -16,10 +16,11 @@ from paceline.baseline import rows_task
 from paceline.baseline.encoding import encoding, labels
 from paceline.baseline.engine import Engine, Found, Point
 from paceline.baseline.model import Model
+from paceline.baseline.scores import not_zero
 from paceline.baseline.split import Split
 from paceline.core.errors import PacelineError
 from paceline.core.linear.objective import Objective
-from paceline.data.linear_model import read_linear_model
+from paceline.data.linear_model import LinearClassifier, read_linear_model
 
 WORKERS, SERVERS = 2, 1
 RUN = "run"
@@ -31,7 +32,7 @@ class Paceline(Engine):
     to write shards and to end are apart, but CPU seconds are of all."""
 
     def trains(self, model: Model) -> bool:
-        return any(model.paceline(setting) is not None for setting in model.variants.values())
+        return any(model.paceline(setting, 1) is not None for setting in model.variants.values())
 
     def train(self, split: Split, points: Sequence[Point], logs: Path) -> Iterator[tuple[Point, Found]]:
         from scipy.sparse import csr_array
@@ -49,7 +50,8 @@ class Paceline(Engine):
                     told = _run(_settings(point, split), Path(made), logs / LOG)
                     whole, used = time.perf_counter() - start, _cpu_seconds() - cpu
                     start = time.perf_counter()
-                    margins = _margins(csr_array(test), Path(made) / told["model"])
+                    model = read_linear_model(Path(made) / told["model"])
+                    margins = _margins(csr_array(test), model)
                     answers = margins.argmax(1)
                     testing = time.perf_counter() - start
                     yield (
@@ -62,12 +64,14 @@ class Paceline(Engine):
                             "cpu": used,
                             "confusion": _confusion(other, answers, len(split.classes)),
                             "log_loss": _log_loss(other, margins),
+                            "weights": not_zero(model.weights),
                         },
                     )
 
 
 def _settings(point: Point, split: Split) -> Mapping[str, Any]:
-    return {"svm.batches": rows_task.batches(split.train_rows), **(point.model.paceline(point.setting) or {})}
+    rows = split.train_rows
+    return {"svm.batches": rows_task.batches(rows), **(point.model.paceline(point.setting, rows) or {})}
 
 
 def _run(settings: Mapping[str, Any], folder: Path, log: Path) -> Mapping[str, Any]:
@@ -86,9 +90,8 @@ def _run(settings: Mapping[str, Any], folder: Path, log: Path) -> Mapping[str, A
     return told
 
 
-def _margins(rows: Any, path: Path) -> Any:
-    """Of these rows by the model in the file (N, classes)."""
-    found = read_linear_model(path)
+def _margins(rows: Any, found: LinearClassifier) -> Any:
+    """Of these rows (N, classes)."""
     if found.offsets is None:  # one model for two classes
         one = rows @ found.weights.astype(np.float64) + found.offset
         return np.column_stack([np.zeros(len(one)), one])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from paceline.baseline.encoding import encoding, labels
 from paceline.baseline.engine import Engine, Found, Point
+from paceline.baseline.scores import not_zero
 from paceline.baseline.split import Split
 
 
@@ -26,7 +27,7 @@ class Sklearn(Engine):
             train, test = encoding(name).arrays(split)
             preparing = time.perf_counter() - start
             for point in (point for point in points if point.encoding == name):
-                estimator = point.model.sklearn(point.setting)
+                estimator = point.model.sklearn(point.setting, split.train_rows)
                 start, cpu = time.perf_counter(), time.process_time()
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ConvergenceWarning)  # as few steps as [Survey] has
@@ -48,5 +49,6 @@ class Sklearn(Engine):
                         "cpu": used,
                         "confusion": confusion_matrix(other, answers, labels=list(classes)).tolist(),
                         "log_loss": loss,
+                        "weights": not_zero(point.model.sklearn_weights(estimator)),
                     },
                 )

@@ -21,7 +21,7 @@ class Bayes(Model):
     def mllib_numbers(self, fitted: Any) -> Sequence[float]:
         return [*fitted.pi.toArray(), *fitted.theta.toArray().ravel()]
 
-    def sklearn(self, setting: float) -> Any:
+    def sklearn(self, setting: float, rows: int) -> Any:
         from sklearn.naive_bayes import MultinomialNB
 
         return MultinomialNB(alpha=setting)

@@ -25,14 +25,20 @@ class Lr(Model):
         return LogisticRegression(family="multinomial", maxIter=int(setting))
 
     def mllib_numbers(self, fitted: Any) -> Sequence[float]:
-        return [*fitted.coefficientMatrix.toArray().ravel(), *fitted.interceptVector.toArray()]
+        return [*self.mllib_weights(fitted).ravel(), *fitted.interceptVector.toArray()]
 
-    def sklearn(self, setting: float) -> Any:
+    def mllib_weights(self, fitted: Any) -> Any:
+        return fitted.coefficientMatrix.toArray()
+
+    def sklearn(self, setting: float, rows: int) -> Any:
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
         return make_pipeline(StandardScaler(with_mean=False), LogisticRegression(C=np.inf, max_iter=int(setting)))
 
-    def paceline(self, setting: float) -> Mapping[str, Any]:
+    def sklearn_weights(self, fitted: Any) -> Any:
+        return fitted[-1].coef_
+
+    def paceline(self, setting: float, rows: int) -> Mapping[str, Any]:
         return {"epochs": self.epochs[int(setting)], "svm.objective.loss": "softmax", "svm.objective.lam": 0}

@@ -26,7 +26,7 @@ class Tree(Model):
         _, branches = fitted.toDebugString.split("\n", 1)  # before it is a name that changes
         return [float(number) for number in re.findall(NUMBER, branches)]
 
-    def sklearn(self, setting: float) -> Any:
+    def sklearn(self, setting: float, rows: int) -> Any:
         from sklearn.tree import DecisionTreeClassifier
 
         return DecisionTreeClassifier(max_depth=int(setting), random_state=0)
