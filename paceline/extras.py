@@ -28,6 +28,8 @@ EXTRAS = {
     "wandb": "wandb",
     "cryptography": "hosts",
     "optuna": "search",
+    "starlette": "serve",
+    "uvicorn": "serve",
 }
 """By the name that is imported: the extra of pyproject.toml."""
 _CALLED = {"sklearn": "scikit-learn", "PIL": "pillow", "upath": "universal-pathlib"}

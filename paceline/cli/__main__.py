@@ -9,7 +9,7 @@ from paceline.cli import k8s
 from paceline.cli.baseline import baseline
 from paceline.cli.completions import ASKED_BY, without_blank
 from paceline.cli.machines import join
-from paceline.cli.model_commands import export, predict, pull
+from paceline.cli.model_commands import export, predict, pull, serve
 from paceline.cli.prepare_commands import plan, shard, shard_report
 from paceline.cli.reproduce import reproduce
 from paceline.cli.run_commands import audit, set_, status, stop
@@ -59,6 +59,7 @@ app.command()(join)
 app.command()(predict)
 app.command()(export)
 app.command()(pull)
+app.command()(serve)
 app.command()(reproduce)
 app.command()(baseline)
 app.command()(demo)

@@ -155,6 +155,63 @@ def pull(
         print_json(found.plain()) if as_json else say("\n".join(found.told()))
 
 
+def serve(
+    run: LiveRun = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="HTTP port; 0 for any free one.")] = 8080,
+    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port; 0 for any free one.")] = 8081,
+    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Prometheus port; 0 for any free one.")] = 0,
+    reader_token: Annotated[
+        Path | None,
+        typer.Option(
+            "--reader-token-file",
+            metavar="FILE",
+            help="The token that requests must carry; default: reader-token in the run's folder, made if missing.",
+        ),
+    ] = None,
+    best: Annotated[bool, typer.Option("--best", help="Serve the best version that was scored so far.")] = False,
+    window: Annotated[
+        float, typer.Option(min=0, max=60_000, help="How long a request waits for others to share a batch (ms).")
+    ] = 2.0,
+    batch: Annotated[int, typer.Option(min=1, help="Most examples of a batch, and of a request.")] = 256,
+    every: Annotated[float, typer.Option(min=0.05, help="Time between two looks for a newer version (s).")] = 1.0,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads for torch.")] = 1,
+    device: Annotated[str, typer.Option(help="Device for the model, as for run.")] = "auto",
+    servers: ServerAddresses = None,
+    config: SettingsFile = None,
+    token_file: TokenFile = None,
+    tls: Tls = None,
+    shards: ShardsFolder = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON file to write the ports to once they are open.")
+    ] = None,
+) -> None:
+    """Answer requests for predictions by the newest version of a run's model, over HTTP and gRPC, also while it trains."""
+    with exits():
+        from paceline.extras import needing
+
+        with needing("paceline serve"):
+            from paceline.serving.serve import Serving
+            from paceline.serving.serve import serve as go
+
+        source = _source(run, servers, config, token_file, tls, shards)
+        asked = Serving(
+            host,
+            port,
+            grpc_port,
+            metrics_port,
+            reader_token,
+            best,
+            device,
+            window / 1000,
+            batch,
+            every,
+            threads,
+            report,
+        )
+        sys.exit(go(source, asked, say))
+
+
 def _source(
     run: str | None,
     servers: str | None,

@@ -24,6 +24,12 @@ class UsageError(PacelineError):
     exit_code = 64
 
 
+class NotFound(UsageError):
+    """What a call names does not exist."""
+
+    status = "NOT_FOUND"
+
+
 class DataError(PacelineError):
     """Input data, shards or a checkpoint are missing, damaged or don't match."""
 

@@ -64,7 +64,7 @@ def read_new(path: str, inputs: Inputs, own: Callable[[str], Dataset] | None = N
     was trained on."""
     with local(path, inputs) as file:
         read = _read(file, inputs, own)
-    found, labels, unscored = _fitted(read.features, inputs, file), None, read.unscored
+    found, labels, unscored = fitted(read.features, inputs, file), None, read.unscored
     if read.labels is not None:
         try:
             labels = _numbered(np.asarray(read.labels), inputs)
@@ -173,8 +173,8 @@ def _fits(shape: tuple[int, ...], inputs: Inputs) -> bool:
     return shape in (inputs.shape, (inputs.size,))
 
 
-def _fitted(features: Any, inputs: Inputs, file: Path) -> Any:
-    """The features in the model's shape and type. DataError where they are others."""
+def fitted(features: Any, inputs: Inputs, file: Path | str) -> Any:
+    """The features in the model's shape and type. `file`: what holds them, for people. DataError where they are others."""
     if is_sparse(features) or not isinstance(features, np.ndarray):
         found = features if inputs.sparse else features.toarray()
     else:

@@ -58,6 +58,11 @@ class RunFolder:
         return self.path / "token"
 
     @property
+    def reader_token(self) -> Path:
+        """The token of those who may only ask for predictions (`paceline serve`)."""
+        return self.path / "reader-token"
+
+    @property
     def shards(self) -> Path:
         return self.path / "shards"
 
@@ -348,9 +353,14 @@ def _fill(folder: RunFolder, config: Config, given: Mapping[str, Any] | None) ->
         write_yaml(config, temporary)
         temporary.replace(folder.config)
     if not folder.token.exists():
-        descriptor = os.open(folder.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")
+        write_token(folder.token)
+
+
+def write_token(path: Path) -> None:
+    """A new token, which this user alone can read. OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_urlsafe(32) + "\n")
 
 
 def _holds(file: Path, content: bytes) -> bool:

@@ -46,9 +46,9 @@ def make_server(threads: int, authentication: Authentication, observe: Observe) 
     )
 
 
-def bind(server: grpc.Server, port: int, what: str, tls: Path | None = None) -> int:
+def bind(server: grpc.Server, port: int, what: str, tls: Path | None = None, host: str = "[::]") -> int:
     """Listens on the port (0: any free one) and returns it; ConfigError when it is taken. `tls`: folder of keys."""
-    address = f"[::]:{port}"
+    address = f"{host}:{port}"
     try:
         bound = (
             server.add_insecure_port(address)

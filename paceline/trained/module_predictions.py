@@ -31,7 +31,7 @@ def apply_module(trained: Trained, which: str, path: Path, file: str, wanted: Wa
     labels = examples.labels
     if labels is None:
         labels = np.zeros((len(examples), *inputs.label_shape), inputs.label_dtype)
-    found = [_rows(outputs, task, inputs) for outputs, _ in replica.outputs(examples.features, labels)]
+    found = [rows_of(outputs, task, inputs) for outputs, _ in replica.outputs(examples.features, labels)]
     rows, is_classes = np.concatenate([part for part, _ in found]), found[0][1]
     if wanted.probabilities and not is_classes:
         raise UsageError(
@@ -50,7 +50,7 @@ def apply_module(trained: Trained, which: str, path: Path, file: str, wanted: Wa
     return Report(str(path), inputs.size, len(examples), lines, counts, score, examples.unscored, notes)
 
 
-def _rows(outputs: Any, task: "Task", inputs: "Inputs") -> tuple[Rows, bool]:
+def rows_of(outputs: Any, task: "Task", inputs: "Inputs") -> tuple[Rows, bool]:
     """Of each example the probabilities of the classes, and True; or the numbers that the model gives, and False."""
     import torch
 
@@ -74,14 +74,19 @@ def _score(replica: Any, examples: NewExamples) -> dict[str, float]:
 
 def _classes(rows: Rows, inputs: "Inputs", wanted: Wanted) -> tuple[list[str], dict[str, int]]:
     """The lines, and how often each class occurs."""
-    known: Sequence[str] = inputs.classes or ()
-    names = [*known, *(str(number) for number in range(len(known), rows.shape[1]))]
+    names = names_of(inputs, rows.shape[1])
     labels = [names[place] for place in rows.argmax(1).tolist()]
     counts = dict(sorted(Counter(labels).items(), key=lambda one: names.index(one[0])))
     if not wanted.probabilities:
         return labels, counts
     each = ([label, *map(digits, row)] for label, row in zip(labels, rows.tolist(), strict=True))
     return csv_lines([("label", *names[: rows.shape[1]]), *each]), counts
+
+
+def names_of(inputs: "Inputs", count: int) -> list[str]:
+    """What the classes are called, those without a name by their numbers."""
+    known: Sequence[str] = inputs.classes or ()
+    return [*known, *(str(number) for number in range(len(known), count))]
 
 
 def _numbers(rows: Rows) -> list[str]:

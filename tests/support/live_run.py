@@ -18,7 +18,11 @@ class LiveRun:
     """A run of a task that has begun, whose weights are all 0 at first; `push` changes each by the same."""
 
     def __init__(self, runs: Path, task: Path, keep_models: bool = False, **settings: Any) -> None:
-        constant = {"optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0}, "batch": "worker"}
+        constant = {
+            "optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0, "weight_decay": 0},
+            "batch": "worker",
+            "lease": 600,
+        }
         own = {"schedule": {"lr_scale": "none"}, "policy": "asp", "servers": 2, "data": {"strategy": "random"}}
         self.folder = trained_run(runs, task, **(constant | own | settings))
         if not keep_models:

@@ -19,6 +19,7 @@ PROCESSES = {
     "paceline_server_": "Servers",
     "paceline_worker_": "Workers",
     "paceline_eval_": "Evaluator",
+    "paceline_serve_": "`paceline serve`",
     "paceline_shard": "Sharder",
     "paceline_lane_": "The lane, in every process",
     "paceline_": "Every process",

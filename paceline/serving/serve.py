@@ -1,0 +1,145 @@
+"""`paceline serve`: answers by the newest model of a run, over HTTP and gRPC, until a stop signal."""
+
+import hmac
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from paceline.core.errors import ConfigError, DiskError, Unauthenticated, UsageError
+from paceline.local.run_folder import write_token
+from paceline.rpc.auth import Authentication, bearer, read_token
+from paceline.rpc.host import bind, make_server
+from paceline.rpc.process import make_log, report_ports, serve_metrics, stop_on_signals
+from paceline.serving.batches import Batches
+from paceline.serving.follower import Follower
+from paceline.serving.grpc_service import PredictServicer
+from paceline.serving.http_service import HttpService
+from paceline.serving.metrics import ServeMetrics
+from paceline.serving.served_model import ServedModel
+from paceline.trained.run_weights import Source
+from paceline.v1.predict_service_pb2_grpc import add_PredictServiceServicer_to_server
+from paceline.worker.training.model_and_gradient import use_threads
+
+_THREADS = 64
+"""gRPC calls at one time."""
+_WAITING = 64
+"""Batches whose examples may wait at one time."""
+_GRACE = 30.0
+"""Longest time that requests under way get at the end (seconds)."""
+
+
+class Serving(NamedTuple):
+    """How a run is served."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    grpc_port: int = 8081
+    metrics_port: int = 0
+    reader_token: Path | None = None
+    """None: the one in the run's folder, made if there is none."""
+    best: bool = False
+    device: str = "auto"
+    window: float = 0.002
+    """Time that a request waits for others (seconds)."""
+    batch: int = 256
+    """Most examples of a batch, and of a request."""
+    every: float = 1.0
+    """Time between two looks for a newer version (seconds)."""
+    threads: int = 1
+    report: Path | None = None
+
+
+class ReaderToken(Authentication):
+    """One token for all who may ask for predictions; it opens nothing else."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = bearer(token).encode()
+
+    def check(self, credentials: str | None) -> None:
+        if credentials is None:
+            raise Unauthenticated("The request carries no token. Send the reader's as `authorization: Bearer TOKEN`.")
+        if not hmac.compare_digest(credentials.encode(), self._expected):
+            raise Unauthenticated(
+                "The request carries a wrong token. The reader's token is in the file that serve named."
+            )
+
+
+def serve(source: Source, serving: Serving, tell: Callable[[str], None] = print) -> int:
+    """Serves until SIGTERM or Ctrl-C; the exit code. ConfigError: a port is taken, or a kind of model that is not served."""
+    token_file = _token_file(source, serving)
+    authentication = ReaderToken(read_token(token_file))
+    use_threads(serving.threads)
+    registry, say = CollectorRegistry(), make_log("serve")
+    metrics, model = ServeMetrics(registry), ServedModel(source, serving.device)
+    batches = Batches(model.apply, serving.window, serving.batch, _WAITING * serving.batch, metrics.batch)
+    metrics.follow_waiting(batches.waiting)
+    stop, signals = stop_on_signals()
+
+    http = HttpService(source.name, model, batches, metrics, authentication)
+    web, listening = _web(http, serving)
+    web_port = listening.getsockname()[1]
+    grpc = make_server(_THREADS, authentication, metrics.answered("grpc"))
+    servicer = PredictServicer(source.name, model, batches, metrics)
+    add_PredictServiceServicer_to_server(servicer, grpc)
+    grpc_port = bind(grpc, serving.grpc_port, "gRPC", host=serving.host)
+    metrics_port = serve_metrics(serving.metrics_port, registry, run=source.name, process="serve")
+
+    follower = Follower(source, model, metrics, say, serving.best)
+    following = threading.Thread(target=follower.run, args=(stop, serving.every), name="follower", daemon=True)
+    answering = threading.Thread(target=web.run, args=([listening],), name="http", daemon=True)
+    grpc.start()
+    answering.start()
+    following.start()
+    report_ports(serving.report, port=web_port, grpc_port=grpc_port, metrics_port=metrics_port)
+    tell(
+        f"serving run {source.name}: http://{serving.host}:{web_port}/v1/predict, gRPC {serving.host}:{grpc_port}, metrics "
+        f"on port {metrics_port}. The reader's token is in {token_file}"
+    )
+    stop.wait()
+    say("stopping; requests under way get their answers")
+    http.is_closing = True
+    batches.hurry()
+    ended = grpc.stop(_GRACE)
+    web.should_exit = True
+    answering.join(_GRACE)
+    ended.wait()
+    batches.close()
+    say("stopped")
+    return 130 if signal.SIGINT in signals else 0
+
+
+def _web(http: HttpService, serving: Serving) -> tuple[Any, socket.socket]:
+    """The server of HTTP, and the socket that it takes."""
+    family = socket.AF_INET6 if ":" in serving.host else socket.AF_INET
+    try:
+        listening = socket.create_server((serving.host, serving.port), family=family, backlog=1024)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"Can't listen on HTTP port {serving.port} of {serving.host}: {getattr(error, 'strerror', None) or error}. Choose "
+            "another one, or 0 for any free port."
+        ) from error
+    settings = uvicorn.Config(
+        http.app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=int(_GRACE)
+    )
+    return uvicorn.Server(settings), listening
+
+
+def _token_file(source: Source, serving: Serving) -> Path:
+    """The file of the reader's token, made where the run has none."""
+    if serving.reader_token is not None:
+        return serving.reader_token
+    if source.place is None:
+        raise UsageError("--servers needs --reader-token-file FILE: who may ask for predictions shows what it holds.")
+    path = source.place.reader_token
+    try:
+        if not path.exists():
+            write_token(path)
+    except OSError as error:
+        raise DiskError(f"Can't write the reader's token to {path}: {error.strerror}.") from error
+    return path
