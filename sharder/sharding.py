@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from paceline.core.errors import ConfigError, Stopped, UsageError
-from paceline.core.settings.config import Config
+from paceline.core.settings.config import Config, TableConfig
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.data.dataset import Dataset, Selection
 from paceline.data.manifest import Manifest, Recipe, Rule
@@ -68,7 +68,8 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
     """Writes the shards that the config asks for to `out`, or finds them there from an earlier run. DataError where the
     data is bad or `out` holds other shards (unless `fresh`), DiskError where it can't be written."""
     strategy, engine = build_strategy(config.data.strategy), build_engine(config.data.engine)
-    task = load_task(config.task, config.model, config.svm.positive)
+    table = config.data.table
+    task = load_task(config.task, config.model, config.svm.positive, table)
     recipe = Recipe(
         task=task.name,
         strategy=described(config.data.strategy, strategy),
@@ -82,7 +83,8 @@ def make_shards(config: Config, out: Path, fresh: bool = False, progress: Progre
     )
     there = not fresh and already_there(out, recipe, but=("examples", "by")) is not None
     source = Source(
-        task.data(config.data.path), partial(_open, config.task, config.model, config.svm.positive, config.data.path)
+        task.data(config.data.path),
+        partial(_open, config.task, config.model, config.svm.positive, table, config.data.path),
     )
     train = source.dataset.train
     if config.updates == "dense":
@@ -124,9 +126,9 @@ def _check_alike(dataset: Dataset) -> None:
             )
 
 
-def _open(task: str, model: str | None, positive: str | None, path: str) -> Dataset:
+def _open(task: str, model: str | None, positive: str | None, table: TableConfig, path: str) -> Dataset:
     """The task's examples, in whichever process needs them."""
-    return load_task(task, model, positive).data(path)
+    return load_task(task, model, positive, table).data(path)
 
 
 def _rule(config: Config) -> Rule:

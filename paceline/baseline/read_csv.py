@@ -1,17 +1,14 @@
 """Reads the CSV of a real table: texts, numbers and dates, each with its cells that are empty."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from paceline.baseline.table import Table
 from paceline.core.errors import DataError
-from paceline.data.csv_blocks import Piece, csv_pieces
-from paceline.data.files import at, opened, reading
-
-_EXPECTED = "Expected a CSV with a line of column names."
+from paceline.data.csv_blocks import Piece, check_utf8, csv_pieces
+from paceline.data.files import at
 
 
 def read_csv(table: Table, label: str, path: str) -> dict[str, Any]:
@@ -21,7 +18,7 @@ def read_csv(table: Table, label: str, path: str) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     file = at(path)
-    _check_utf8(file)
+    check_utf8(file)
     wanted = list(dict.fromkeys([label, *table.texts, *table.numbers, *table.dates]))
     pieces: dict[str, list[Any]] = {name: [] for name in wanted}
     for piece in csv_pieces(file, wanted):
@@ -35,17 +32,6 @@ def read_csv(table: Table, label: str, path: str) -> dict[str, Any]:
                 column = _dates(piece, name, column, table.date_form)
             pieces[name].append(column.filter(has_label))
     return {name: pa.chunked_array(found).combine_chunks() for name, found in pieces.items()}
-
-
-def _check_utf8(file: Path) -> None:
-    with reading(file, _EXPECTED), opened(file) as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                raise DataError(
-                    f"{file}, line {number:,}: byte 0x{line[error.start]:02x} is not UTF-8. Save the file as UTF-8."
-                ) from error
 
 
 def _check_columns(piece: Piece, wanted: Sequence[str], label: str) -> None:

@@ -12,13 +12,12 @@ import numpy as np
 from paceline.baseline.read_shards import Rows
 from paceline.baseline.table import Table
 from paceline.core.errors import DataError
+from paceline.data.hashing import MISSING, parts_of_dates
 
 TRAINING = 0.7
 """Share of the rows [Survey]."""
 FILES = 8
 """Of each part, so that as many executors have work."""
-MISSING_TEXT = "(none)"
-DATE_PARTS = ("month", "weekday", "hour")
 LABEL = "label"
 INDICES, VALUES = "indices", "values"
 """Columns of rows that are given as vectors: lists of the features that are not 0, and of their values."""
@@ -76,10 +75,10 @@ def write(
     found: dict[str, Any] = {}
     for name in table.texts:
         if name != label:
-            found[name] = pc.fill_null(columns[name], MISSING_TEXT)
+            found[name] = pc.fill_null(columns[name], MISSING)
     for name in table.dates:
         if name != label:
-            found |= _parts(name, pa.array(columns[name]))
+            found |= parts_of_dates(name, pa.array(columns[name]))
     texts = list(found)
     numbers = [name for name in table.numbers if name != label]
     found |= {name: pc.fill_null(columns[name], float("nan")) for name in numbers}
@@ -139,18 +138,6 @@ def _check_classes(classes: Sequence[str], parts: Mapping[str, Any], label: str)
             f"{label}: the class {classes[alone[0]]!r} has rows in the test part alone, so no model can learn it. Give "
             "another --seed, or leave its rows out."
         )
-
-
-def _parts(name: str, dates: Any) -> dict[str, Any]:
-    """Month, weekday and hour of a column of dates, as texts."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    made = (pc.month(dates), pc.day_of_week(dates), pc.hour(dates))
-    return {
-        f"{name}, {part}": pc.fill_null(values.cast(pa.string()), MISSING_TEXT)
-        for part, values in zip(DATE_PARTS, made, strict=True)
-    }
 
 
 def _write(split: Split, parts: Mapping[str, Any]) -> None:

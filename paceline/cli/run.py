@@ -13,7 +13,7 @@ from rich.console import Console
 from paceline.cli.hints import next_lines
 from paceline.core.run.best_model import by_split, result
 from paceline.core.run.warnings import RunWarning
-from paceline.core.settings.config import Config
+from paceline.core.settings.config import Config, TableConfig
 from paceline.core.steps.effective import told
 from paceline.core.sync.policy import build_policy
 from paceline.local.begin_early import Begun
@@ -168,7 +168,8 @@ def _use(config: Config) -> str:
 def _loading(config: Config, folder: RunFolder) -> list[str]:
     """What to do with the model, in code."""
     if config.updates == "sparse":
-        return [f"    paceline predict {folder.name} FILE  # LIBSVM text, with labels or without"]
+        form = "LIBSVM text" if config.data.table == TableConfig() else "a table with the same columns"
+        return [f"    paceline predict {folder.name} FILE  # {form}, with labels or without"]
     made = f"as {config.task} makes it" if config.is_script else f"model() of the task {config.task}"
     lines = [
         "    from safetensors.torch import load_file",

@@ -6,7 +6,9 @@ from pathlib import Path
 from paceline.core.errors import DataError
 from paceline.data.cells import Feature
 from paceline.data.columns import Column, Columns
+from paceline.data.hashing import MISSING
 
+_NAMED = 20
 _SHOWN = 5
 """Columns, or texts, that are named."""
 
@@ -16,9 +18,10 @@ def training_lines(
 ) -> tuple[str, ...]:
     """Of the table that `columns` come from. `forms`: how its files are written; `label`: what the labels are."""
     beside = f"{len(columns.features)} columns besides the label {columns.label!r} ({label})"
-    said = [_head(file, forms, f"{beside} make {len(columns.names)} features")]
+    said = [_head(file, forms, f"{beside} make {columns.width:,} features")]
     texts = [(f"{one.name!r} ({len(one.categories)})") for one in columns.features if one.categories is not None]
     parts = [f"a feature for each text of {some(texts)}"] if texts else []
+    parts += _of_hashed(columns)
     parts += _of_empty(features, columns.features, "the mean of their column")
     return (*said, f"{file.name}: {'; '.join(parts)}") if parts else tuple(said)
 
@@ -38,13 +41,31 @@ def _head(file: Path, forms: Iterable[str], *more: str) -> str:
     return f"{file.name}: {'; '.join([*dict.fromkeys(filter(None, forms)), *more])}"
 
 
+def _of_hashed(columns: Columns) -> list[str]:
+    """Which columns were taken for texts, dates and numbers."""
+    if columns.bits is None:
+        return []
+    found = []
+    for hashed, what in (
+        ("text", f"texts, hashed to {1 << columns.bits:,} places"),
+        ("date", "dates, hashed by month, weekday and hour"),
+        (None, "numbers, from 0 to 1"),
+    ):
+        names = [repr(column.name) for column in columns.features if column.hashed == hashed]
+        found += [f"{what}: {some(names, _NAMED)}"] if names else []
+    return found
+
+
 def _of_empty(features: Sequence[Feature], columns: Sequence[Column], mean: str) -> list[str]:
     both = [(feature, column) for feature, column in zip(features, columns, strict=True) if feature.empty]
     found = []
-    for are_texts, become in ((False, f"become {mean}"), (True, "are of no category")):
-        cells = [
-            f"{one.empty:,} of {one.name!r}" for one, column in both if (column.categories is not None) == are_texts
-        ]
+    rules = (
+        (lambda column: not (column.hashed or column.categories), f"become {mean}"),
+        (lambda column: column.categories, "are of no category"),
+        (lambda column: column.hashed, f"count as the text {MISSING!r}"),
+    )
+    for is_one, become in rules:
+        cells = [f"{one.empty:,} of {one.name!r}" for one, column in both if is_one(column)]
         if cells:
             found.append(f"empty cells {become}: {some(cells)}")
     return found

@@ -17,7 +17,7 @@ from paceline.data.out_of_core import Growing, ranges, release
 
 MAX_CATEGORIES = 100
 """A column of more different texts holds names or sentences and no categories."""
-_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?")
+DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?")
 _WRITTEN = re.compile(r"[$€£]?\s*[+-]?\d[\d.,' ]*\s*[%$€£]?")
 """Numbers that people write otherwise: 1,234.5 or 12 % or $5."""
 _WHOLE = "make numbers of it, or leave the column out with columns=[...]"
@@ -174,7 +174,7 @@ class Feature:
     def _check_names(self, names: Sequence[str], row: int, piece: Piece) -> None:
         """DataError where texts are dates, or numbers that are written for people."""
         for pattern, what, advice in (
-            (_DATE, "a date,", _WHOLE),
+            (DATE, "a date,", _WHOLE),
             (_WRITTEN, "a number as people write it,", "write it like 1234.5"),
         ):
             if all(map(pattern.fullmatch, names)):

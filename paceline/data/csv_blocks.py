@@ -120,6 +120,18 @@ def _is_example(cells: Sequence[str], decimal: str) -> bool:
     return any(plain) and not is_counted and all(not cell or is_number(cell, decimal) for cell in plain)
 
 
+def check_utf8(file: Path) -> None:
+    """DataError names the first line that is not UTF-8."""
+    with reading(file, EXPECTED), opened(file) as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{file}, line {number:,}: byte 0x{line[error.start]:02x} is not UTF-8. Save the file as UTF-8."
+                ) from error
+
+
 def is_number(cell: str, decimal: str = ".") -> bool:
     """Whether all of it is one."""
     try:

@@ -8,11 +8,10 @@ import numpy as np
 
 from paceline.core.errors import DataError
 from paceline.data.as_read import new_lines
-from paceline.data.cells import spread
 from paceline.data.classes import number_classes
 from paceline.data.columns import Column, Columns
 from paceline.data.dataset import Array
-from paceline.data.table import Part, files_of, is_feature, pieces_of, read_known
+from paceline.data.table import Part, files_of, is_feature, pieces_of, read_known, rows_of
 
 LABELS = ("label", "labels", "target", "class", "y")
 """Columns that hold the label of a table whose columns the model does not know by name, and arrays of an .npz."""
@@ -21,7 +20,7 @@ LABELS = ("label", "labels", "target", "class", "y")
 class NewTable(NamedTuple):
     """A table as it was found."""
 
-    features: Array
+    features: Any
     """(N, features)"""
     labels: Array | None
     """Names of classes as text, or float32 numbers; None where there are none, or some that can't be read."""
@@ -56,7 +55,7 @@ def read_in_order(path: Path, size: int, are_classes: bool) -> NewTable:
 
 
 def _table(path: Path, columns: Columns, part: Part, are_classes: bool) -> NewTable:
-    features = spread(part.cells, part.features, columns.features)
+    features = rows_of(part, columns)
     labels, unscored = part.labels, part.unscored
     if labels is not None and are_classes:
         labels, unscored = _names(labels, f"column {columns.label!r} of {path}")

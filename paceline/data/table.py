@@ -13,9 +13,10 @@ from paceline.data.as_read import new_lines, some, training_lines
 from paceline.data.cells import Feature, spread
 from paceline.data.classes import number_classes
 from paceline.data.columns import Columns
-from paceline.data.csv_blocks import EXPECTED, Piece, cells_of, csv_pieces, is_number
+from paceline.data.csv_blocks import EXPECTED, Piece, cells_of, check_utf8, csv_pieces, is_number
 from paceline.data.dataset import Array, Dataset, Labelled, Rows
 from paceline.data.files import UNPACK, at, ending, opened, reading
+from paceline.data.hashed_cells import known_features, spread_hashed
 from paceline.data.out_of_core import PIECE_BYTES, Growing
 
 PARQUET = ".parquet"
@@ -39,32 +40,65 @@ def read_table(
     false they stay numbers, float32. A folder is read as one table, part by part in order of names. DataError: no such
     column, a column of more than 100 texts, of dates, or of numbers and texts, a label that is empty, a damaged file."""
     if label is None:
-        there: list[str] = next((piece.table.column_names for piece in pieces_of(files_of(at(path)))), [])
-        raise DataError(f"read_table needs label=..., the column to predict; {path} has {some(there, _SHOWN)}.")
+        there = some(columns_at(at(path)), _SHOWN)
+        raise DataError(f"read_table needs label=..., the column to predict; {path} has {there}.")
     files = [at(file) for file in (path, test) if file is not None]
 
     def pick(names: Sequence[str]) -> list[Feature]:
-        for wanted in (*(columns or ()), *categories):
-            _check_there(files[0], wanted, names)
-        chosen = [name for name in names if is_feature(name, label)] if columns is None else columns
-        if not chosen:
-            raise DataError(f"{files[0]} has no feature column, only the label {label!r}.")
+        chosen = chosen_columns(files[0], names, label, columns, categories)
         return [Feature(name, is_category=name in categories) for name in chosen]
 
-    parts = [read_part(files[0], label, classes, pick, categories)]
+    return read_parts(files, label, pick, categories, classes)
+
+
+def columns_at(path: Path) -> list[str]:
+    """What the table's columns are called."""
+    return next((piece.table.column_names for piece in pieces_of(files_of(path))), [])
+
+
+def chosen_columns(
+    path: Path, names: Sequence[str], label: str, columns: Sequence[str] | None, wanted: Collection[str]
+) -> Sequence[str]:
+    """The columns to learn from, of a table that has these `names`. DataError: one of `columns` or `wanted` is none of them."""
+    for name in (*(columns or ()), *wanted):
+        _check_there(path, name, names)
+    chosen = [name for name in names if is_feature(name, label)] if columns is None else columns
+    if not chosen:
+        raise DataError(f"{path} has no feature column, only the label {label!r}.")
+    return chosen
+
+
+def read_parts(
+    files: Sequence[Path],
+    label: str,
+    pick: Callable[[Sequence[str]], list[Feature]],
+    texts: Collection[str],
+    classes: bool = True,
+    bits: int | None = None,
+) -> Dataset:
+    """A table to learn from, and one to test on, if there is one. `pick`, `texts`: as for `read_part`; `bits`: of hashed
+    texts, which make sparse rows."""
+    parts = [read_part(files[0], label, classes, pick, texts, strict=bits is not None)]
     described = tuple(feature.found(files[0]) for feature in parts[0].features)
-    found = Columns(label=label, features=described)
+    found = Columns(label=label, features=described, bits=bits)
     parts += [read_known(file, found, classes) for file in files[1:]]
-    everything = [spread(part.cells, part.features, described) for part in parts]
+    everything = [rows_of(part, found) for part in parts]
     names, labels = None, [part.labels for part in parts]
     if classes:
         names, ranks = number_classes([own.names for own in labels], f"Column {label!r} of {files[0]}")
         labels = [rank[own.numbers] for rank, own in zip(ranks, labels, strict=True)]
-    kind = "numbers" if names is None else f"{len(names):,} classes"
+    kind = "numbers" if names is None else f"{len(names):,} classes{f': {some(names)}' if bits else ''}"
     said = training_lines(files[0], parts[0].forms, parts[0].features, found, kind)
     for file, part in zip(files[1:], parts[1:], strict=True):
         said += new_lines(file, part.forms, part.features, found)
     return Dataset(*map(Labelled, everything, labels), classes=names, columns=found, as_read=said)
+
+
+def rows_of(part: "Part", columns: Columns) -> Any:
+    """The features of the table (N, columns.width), sparse where texts are hashed."""
+    if columns.bits is None:
+        return spread(part.cells, part.features, columns.features)
+    return spread_hashed(part.cells, columns)
 
 
 def read_like(path: str | Path, columns: Columns, classes: Sequence[str] | None = None) -> tuple[Array, Array | None]:
@@ -74,7 +108,7 @@ def read_like(path: str | Path, columns: Columns, classes: Sequence[str] | None 
     for a class that is none of these."""
     file = at(path)
     part = read_known(file, columns, classes is not None, is_new=True)
-    found = spread(part.cells, part.features, columns.features)
+    found = rows_of(part, columns)
     if part.labels is None or classes is None:
         return found, part.labels
     names, (ranks,) = number_classes([part.labels.names], f"Column {columns.label!r} of {file}")
@@ -111,13 +145,15 @@ class Part(NamedTuple):
 
 def read_known(path: Path, columns: Columns, classes: bool, is_new: bool = False, needs_names: bool = True) -> Part:
     """A table with columns like those of the training data. `is_new`: labels may be missing, or of no use."""
-    texts = [column.name for column in columns.features if column.categories is not None]
-    dtype = np.float32 if needs_names else np.float64
+    texts = [column.name for column in columns.features if column.is_text or column.form is not None]
+    dtype, is_hashed = np.float32 if needs_names else np.float64, columns.bits is not None
 
     def known(names: Sequence[str]) -> list[Feature]:
+        if is_hashed:
+            return known_features(columns)
         return [Feature(column.name, column, dtype=dtype) for column in columns.features]
 
-    return read_part(path, columns.label, classes, known, texts, is_new, needs_names)
+    return read_part(path, columns.label, classes, known, texts, is_new, needs_names, is_hashed)
 
 
 def read_part(
@@ -128,8 +164,13 @@ def read_part(
     texts: Collection[str],
     is_new: bool = False,
     needs_names: bool = True,
+    strict: bool = False,
 ) -> Part:
-    """`pick` gives the columns to read, from those of the table; `texts` are those of them whose cells are names."""
+    """`pick` gives the columns to read, from those of the table; `texts` are those of them whose cells are names. `strict`:
+    a CSV must be UTF-8."""
+    for file in files_of(path) if strict else ():
+        if ending(file) != PARQUET:
+            check_utf8(file)
     files, features, forms = files_of(path), list[Feature](), dict[Path, str]()
     labels, cells = _Labels(label, classes, is_new), Growing(np.float32)
     for piece in pieces_of(files, {*texts, *labels.texts}, needs_names):

@@ -12,7 +12,7 @@ from paceline.core.linear.score import Score
 from paceline.core.rules.check_rules import refuse
 from paceline.core.rules.rules_of_settings import LOCAL
 from paceline.core.run.best_model import result
-from paceline.core.settings.config import Config
+from paceline.core.settings.config import Config, TableConfig
 from paceline.core.steps.optimizer import build_optimizer
 from paceline.data.costs import costs_of, counted
 from paceline.data.dataset import Dataset, PartName, is_sparse
@@ -74,7 +74,7 @@ def train_here(config: Config, threads: int, average: bool, out: Path, data: Dat
     """Trains on the task's data with the run's settings; writes the model. `data`: what `read_data` gave, if that has been
     called. ConfigError where the settings are not for a linear model; DataError, DiskError."""
     settings_of(config, threads, average)  # an error in them comes before the data is read
-    dataset = data or read_data(config.task, config.model, config.svm.positive, config.data.path)
+    dataset = data or read_data(config.task, config.model, config.svm.positive, config.data.table, config.data.path)
     train_set, parts, classes, total = _parts(dataset, config)
     settings = settings_of(config, threads, average, classes)
     if config.batch_size > len(train_set):
@@ -96,9 +96,9 @@ def train_here(config: Config, threads: int, average: bool, out: Path, data: Dat
     return Report(out, len(train_set), seconds, trained.history, found, dataset.as_read)
 
 
-def read_data(task: str, model: str | None, positive: str | None, path: str) -> Dataset:
+def read_data(task: str, model: str | None, positive: str | None, table: TableConfig, path: str) -> Dataset:
     """The task's examples, read whole. DataError where they are bad."""
-    found = load_task(task, model, positive).data(path)
+    found = load_task(task, model, positive, table).data(path)
     found.digest()  # reads mapped files, where NaN may be
     return found
 

@@ -4,7 +4,7 @@ import json
 import time
 from functools import lru_cache
 
-from paceline.core.settings.config import Config
+from paceline.core.settings.config import Config, TableConfig
 from paceline.data.dataset import Dataset
 from paceline.local.linear_without_servers import read_data, train_here
 from paceline.local.run_folder import RunFolder
@@ -41,9 +41,9 @@ def train_point(config: Config, folder: RunFolder) -> None:
 
 
 def _data(config: Config) -> Dataset:
-    return _read(config.task, config.model, config.svm.positive, config.data.path)
+    return _read(config.task, config.model, config.svm.positive, config.data.table, config.data.path)
 
 
 @lru_cache(maxsize=1)
-def _read(task: str, model: str | None, positive: str | None, path: str) -> Dataset:
-    return read_data(task, model, positive, path)
+def _read(task: str, model: str | None, positive: str | None, table: TableConfig, path: str) -> Dataset:
+    return read_data(task, model, positive, table, path)

@@ -15,7 +15,7 @@ def refuse_missing_data(config: Config) -> None:
         return
     from paceline.tasks.task import load_task  # here: runs the task's file, which nobody else needs in this process
 
-    load_task(config.task, config.model, config.svm.positive).data(config.data.path)
+    load_task(config.task, config.model, config.svm.positive, config.data.table).data(config.data.path)
 
 
 def _is_missing(path: str, is_own_task: bool) -> bool:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from paceline.core import registry
 from paceline.core.errors import ConfigError
 from paceline.core.run.best_model import Measure
-from paceline.core.settings.config import Config
+from paceline.core.settings.config import Config, TableConfig
 from paceline.data.dataset import Dataset, dense
 from paceline.load_settings import given, is_script, load, task_of
 from paceline.own_files import is_own, load_file, where
@@ -106,18 +106,25 @@ def _settings_of(name: str, model: str | None) -> Mapping[str, Any]:
     return READ[name, model]
 
 
-def load_task(name_or_path: str, model: str | None = None, positive: str | None = None) -> Task:
+def load_task(
+    name_or_path: str,
+    model: str | None = None,
+    positive: str | None = None,
+    table: TableConfig | None = None,
+) -> Task:
     """The built-in task of that name, or the user's file where the value has a '/' or ends in '.py', with the model that
     `model` names in its MODELS (None: its default). `positive`: the class or topic that data() tells from all others, where
-    it takes one. ConfigError: no such task, file or model, a file that fails on import, or one without data() or a model
-    (a task with sparse updates needs none)."""
+    it takes one; `table`: how it reads a table, likewise. ConfigError: no such task, file or model, a file that fails on
+    import, or one without data() or a model (a task with sparse updates needs none)."""
     module = _load_file(Path(name_or_path)) if is_own(name_or_path) else _load_builtin(name_or_path)
     models = _models(module)
     chosen = _choose(models, model, name_or_path)
     functions = {part: _function(module, part, rule.default) for part, rule in RULES.items() if part != _ONLY}
     functions["prepare"] = _of_dense(functions["prepare"])
     if positive is not None:
-        functions["data"] = _told_apart(functions["data"], positive, name_or_path)
+        functions["data"] = _with(functions["data"], f"svm.positive is {positive!r}", name_or_path, positive=positive)
+    if table not in (None, TableConfig()):
+        functions["data"] = _with(functions["data"], "data.table says how to read a table", name_or_path, table=table)
     file, best = str(module.__file__), best_of(module, is_sparse(module))
     if best is not None:
         functions["metrics"] = with_best(functions["metrics"], best, file)
@@ -132,14 +139,14 @@ def load_task(name_or_path: str, model: str | None = None, positive: str | None 
     )
 
 
-def _told_apart(data: Callable[..., Any], positive: str, task: str) -> Callable[..., Any]:
-    """data() with the class or topic that is +1."""
-    if "positive" not in inspect.signature(data).parameters:
+def _with(data: Callable[..., Any], seen: str, task: str, **argument: Any) -> Callable[..., Any]:
+    """data() with an argument that a setting gives."""
+    (name,) = argument
+    if name not in inspect.signature(data).parameters:
         raise ConfigError(
-            f"svm.positive is {positive!r}, but data() of the task {task} has no such argument. Leave it out, or "
-            "write def data(path, positive=None)."
+            f"{seen}, but data() of the task {task} has no such argument. Leave it out, or write def data(path, {name}=None)."
         )
-    return functools.wraps(data)(functools.partial(data, positive=positive))
+    return functools.wraps(data)(functools.partial(data, **argument))
 
 
 def _of_dense(prepare: Callable[..., Any]) -> Callable[..., Any]:

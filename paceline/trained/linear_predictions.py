@@ -44,7 +44,11 @@ def apply_linear(path: Path, file: str, wanted: Wanted) -> Report:
     names = _names(classifier, inputs)
     hits, unscored, of = None, new.unscored, ""
     if new.labels is not None:
-        hits, unscored, of = _scored(new.labels.astype(np.float32), found, called, classifier, names, new.weights)
+        if inputs is not None and inputs.classes and _has_form(file, inputs):
+            hits, of = _scored_by_number(new.labels, found, called, names)
+        else:
+            own = new.labels.astype(np.float32)
+            hits, unscored, of = _scored(own, found, called, classifier, names, new.weights)
     counts = {name: int(count) for name, count in zip(names, np.bincount(called, minlength=len(names)), strict=True)}
     return Report(
         str(path),
@@ -81,6 +85,16 @@ def _scored(
     others = "all others" if known.negative is None else f"{known.negative:g}"
     hits = Hits.of(np.where(own == known.positive, 1, -1).astype(np.float32), found[:, 0], weights)
     return hits, "", f" (of label {known.positive:g} against {others})"
+
+
+def _scored_by_number(
+    own: npt.NDArray[np.int64], found: Vector, called: npt.NDArray[np.int64], names: tuple[str, ...]
+) -> tuple[Hits, str]:
+    """`_scored` of labels that are the model's numbers already."""
+    if len(names) > 2:
+        return Hits.of_classes(own.astype(np.float32), called), ""
+    hits = Hits.of(np.where(own == 1, 1, -1).astype(np.float32), found[:, 0])
+    return hits, f" (of label {names[1]} against {names[0]})"
 
 
 def _some(labels: list[str]) -> str:
@@ -129,8 +143,7 @@ def _names(classifier: LinearClassifier, inputs: Inputs | None) -> tuple[str, ..
 def _read(width: int, path: str, model: Path, inputs: Inputs | None) -> NewExamples:
     """The rows, and the labels as in the file, where it has some; those of a table as the model numbers them."""
     weights, told = None, tuple[str, ...]()
-    is_table = ending(Path(path)) in (*ENDINGS, ".npy", ".npz")
-    if inputs is not None and (is_table or (path == "-" and inputs.columns is not None)):
+    if inputs is not None and _has_form(path, inputs):
         return read_new(path, inputs)
     try:
         with local(path) as file:
@@ -144,6 +157,11 @@ def _read(width: int, path: str, model: Path, inputs: Inputs | None) -> NewExamp
     except DataError as error:
         raise DataError(f"{error} The model {model} has {width:,} features.") from error
     return NewExamples(rows, labels, as_read=told, weights=weights)
+
+
+def _has_form(path: str, inputs: Inputs) -> bool:
+    """Whether the file is read by what is known of the training data."""
+    return ending(Path(path)) in (*ENDINGS, ".npy", ".npz") or (path == "-" and inputs.columns is not None)
 
 
 def _lines(

@@ -160,7 +160,7 @@ def test_one_class_alone_is_refused(tmp_path: Path):
     (tmp_path / "one").write_text("2 1:1\n2 2:1\n")
 
     for positive in (None, "2"):
-        with pytest.raises(DataError, match=r"All examples of .*one have the label 2; expected two classes, or more"):
+        with pytest.raises(DataError, match=r"All 2 examples of .*one have the label 2; expected two classes, or more"):
             load_task("svm", positive=positive).data(str(tmp_path / "one"))
 
 

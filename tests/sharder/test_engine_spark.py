@@ -299,3 +299,16 @@ def test_spark_submit_runs_the_sharder(tmp_path):
 
     assert ended.returncode == 0, ended.stderr
     assert len(read_manifest(tmp_path / "out").shards) == 3
+
+
+def test_a_table_has_the_same_hashed_features_as_here(tmp_path):
+    rows = "".join(f"{'ab'[n % 2]},town {n % 97},{n},2026-0{1 + n % 9}-01\n" for n in range(300))
+    (tmp_path / "a.csv").write_text(f"kind,town,price,since\n{rows}")
+    data = {"path": str(tmp_path / "a.csv"), "table": {"label": "kind", "bits": 10}, "shards": 2}
+
+    made = [
+        make_shards(Config(task="svm", updates="sparse", data={**data, **engine}), tmp_path / name)
+        for name, engine in (("here", {}), ("spark", {"engine": ENGINE}))
+    ]
+    assert made[0].fingerprint == made[1].fingerprint
+    assert made[1].columns.width == 1025

@@ -6,32 +6,27 @@ import numpy as np
 
 from paceline.baseline.encoding import Encoding, assembled, columns, number_arrays, scaled
 from paceline.baseline.split import Split
+from paceline.data.hashing import hashed_rows, places
 
-WIDTH = 4096
+BITS = 12
 
 
 class Hash(Encoding):
-    """Sparse rows; nothing of the texts is fitted. MLlib and scikit-learn hash differently."""
+    """Sparse rows; nothing of the texts is fitted. All engines have the same places, those of the sharder's tables."""
 
     def stages(self, split: Split) -> list[Any]:
-        from pyspark.ml.feature import FeatureHasher
+        from paceline.baseline.stages.hashed import Hashed
 
-        hasher = FeatureHasher(inputCols=list(split.texts), outputCol="hashed", numFeatures=WIDTH)
-        return [hasher, *scaled(split), assembled("hashed", *columns("scaled", split.numbers))]
+        return [
+            Hashed(split.texts, "hashed", BITS),
+            *scaled(split),
+            assembled("hashed", *columns("scaled", split.numbers)),
+        ]
 
     def arrays(self, split: Split) -> tuple[Any, Any]:
-        from scipy.sparse import csr_array, hstack
-        from sklearn.feature_extraction import FeatureHasher
+        def rows(part: str, numbers: Any) -> Any:
+            table = split.columns(part)
+            return hashed_rows((places(name, table[name], BITS) for name in split.texts), BITS, np.asarray(numbers))
 
-        hasher = FeatureHasher(WIDTH, input_type="string", alternate_sign=False, dtype=np.float64)
-
-        def hashed(part: str) -> Any:
-            columns = split.columns(part).select(list(split.texts)).to_pydict()
-            named = [[f"{name}={text}" for text in texts] for name, texts in columns.items()]
-            return hasher.transform(zip(*named, strict=True))
-
-        own, other = (
-            csr_array(hstack([hashed(part), scaled]))
-            for part, scaled in zip(("train", "test"), number_arrays(split), strict=True)
-        )
-        return own, other
+        own, other = number_arrays(split)
+        return rows("train", own), rows("test", other)

@@ -23,6 +23,7 @@ from paceline.core.settings.linear import SvmConfig as SvmConfig
 from paceline.core.settings.ports import port_range
 from paceline.core.settings.slow import expand, slowness
 from paceline.core.settings.stopping import StoppingConfig as StoppingConfig
+from paceline.core.settings.table import TableConfig as TableConfig
 from paceline.core.units import seconds as seconds
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -88,6 +89,7 @@ class DataConfig(Section):
         description="[i, K]: cut the training examples into K parts and test on part i, from 0 (see "
         "docs/run/search.md).",
     )
+    table: TableConfig = TableConfig()
 
     @field_validator("fold")
     @classmethod
