@@ -46,8 +46,9 @@ def _rows(part: Shard, names: Sequence[str] | None, where: str) -> Rows:
     from scipy.sparse import csr_array
 
     labels = np.asarray(part.labels)
-    if labels.ndim != 1 or not (is_class_label(labels) or np.all(labels == np.round(labels))):
-        seen = f"shape {labels.shape}" if labels.ndim != 1 else f"{labels[labels != np.round(labels)][0]}"
+    if not is_class_label(labels):  # floats are amounts, whole ones too
+        odd = labels[labels != np.round(labels)]
+        seen = f"shape {labels.shape}" if labels.ndim != 1 else f"{(odd if len(odd) else labels)[0]}"
         raise DataError(f"{where}: the labels are no classes ({seen}); expected one whole number for each example.")
     features = part.features if is_sparse(part.features) else np.asarray(part.features).reshape(len(labels), -1)
     numbers = labels.astype(np.int64)

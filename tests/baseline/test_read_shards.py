@@ -5,8 +5,9 @@ import pytest
 
 from paceline.baseline.baseline import Baseline, Wanted, encoding_for
 from paceline.baseline.encoding import encoding, labels
-from paceline.baseline.read_shards import read_shards
+from paceline.baseline.read_shards import _rows, read_shards
 from paceline.core.errors import DataError, UsageError
+from paceline.data.shards import Shard
 from tests.support.small_shards import NAMES, WIDTH, made
 
 
@@ -52,6 +53,12 @@ def test_amounts_as_labels_are_refused(tmp_path):
 
     with pytest.raises(DataError, match=r"shard-0: the labels are no classes \(\d\.5\); expected one whole number"):
         read_shards(str(tmp_path / "shards"))
+
+
+def test_whole_amounts_as_labels_are_refused_too(tmp_path):
+    part = Shard(np.eye(3, dtype=np.float32), np.array([1, 2, 3], np.float32), np.arange(3))
+    with pytest.raises(DataError, match=r"shard-0: the labels are no classes \(1\.0\); expected one whole number"):
+        _rows(part, None, "shard-0")
 
 
 def test_naive_bayes_is_refused_where_features_are_below_0(tmp_path):
