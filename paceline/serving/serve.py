@@ -124,6 +124,7 @@ def _web(http: HttpService, serving: Serving) -> tuple[Any, socket.socket]:
             f"Can't listen on HTTP port {serving.port} of {serving.host}: {getattr(error, 'strerror', None) or error}. Choose "
             "another one, or 0 for any free port."
         ) from error
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it only where the protocol is named
     settings = uvicorn.Config(
         http.app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=int(_GRACE)
     )
