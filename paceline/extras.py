@@ -14,6 +14,7 @@ EXTRAS = {
     "scipy": "sparse",
     "sklearn": "sharder",
     "threadpoolctl": "sharder",
+    "joblib": "sharder",
     "pyarrow": "sharder",
     "PIL": "sharder",
     "fsspec": "sharder",

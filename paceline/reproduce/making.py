@@ -1,20 +1,21 @@
 """Makes a table or figure: trains what is missing, then writes table, picture, JSON and the page."""
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from paceline.core.errors import ConfigError, UsageError
+from paceline.local.cpu_cores import cores
 from paceline.plot_style import png
 from paceline.reproduce import page
 from paceline.reproduce.artefacts import Artefact, known
 from paceline.reproduce.kept import Kept
-from paceline.reproduce.recipe import Around, Figures, Finish, Runs
+from paceline.reproduce.recipe import Around, Finish, Runs, Train
 from paceline.reproduce.rule import Verdict
+from paceline.reproduce.side_by_side import Finished, timed, train_side_by_side
 
 RUNS, PICTURE, RESULT, TABLE = "runs.jsonl", "picture.png", "result.json", "table.txt"
 
@@ -79,19 +80,24 @@ class Making:
     def train(self) -> Iterator[str]:
         """Trains what is missing; gives each run's name when it is kept."""
         with TemporaryDirectory(prefix="paceline-reproduce-") as folder:
-            yield from self._train(self.recipe.run, Around(Path(folder)))
+            if self.recipe.side_by_side and cores() > 1 and len(self.missing) > 1:
+                yield from self._keep(train_side_by_side(self.recipe.run, self.missing, Path(folder)))
+            else:
+                yield from self._keep(self._each(self.recipe.run, Around(Path(folder))))
 
     def train_full(self, data: str, sets: Sequence[str], finish: Finish) -> Iterator[str]:
         """The same at the paper's size, with run folders next to the results. `data`, `sets`, `finish`: as in `Around`.
         KeyboardInterrupt or Stopped leave a run in the middle; the next call goes on with it."""
         assert self.recipe.full is not None
-        yield from self._train(self.recipe.full.run, Around(self._runs, data, sets, finish))
+        yield from self._keep(self._each(self.recipe.full.run, Around(self._runs, data, sets, finish)))
 
-    def _train(self, run: Callable[[Around, str, int], Figures], around: Around) -> Iterator[str]:
+    def _each(self, run: Train, around: Around) -> Iterator[Finished]:
         for row, seed in self.missing:
-            start = time.perf_counter()
-            figures = run(around, row, seed)
-            self.kept.add((row, seed), figures, time.perf_counter() - start)
+            yield timed(run, around, row, seed)
+
+    def _keep(self, runs: Iterable[Finished]) -> Iterator[str]:
+        for (row, seed), figures, seconds in runs:
+            self.kept.add((row, seed), figures, seconds)
             yield f"{row}, seed {seed}"
 
     @property

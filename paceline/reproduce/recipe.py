@@ -30,6 +30,8 @@ class Around:
     """At full size: trains what is left of a run."""
 
 
+Train = Callable[[Around, str, int], Figures]
+"""Trains a row with a seed."""
 Finish = Callable[[Config, Path], tuple[RunFolder, Outcome]]
 """Trains a run in a folder of runs, or what is left of it, as `paceline run` does."""
 
@@ -50,7 +52,7 @@ class Full:
     """A sentence."""
     needs: str
     """Which data, a colon, and where one gets it: a sentence."""
-    run: Callable[[Around, str, int], Figures]
+    run: Train
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Recipe:
     rows: Sequence[str]
     columns: Mapping[str, Column]
     """Of the table, by figure; a run may give more, for the picture."""
-    run: Callable[[Around, str, int], Figures]
+    run: Train
     draw: Callable[["Runs"], "Figure"]
     claims: Sequence[Claim]
     minutes: float
@@ -76,6 +78,8 @@ class Recipe:
     """None: there is no larger size."""
     same_runs_as: str = ""
     """The artefact whose runs this one draws, too, where two show the same runs: they are made once."""
+    side_by_side: bool = False
+    """Its runs at the small size measure no real time and start no process, so one for each core is made at a time."""
     lacks: Callable[[], str] = str
     """Why it can't be run on this machine, and what it takes; empty where it can."""
     version: int = 1

@@ -109,4 +109,5 @@ RECIPE = Recipe(
     ],
     minutes=20,
     seeds=3,
+    side_by_side=True,
 )

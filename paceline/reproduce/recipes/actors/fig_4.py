@@ -53,4 +53,5 @@ RECIPE = replace(
     ],
     same_runs_as="actors/fig-3",
     minutes=0,
+    side_by_side=True,
 )

@@ -105,4 +105,5 @@ RECIPE = Recipe(
     },
     claims=[claim for form in SHOWN for claim in _claims(form)],
     minutes=15,
+    side_by_side=True,
 )

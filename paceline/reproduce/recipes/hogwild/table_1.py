@@ -61,4 +61,5 @@ RECIPE = Recipe(
     full=full_of(run),
     minutes=3,
     seeds=3,
+    side_by_side=True,
 )

@@ -48,4 +48,5 @@ RECIPE = Recipe(
     full=full_of(run),
     minutes=5,
     seeds=3,
+    side_by_side=True,
 )

@@ -106,4 +106,5 @@ RECIPE = Recipe(
     ],
     minutes=1,
     seeds=8,
+    side_by_side=True,
 )

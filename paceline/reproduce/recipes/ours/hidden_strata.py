@@ -155,5 +155,6 @@ RECIPE = Recipe(
         ),
     ],
     minutes=1,
+    side_by_side=True,
     lacks=lacks,
 )

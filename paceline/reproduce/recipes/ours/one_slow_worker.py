@@ -137,4 +137,5 @@ RECIPE = Recipe(
         ),
     ],
     minutes=0.1,
+    side_by_side=True,
 )

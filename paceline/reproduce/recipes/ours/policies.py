@@ -160,4 +160,5 @@ RECIPE = Recipe(
         ),
     ],
     minutes=2,
+    side_by_side=True,
 )

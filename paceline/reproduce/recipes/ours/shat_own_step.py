@@ -61,4 +61,5 @@ RECIPE = Recipe(
         for count in WORKERS
     ],
     minutes=2,
+    side_by_side=True,
 )

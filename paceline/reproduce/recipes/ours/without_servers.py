@@ -94,4 +94,5 @@ RECIPE = Recipe(
     ],
     minutes=5,
     seeds=8,
+    side_by_side=True,
 )

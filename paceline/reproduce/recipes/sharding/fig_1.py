@@ -96,6 +96,7 @@ RECIPE = Recipe(
         for told in LOSSES
     ],
     minutes=1,
+    side_by_side=True,
     full=Full(TRAINS.format("A small CNN", "CIFAR-10"), NEEDS["cifar10"], run_full),
     version=2,
 )

@@ -32,6 +32,7 @@ RECIPE = Recipe(
     claims=claims(VARIANCES, "distribution-aware, 30", "distribution-aware, 40"),
     minutes=2,
     seeds=SEEDS,
+    side_by_side=True,
     full=full_of(ROWS, "cifar10"),
     version=3,
 )

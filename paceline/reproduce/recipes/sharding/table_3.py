@@ -79,6 +79,7 @@ RECIPE = Recipe(
         Fits("the more of them, the lower the validation accuracy", HARMS, slopes, float("-inf"), 0.0),
     ],
     minutes=table_2.RECIPE.minutes,
+    side_by_side=True,
     seeds=table_2.RECIPE.seeds,
     same_runs_as="sharding/table-2",
     full=table_2.RECIPE.full,

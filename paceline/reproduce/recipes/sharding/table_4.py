@@ -35,6 +35,7 @@ RECIPE = Recipe(
     claims=claims(VARIANCES, "distribution-aware, 40", "stratified"),
     minutes=2,
     seeds=SEEDS,
+    side_by_side=True,
     full=full_of(ROWS, "cifar100_coarse"),
     version=2,
 )

@@ -35,6 +35,7 @@ RECIPE = Recipe(
     claims=claims(VARIANCES, "stratified", "distribution-aware, 200"),
     minutes=2,
     seeds=SEEDS,
+    side_by_side=True,
     full=full_of(ROWS, "cifar100"),
     version=2,
 )

@@ -95,5 +95,6 @@ RECIPE = Recipe(
     ],
     minutes=3,
     seeds=20,
+    side_by_side=True,
     full=Full(shat_on_cifar.TRAINS.format(MODEL), shat_on_cifar.NEEDS, run_full),
 )

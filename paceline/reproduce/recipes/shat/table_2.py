@@ -126,5 +126,6 @@ RECIPE = Recipe(
         ),
     ],
     minutes=10,
+    side_by_side=True,
     full=Full(shat_on_cifar.TRAINS.format("ResNet-50 and VGG-16"), shat_on_cifar.NEEDS, run_full),
 )

@@ -292,5 +292,6 @@ RECIPE = Recipe(
         ),
     ],
     minutes=10,
+    side_by_side=True,
     version=2,
 )

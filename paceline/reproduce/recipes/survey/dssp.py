@@ -179,4 +179,5 @@ RECIPE = Recipe(
         ),
     ],
     minutes=11,
+    side_by_side=True,
 )

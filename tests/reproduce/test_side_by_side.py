@@ -1,0 +1,43 @@
+"""Runs of a recipe at the same time: they are the same, in the same order, and end with their command."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paceline.core.errors import ConfigError
+from paceline.reproduce import making
+from paceline.reproduce.artefacts import Artefact, wanted
+from paceline.reproduce.making import Making
+from paceline.reproduce.recipe import Around, Figures
+from paceline.reproduce.recipes.sharding import fig_7
+
+
+def in_own_folder(around: Around, row: str, seed: int) -> Figures:
+    if row == "refused":
+        raise ConfigError("No such row.")
+    return {"folder": str(around.folder), "row": row, "seed": seed}
+
+
+def test_runs_side_by_side_are_those_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "cores", lambda: 2)
+    apart = Artefact("sharding/fig-7", replace(fig_7.RECIPE, side_by_side=True))
+    one, other = (
+        Making(wanted("sharding/fig-7")[0], tmp_path / "one", seeds=2),
+        Making(apart, tmp_path / "two", seeds=2),
+    )
+
+    assert list(other.train()) == list(one.train())
+    assert other.kept.figures == one.kept.figures
+
+
+def test_an_error_of_a_run_ends_all_and_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "cores", lambda: 2)
+    recipe = replace(fig_7.RECIPE, side_by_side=True, run=in_own_folder, rows=["trained", "refused"])
+    made = Making(Artefact("sharding/fig-7", recipe), tmp_path, seeds=2)
+
+    with pytest.raises(ConfigError, match="No such row"):
+        list(made.train())
+
+    assert ("refused", 0) in made.missing
+    assert not any(Path(figures["folder"]).exists() for figures in made.kept.figures.values())
