@@ -17,11 +17,13 @@ from paceline.core.slice.model_slice import ModelSlice
 from paceline.core.sync.clocks import Clocks
 from paceline.server.common_versions import CommonVersions
 from paceline.server.disk_trouble import DiskTrouble
+from paceline.server.own_figures import OwnFigures
 from paceline.server.server_start import ServerStart
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder
 from paceline.server.waiting_calls import LONGEST_WAIT
+from paceline.v1 import run_service_pb2 as pb
 
 _TICK = 0.25
 """Time between two looks at leases and time-outs (seconds)."""
@@ -38,8 +40,9 @@ class Chief:
         snapshots: Snapshots,
         say: Callable[..., None],
         start: ServerStart,
+        figures: OwnFigures,
     ) -> None:
-        """`start`: this server's own."""
+        """`start`, `figures`: this server's own."""
         self.run = run
         self._driver = driver
         self._folder = folder
@@ -49,11 +52,15 @@ class Chief:
         self.changed = driver.changed
         self.starts = {driver.index: start}
         """The newest one of every server that has told it. Hold the lock."""
+        self.own_figures = figures
+        self.figures: dict[int, pb.ServerFigures] = {}
+        """The newest of each other server. Hold the lock."""
         self._published = -1
         self._saved: tuple[object, ...] = ()
         self._trouble = DiskTrouble(
             "can't keep the run's state; training goes on", "the run's state is kept again", say
         )
+        figures.look_at(self._trouble)
         self._said_phase = run.phase
         self._missing: list[str] = []
         """Members that those wait for who are back, as last logged."""

@@ -14,6 +14,7 @@ from paceline.rpc.protocol_version import PROTOCOL
 from paceline.rpc.retries import backoff
 from paceline.rpc.view_messages import view_value
 from paceline.server.common_versions import CommonVersions
+from paceline.server.own_figures import OwnFigures
 from paceline.server.run_messages import start_message
 from paceline.server.server_start import ServerStart
 from paceline.server.slice_driver import SliceDriver
@@ -33,12 +34,14 @@ class Follower:
         credentials: Credentials,
         say: Callable[..., None],
         start: ServerStart,
+        figures: OwnFigures,
     ) -> None:
-        """`start`: this server's own, which the chief learns."""
+        """`start`, `figures`: this server's own, which the chief learns."""
         self._driver = driver
         self._versions = versions
         self._say = say
         self._start = start
+        self._figures = figures
         self._stub = RunServiceStub(open_channel(chief, credentials))
         self.phase = RunPhase.WAITING
         self._view = View()
@@ -74,6 +77,7 @@ class Follower:
                 version=self._driver.clocks.version,
                 stored=self._versions.stored,
                 spared=self._versions.spared,
+                figures=self._figures.message(),
             )
             try:
                 self._take(call(self._stub.FollowView, ack, timeout=LONGEST_WAIT + 10))

@@ -16,10 +16,15 @@ from paceline.v1 import run_service_pb2 as pb
 
 
 def status_reply(
-    run: Run, clocks: Clocks, terms: Mapping[int, int], starts: Mapping[int, ServerStart], now: float
+    run: Run,
+    clocks: Clocks,
+    terms: Mapping[int, int],
+    starts: Mapping[int, ServerStart],
+    figures: Mapping[int, pb.ServerFigures],
+    now: float,
 ) -> pb.StatusReply:
-    """The run's status. `clocks`: the chief's slice's; `terms`: of each server that has reported; `starts`: as far as they are
-    known."""
+    """The run's status. `clocks`: the chief's slice's; `terms`: of each server that has reported; `starts` and `figures`: as
+    far as these are known."""
     views = {0: run.membership.view.number} | run.other_servers.views
     return pb.StatusReply(
         run=run.config.run or "",
@@ -38,6 +43,7 @@ def status_reply(
                 term=terms[server],
                 view=views[server],
                 start=start_message(starts.get(server, ServerStart(terms[server]))),
+                figures=figures.get(server),
             )
             for server in sorted(terms)
         ],
@@ -68,6 +74,7 @@ def _workers(run: Run, clocks: Clocks, now: float) -> Iterator[pb.WorkerStatus]:
             figures=report.figures,
             member=is_member,
             host=run.workers.hosts.get(worker, ""),
+            incarnation=run.membership.incarnations.get(worker, 0),
         )
 
 

@@ -14,13 +14,14 @@ from paceline.rpc.score_messages import score_value
 from paceline.rpc.view_messages import switch_message, view_message
 from paceline.server.chief import Chief
 from paceline.server.run_messages import start_value, status_reply, wanted_policy
-from paceline.server.waiting_calls import LONGEST_WAIT
 from paceline.v1 import run_service_pb2 as pb
 from paceline.v1.run_service_pb2_grpc import RunServiceServicer
 
 CHIEF = "the chief"
 _STORED = 2.0
 """Time after which a server reports again which snapshots it has, where a diverged run may go back to them (seconds)."""
+_FIGURES = 5.0
+"""Time after which a server tells its figures again, where there is no other news (seconds)."""
 _SWITCHING = 0.1
 """Longest time that a server's call waits while the policy changes (seconds)."""
 _BEFORE_START = 2.0
@@ -148,6 +149,8 @@ class RunServicer(RunServiceServicer):
         if not 0 < request.server < self._config.servers:
             raise BadPush(f"There is no server {request.server} to follow views; the run has {self._config.servers}.")
         with chief.changed:
+            if request.HasField("figures"):
+                chief.figures[request.server] = request.figures
             if request.HasField("start"):
                 chief.starts[request.server] = start_value(request.start)
             chief.acknowledged(request.server, request.term, request.view, request.switch, request.gone)
@@ -156,7 +159,7 @@ class RunServicer(RunServiceServicer):
             chief.compare(request.version)
             # a server that changes its policy or writes a snapshot reports at once when it is done
             is_busy = chief.run.policy_change.is_under_way or not common.is_written
-            longest = _SWITCHING if is_busy else _STORED if chief.run.divergence.is_on else LONGEST_WAIT
+            longest = _SWITCHING if is_busy else _STORED if chief.run.divergence.is_on else _FIGURES
             chief.wait(lambda: has_news() or not context.is_active(), longest)
             reply = view_message(chief.membership.view, chief.run.phase)
             reply.version = chief.clocks().version
@@ -192,7 +195,8 @@ class RunServicer(RunServiceServicer):
     def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         chief = self._chief
         with chief.changed:
-            return status_reply(chief.run, chief.clocks(), chief.terms, chief.starts, time.monotonic())
+            figures = chief.figures | {0: chief.own_figures.message()}
+            return status_reply(chief.run, chief.clocks(), chief.terms, chief.starts, figures, time.monotonic())
 
     def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
         with self._chief.changed:

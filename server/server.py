@@ -29,6 +29,7 @@ from paceline.server.command_line import ToldServer
 from paceline.server.common_versions import CommonVersions
 from paceline.server.follower import Follower
 from paceline.server.metrics import ServerMetrics
+from paceline.server.own_figures import OwnFigures
 from paceline.server.parameter_servicer import ParameterServicer
 from paceline.server.run_servicer import RunServicer
 from paceline.server.script_settings import ScriptServicer, await_description
@@ -95,16 +96,17 @@ class Server:
             servicer.lane_port = self.lane.port
         if config.is_script:
             add_ScriptServiceServicer_to_server(ScriptServicer(told, is_ready=True), self._grpc)
+        figures = OwnFigures(self.driver, self._snapshots)
         self.chief: Chief | None = None
         self._follower: Follower | None = None
         names = [SERVICE, reflection.SERVICE_NAME]
         if index == 0:
-            self.chief = Chief(Run(config), self.driver, self.folder, self._snapshots, say, start)
+            self.chief = Chief(Run(config), self.driver, self.folder, self._snapshots, say, start, figures)
             add_RunServiceServicer_to_server(RunServicer(self.chief, config), self._grpc)
             names.append(run_service_pb2.DESCRIPTOR.services_by_name["RunService"].full_name)
         else:
             versions = CommonVersions(self.driver, self.folder, self._snapshots, say)
-            self._follower = Follower(self.driver, versions, told.chief, credentials, say, start)
+            self._follower = Follower(self.driver, versions, told.chief, credentials, say, start, figures)
         assert parameter_service_pb2.DESCRIPTOR.services_by_name["ParameterService"].full_name == SERVICE
         spent, warned = (None, None) if self.chief is None else (self.chief.budget_spent, self.chief.warned)
         metrics.follow_run(lambda: self.phase, lambda: self.driver.lead, spent, warned)

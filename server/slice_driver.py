@@ -34,6 +34,8 @@ class SliceDriver(SliceSnapshots):
         self._metrics = metrics
         self.after_push: Callable[[ModelSlice], None] = lambda model_slice: None
         """Called under the lock after a push is counted."""
+        self.counted = 0
+        """Pushes that this process has counted."""
         self._buffers: AssemblyBuffers | None = None
         self._pushes = WaitingPushes(self.changed)
         self._pulls = WaitingPulls(self.changed)
@@ -302,6 +304,7 @@ class SliceDriver(SliceSnapshots):
         start = time.monotonic()
         replies = self.model_slice.push(push)
         call.is_counted = True
+        self.counted += 1
         self._pushes.expect(push.worker, call)
         if values is not None:
             self._pool.hand(push.worker, values)

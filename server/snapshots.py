@@ -31,7 +31,9 @@ class Snapshots:
         self._every = every
         self._took: float | None = None
         self._metrics = metrics
-        self._trouble = DiskTrouble("snapshot failed; training goes on", "snapshots are written again", say)
+        self.trouble = DiskTrouble("snapshot failed; training goes on", "snapshots are written again", say)
+        self.seconds = 0.0
+        """In which snapshots were written, or tried (seconds)."""
         self._writing = threading.Lock()
         self._stop = False
         self._wake = threading.Event()
@@ -72,12 +74,13 @@ class Snapshots:
             except (DiskError, MemoryError) as error:
                 self._driver.kept(None)
                 self._metrics.checkpoint_failures.inc()
-                self._trouble.failed(error)
+                self.trouble.failed(error)
             else:
-                self._trouble.works()
+                self.trouble.works()
                 self._metrics.checkpoint_seconds.observe(time.monotonic() - start)
                 self._metrics.checkpoint_time.set(time.time())
             self._took = time.monotonic() - start
+            self.seconds += self._took
             self._metrics.checkpoint_interval.set(self.pause)
 
     def close(self) -> None:

@@ -130,6 +130,9 @@ class Worker(Member):
             view=seat.view,
         )
 
+    def traffic(self) -> tuple[int, int]:
+        return super().traffic() if self._peers is None else self._peers.traffic
+
     def _heard(self, reply: HeartbeatReply) -> None:
         super()._heard(reply)
         if self._peers is not None:

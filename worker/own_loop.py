@@ -2,6 +2,7 @@
 
 The mini-batches are the task's, the gradients the script's (worker/loop_thread.py)."""
 
+import time
 from collections.abc import Iterator
 from types import TracebackType
 
@@ -38,7 +39,10 @@ class _Borrowed(Replica):
     def gradient(self, features: Array, labels: Array, seed: int, rng: np.random.Generator | None) -> Step:
         """Waits for the script's; `seed` fixes its dropout, too."""
         torch.manual_seed(seed)
-        loss: float | None = self.thread.ask(self.prepared(features, labels, rng))
+        began = time.monotonic()
+        batch = self.prepared(features, labels, rng)
+        self.loaded = time.monotonic() - began
+        loss: float | None = self.thread.ask(batch)
         return self.gathered(loss, len(labels))
 
     def prepared(self, features: Array, labels: Array, rng: np.random.Generator | None) -> Batch:

@@ -289,7 +289,10 @@ class HeartbeatRequest(_message.Message):
     """The process was told to stop (SIGTERM, Ctrl-C)."""
     @_builtins.property
     def figures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Newest figures, e.g. loss (no unit), examples_per_second, alpha (ratio), staleness (folds), wait_seconds."""
+        """Newest figures, e.g. loss (no unit), examples_per_second, alpha (ratio), staleness (folds). Where the time of its process
+        has gone so far: data_seconds, compute_seconds, push_seconds, pull_seconds, exchange_seconds (a push and a pull that can't
+        be told apart), wait_seconds (for others, as the policy has it); sent_bytes and received_bytes.
+        """
 
     def __init__(
         self,
@@ -554,6 +557,7 @@ class FollowViewRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     STORED_FIELD_NUMBER: _builtins.int
     SPARED_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
     server: _builtins.int
     """Number of the server, from 1."""
     term: _builtins.int
@@ -592,6 +596,10 @@ class FollowViewRequest(_message.Message):
     def spared(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """As in FollowViewReply, as far as it has heard."""
 
+    @_builtins.property
+    def figures(self) -> Global___ServerFigures:
+        """What its process has done so far."""
+
     def __init__(
         self,
         *,
@@ -610,14 +618,57 @@ class FollowViewRequest(_message.Message):
         version: _builtins.int = ...,
         stored: _abc.Iterable[_builtins.int] | None = ...,
         spared: _abc.Iterable[_builtins.int] | None = ...,
+        figures: Global___ServerFigures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "common", b"common", "due", b"due", "gone", b"gone", "kept", b"kept", "phase", b"phase", "protocol", b"protocol", "server", b"server", "spared", b"spared", "start", b"start", "stored", b"stored", "switch", b"switch", "term", b"term", "version", b"version", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "common", b"common", "due", b"due", "figures", b"figures", "gone", b"gone", "kept", b"kept", "phase", b"phase", "protocol", b"protocol", "server", b"server", "spared", b"spared", "start", b"start", "stored", b"stored", "switch", b"switch", "term", b"term", "version", b"version", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FollowViewRequest: _TypeAlias = FollowViewRequest  # noqa: Y015
+
+@_typing.final
+class ServerFigures(_message.Message):
+    """What a server's present process has done so far."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SECONDS_FIELD_NUMBER: _builtins.int
+    BUSY_SECONDS_FIELD_NUMBER: _builtins.int
+    SLICE_BYTES_FIELD_NUMBER: _builtins.int
+    PUSHES_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_SECONDS_FIELD_NUMBER: _builtins.int
+    DISK_TROUBLE_FIELD_NUMBER: _builtins.int
+    seconds: _builtins.float
+    """Since its start (seconds)."""
+    busy_seconds: _builtins.float
+    """CPU time that it has taken (seconds)."""
+    slice_bytes: _builtins.int
+    """Weights of its slice (bytes)."""
+    pushes: _builtins.int
+    """Counted on its slice."""
+    checkpoint_seconds: _builtins.float
+    """In which it wrote snapshots (seconds)."""
+    disk_trouble: _builtins.str
+    """Why it can't write its state just now, in words; empty where it can."""
+    def __init__(
+        self,
+        *,
+        seconds: _builtins.float = ...,
+        busy_seconds: _builtins.float = ...,
+        slice_bytes: _builtins.int = ...,
+        pushes: _builtins.int = ...,
+        checkpoint_seconds: _builtins.float = ...,
+        disk_trouble: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_seconds", b"busy_seconds", "checkpoint_seconds", b"checkpoint_seconds", "disk_trouble", b"disk_trouble", "pushes", b"pushes", "seconds", b"seconds", "slice_bytes", b"slice_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerFigures: _TypeAlias = ServerFigures  # noqa: Y015
 
 @_typing.final
 class ServerStart(_message.Message):
@@ -1027,6 +1078,7 @@ class WorkerStatus(_message.Message):
     FIGURES_FIELD_NUMBER: _builtins.int
     MEMBER_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Name of the worker."""
     clock: _builtins.int
@@ -1043,6 +1095,8 @@ class WorkerStatus(_message.Message):
     """Whether it counts."""
     host: _builtins.str
     """What its machine is called; empty where that is not said."""
+    incarnation: _builtins.int
+    """Restart number of its newest process, from 1; 0 where it is not known."""
     @_builtins.property
     def figures(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """As in HeartbeatRequest."""
@@ -1059,10 +1113,11 @@ class WorkerStatus(_message.Message):
         figures: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         member: _builtins.bool = ...,
         host: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "host", b"host", "lead", b"lead", "member", b"member", "phase", b"phase", "phase_seconds", b"phase_seconds", "silent", b"silent", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "figures", b"figures", "host", b"host", "incarnation", b"incarnation", "lead", b"lead", "member", b"member", "phase", b"phase", "phase_seconds", b"phase_seconds", "silent", b"silent", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1076,6 +1131,7 @@ class ServerStatus(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
     server: _builtins.int
     """Number of the server, from 0."""
     term: _builtins.int
@@ -1086,6 +1142,10 @@ class ServerStatus(_message.Message):
     def start(self) -> Global___ServerStart:
         """How its process began; empty while the chief has not heard it."""
 
+    @_builtins.property
+    def figures(self) -> Global___ServerFigures:
+        """What its process has done so far; empty while the chief has not heard it."""
+
     def __init__(
         self,
         *,
@@ -1093,10 +1153,11 @@ class ServerStatus(_message.Message):
         term: _builtins.int = ...,
         view: _builtins.int = ...,
         start: Global___ServerStart | None = ...,
+        figures: Global___ServerFigures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["server", b"server", "start", b"start", "term", b"term", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures", "server", b"server", "start", b"start", "term", b"term", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

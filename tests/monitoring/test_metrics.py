@@ -129,7 +129,9 @@ def test_a_server_with_64_workers_has_at_most_250_series() -> None:
     raised = [
         name
         for name, kind in error_classes().items()
-        if kind.__module__ == "paceline.core.errors" and kind is not Behind and not issubclass(kind, OutOfMemory | UsageError)
+        if kind.__module__ == "paceline.core.errors"
+        and kind is not Behind
+        and not issubclass(kind, OutOfMemory | UsageError)
     ]  # by a server; processes end with OutOfMemory and UsageErrors, and a worker goes back with Behind
     for reason in ["old_policy", "old_version", *raised]:
         metrics.rejected.labels(reason).inc()

@@ -82,7 +82,8 @@ def test_a_server_of_another_release_ends_instead_of_asking_again(
     monkeypatch.setattr(follower, "PROTOCOL", PROTOCOL + 1)
     driver, say, known = cluster.servers[1].driver, lambda event, **facts: None, cluster.servers[1]._follower
     assert known is not None
-    one = follower.Follower(driver, known._versions, cluster.addresses[0], OPEN, say, ServerStart(1))
+    told = ServerStart(1), known._figures
+    one = follower.Follower(driver, known._versions, cluster.addresses[0], OPEN, say, *told)
     one.start()
     one._thread.join(30)
     assert f"server 1 speaks protocol {PROTOCOL + 1}, the chief protocol {PROTOCOL}:" in str(one.refusal)

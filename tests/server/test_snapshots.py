@@ -1,6 +1,7 @@
 """Snapshots during training: when they are written, and what becomes of them on a disk that fails."""
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread
@@ -14,6 +15,7 @@ from paceline.core.settings.config import Config, Options
 from paceline.core.slice.plan import make_plan
 from paceline.core.sync.clocks import Entry
 from paceline.server.metrics import ServerMetrics
+from paceline.server.own_figures import OwnFigures
 from paceline.server.slice_driver import SliceDriver
 from paceline.server.snapshots import Snapshots
 from paceline.server.state_folder import StateFolder
@@ -63,11 +65,14 @@ def test_training_goes_on_with_one_alarm_while_the_disk_fails_and_snapshots_come
     for _ in range(3):
         server.snapshots.write_now()
     assert server.metric("checkpoint_failures_total") == 3
+    figures = OwnFigures(server.driver, server.snapshots)
+    assert os.strerror(error) in figures.message().disk_trouble
     assert [event for event, _ in server.said] == ["snapshot failed; training goes on"]
     server.disk.fails = ()
     for _ in range(2):
         server.snapshots.write_now()
     assert [event for event, _ in server.said][1:] == ["snapshots are written again"]
+    assert not figures.message().disk_trouble
     assert server.metric("checkpoint_timestamp_seconds") > 0
     assert server.kept == 1
 

@@ -36,6 +36,7 @@ class Softmax:
     """Softmax regression on the digits: 64 pixels, 10 classes."""
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = (("weight", (64, 10)), ("bias", (10,)))
+    loaded = 0.0
 
     def __init__(self, task: Any, device: str = "cpu", seed: int = 0, **computing: Any) -> None:
         self.length = sum(int(np.prod(shape)) for _, shape in self.shapes)

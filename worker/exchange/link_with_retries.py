@@ -96,6 +96,10 @@ class Link:
         self.lr = 0.0
         """The schedule's rate in the last reply."""
         self.retries = 0
+        self.pulled = 0.0
+        """Time in which the last reply's weights came (seconds)."""
+        self.sent = self.received = 0
+        """Bytes of encoded values so far."""
         self._turn = 0
         """Grows where the present exchange is abandoned."""
         self._keeping = threading.Lock()
@@ -247,6 +251,7 @@ class Link:
         sending = self._encoded(clock, gradient)
         is_new = clock > self.counted
         head.ask = not is_new
+        self.sent += sending.size
 
         def send() -> pb.PullHead:
             if is_known and not head.ask:
@@ -288,7 +293,9 @@ class Link:
 
         is_new = clock > self.counted
         message.head.ask = not is_new
+        self.sent += message.ByteSize()
         answer = self._answered(message.head, send, lambda found: found.head, turn)
+        self.received += answer.ByteSize()
         if is_new and answer.head.durable < clock:
             with self._keeping:
                 self.retained.add_sparse(message)
@@ -401,6 +408,9 @@ class Link:
         """Notes which weights have come; TryAgain where the stream ended before all had."""
         if opened is not None and opened.filled != head.elements:
             raise TryAgain(f"Server {self.index} sent {opened.filled:,} of {head.elements:,} weights.")
+        if opened is not None:
+            self.pulled = time.monotonic() - opened.began
+            self.received += weights_codec(head.codec).most_bytes(head.elements) if head.elements else 0
         self.base = Base(head.term, head.version)
         self._note_term(head.term, head.version)
         self.lr = head.lr
@@ -462,8 +472,11 @@ class _Opened:
         self._turn = turn
         self._choose = choose
         self._sink: SliceSink | None = None
+        self.began = time.monotonic()
+        """When the head of the reply came."""
 
     def __call__(self, head: pb.PullHead) -> SliceSink:
+        self.began = time.monotonic()
         self._sink = self._link.sink(head, self._choose, self._turn)
         return self._sink
 

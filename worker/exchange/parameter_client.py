@@ -190,6 +190,16 @@ class ParameterClient:
             self._say("could not catch up yet", server=link.index, why=str(error))
 
     @property
+    def pulled(self) -> float:
+        """Time in which the last replies' weights came (seconds), the longest over the servers."""
+        return max(link.pulled for link in self.links)
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes of encoded values sent and received so far, repeats left out."""
+        return sum(link.sent for link in self.links), sum(link.received for link in self.links)
+
+    @property
     def replayed(self) -> int:
         """Pushes sent again to servers that had come back without them."""
         return sum(link.replayed for link in self.links)

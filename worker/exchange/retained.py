@@ -55,6 +55,8 @@ class Sending:
         """`encoded`: where the parts lie; None: in the caller's memory. `room`: where they are kept; None: nowhere."""
         self.encoded = encoded
         self.room = room
+        self.size = sum(len(data) for _, data in parts)
+        """Bytes of all parts."""
         self._parts = parts
         self._copier = copier
         self._copy: Future[Pieces] | None = None

@@ -121,6 +121,7 @@ class Loop:
         end: Callable[[], list[Answer]] | None = None
         while True:
             clock += 1
+            self._progress.enter("data")
             rows, bases = self._rows(clock), self._client.bases
             self._compute(clock, rows, delay)
             self._progress.enter("exchange")
@@ -223,6 +224,7 @@ class Loop:
 
     def _has_settled(self, clock: int) -> bool:
         """Reports the epoch's results; returns whether the worker should stop by itself."""
+        self._progress.enter("compute")
         epoch = self._sampler.place(clock).epoch
         if self._config.svm.pull == "wanted":
             self._refresh()

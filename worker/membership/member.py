@@ -46,6 +46,7 @@ class Member(ABC):
         self.incarnation = 0
         self._returns = Returns()
         self.client = self.client_kind(around, plan, self.progress.retried, around.registry)
+        self.progress.traffic = lambda: dict(zip(("sent_bytes", "received_bytes"), self.traffic(), strict=True))
 
     def run(self) -> None:
         """Trains until the run is over; joins again when its seat is lost. Fenced if another process holds it."""
@@ -206,6 +207,10 @@ class Member(ABC):
                 self.client.initialise(first)
             elif self._stop.wait(0.1):
                 raise Stopped("The worker got a signal to stop.")
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes of encoded values that were sent and received so far."""
+        return self.client.traffic
 
     def _heard(self, reply: HeartbeatReply) -> None:
         """What the chief says with each heartbeat."""

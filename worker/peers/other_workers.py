@@ -90,7 +90,14 @@ class Peers:
         """Told, with the lock held, what a collective has to do (worker/peers/torch_collective.py)."""
         self._timeout = 10 + 8 * plan.total / _SLOWEST
         self._metrics = metrics or PeerMetrics()
+        self._sent = self._received = 0
+        """Bytes of values that other workers have taken, and that were taken from them."""
         self._metrics.waiting.set_function(lambda: sum(line.waiting for line in list(self._lines.values())))
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes of values sent and received so far."""
+        return self._sent, self._received
 
     # the members
     def heard(self, view: int, peers: Sequence[Peer]) -> None:
@@ -251,7 +258,10 @@ class Peers:
         for pause in backoff():
             try:
                 line.peer.deliver(head, parts, self._timeout)
-                self._metrics.sent.inc(codec.most_bytes(len(values)))
+                size = codec.most_bytes(len(values))
+                self._metrics.sent.inc(size)
+                with self._changed:
+                    self._sent += size
                 return
             except TryAgain:
                 self._metrics.retries.inc()
@@ -345,8 +355,10 @@ class Peers:
 
     def _take(self, head: pb.PushHead, values: Vector) -> None:
         message = message_of(head, self._id, values, self._plan.total)
-        self._metrics.received.inc(weights_codec(head.codec).most_bytes(head.elements))
+        size = weights_codec(head.codec).most_bytes(head.elements)
+        self._metrics.received.inc(size)
         with self._changed:
+            self._received += size
             policy = self._present()
             if head.note.to != self._id // SEATS or head.clock <= self._seen.get(message.sender, 0):
                 return

@@ -38,8 +38,8 @@ class Run(Protocol):
     def positions(self) -> Iterator[int]:
         """Those of this epoch's mini-batches, from the next one on, from 1; they may be taken ahead."""
 
-    def drew(self) -> None:
-        """The script gets its next mini-batch, or the next part of one."""
+    def drew(self, seconds: float) -> None:
+        """The script gets its next mini-batch, or the next part of one, which took this long to load (seconds)."""
 
     def drew_all(self) -> None:
         """It has had all of its epoch."""
@@ -73,10 +73,10 @@ class Course:
         self.run.join()
         return True
 
-    def hands_out(self) -> bool:
-        """The script is about to get its next part; False where the run is over."""
+    def hands_out(self, seconds: float = 0.0) -> bool:
+        """The script is about to get its next part, which took this long to load (seconds); False where the run is over."""
         if not self.run.is_over:
-            self.run.drew()
+            self.run.drew(seconds)
         return not self.run.is_over
 
     def parts(self, *, one_pass: bool = False) -> Iterator[Part]:

@@ -1,5 +1,6 @@
 """The mini-batches that a script draws with `paceline.loader`."""
 
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, cast
@@ -115,10 +116,12 @@ class PartLoader(ScriptLoader):
 
     def __iter__(self) -> Any:
         is_training = self._course.begin()
-        for batch in super().__iter__():
-            if is_training and not self._course.hands_out():
+        batches, began = super().__iter__(), time.monotonic()
+        for batch in batches:
+            if is_training and not self._course.hands_out(time.monotonic() - began):
                 return
             yield batch
+            began = time.monotonic()
         if is_training:
             self._course.run.drew_all()
 
@@ -150,12 +153,13 @@ class StreamLoader(ScriptLoader):
         batches: Iterator[Any] = iter(())
         ended = object()
         for part in self._course.parts() if is_training else self._course.look():
+            began = time.monotonic()
             batch = next(batches, ended)
             if batch is ended:
                 self._tell(part)
                 batches = super().__iter__()
                 batch = next(batches)
-            if is_training and not self._course.hands_out():
+            if is_training and not self._course.hands_out(time.monotonic() - began):
                 return
             yield batch
         if is_training:

@@ -33,6 +33,8 @@ class Answer:
     """False where a gradient scaler has found that it is not."""
     rates: tuple[float, ...] = ()
     """What schedulers make of the rate of each group (ratio); empty: all are as described."""
+    loaded: float = 0.0
+    """Time that its mini-batches took to come out of the loader (seconds)."""
 
 
 class ScriptReplica(Replica):
@@ -79,6 +81,7 @@ class ScriptReplica(Replica):
         """Waits for the script's; `seed` fixes what the script draws from torch until then."""
         torch.manual_seed(seed)
         answer: Answer = self.thread.ask(True)
+        self.loaded = answer.loaded
         untouched = self._flat.untouched()
         step = self.gathered(answer.loss, answer.examples)
         if self.statistics_weight != 1:

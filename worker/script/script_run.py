@@ -68,6 +68,8 @@ class ScriptRun:
         self._epoch = -1
         """The one that the script is in, from 0."""
         self._present = PresentEpoch()
+        self._loaded = 0.0
+        """Time that the next step's mini-batches took to come out of the loader (seconds)."""
         self.position = 0
         """Mini-batches of this worker that are done, those of earlier starts, too."""
         self.steps_per_epoch = 0
@@ -313,8 +315,9 @@ class ScriptRun:
             if ends and position == self._present.end:
                 return
 
-    def drew(self) -> None:
-        """The script gets its next mini-batch, or the next part of one."""
+    def drew(self, seconds: float = 0.0) -> None:
+        """The script gets its next mini-batch, or the next part of one, which took this long to load (seconds)."""
+        self._loaded += seconds
         self._present.drew()
 
     def drew_all(self) -> None:
@@ -342,7 +345,8 @@ class ScriptRun:
         self.position += 1
         while not (examples := self._examples(self.position)):
             self.position += 1
-        self._replica.thread.answer(Answer(examples, loss, finite, rates))
+        self._replica.thread.answer(Answer(examples, loss, finite, rates, self._loaded))
+        self._loaded = 0.0
         self._wait()
 
     def _wait(self) -> None:

@@ -62,6 +62,7 @@ def compute(training: Training, position: int) -> Step | None:
     began = time.monotonic()
     seeds = np.random.SeedSequence([batches.seed, batches.place, position])
     step = training.replica.gradient(features, labels, int(seeds.generate_state(1)[0]), np.random.default_rng(seeds))
+    training.progress.loaded(training.replica.loaded)
     training.slowness.delay(position, share)
     training.progress.computed(len(batch), time.monotonic() - began)
     training.own.manner = step.manner

@@ -1,6 +1,7 @@
 """A worker's copy of the model: any torch module as one flat float32 vector, and one flat gradient per mini-batch."""
 
 import itertools
+import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -51,6 +52,8 @@ class Replica:
         self.device = choose_device(device, rank)
         self._precision = Precision(precision, self.device)
         self._parts = accumulate
+        self.loaded = 0.0
+        """Time that the last gradient's examples took to be loaded and prepared, inside of `gradient` (seconds)."""
         torch.manual_seed(seed)
         self.model = (task.model() if model is None else model).to(self.device)
         named = _trainable(task.name, self.model, left_out, mixed)
@@ -101,9 +104,11 @@ class Replica:
         torch.manual_seed(seed)
         self.model.train()
         self._flat.gradient.values.zero_()
-        loss = 0.0
+        loss = self.loaded = 0.0
         for start, end in _cuts(len(labels), min(self._parts, len(labels))):
+            began = time.monotonic()
             inputs, targets = self._prepare(features[start:end], labels[start:end], rng)
+            self.loaded += time.monotonic() - began
             try:
                 loss += self._add(inputs, targets, (end - start) / len(labels))
             except (ConfigError, RuntimeError) as error:

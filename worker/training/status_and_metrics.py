@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -50,6 +50,12 @@ class Progress:
         """Completed since this process began."""
         self._waited = 0.0
         """Time of the present exchange that the policy let the reply wait (seconds)."""
+        self._pulled: float | None = None
+        """Time in which its weights came (seconds); None where nobody knows it."""
+        self._loaded = 0.0
+        """Time of the present computation that went into loading examples (seconds)."""
+        self.traffic: Callable[[], Mapping[str, float]] = dict
+        """Figures of what this worker has sent and received."""
         self.logged = LoggedValues()
         """What the script of this process logs; nothing, where it has none."""
         self.fastest = 0.0
@@ -105,19 +111,46 @@ class Progress:
         with self._lock:
             passed = now - self._since
             if self.phase == "exchange":
-                waited = min(self._waited, passed)
-                self._waited = 0.0  # waited while the next batch was computed
-                self._seconds("wait").observe(waited)
-                self._seconds("exchange").observe(passed - waited)
+                self._note_exchange(passed)
             elif self.phase in ("data", "compute"):
                 self._seconds(self.phase).observe(passed)
+                loaded = min(self._loaded, passed) if self.phase == "compute" else 0.0
+                self._loaded = 0.0
+                self._spent(self.phase, passed - loaded)
+                if loaded:
+                    self._spent("data", loaded)
             self.phase = phase
             self._since = now
 
+    def _note_exchange(self, passed: float) -> None:
+        """An exchange has taken so long (seconds)."""
+        waited = min(self._waited, passed)
+        self._seconds("wait").observe(waited)
+        self._seconds("exchange").observe(passed - waited)
+        if self._pulled is None:
+            self._spent("exchange", passed - waited)
+        else:
+            pulled = min(self._pulled, passed - waited)
+            self._spent("push", passed - waited - pulled)
+            self._spent("pull", pulled)
+        self._waited, self._pulled = 0.0, None  # waited while the next batch was computed
+
+    def _spent(self, on: str, seconds: float) -> None:
+        """Where the time went, in figures."""
+        name = f"{on}_seconds"
+        self.figures[name] = self.figures.get(name, 0.0) + seconds
+
+    def loaded(self, seconds: float) -> None:
+        """Of the present computation so much went into loading examples."""
+        with self._lock:
+            self._loaded += seconds
+
     def computed(self, examples: int, seconds: float) -> None:
-        """Computing `examples` examples took `seconds`, emulated slowness included."""
-        if examples and seconds > 0:
-            with self._lock:
+        """Computing `examples` examples took `seconds`, emulated slowness included; what of it went into loading them does
+        not count."""
+        with self._lock:
+            seconds -= self._loaded
+            if examples and seconds > 0:
                 rate, known = examples / seconds, self.figures.get("compute_rate")
                 self.figures["compute_rate"] = rate if known is None else 0.9 * known + 0.1 * rate
                 before = self.figures.get("step_seconds", seconds)
@@ -134,8 +167,16 @@ class Progress:
         """An exchange failed with this status and is repeated."""
         self._retries.labels(code).inc()
 
-    def stepped(self, clock: int, epoch: int, step: Step | None, heads: Sequence[pb.PullHead], alpha: float) -> None:
-        """One clock is completed."""
+    def stepped(
+        self,
+        clock: int,
+        epoch: int,
+        step: Step | None,
+        heads: Sequence[pb.PullHead],
+        alpha: float,
+        pulled: float | None = None,
+    ) -> None:
+        """One clock is completed. `pulled`: the time in which the weights came (seconds), where that is known."""
         waited = max(head.waited for head in heads)
         self._steps.inc()
         self._epoch.set(epoch)
@@ -148,7 +189,7 @@ class Progress:
                 self._rerun.inc()
             self.clock = clock
             self._reached = max(self._reached, clock)
-            self._waited = waited
+            self._waited, self._pulled = waited, pulled
             self.figures["wait_seconds"] += waited
             self._note_staleness(max(head.staleness for head in heads))
             self.figures["alpha"], self.figures["lr"] = alpha, heads[0].lr
@@ -179,14 +220,14 @@ class Progress:
     def state(self) -> State:
         """What the next heartbeat tells."""
         now = time.monotonic()
-        logged = self._logged()
+        logged, traffic = self._logged(), self.traffic()
         with self._lock:
             passed = now - self._rate_since
             if passed > 1:
                 self.figures["examples_per_second"] = self._rate_examples / passed
                 self._rate_since = now
                 self._rate_examples = 0
-            figures = {**self.figures, **self._rows.figures(), **logged}
+            figures = {**self.figures, **self._rows.figures(), **traffic, **logged}
             return self.clock, self.phase, now - self._since, figures, self._reached
 
     def _logged(self) -> dict[str, float]:

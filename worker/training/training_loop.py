@@ -33,7 +33,8 @@ def train(training: Training, clock: int) -> int:
         mix(training, heads, ready.step, has_pulled)
         training.shared.offer(training.replica.local)
         smallest = min(alpha(training, head) for head in heads)
-        training.progress.stepped(clock, epoch(training, clock), ready.step, heads, smallest)
+        pulled = training.client.pulled if has_pulled else None
+        training.progress.stepped(clock, epoch(training, clock), ready.step, heads, smallest, pulled)
         if any(head.stop for head in heads):
             return clock
         if change_policy(training, heads):

@@ -385,6 +385,17 @@ def test_workers_with_fitted_steps_stop_early_once_they_are_short(trial: Callabl
 
 
 @pytest.mark.parametrize("transport", ["grpc", "lane"])
+def test_workers_say_where_their_time_went_and_what_they_sent(trial: Callable[[Config], Trial], transport: str) -> None:
+    one = trial(config("asp", transport=transport)).start()
+    one.finish()
+    for worker in one.status.workers:
+        parts = [worker.figures[f"{part}_seconds"] for part in ("data", "compute", "exchange")]
+        assert min(parts) > 0
+        # each push names a place and a value at least, of 1 and 4 bytes, to each of two servers
+        assert min(worker.figures["sent_bytes"], worker.figures["received_bytes"]) > worker.clock * 2 * 5
+
+
+@pytest.mark.parametrize("transport", ["lane", "grpc"])
 def test_workers_go_on_after_a_server_has_come_back(trial: Callable[[Config], Trial], transport: str) -> None:
     run = trial(config("asp", epochs=60, checkpoint={"every": 0.05}, transport=transport))
     run.start()

@@ -75,6 +75,7 @@ def test_an_exchange_of_models_counts_at_both_ends_as_on_the_wire(pair: tuple[Me
     eventually(lambda: passive.count("peer_sent_bytes_total") == MODEL, "the answer was not counted")
     for one in pair:
         assert one.count("peer_sent_bytes_total") == one.count("peer_received_bytes_total") == MODEL
+        assert one.peers.traffic == (MODEL, MODEL)
         assert (one.count("members"), one.count("queue_depth"), one.count("peer_retries_total")) == (2, 0, 0)
 
 

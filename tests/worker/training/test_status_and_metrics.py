@@ -126,3 +126,71 @@ def test_losses_and_gradients_that_explode_are_counted(losses: list[float], size
     for clock, (loss, size) in enumerate(zip(losses, sizes, strict=True)):
         told.progress.stepped(clock, 0, Step(None, loss, 8, True, size), [pb.PullHead()], 1.0)
     assert told.progress.state()[3].get("exploding_longest", 0) == longest
+
+
+class Clock:
+    """Virtual time in place of a worker's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(progress_module, "time", self)
+        self.progress: Any = progress_module.Progress(CollectorRegistry())
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def step(self, exchange: float, pulled: float | None, waited: float = 0.0, loaded: float = 0.0) -> None:
+        """1 s of data and 2 s of computation, of which some is `loaded`, then an exchange."""
+        self.progress.enter("data")
+        self.now += 1
+        self.progress.enter("compute")
+        self.now += 2
+        self.progress.loaded(loaded)
+        self.progress.computed(8, 2.0)
+        self.progress.enter("exchange")
+        self.now += exchange
+        self.progress.stepped(1, 0, Step(None, 1.0, 8, True), [pb.PullHead(waited=waited)], 1.0, pulled)
+
+    def spent(self) -> dict[str, float]:
+        """Where the time went once the next step has begun."""
+        self.progress.enter("data")
+        figures = self.progress.state()[3]
+        return {name: value for name, value in figures.items() if name in SPENT}
+
+
+SPENT = ("data_seconds", "compute_seconds", "push_seconds", "pull_seconds", "exchange_seconds", "wait_seconds")
+
+
+def test_a_worker_says_where_its_time_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    clock.step(exchange=5.0, waited=3.0, pulled=0.5)
+    clock.step(exchange=5.0, waited=3.0, pulled=0.5)
+    assert clock.spent() == {
+        "data_seconds": 2.0,
+        "compute_seconds": 4.0,
+        "push_seconds": 3.0,
+        "pull_seconds": 1.0,
+        "wait_seconds": 6.0,
+    }
+
+
+def test_an_exchange_that_is_one_message_is_not_parted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    clock.step(exchange=5.0, waited=3.0, pulled=None)
+    found = clock.spent()
+    assert (found["exchange_seconds"], "push_seconds" in found) == (2.0, False)
+
+
+def test_no_part_of_an_exchange_is_longer_than_the_worker_stood_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    clock.step(exchange=1.0, waited=3.0, pulled=0.5)  # the reply waited while the next mini-batch was computed
+    found = clock.spent()
+    assert (found["push_seconds"], found["pull_seconds"]) == (0.0, 0.0)
+
+
+def test_loading_inside_of_a_computation_counts_as_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    clock.step(exchange=1.0, pulled=None, loaded=1.5)
+    found = clock.spent()
+    assert (found["data_seconds"], found["compute_seconds"]) == (2.5, 0.5)
+    assert clock.progress.state()[3]["step_seconds"] == 0.5

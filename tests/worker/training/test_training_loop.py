@@ -45,6 +45,7 @@ class Replica:
         self.examples: list[int] = []
         self.refreshed = 0
         self.fails_at = -1
+        self.loaded = 0.0
         self._memory = [np.zeros(7, np.float32), np.zeros(7, np.float32)]
 
     def gradient(self, features: Any, labels: Any, seed: int, rng: np.random.Generator) -> Any:
@@ -76,6 +77,7 @@ class Client:
         self.heads = heads
         self.lr = LR
         self.is_stale = False
+        self.pulled = 0.0
         self.switch_at = switch_at
         self.switch = switch
         self.bases = [Base(1, 0)] * 2
@@ -138,10 +140,13 @@ class Progress:
     def enter(self, phase: str) -> None:
         self.phases.append(phase)
 
+    def loaded(self, seconds: float) -> None:
+        return
+
     def computed(self, examples: int, seconds: float) -> None:
         self.rates.append(examples)
 
-    def stepped(self, clock: int, epoch: int, step: Any, heads: Any, alpha: float) -> None:
+    def stepped(self, clock: int, epoch: int, step: Any, heads: Any, alpha: float, pulled: float | None) -> None:
         self.steps.append((clock, epoch, alpha))
 
 

@@ -1,0 +1,35 @@
+"""What this server's process has done so far, for the run's status."""
+
+import time
+
+from paceline.server.disk_trouble import DiskTrouble
+from paceline.server.slice_driver import SliceDriver
+from paceline.server.snapshots import Snapshots
+from paceline.v1 import run_service_pb2 as pb
+
+
+class OwnFigures:
+    """Counts from its making on. Reads what others write, so any thread may ask."""
+
+    def __init__(self, driver: SliceDriver, snapshots: Snapshots) -> None:
+        self._driver = driver
+        self._snapshots = snapshots
+        self._troubles = [snapshots.trouble]
+        self._began = time.monotonic()
+        self._used = time.process_time()
+
+    def look_at(self, trouble: DiskTrouble) -> None:
+        """Something else that this server writes."""
+        self._troubles.append(trouble)
+
+    def message(self) -> pb.ServerFigures:
+        """As of now."""
+        plan = self._driver.plan
+        return pb.ServerFigures(
+            seconds=time.monotonic() - self._began,
+            busy_seconds=time.process_time() - self._used,
+            slice_bytes=0 if plan is None else 4 * plan.lengths[self._driver.index],
+            pushes=self._driver.counted,
+            checkpoint_seconds=self._snapshots.seconds,
+            disk_trouble=next((each.said for each in self._troubles if each.said), ""),
+        )

@@ -1,0 +1,46 @@
+"""What the servers' processes have done is in the run's status, and what a push weighs at its worker."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paceline.v1 import run_service_pb2 as pb
+from tests.support.in_process import LENGTH, Cluster, Context, Pusher, config_of
+
+
+@pytest.fixture(params=["lane", "grpc"])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    found = Cluster(config_of("asp", servers=2, epochs=100, transport=request.param), tmp_path)
+    found.evaluator_ready()
+    yield found
+    found.close()
+
+
+def figures(cluster: Cluster, server: int) -> pb.ServerFigures:
+    found = cluster.run.Status(pb.StatusRequest(), Context()).servers
+    return next((each.figures for each in found if each.server == server), pb.ServerFigures())
+
+
+def test_servers_and_workers_say_what_they_did(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.server.run_servicer._FIGURES", 0.05)
+    pusher = Pusher(cluster).join().sit()
+    before = pusher.client.traffic
+    for _ in range(3):
+        pusher.push(1.0)
+    sent, received = (now - then for now, then in zip(pusher.client.traffic, before, strict=True))
+    assert sent == received == 3 * 4 * LENGTH
+    assert 0 < pusher.client.pulled < 60
+
+    end = time.monotonic() + 30
+    while figures(cluster, 1).pushes < 3:  # the other servers tell the chief after a while
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    found = [figures(cluster, server) for server in (0, 1)]
+    assert [each.pushes for each in found] == [3, 3]
+    assert sum(each.slice_bytes for each in found) == 4 * LENGTH
+    for each in found:
+        assert each.busy_seconds > 0
+        assert 0 < each.checkpoint_seconds < each.seconds
+        assert not each.disk_trouble
