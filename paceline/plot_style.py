@@ -1,8 +1,10 @@
 """How all pictures look. Colours are Okabe and Ito's, which colour-blind people can tell apart. Needs matplotlib."""
 
 import io
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -19,10 +21,15 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.titlesize": 12,
     "axes.titlelocation": "left",
+    "boxplot.whiskerprops.color": INK,
+    "boxplot.capprops.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
 }
 DPI = 150
+_NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
+_ONLY_IN_FILES = re.compile(r' xmlns(:\w+)?="[^"]*"|(?<=<g) id="[^"]*"|<!--.*?-->\n?', re.DOTALL)
+"""What a page's own SVG does not need; the ids of groups are the same ones in each figure."""
 
 
 def colour_of(number: int) -> str:
@@ -40,3 +47,25 @@ def png(figure: Figure) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=DPI, facecolor="white", bbox_inches="tight")  # or labels may be cut
     return stream.getvalue()
+
+
+def svg(figure: Figure) -> str:
+    """The figure as a part of a page (`paceline.page`), whose colours of text and paper it takes."""
+    stream = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "paceline"}):  # equal figures are equal texts
+        figure.savefig(stream, format="svg", transparent=True, bbox_inches="tight", metadata=_NO_METADATA)
+    drawn = stream.getvalue()
+    drawn = _ONLY_IN_FILES.sub("", drawn[drawn.index("<svg") :])
+    return drawn.replace(INK, "var(--ink)").replace(FAINT, "var(--faint)")
+
+
+class Drawn(NamedTuple):
+    """One figure twice: as a file by itself, and as a part of a page."""
+
+    png: bytes
+    svg: str
+
+
+def drawn(figure: Figure) -> Drawn:
+    """The figure in both forms."""
+    return Drawn(png(figure), svg(figure))

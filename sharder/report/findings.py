@@ -1,20 +1,13 @@
 """What the numbers of the report say: a sentence, tables, and a text for each picture."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
+from paceline.page.page import Table
 from paceline.sharder.report.shard_set import Sets, ShardSet, digits
 
 MOST_CELLS = 2000
 """Largest table of classes x workers; of more the picture says enough."""
-
-
-class Table(NamedTuple):
-    """Text in rows; one with a title is of interest to few."""
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    title: str = ""
 
 
 def result(sets: Sets) -> str:

@@ -1,4 +1,4 @@
-"""The report's pictures as PNG; only this module and its layout need matplotlib."""
+"""The report's pictures; only this module and its layout need matplotlib."""
 
 import math
 import warnings
@@ -9,11 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
-from paceline.plot_style import INK, STYLE, colour_of, marker_of, png
+from paceline.plot_style import INK, STYLE, Drawn, colour_of, drawn, marker_of
 from paceline.sharder.report.panels import CELL, TICKS, cell, label_left, lines, panels, whole_ticks
 from paceline.sharder.report.shard_set import Clusters, Sets, ShardSet, digits
 
 DENSE, SPARSE = "#0072B2", "#D55E00"
+ON_LIGHT = "black"
+"""Of text in a light cell, on whatever page."""
 DIGIT = 0.08
 """Inches of a digit in the heat map."""
 FEWEST_PERCENT = 0.05
@@ -22,8 +24,8 @@ MANY_POINTS = 60
 """With more workers than this, of all sets together, their markers are smaller."""
 
 
-def draw(sets: Sets) -> dict[str, bytes]:
-    """The content of every picture by the name of its file; none of clusters or seconds where no set has any."""
+def draw(sets: Sets) -> dict[str, Drawn]:
+    """Every picture by the name of its file; none of clusters or seconds where no set has any."""
     found = {
         "class-counts.png": class_counts,
         "heat-map.png": heat_map,
@@ -34,7 +36,7 @@ def draw(sets: Sets) -> dict[str, bytes]:
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # the page has every letter of a name
         figures = {name: make(sets) for name, make in found.items()}
-        return {name: png(figure) for name, figure in figures.items() if figure is not None}
+        return {name: drawn(figure) for name, figure in figures.items() if figure is not None}
 
 
 def class_counts(sets: Sets) -> Figure:
@@ -179,4 +181,6 @@ def seconds_bars(sets: Sets) -> Figure | None:
 def _write_cells(axes: Axes, shards: ShardSet, limit: float) -> None:
     for (row, column), count in np.ndenumerate(shards.counts):
         dark = abs(shards.deviation[row, column]) > 0.6 * limit
-        axes.text(column, row, f"{count:,}", ha="center", va="center", fontsize=8.5, color="white" if dark else INK)
+        axes.text(
+            column, row, f"{count:,}", ha="center", va="center", fontsize=8.5, color="white" if dark else ON_LIGHT
+        )

@@ -27,11 +27,12 @@ def write_report(folders: list[Path], out: Path, by: str | None = None, path: st
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, content in pictures.items():
-            (out / name).write_bytes(content)
+            (out / name).write_bytes(content.png)
         for part in PARTS:
             if part.picture not in pictures:
                 (out / part.picture).unlink(missing_ok=True)  # an earlier report's, on other shards
-        (out / PAGE).write_text(page(sets, pictures), encoding="utf-8")
+        drawings = {name: content.svg for name, content in pictures.items()}
+        (out / PAGE).write_text(page(sets, drawings), encoding="utf-8")
     except OSError as error:
         raise DiskError(
             f"Can't write the report to {out}: {error.strerror}. Give another folder with --out."
