@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline import intervals
+from paceline.intervals import Interval
 from paceline.reproduce import rule
-from paceline.reproduce.rule import Interval, Verdict
+from paceline.reproduce.rule import Verdict
 
 Numbers = Mapping[str, Mapping[str, float]]
 """Of a paper's table: by row and column."""
@@ -55,7 +57,7 @@ class Above(Claim):
 
     def ours(self, found: Found) -> Interval:
         pairs = zip(found.of(self.row, self.column), found.of(self.other, self.column), strict=True)
-        return rule.of_mean([upper - lower for upper, lower in pairs])
+        return intervals.of_mean([upper - lower for upper, lower in pairs])
 
     def verdict(self, numbers: Numbers, found: Found) -> Verdict:
         return rule.direction(self.ours(found), 1)
@@ -74,7 +76,7 @@ class MoreSpread(Claim):
         return self.theirs
 
     def ours(self, found: Found) -> Interval:
-        return rule.of_variances(found.of(self.row, self.column), found.of(self.other, self.column))
+        return intervals.of_variances(found.of(self.row, self.column), found.of(self.other, self.column))
 
     def verdict(self, numbers: Numbers, found: Found) -> Verdict:
         return rule.direction(self.ours(found), 1, zero=1.0)
@@ -96,7 +98,7 @@ class Trend(Claim):
 
     def ours(self, found: Found) -> Interval:
         columns = zip(*(self.figure(found, row) for row in self.rows), strict=True)
-        return rule.of_mean([float(np.polyfit(self.at, values, 1)[0]) for values in columns])
+        return intervals.of_mean([float(np.polyfit(self.at, values, 1)[0]) for values in columns])
 
     def verdict(self, numbers: Numbers, found: Found) -> Verdict:
         return rule.direction(self.ours(found), self.sign)
@@ -114,7 +116,7 @@ class Fits(Claim):
         return None
 
     def ours(self, found: Found) -> Interval:
-        return rule.of_mean(self.figure(found))
+        return intervals.of_mean(self.figure(found))
 
     def verdict(self, numbers: Numbers, found: Found) -> Verdict:
         return rule.value(self.ours(found), self.low, self.high)
@@ -135,7 +137,7 @@ class Between(Claim):
         return (self.low + self.high) / 2 if self.theirs is None else self.theirs
 
     def ours(self, found: Found) -> Interval:
-        return rule.of_mean(found.of(self.row, self.column))
+        return intervals.of_mean(found.of(self.row, self.column))
 
     def verdict(self, numbers: Numbers, found: Found) -> Verdict:
         return rule.value(self.ours(found), self.low, self.high)

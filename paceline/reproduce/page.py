@@ -8,10 +8,11 @@ from math import isinf
 from textwrap import fill
 from typing import Any
 
+from paceline.intervals import Interval, of_mean
 from paceline.reproduce.artefacts import PAPERS, Artefact
 from paceline.reproduce.claims import Claim
 from paceline.reproduce.recipe import Runs
-from paceline.reproduce.rule import RULE, Interval, of_mean
+from paceline.reproduce.rule import RULE
 
 SOURCES, GPUS = "papers/sources", "run/gpu"
 HEAD = f"""# Reproduction: the papers' tables and figures

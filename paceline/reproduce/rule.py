@@ -1,12 +1,9 @@
 """The rule by which a paper's number agrees with ours or does not. The page has it, too."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from math import inf, nan, sqrt
-from statistics import mean, stdev, variance
 
-CONFIDENCE = 0.95
+from paceline.intervals import Interval
+
 RULE = (
     "For each sentence we compute one figure: a difference between two rows, a ratio of two variances, a slope, or a value. "
     "Its interval holds 95 % (Student's t over the seeds; F for a ratio of variances). Rows are compared seed by seed.",
@@ -17,7 +14,6 @@ RULE = (
     "In all other cases, and with fewer than three seeds, our runs **cannot tell**.",
 )
 """A paragraph each."""
-FEWEST = 3
 
 
 class Verdict(StrEnum):
@@ -26,41 +22,6 @@ class Verdict(StrEnum):
     AGREES = "agrees"
     DOES_NOT = "does not"
     CANNOT = "cannot tell"
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Our figure with its confidence interval; from minus to plus infinity where there are too few runs."""
-
-    middle: float
-    low: float
-    high: float
-
-
-def of_mean(values: Sequence[float]) -> Interval:
-    """Of the mean of values, one for each seed."""
-    from scipy import stats
-
-    middle = mean(values)
-    if len(values) < FEWEST:
-        return Interval(middle, -inf, inf)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * stdev(values) / sqrt(len(values))
-    return Interval(middle, middle - half, middle + half)
-
-
-def of_variances(upper: Sequence[float], lower: Sequence[float]) -> Interval:
-    """Of the ratio of two samples' variances."""
-    from scipy import stats
-
-    if min(len(upper), len(lower)) < 2:
-        return Interval(nan, 0.0, inf)  # one run has no variance
-    if min(len(upper), len(lower)) < FEWEST or not variance(lower):
-        return Interval(variance(upper) / variance(lower) if variance(lower) else inf, 0.0, inf)
-    middle = variance(upper) / variance(lower)
-    law = stats.f(len(upper) - 1, len(lower) - 1)
-    return Interval(
-        middle, middle / float(law.ppf((1 + CONFIDENCE) / 2)), middle / float(law.ppf((1 - CONFIDENCE) / 2))
-    )
 
 
 def direction(ours: Interval, sign: float, zero: float = 0.0) -> Verdict:

@@ -4,8 +4,9 @@ from math import inf
 
 import pytest
 
+from paceline.intervals import Interval, of_mean, of_variances
 from paceline.reproduce.claims import Above, Between, Fits, Found, MoreSpread, Trend
-from paceline.reproduce.rule import Interval, Verdict, direction, of_mean, of_variances, value
+from paceline.reproduce.rule import Verdict, direction, value
 
 
 class Given(Found):
