@@ -17,15 +17,13 @@ from paceline.baseline.engine import Cluster, Found, Point
 from paceline.baseline.split import Split
 from paceline.core.errors import ConfigError, PacelineError, error_classes
 from paceline.extras import is_installed, lacks
-from paceline.local import end_with_parent
+from paceline.local.end_with_parent import tethered
 
 MEMORY = 1024
 """Of an executor (MiB)."""
 LOCAL = "127.0.0.1"
 POINT, ERROR = "point", "error"
 PROCESS, TOLD = "paceline.baseline.mllib_process", "told"
-NO_PARENT = "0"
-"""Stands for the parent's id where spark-submit is in between, which ends with this process."""
 
 
 def missing_spark() -> str:
@@ -52,7 +50,7 @@ def trained(
         "spark.executor.memory": f"{memory}m",
     }
     spec = _spec(split, points) | {"master": master, "settings": settings, "kill": kill}
-    command = [sys.executable, "-m", PROCESS, str(os.getpid()), TOLD, json.dumps(spec)]
+    command = tethered(sys.executable, "-m", PROCESS, TOLD, json.dumps(spec))
     with TemporaryDirectory(prefix="paceline-spark-") as home:
         yield from _told(command, environment(Path(home)), Path(home), log)
 
@@ -79,12 +77,11 @@ def submitted(cluster: Cluster, split: Split, points: Sequence[Point], log: Path
     with TemporaryDirectory(prefix="paceline-spark-") as home:
         script = Path(home) / "mllib.py"
         script.write_text(f"from {PROCESS} import main\n\nmain()\n")
-        command = [
-            *(sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid())),
+        command = tethered(
             *(str(spark_submit()), "--master", cluster.master, "--name", "paceline baseline"),
             *(word for each in given for word in ("--conf", each)),
-            *(str(script), NO_PARENT, TOLD, json.dumps(spec)),
-        ]
+            *(str(script), TOLD, json.dumps(spec)),
+        )
         around = {"PYSPARK_PYTHON": sys.executable, **os.environ, "PYSPARK_DRIVER_PYTHON": sys.executable}
         for point, found in _told(command, around, Path(home), log):
             yield point, {**found, "cpu": None}

@@ -1,4 +1,4 @@
-"""The process that trains with MLlib: `python -m paceline.baseline.mllib_process PARENT PIPE SPEC`. It writes a line of
+"""The process that trains with MLlib: `python -m paceline.baseline.mllib_process PIPE SPEC`. It writes a line of
 JSON to the pipe for each training, and one for an error."""
 
 import json
@@ -16,11 +16,10 @@ import psutil
 from paceline.baseline.encoding import FEATURES, encoding
 from paceline.baseline.engine import Found, Point
 from paceline.baseline.kill import PATIENCE, Kill, Killer, comparable, jobs_of
-from paceline.baseline.mllib import ERROR, NO_PARENT, POINT
+from paceline.baseline.mllib import ERROR, POINT
 from paceline.baseline.scores import not_zero
 from paceline.baseline.split import LABEL, Split
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.local.end_with_parent import end_with
 from paceline.sharder.spark_session import spark_session
 
 SETTINGS = {
@@ -35,9 +34,7 @@ WARM = 2_000
 
 def main() -> None:
     """As the module's docstring says."""
-    parent, pipe, spec = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
-    if parent != NO_PARENT:
-        end_with(int(parent))
+    pipe, spec = Path(sys.argv[1]), json.loads(sys.argv[2])
     with pipe.open("w", buffering=1) as lines:
         try:
             for point, found in train(spec):

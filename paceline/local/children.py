@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.core.errors import OUT_OF_MEMORY, OutOfMemory, error_classes
-from paceline.local import end_with_parent
+from paceline.local.end_with_parent import tethered
 from paceline.local.forker import Forked, Forker
 from paceline.rpc.memory import kernel_kills, memory_limit
 
@@ -83,11 +83,9 @@ class Child:
         if forked:
             self._process = forked
             return
-        command = [sys.executable, "-P", *self.arguments]
-        tethered = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid()), *command]
         with nullcontext(2) if log is None else log.open("ab") as file:
             self._process = subprocess.Popen(
-                tethered,
+                tethered(sys.executable, "-P", *self.arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,

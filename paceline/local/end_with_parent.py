@@ -11,6 +11,11 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
+def tethered(*command: str) -> list[str]:
+    """A command that starts this one, and ends with this process, or rather with the thread of it that starts it."""
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
+
+
 def end_with(parent: int) -> None:
     """From now on this process dies with that one, or rather with the thread of it that started this one."""
     if sys.platform == "linux":

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol, TextIO
 
-from paceline.local import end_with_parent, fork_program
+from paceline.local import fork_program
+from paceline.local.end_with_parent import tethered
 
 SHARDER = ("paceline.sharder.sharding",)
 """What the sharder imports: all others need most of it."""
@@ -136,11 +137,10 @@ class Forker:
             ours.insert(0, (written, read))
             handed = [requests, told, *handed]
             then = {"requests": requests, "told": told, "handed": handed, "stage": each.asked(then)}
-        tethered = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid())]
         asked = json.dumps(Loads(modules, libraries).asked(then))
         try:
             process = subprocess.Popen(
-                [*tethered, sys.executable, "-P", fork_program.__file__, asked],
+                tethered(sys.executable, "-P", fork_program.__file__, asked),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**environment, **_ALONE},

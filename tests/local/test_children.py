@@ -1,8 +1,11 @@
 """How the processes of a run are ended."""
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from paceline.local import children
@@ -58,3 +61,18 @@ def test_a_server_that_never_ends_is_killed_too(tmp_path: Path, monkeypatch: pyt
     server = saving(tmp_path, "server-0", "server")
     end_all([server])
     assert server.code == -signal.SIGKILL
+
+
+def test_what_a_process_runs_tethered_ends_with_it_however_it_ends() -> None:
+    inner = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    program = f"""
+import subprocess, sys
+from paceline.local.end_with_parent import tethered
+subprocess.run(tethered(sys.executable, "-c", {inner!r}))
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+        parent.wait()
+        eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE or None, "the child's end")

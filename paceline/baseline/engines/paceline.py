@@ -21,6 +21,7 @@ from paceline.baseline.split import Split
 from paceline.core.errors import PacelineError
 from paceline.core.linear.objective import Objective
 from paceline.data.linear_model import LinearClassifier, read_linear_model
+from paceline.local.end_with_parent import tethered
 
 WORKERS, SERVERS = 2, 1
 RUN = "run"
@@ -76,7 +77,7 @@ def _settings(point: Point, split: Split) -> Mapping[str, Any]:
 
 def _run(settings: Mapping[str, Any], folder: Path, log: Path) -> Mapping[str, Any]:
     """Trains on the rows in this folder; what the run says of itself. PacelineError: it failed."""
-    command = [sys.executable, "-m", "paceline.cli", "run", rows_task.__file__, "--json", "--fresh", "--yes"]
+    command = tethered(sys.executable, "-m", "paceline.cli", "run", rows_task.__file__, "--json", "--fresh", "--yes")
     command += ["--data", str(folder), "--run", RUN, "-w", str(WORKERS), "-s", str(SERVERS)]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
