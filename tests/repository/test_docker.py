@@ -220,6 +220,16 @@ def test_a_build_sees_all_that_it_copies():
         assert not ignored(path)
 
 
+def test_a_build_of_the_image_with_spark_sees_all_that_it_copies():
+    lines = (ROOT / "examples/spark/Dockerfile").read_text().splitlines()
+    taken = [
+        word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1] if not word.startswith("--")
+    ]
+
+    assert {"requirements-spark.lock", "README.md", "examples/spark/entrypoint.sh"} < set(taken)
+    assert [path for path in taken if ignored(path)] == []
+
+
 def test_compose_starts_as_many_servers_and_workers_as_its_config_says():
     config = load(DOCKER / "run.yaml")
     parts = list(COMPOSE["services"])
