@@ -89,7 +89,7 @@ def _watch(curve: list[Score], training: Training) -> None:
 
 
 def _score(training: Training) -> Score:
-    measures = training.problem.measures(training.model(), ["test"])
+    measures = training.measures(["test"])
     loss = measures["test_loss"]
     return measures["test_accuracy"], -loss if np.isfinite(loss) else -np.inf
 

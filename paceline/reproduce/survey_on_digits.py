@@ -63,7 +63,7 @@ def measured(around: Around, config: Config, links: Links | None = None, spell: 
     training, curve = training_of(config, problem_of(config, around.folder / shards), links, spell), Curve()
     trained = training.run(curve.watch)
     scores, times = curve.scores[: config.epochs], curve.times[: config.epochs]
-    steps = training.gradients * config.epochs * training.problem.examples / trained.examples
+    steps = training.gradients * config.epochs * training.examples / trained.examples
     return {
         "mean": mean(scores),
         "last": scores[-1],

@@ -6,44 +6,58 @@ from random import Random
 
 import numpy as np
 
+from paceline.core.errors import ConfigError
 from paceline.core.peers.peer_policy import Group, Message, build_peer_policy
 from paceline.core.peers.peer_run import topology_of
 from paceline.core.settings.config import Config
-from paceline.core.values import Empty, Push, Reply, Vector
-from paceline.simulator.links import Links
-from paceline.simulator.problem import Problem
-from paceline.simulator.workers import Training, Worker
+from paceline.core.values import Empty, Reply, Vector
+from paceline.simulator.problem import PARTS, Problem
+from paceline.simulator.scene import Scene
+from paceline.simulator.servers import gradient_of
+from paceline.simulator.workers import Data, NewPace, Training, Worker
 
 
 class Among(Training):
     """As worker/peers/peer_training_loop.py: the workers' models are their own, and the chief counts."""
 
-    def __init__(self, config: Config, problem: Problem, links: Links | None = None, spell: int = 1) -> None:
-        super().__init__(config, problem, links, spell)
+    def __init__(self, config: Config, data: Data, pace: NewPace, scene: Scene | None = None) -> None:
+        if scene is not None and scene.away:
+            raise ConfigError(
+                f"away: got {'; '.join(scene.away)}, but without servers (policy {config.policy.name}) nobody can be away in "
+                "a simulation. Leave it out, or take a policy with servers."
+            )
+        super().__init__(config, data, pace, scene)
         group, topology = Group(self.view.number, tuple(range(config.workers))), topology_of(config)
         self._members = {worker.rank: build_peer_policy(config.policy) for worker in self.workers}
         self._waiting: dict[int, int] = {}
         """Examples of the step that each rank waits to end."""
+        self._scale = data.values / max(1, len(data.first))
+        """Values that travel for each one that is computed with."""
         for worker in self.workers:
-            worker.own.slots = self._optimizer.new_slots(len(problem.first))
+            worker.own.slots = self._optimizer.new_slots(len(data.first))
             member = self._members[worker.rank]
             member.begin(worker.rank, group, topology, worker.own, Random(config.seed + worker.rank))
 
     def _begin(self, worker: Worker) -> None:
         self._tell(self._members[worker.rank].start())
-        gradient, examples, time = self._compute(worker, worker.own.local.copy(), worker.clock + 1)
-        self.time.after(time, partial(self._computed, worker, gradient, examples))
+        count, time = self._compute(worker, worker.clock + 1)
+        gradient = self._gradient(worker, count) if count else None
+        self.time.after(time, partial(self._computed, worker, gradient, count))
+
+    def _gradient(self, worker: Worker, count: int) -> Vector | None:
+        """Of that many examples of the next mini-batch, at the worker's model as it is now; None: nothing is computed."""
+        return None
 
     def _computed(self, worker: Worker, gradient: Vector | None, examples: int) -> None:
         self._waiting[worker.rank] = examples
-        worker.ready = self.time.now
+        worker.counted = self.time.now
         self._tell(self._members[worker.rank].step(gradient))
         self._look(worker.rank)
 
     def _tell(self, messages: Sequence[Message]) -> None:
         for message in messages:
             way = f"worker-{message.sender}", f"worker-{message.to}"
-            self._carry(partial(self._arrived, message), way, len(message.values))
+            self.pace.carry(way, round(len(message.values) * self._scale), partial(self._arrived, message))
 
     def _arrived(self, message: Message) -> None:
         if message.to in self._members:
@@ -54,12 +68,11 @@ class Among(Training):
         """Lets the worker go on where nothing is missing any more."""
         if rank in self._waiting and not self._members[rank].waits_for():
             worker, examples = self.workers[rank], self._waiting.pop(rank)
-            self.waited += self.time.now - worker.ready
+            waited = self.time.now - worker.counted
+            self.waited += waited
+            worker.waited += waited
             worker.clock += 1
-            push = Push(
-                worker.name, 1, worker.clock, Empty(0), examples, worker.bases[0], self.view.number, self.time.now
-            )
-            self._carry(partial(self._push, worker, 0, push), (worker.name, "server-0"), 0)
+            self._exchange(worker, [Empty(0)], examples)
 
     def _take(self, worker: Worker, replies: Sequence[tuple[int, Reply, Vector]]) -> None:
         """Nothing but the rate, which all take."""
@@ -72,6 +85,19 @@ class Among(Training):
             self._tell(self._members[rank].regroup(group))
             self._look(rank)
 
+
+class ComputedAmong(Among):
+    """With gradients."""
+
+    data: Problem
+
+    def _gradient(self, worker: Worker, count: int) -> Vector | None:
+        rows = worker.sampler.indices(worker.clock + 1)[:count]
+        return gradient_of(self.data, worker, rows, worker.own.local.copy())
+
     def model(self) -> Vector:
         models = np.array([worker.own.local for worker in self.workers], np.float64)
         return np.asarray(models.mean(axis=0), np.float32)
+
+    def measures(self, of: Sequence[str] = PARTS) -> dict[str, float]:
+        return self.data.measures(self.model(), of)

@@ -44,8 +44,18 @@ class Problem:
     """All training examples, each once."""
 
     @property
+    def values(self) -> int:
+        """Weights of the model."""
+        return len(self.first)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Training examples of each worker."""
+        return [len(labels) for _, labels in self.shards]
+
+    @property
     def examples(self) -> int:
-        return sum(len(labels) for _, labels in self.shards)
+        return sum(self.sizes)
 
     def score(self, weights: Vector) -> float:
         """Accuracy on the test examples, or R^2 of a regression (ratios)."""

@@ -7,16 +7,26 @@ from dataclasses import dataclass, field
 from paceline.core.settings.config import Config
 from paceline.core.sync.policy import is_served
 from paceline.simulator.links import Links
-from paceline.simulator.peers import Among
+from paceline.simulator.pace import Chances, Pace, pace_of
+from paceline.simulator.peers import ComputedAmong
 from paceline.simulator.problem import Problem
-from paceline.simulator.servers import Served
+from paceline.simulator.scene import Scene
+from paceline.simulator.servers import Computed
+from paceline.simulator.timeline import Timeline
 from paceline.simulator.workers import Trained, Training
 
 
-def training_of(config: Config, problem: Problem, links: Links | None = None, spell: int = 1) -> Training:
-    """This config's training in virtual time, before its first step."""
-    kind = Served if is_served(config.policy) else Among
-    return kind(config, problem, links, spell)
+def training_of(
+    config: Config, problem: Problem, links: Links | None = None, spell: int = 1, scene: Scene | None = None
+) -> Training:
+    """This config's training in virtual time, before its first step. Without a scene the unit of time is a step of an equal
+    worker, and `links` and `spell` say more (`Chances`); with one it is a second."""
+
+    def chances(config: Config, time: Timeline) -> Pace:
+        return Chances(config, time, links, spell)
+
+    kind = Computed if is_served(config.policy) else ComputedAmong
+    return kind(config, problem, chances if scene is None else pace_of(scene), scene)
 
 
 def train(config: Config, problem: Problem) -> Trained:
@@ -37,7 +47,7 @@ class Curve:
         """Scores where another epoch is over."""
         if training.epochs >= len(self.scores) + 1:
             self.times.append(training.time.now)
-            self.scores.append(training.problem.measures(training.model(), ["test"])["test_accuracy"])
+            self.scores.append(training.measures(["test"])["test_accuracy"])
 
     def time_to(self, score: float) -> float:
         """When it had this score first; infinity where it never had."""

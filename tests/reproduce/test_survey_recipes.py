@@ -14,6 +14,7 @@ from paceline.reproduce.recipe import Around
 from paceline.reproduce.recipes.survey import ad_psgd, dssp
 from paceline.reproduce.survey_on_digits import REACHED, config_of, measured
 from paceline.simulator.links import Links
+from paceline.simulator.pace import Chances
 from paceline.simulator.problem import Other, Problem, problem_of
 from paceline.simulator.timeline import Timeline
 from paceline.simulator.training import training_of
@@ -84,19 +85,10 @@ def test_slow_links_take_time_and_change_no_lock_step(policy: str, served: bool,
         assert slow.model() == pytest.approx(fast.model(), abs=1e-5)
 
 
-def test_a_slow_spell_lasts_its_number_of_steps(folder: Path) -> None:
+def test_a_slow_spell_lasts_its_number_of_steps() -> None:
     config = config_of({"name": "asp"}, "connected", 0, 10, workers=1, slow={"0": "100x@5%"})
-    training = training_of(config, problem(config, folder), spell=10)
-    is_slow = []
-    compute = training._compute
-
-    def watched(*given: Any) -> Any:
-        found = compute(*given)
-        is_slow.append(found[2] > 50)
-        return found
-
-    training._compute = watched  # type: ignore[method-assign, assignment]
-    training.run()
+    pace = Chances(config, Timeline(), spell=10)
+    is_slow = [pace.step(0, position, 1.0) > 50 for position in range(500)]
 
     text = "".join("s" if each else " " for each in is_slow)
     spells = [len(spell) for spell in text.rstrip("s").split()]

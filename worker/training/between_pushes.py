@@ -81,5 +81,11 @@ def compute(training: Training, position: int) -> Step | None:
 def part(batch: Batch, speed: float) -> tuple[Batch, float]:
     """The first examples of a mini-batch, as many as a worker of this speed computes while the fastest one (1) computes
     all, and their share of it. Two at least, since one is too few for BatchNorm."""
-    count = min(len(batch), max(2, round(speed * len(batch))))
-    return Batch(batch.shards[:count], batch.rows[:count]), count / max(1, len(batch))
+    count, share = part_of(len(batch), speed)
+    return Batch(batch.shards[:count], batch.rows[:count]), share
+
+
+def part_of(examples: int, speed: float) -> tuple[int, float]:
+    """How many of that many examples, and their share of all."""
+    count = min(examples, max(2, round(speed * examples)))
+    return count, count / max(1, examples)

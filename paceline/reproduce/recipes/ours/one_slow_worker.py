@@ -13,7 +13,7 @@ from paceline.reproduce.claims import Above, Between
 from paceline.reproduce.recipe import Around, Column, Figures, Recipe, Runs
 from paceline.reproduce.rule import Verdict
 from paceline.simulator.problem import Problem, problem_of
-from paceline.simulator.servers import Served
+from paceline.simulator.servers import Computed
 from paceline.simulator.workers import Worker
 from paceline.tasks.task import load_config
 
@@ -31,26 +31,26 @@ SAYS = {
 """What each policy does, for its panel's title."""
 
 
-class Watched(Served):
+class Watched(Computed):
     """A training that notes who computes when."""
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
         self.spans: list[list[tuple[float, float]]] = [[] for _ in range(config.workers)]
         """By worker: when a mini-batch began, and how long it took."""
-        self.examples = 0
+        self.counted = 0
         self._began = [0.0] * config.workers
 
     def _begin(self, worker: Worker) -> None:
         self._began[worker.rank] = self.time.now
         super()._begin(worker)
 
-    def _computed(self, worker: Worker, examples: int) -> None:
+    def _computed(self, worker: Worker, incarnation: int, examples: int) -> None:
         began = self._began[worker.rank]
         self.spans[worker.rank].append((began, self.time.now - began))
         if self.time.now <= UNTIL:
-            self.examples += examples
-        super()._computed(worker, examples)
+            self.counted += examples
+        super()._computed(worker, incarnation, examples)
 
 
 def run(around: Around, name: str, seed: int) -> Figures:
@@ -68,7 +68,7 @@ def run(around: Around, name: str, seed: int) -> Figures:
     spans = [[span for span in spans if span[0] < UNTIL] for spans in watched.spans]
     busy = sum(min(length, UNTIL - begin) for each in spans for begin, length in each)
     return {
-        "examples": watched.examples,
+        "examples": watched.counted,
         "computing": busy / UNTIL / WORKERS,
         "steps": max(map(len, spans)) - min(map(len, spans)),
         "spans": [[(round(begin, 3), round(length, 3)) for begin, length in each] for each in spans],

@@ -40,7 +40,7 @@ def run(around: Around, name: str, seed: int) -> Figures:
 
     def watch(training: Training) -> None:
         if training.epochs >= len(curves["training"]) + 1:
-            found = training.problem.measures(training.model())
+            found = training.measures()
             for told, measure in LOSSES.items():
                 curves[told].append(round(found[measure], 5))
 
